@@ -13,7 +13,9 @@ pub enum Invalid {
         ms: i64,
     },
     /// The text is not an RFC 3339 instant with an offset and at most millisecond precision.
-    #[error("'{text}' is not an instant: write RFC 3339 with an offset and at most milliseconds, such as 2026-11-21T18:00:00Z")]
+    #[error(
+        "'{text}' is not an instant: write RFC 3339 with an offset and at most milliseconds, such as 2026-11-21T18:00:00Z"
+    )]
     MalformedInstant {
         /// The text as given, shortened.
         text: Box<str>,

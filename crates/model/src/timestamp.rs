@@ -3,6 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
+
 use crate::Invalid;
 
 /// An instant in UTC milliseconds since 1970-01-01T00:00:00Z, up to 9999-12-31T23:59:59.999Z.
@@ -45,11 +49,8 @@ impl Timestamp {
     }
 
     /// The instant `delay_ms` later, or the last representable one: for deadlines of our own making.
-    pub const fn saturating_after(self, delay_ms: u64) -> Timestamp {
-        match self.after(delay_ms) {
-            Ok(later) => later,
-            Err(_) => Timestamp::MAX,
-        }
+    pub fn saturating_after(self, delay_ms: u64) -> Timestamp {
+        self.after(delay_ms).unwrap_or(Timestamp::MAX)
     }
 
     /// Milliseconds from `earlier` to `self`; 0 if `earlier` is not earlier.
@@ -58,13 +59,16 @@ impl Timestamp {
     }
 }
 
+/// jiff's own instants end some hours before 9999 does, its civil date-times do not.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC with milliseconds: `2026-11-21T18:00:00.000Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_millisecond(self.0) {
-            Ok(instant) => write!(f, "{instant:.3}"),
-            Err(_) => write!(f, "{}ms", self.0),
-        }
+        let at = EPOCH
+            .checked_add(SignedDuration::from_millis(self.0))
+            .expect("every timestamp lies within jiff's civil years");
+        write!(f, "{at:.3}Z")
     }
 }
 
@@ -80,11 +84,19 @@ impl FromStr for Timestamp {
     /// Reads RFC 3339 with an offset. A finer fraction than a millisecond is refused, not rounded.
     fn from_str(text: &str) -> Result<Timestamp, Invalid> {
         let malformed = || Invalid::MalformedInstant { text: crate::text::excerpt(text) };
-        let instant: jiff::Timestamp = text.parse().map_err(|_| malformed())?;
-        if instant.subsec_nanosecond() % 1_000_000 != 0 {
+        let pieces = Pieces::parse(text).map_err(|_| malformed())?;
+        let (Some(time), Some(offset), None) =
+            (pieces.time(), pieces.to_numeric_offset(), pieces.time_zone_annotation())
+        else {
+            return Err(malformed());
+        };
+        let utc = SignedDuration::from_secs(i64::from(offset.seconds()));
+        let since = pieces.date().to_datetime(time).duration_since(EPOCH) - utc;
+        if since.subsec_nanos() % 1_000_000 != 0 {
             return Err(malformed());
         }
-        Timestamp::from_ms(instant.as_millisecond())
+        let ms = i64::try_from(since.as_millis()).map_err(|_| malformed())?;
+        Timestamp::from_ms(ms)
     }
 }
 
