@@ -2,7 +2,11 @@
 
 use thiserror::Error;
 
+use crate::Timestamp;
+
 /// A value that no store would accept. Each kind has a stable [`code`](Invalid::code).
+///
+/// Texts that came from outside are carried shortened to 80 characters.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Invalid {
@@ -14,11 +18,138 @@ pub enum Invalid {
     },
     /// The text is not an RFC 3339 instant with an offset and at most millisecond precision.
     #[error(
-        "'{text}' is not an instant: write RFC 3339 with an offset and at most milliseconds, such as 2026-11-21T18:00:00Z"
+        "'{text}' is not an instant: write RFC 3339 with an offset and at most milliseconds, \
+         such as 2026-11-21T18:00:00Z"
     )]
     MalformedInstant {
-        /// The text as given, shortened.
+        /// The text as given.
         text: Box<str>,
+    },
+    /// The text is not a duration with units.
+    #[error("'{text}' is not a duration: write whole numbers with units ms, s, m, h or d, such as 1h30m")]
+    MalformedDelay {
+        /// The text as given.
+        text: Box<str>,
+    },
+    /// A delay below zero.
+    #[error("the delay '{text}' is negative; a message can not be due before it is put")]
+    NegativeDelay {
+        /// The text as given.
+        text: Box<str>,
+    },
+    /// The queue has no such delay level.
+    #[error("level {level} is unknown: the queue has {levels} levels, counted from 1")]
+    UnknownLevel {
+        /// The level as asked for.
+        level: u32,
+        /// How many levels the queue's table has.
+        levels: u32,
+    },
+    /// A message must not expire before it is due.
+    #[error("expires {expires} does not lie after due {due}")]
+    ExpiresBeforeDue {
+        /// The expiry as asked for.
+        expires: Timestamp,
+        /// The due instant it was put beside.
+        due: Timestamp,
+    },
+    /// The text is not a message id.
+    #[error("'{text}' is not a message id: a UUID of version 8 is expected")]
+    MalformedId {
+        /// The text as given.
+        text: Box<str>,
+    },
+    /// The number lies outside 1 to 2^53 − 1.
+    #[error("'{text}' is not a message number: a whole number from 1 to 9007199254740991 is expected")]
+    MalformedNumber {
+        /// The text as given.
+        text: Box<str>,
+    },
+    /// The text is not a receipt, or one that was damaged on its way.
+    #[error("'{text}' is not a receipt: pass it back exactly as take gave it")]
+    MalformedReceipt {
+        /// The text as given.
+        text: Box<str>,
+    },
+    /// The text is not a cursor of an earlier page.
+    #[error("'{text}' is not a cursor: pass back the one that the page before gave")]
+    MalformedCursor {
+        /// The text as given.
+        text: Box<str>,
+    },
+    /// The name is not a queue's.
+    #[error(
+        "'{name}' can not name a queue: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @, \
+         not starting with '-', and neither '.' nor '..'"
+    )]
+    InvalidQueueName {
+        /// The name as given.
+        name: Box<str>,
+    },
+    /// The key is empty or too long.
+    #[error("a key has 1 to {limit} bytes of UTF-8, not {len}")]
+    InvalidKey {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest key in bytes.
+        limit: usize,
+    },
+    /// The idempotency token is empty, too long or not visible ASCII.
+    #[error("a token has 1 to {limit} characters of visible ASCII, not '{text}'")]
+    InvalidToken {
+        /// The token as given.
+        text: Box<str>,
+        /// The longest token in bytes.
+        limit: usize,
+    },
+    /// A header's name or value holds bytes that no header may hold.
+    #[error(
+        "header '{name}': a name is 1 to 200 of the characters of an HTTP token, \
+         a value has no control characters"
+    )]
+    InvalidHeader {
+        /// The name as given.
+        name: Box<str>,
+    },
+    /// Names and values together are too long.
+    #[error("headers have at most {limit} bytes in all, not {len}")]
+    HeadersTooLarge {
+        /// Bytes of all names and values.
+        len: usize,
+        /// The most they may have.
+        limit: usize,
+    },
+    /// The body is too long.
+    #[error("a body has at most {limit} bytes here, not {len}; the limit can be raised to 64 MiB")]
+    BodyTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest body accepted.
+        limit: usize,
+    },
+    /// The error text or reason that a consumer gave is too long.
+    #[error("an error text has at most {limit} bytes, not {len}")]
+    ErrorTextTooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest text kept.
+        limit: usize,
+    },
+    /// One call asks for too much at once.
+    #[error("one call takes at most {limit} items, not {len}; split it")]
+    BatchTooLarge {
+        /// How many were given.
+        len: usize,
+        /// How many are accepted.
+        limit: usize,
+    },
+    /// A setting has no sensible meaning with this value.
+    #[error("setting {setting}: {reason}")]
+    InvalidSetting {
+        /// The setting's name.
+        setting: &'static str,
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
     },
 }
 
@@ -28,6 +159,23 @@ impl Invalid {
         match self {
             Invalid::DueOutOfRange { .. } => "due_out_of_range",
             Invalid::MalformedInstant { .. } => "malformed_instant",
+            Invalid::MalformedDelay { .. } => "malformed_delay",
+            Invalid::NegativeDelay { .. } => "negative_delay",
+            Invalid::UnknownLevel { .. } => "unknown_level",
+            Invalid::ExpiresBeforeDue { .. } => "expires_before_due",
+            Invalid::MalformedId { .. } => "malformed_id",
+            Invalid::MalformedNumber { .. } => "malformed_number",
+            Invalid::MalformedReceipt { .. } => "malformed_receipt",
+            Invalid::MalformedCursor { .. } => "malformed_cursor",
+            Invalid::InvalidQueueName { .. } => "invalid_queue_name",
+            Invalid::InvalidKey { .. } => "invalid_key",
+            Invalid::InvalidToken { .. } => "invalid_token",
+            Invalid::InvalidHeader { .. } => "invalid_header",
+            Invalid::HeadersTooLarge { .. } => "headers_too_large",
+            Invalid::BodyTooLarge { .. } => "body_too_large",
+            Invalid::ErrorTextTooLong { .. } => "error_text_too_long",
+            Invalid::BatchTooLarge { .. } => "batch_too_large",
+            Invalid::InvalidSetting { .. } => "invalid_setting",
         }
     }
 }

@@ -1,1 +1,18 @@
-//! The `Store` contract.
+//! The `Store` contract of dwell: what it means to hold a message until its moment.
+//!
+//! # Layout
+//! - [`Store`]: the contract, one object-safe async trait; requests and answers beside it
+//! - [`Error`]: why a store refuses
+//! - [`Blocking`]: the same calls for threads without a runtime
+
+mod blocking;
+mod contract;
+pub mod core;
+mod error;
+
+pub use blocking::Blocking;
+pub use contract::{
+    Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, PutOutcome, QueueStats, Rescheduled,
+    Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
+};
+pub use error::Error;

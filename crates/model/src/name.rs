@@ -1,0 +1,146 @@
+//! The names a message goes by: its queue, its key, the token of its put.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::Invalid;
+use crate::text::excerpt;
+
+/// A queue's name: 1–200 of `A-Za-z0-9-+/;.$_():@`, not starting with `-`, not `.` or `..`.
+///
+/// The alphabet is beanstalkd's (with `:` and `@` besides), so that a tube's name is a queue's name.
+/// Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueName(Arc<str>);
+
+impl QueueName {
+    /// The longest name, in bytes.
+    pub const MAX_LEN: usize = 200;
+
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`Invalid::InvalidQueueName`].
+    pub fn new(name: &str) -> Result<QueueName, Invalid> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-+/;.$_():@".contains(&byte);
+        let valid = (1..=QueueName::MAX_LEN).contains(&name.len())
+            && name.bytes().all(allowed)
+            && !name.starts_with('-')
+            && name != "."
+            && name != "..";
+        if valid {
+            Ok(QueueName(name.into()))
+        } else {
+            Err(Invalid::InvalidQueueName { name: excerpt(name) })
+        }
+    }
+}
+
+/// The caller's own name for a message, unique in its queue among live messages: 1–512 bytes of UTF-8.
+///
+/// Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// The longest key, in bytes.
+    pub const MAX_LEN: usize = 512;
+
+    /// Checks `key`.
+    ///
+    /// # Errors
+    /// [`Invalid::InvalidKey`] if it is empty or too long.
+    pub fn new(key: &str) -> Result<Key, Invalid> {
+        if (1..=Key::MAX_LEN).contains(&key.len()) {
+            Ok(Key(key.into()))
+        } else {
+            Err(Invalid::InvalidKey { len: key.len(), limit: Key::MAX_LEN })
+        }
+    }
+}
+
+/// What makes a retried put harmless: 1–256 characters of visible ASCII, chosen by the caller.
+///
+/// Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PutToken(Arc<str>);
+
+impl PutToken {
+    /// The longest token, in bytes.
+    pub const MAX_LEN: usize = 256;
+
+    /// Checks `token`.
+    ///
+    /// # Errors
+    /// [`Invalid::InvalidToken`] if it is empty, too long, or holds other than visible ASCII.
+    pub fn new(token: &str) -> Result<PutToken, Invalid> {
+        if (1..=PutToken::MAX_LEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            Ok(PutToken(token.into()))
+        } else {
+            Err(Invalid::InvalidToken { text: excerpt(token), limit: PutToken::MAX_LEN })
+        }
+    }
+}
+
+macro_rules! text_newtype {
+    ($name:ident) => {
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Invalid;
+
+            fn from_str(text: &str) -> Result<$name, Invalid> {
+                $name::new(text)
+            }
+        }
+    };
+}
+
+text_newtype!(QueueName);
+text_newtype!(Key);
+text_newtype!(PutToken);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_names_follow_the_alphabet() {
+        for good in ["a", "orders", "a/b;c.d$e_f(g):h@i+j-k", "...", &"x".repeat(200)] {
+            assert_eq!(QueueName::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", ".", "..", "a b", "ä", "a\n", "a{b}", &"x".repeat(201)] {
+            assert!(QueueName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_and_tokens_have_bounds() {
+        assert!(Key::new("заказ 7").is_ok());
+        assert!(Key::new("").is_err());
+        assert!(Key::new(&"k".repeat(513)).is_err());
+        assert!(PutToken::new("file:1").is_ok());
+        assert!(PutToken::new("two words").is_err());
+        assert!(PutToken::new("").is_err());
+        assert!(PutToken::new(&"t".repeat(257)).is_err());
+    }
+}

@@ -1,0 +1,358 @@
+//! A queue's settings: what each is, its default, its bounds.
+
+use std::num::NonZeroU32;
+
+use crate::{Invalid, Timestamp};
+
+/// How often a message may be handed out before it is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptLimit {
+    /// Never dead by attempts, as beanstalkd's jobs.
+    Unlimited,
+    /// Dead once this many attempts are spent.
+    At(NonZeroU32),
+}
+
+impl AttemptLimit {
+    /// Whether `spent` attempts are all that it grants.
+    pub const fn is_spent(self, spent: u32) -> bool {
+        match self {
+            AttemptLimit::Unlimited => false,
+            AttemptLimit::At(limit) => spent >= limit.get(),
+        }
+    }
+}
+
+/// How long a failed message waits before its next attempt: exponential, with jitter.
+///
+/// The delay after attempt *n* is `min(cap_ms, base_ms × (factor_percent / 100)^(n − 1))`, less a random
+/// share of up to `jitter_percent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The delay after the first attempt, in milliseconds.
+    pub base_ms: u64,
+    /// The growth from one attempt to the next, in percent: 200 doubles; 100 to 10,000.
+    pub factor_percent: u32,
+    /// The longest delay, in milliseconds.
+    pub cap_ms: u64,
+    /// The largest share taken off at random, in percent: 0 to 100.
+    pub jitter_percent: u32,
+}
+
+impl Backoff {
+    /// The delay in milliseconds after attempt `attempt` (from 1), with `random` uniform over all `u32`.
+    pub fn delay_ms(&self, attempt: u32, random: u32) -> u64 {
+        let mut delay = u128::from(self.base_ms.min(self.cap_ms));
+        for _ in 1..attempt {
+            let next = delay * u128::from(self.factor_percent) / 100;
+            if next == delay || next >= u128::from(self.cap_ms) {
+                delay = next.min(u128::from(self.cap_ms));
+                break;
+            }
+            delay = next;
+        }
+        let most_off = delay * u128::from(self.jitter_percent) / 100;
+        let off = (most_off * u128::from(random)) >> 32;
+        (delay - off) as u64
+    }
+}
+
+/// Whether a queue hands messages out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It does.
+    Running,
+    /// It does again from this instant on.
+    Until(Timestamp),
+    /// It does not until it is told to.
+    Indefinite,
+}
+
+impl Pause {
+    /// Whether nothing is handed out at `now`.
+    pub fn is_paused_at(self, now: Timestamp) -> bool {
+        match self {
+            Pause::Running => false,
+            Pause::Until(end) => now < end,
+            Pause::Indefinite => true,
+        }
+    }
+}
+
+/// The settings in force for a queue: its own over the defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a take's lease lasts, in milliseconds, where neither take nor message says otherwise.
+    pub lease_ms: u64,
+    /// How often a message may be handed out, where the message does not say otherwise.
+    pub max_attempts: AttemptLimit,
+    /// The delay of a retry that names none.
+    pub backoff: Backoff,
+    /// The most scheduled and ready messages together; `None` for no limit. Past it a put is refused.
+    pub max_pending: Option<u64>,
+    /// Whether messages are handed out.
+    pub pause: Pause,
+    /// Named delays in milliseconds: level 1 is the first.
+    pub levels: Vec<u64>,
+    /// Over how many shards or partitions the queue is spread, 1 to 1,024; order holds in each.
+    pub spread: u16,
+    /// How long a put's token is remembered, in milliseconds.
+    pub token_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            lease_ms: 30_000,
+            max_attempts: AttemptLimit::At(NonZeroU32::new(16).expect("16 is not 0")),
+            backoff: Backoff { base_ms: 1_000, factor_percent: 200, cap_ms: 3_600_000, jitter_percent: 20 },
+            max_pending: None,
+            pause: Pause::Running,
+            levels: Vec::new(),
+            spread: 1,
+            token_ms: 600_000,
+        }
+    }
+}
+
+/// One setting with a value of a queue's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// See [`Settings::lease_ms`].
+    LeaseMs(u64),
+    /// See [`Settings::max_attempts`].
+    MaxAttempts(AttemptLimit),
+    /// See [`Settings::backoff`].
+    Backoff(Backoff),
+    /// See [`Settings::max_pending`].
+    MaxPending(u64),
+    /// See [`Settings::pause`].
+    Pause(Pause),
+    /// See [`Settings::levels`].
+    Levels(Vec<u64>),
+    /// See [`Settings::spread`].
+    Spread(u16),
+    /// See [`Settings::token_ms`].
+    TokenMs(u64),
+}
+
+/// The name of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum SettingName {
+    /// `lease`
+    Lease = 1,
+    /// `max_attempts`
+    MaxAttempts = 2,
+    /// `backoff`
+    Backoff = 3,
+    /// `max_pending`
+    MaxPending = 4,
+    /// `pause`
+    Pause = 5,
+    /// `levels`
+    Levels = 6,
+    /// `spread`
+    Spread = 7,
+    /// `token_ttl`
+    TokenTtl = 8,
+}
+
+impl SettingName {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [SettingName; 8] = [
+        SettingName::Lease,
+        SettingName::MaxAttempts,
+        SettingName::Backoff,
+        SettingName::MaxPending,
+        SettingName::Pause,
+        SettingName::Levels,
+        SettingName::Spread,
+        SettingName::TokenTtl,
+    ];
+
+    /// The word that JSON, configuration and errors use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SettingName::Lease => "lease",
+            SettingName::MaxAttempts => "max_attempts",
+            SettingName::Backoff => "backoff",
+            SettingName::MaxPending => "max_pending",
+            SettingName::Pause => "pause",
+            SettingName::Levels => "levels",
+            SettingName::Spread => "spread",
+            SettingName::TokenTtl => "token_ttl",
+        }
+    }
+}
+
+/// A change to one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingChange {
+    /// The queue gets a value of its own.
+    Set(Setting),
+    /// The queue follows the default again.
+    Reset(SettingName),
+}
+
+impl Setting {
+    /// The longest lease: beanstalkd's longest TTR, 2^32 − 1 seconds, in milliseconds.
+    pub const MAX_LEASE_MS: u64 = u32::MAX as u64 * 1_000;
+    /// The most delay levels in one table.
+    pub const MAX_LEVELS: usize = 100;
+    /// The widest spread.
+    pub const MAX_SPREAD: u16 = 1_024;
+
+    /// Which setting this is.
+    pub const fn name(&self) -> SettingName {
+        match self {
+            Setting::LeaseMs(_) => SettingName::Lease,
+            Setting::MaxAttempts(_) => SettingName::MaxAttempts,
+            Setting::Backoff(_) => SettingName::Backoff,
+            Setting::MaxPending(_) => SettingName::MaxPending,
+            Setting::Pause(_) => SettingName::Pause,
+            Setting::Levels(_) => SettingName::Levels,
+            Setting::Spread(_) => SettingName::Spread,
+            Setting::TokenMs(_) => SettingName::TokenTtl,
+        }
+    }
+
+    /// Checks the value against the setting's bounds.
+    ///
+    /// # Errors
+    /// [`Invalid::InvalidSetting`], which names the bound.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let refuse = |reason: String| {
+            Err(Invalid::InvalidSetting { setting: self.name().as_str(), reason: reason.into() })
+        };
+        let longest_ms = Timestamp::MAX.as_ms() as u64;
+        match self {
+            Setting::LeaseMs(ms) if !(1..=Setting::MAX_LEASE_MS).contains(ms) => {
+                refuse(format!("a lease lasts 1 ms to 2^32 - 1 s, not {ms} ms"))
+            }
+            Setting::Backoff(backoff) if backoff.base_ms > longest_ms || backoff.cap_ms > longest_ms => {
+                refuse("base and cap must be delays that end before the year 9999".to_owned())
+            }
+            Setting::Backoff(backoff) if !(100..=10_000).contains(&backoff.factor_percent) => {
+                refuse(format!("the factor is 1 to 100, not {} %", backoff.factor_percent))
+            }
+            Setting::Backoff(backoff) if backoff.jitter_percent > 100 => {
+                refuse(format!("jitter is 0 to 100 %, not {} %", backoff.jitter_percent))
+            }
+            Setting::Levels(levels) if levels.len() > Setting::MAX_LEVELS => {
+                refuse(format!("a table has at most {} levels, not {}", Setting::MAX_LEVELS, levels.len()))
+            }
+            Setting::Levels(levels) if levels.iter().any(|ms| *ms > longest_ms) => {
+                refuse("a level must be a delay that ends before the year 9999".to_owned())
+            }
+            Setting::Spread(spread) if !(1..=Setting::MAX_SPREAD).contains(spread) => {
+                refuse(format!("a queue spreads over 1 to {} partitions, not {spread}", Setting::MAX_SPREAD))
+            }
+            Setting::TokenMs(ms) if *ms > 7 * 86_400_000 => {
+                refuse(format!("a token is remembered for at most 7 days, not {ms} ms"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The settings that a queue has of its own; the rest follow the defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct OwnSettings {
+    values: Vec<Setting>,
+}
+
+impl OwnSettings {
+    /// Makes one change. The value was checked before.
+    pub fn change(&mut self, change: SettingChange) {
+        let name = match &change {
+            SettingChange::Set(setting) => setting.name(),
+            SettingChange::Reset(name) => *name,
+        };
+        self.values.retain(|value| value.name() != name);
+        if let SettingChange::Set(setting) = change {
+            self.values.push(setting);
+            self.values.sort_by_key(Setting::name);
+        }
+    }
+
+    /// The queue's own values, by the order of their names' numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.values.iter()
+    }
+
+    /// Whether the queue follows the defaults in everything.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The settings in force over `defaults`.
+    pub fn over(&self, defaults: &Settings) -> Settings {
+        let mut settings = defaults.clone();
+        for value in &self.values {
+            match value.clone() {
+                Setting::LeaseMs(ms) => settings.lease_ms = ms,
+                Setting::MaxAttempts(limit) => settings.max_attempts = limit,
+                Setting::Backoff(backoff) => settings.backoff = backoff,
+                Setting::MaxPending(limit) => settings.max_pending = Some(limit),
+                Setting::Pause(pause) => settings.pause = pause,
+                Setting::Levels(levels) => settings.levels = levels,
+                Setting::Spread(spread) => settings.spread = spread,
+                Setting::TokenMs(ms) => settings.token_ms = ms,
+            }
+        }
+        settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_to_its_cap_and_jitter_only_shortens() {
+        let backoff = Backoff { base_ms: 1_000, factor_percent: 200, cap_ms: 60_000, jitter_percent: 50 };
+        let delays: Vec<u64> = (1..=8).map(|attempt| backoff.delay_ms(attempt, 0)).collect();
+        assert_eq!(delays, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+        assert_eq!(backoff.delay_ms(u32::MAX, 0), 60_000);
+        let shortest = backoff.delay_ms(3, u32::MAX);
+        assert!((2_000..=2_001).contains(&shortest), "{shortest}");
+        let constant = Backoff { factor_percent: 100, ..backoff };
+        assert_eq!(constant.delay_ms(u32::MAX, 0), 1_000);
+    }
+
+    #[test]
+    fn own_settings_lie_over_the_defaults_and_can_be_taken_back() {
+        let defaults = Settings::default();
+        let mut own = OwnSettings::default();
+        own.change(SettingChange::Set(Setting::LeaseMs(5)));
+        own.change(SettingChange::Set(Setting::LeaseMs(7)));
+        own.change(SettingChange::Set(Setting::Pause(Pause::Indefinite)));
+        assert_eq!(own.over(&defaults).lease_ms, 7);
+        assert_eq!(own.iter().count(), 2);
+        own.change(SettingChange::Reset(SettingName::Lease));
+        own.change(SettingChange::Reset(SettingName::Pause));
+        assert!(own.is_empty());
+        assert_eq!(own.over(&defaults), defaults);
+    }
+
+    #[test]
+    fn each_bound_is_checked() {
+        let backoff = Settings::default().backoff;
+        for bad in [
+            Setting::LeaseMs(0),
+            Setting::LeaseMs(Setting::MAX_LEASE_MS + 1),
+            Setting::Backoff(Backoff { base_ms: u64::MAX, ..backoff }),
+            Setting::Backoff(Backoff { factor_percent: 99, ..backoff }),
+            Setting::Backoff(Backoff { jitter_percent: 101, ..backoff }),
+            Setting::Levels(vec![1; 101]),
+            Setting::Levels(vec![u64::MAX]),
+            Setting::Spread(0),
+            Setting::Spread(1_025),
+            Setting::TokenMs(u64::MAX),
+        ] {
+            assert_eq!(bad.check().unwrap_err().code(), "invalid_setting", "{bad:?}");
+        }
+        assert!(Setting::LeaseMs(1).check().is_ok());
+    }
+}

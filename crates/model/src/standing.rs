@@ -1,0 +1,198 @@
+//! Where a message stands: the part of it that changes during its life.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{LeaseToken, Now, Timestamp};
+
+/// The mutable part of a message. [`apply`](crate::apply) alone decides how it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Scheduled, ready, leased or dead.
+    pub state: State,
+    /// The instant before which it is not handed out.
+    pub due: Timestamp,
+    /// Smaller first, among messages that are already due.
+    pub priority: u32,
+    /// How many attempts are spent; the one under way is not.
+    pub attempts: u32,
+    /// The instant past which it is dead, if nobody holds it then.
+    pub expires: Option<Timestamp>,
+    /// Whether another message took its key over, for good.
+    pub keyless: bool,
+    /// What has happened to it so far.
+    pub counts: Counts,
+    /// The error of its last failed attempt, or the reason it was buried with.
+    pub last_error: Option<Arc<str>>,
+}
+
+/// The four states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Waiting for its instant.
+    Scheduled,
+    /// Due; it stays so though the clock may step back.
+    Ready,
+    /// Handed out.
+    Leased(Lease),
+    /// Set aside.
+    Dead(Death),
+}
+
+/// A state without its details: what a list is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKind {
+    /// See [`State::Scheduled`].
+    Scheduled,
+    /// See [`State::Ready`].
+    Ready,
+    /// See [`State::Leased`].
+    Leased,
+    /// See [`State::Dead`].
+    Dead,
+}
+
+impl StateKind {
+    /// All four.
+    pub const ALL: [StateKind; 4] =
+        [StateKind::Scheduled, StateKind::Ready, StateKind::Leased, StateKind::Dead];
+
+    /// The state's word: `scheduled`, `ready`, `leased`, `dead`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StateKind::Scheduled => "scheduled",
+            StateKind::Ready => "ready",
+            StateKind::Leased => "leased",
+            StateKind::Dead => "dead",
+        }
+    }
+}
+
+impl fmt::Display for StateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl State {
+    /// Which of the four it is.
+    pub const fn kind(&self) -> StateKind {
+        match self {
+            State::Scheduled => StateKind::Scheduled,
+            State::Ready => StateKind::Ready,
+            State::Leased(_) => StateKind::Leased,
+            State::Dead(_) => StateKind::Dead,
+        }
+    }
+}
+
+/// A lease: who may settle the message, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The token that its receipt carries.
+    pub token: LeaseToken,
+    /// How long it was granted for, in milliseconds.
+    pub lease_ms: u64,
+    /// Its deadline on the monotonic clock of this process: the one that counts.
+    pub deadline_mono_ms: u64,
+    /// The same deadline on the wall clock as it was at the grant: the one that is stored.
+    pub deadline: Timestamp,
+    /// Whether it ends with the process that took it.
+    pub bound: bool,
+}
+
+impl Lease {
+    /// A lease of `lease_ms` from `now` on.
+    pub fn granted(token: LeaseToken, lease_ms: u64, bound: bool, now: Now) -> Lease {
+        Lease {
+            token,
+            lease_ms,
+            deadline_mono_ms: now.mono_ms.saturating_add(lease_ms),
+            deadline: now.wall.saturating_after(lease_ms),
+            bound,
+        }
+    }
+
+    /// The same lease in a process that has just opened the store: what was left of it by the wall
+    /// clock, and never more than was granted.
+    pub fn rebased(self, now: Now) -> Lease {
+        let left_ms = self.deadline.ms_since(now.wall).min(self.lease_ms);
+        Lease { deadline_mono_ms: now.mono_ms.saturating_add(left_ms), ..self }
+    }
+
+    /// Whether its deadline has passed.
+    pub const fn has_lapsed(&self, now: Now) -> bool {
+        self.deadline_mono_ms <= now.mono_ms
+    }
+}
+
+/// How a message came to be dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// Why.
+    pub reason: DeathReason,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Why a message is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeathReason {
+    /// Its attempts were spent.
+    AttemptsSpent,
+    /// A consumer buried it.
+    Buried,
+    /// Its expiry came while nobody held it.
+    Expired,
+}
+
+impl DeathReason {
+    /// The reason's word: `attempts_spent`, `buried`, `expired`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DeathReason::AttemptsSpent => "attempts_spent",
+            DeathReason::Buried => "buried",
+            DeathReason::Expired => "expired",
+        }
+    }
+}
+
+/// How often each thing happened to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Times it was handed out.
+    pub takes: u32,
+    /// Times its lease ran out.
+    pub lapses: u32,
+    /// Times it was given back without spending an attempt.
+    pub releases: u32,
+    /// Times it was buried.
+    pub buries: u32,
+    /// Times it was revived.
+    pub revives: u32,
+}
+
+impl Standing {
+    /// A message just put: ready if its instant has come, scheduled if not.
+    pub fn put(due: Timestamp, priority: u32, expires: Option<Timestamp>, now: Now) -> Standing {
+        let state = if due <= now.wall { State::Ready } else { State::Scheduled };
+        Standing {
+            state,
+            due,
+            priority,
+            attempts: 0,
+            expires,
+            keyless: false,
+            counts: Counts::default(),
+            last_error: None,
+        }
+    }
+
+    /// The attempt that is under way, or the number of those spent: what people are shown.
+    pub fn attempt(&self) -> u32 {
+        match self.state {
+            State::Leased(_) => self.attempts.saturating_add(1),
+            _ => self.attempts,
+        }
+    }
+}

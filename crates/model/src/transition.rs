@@ -1,0 +1,340 @@
+//! The state machine of one message, as pure data: what each command does in each state.
+//!
+//! Ground rules:
+//! 1. Time comes first. Whatever `now` has brought about (due reached, lease run out, expired) happens
+//!    before the command looks at the message, so that every answer is as of now.
+//! 2. A refusal changes nothing. What time alone brought about can be had again by [`as_of`].
+//! 3. Every store does exactly this: the embedded ones call these functions, Redis and PostgreSQL say the
+//!    same in their own languages under the same tests. The table is `docs/states.md`; a test reads it.
+
+use std::sync::Arc;
+
+use crate::{AttemptLimit, Death, DeathReason, Lease, LeaseToken, Now, Standing, State, Timestamp};
+
+/// What may be done to one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Hand it out, if it is ready.
+    Take(Grant),
+    /// Hand this very message out, though it is scheduled or dead; its instant becomes now, if it was later.
+    TakeById(Grant),
+    /// Settle: it is done.
+    Ack(LeaseToken),
+    /// Settle: the attempt failed, try again `after_ms` from now.
+    Retry {
+        /// Proof of the lease.
+        token: LeaseToken,
+        /// Delay until the next attempt, in milliseconds.
+        after_ms: u64,
+        /// A new priority.
+        priority: Option<u32>,
+        /// What went wrong.
+        error: Option<Arc<str>>,
+    },
+    /// Settle: give it back without spending an attempt.
+    Release {
+        /// Proof of the lease.
+        token: LeaseToken,
+        /// `None` keeps the instant it had; else it is due so many milliseconds from now.
+        after_ms: Option<u64>,
+        /// A new priority.
+        priority: Option<u32>,
+    },
+    /// Nobody was there to receive it: as if it had not been taken, though the token is spent.
+    GiveBack(LeaseToken),
+    /// Settle: set it aside.
+    Bury {
+        /// Proof of the lease.
+        token: LeaseToken,
+        /// A new priority.
+        priority: Option<u32>,
+        /// Why.
+        reason: Option<Arc<str>>,
+    },
+    /// Settle: hold it for `lease_ms` more from now on.
+    Extend {
+        /// Proof of the lease.
+        token: LeaseToken,
+        /// The new length in milliseconds.
+        lease_ms: u64,
+    },
+    /// The process that a lease was bound to is gone: the lease has run out, whatever its deadline.
+    Unbind,
+    /// Remove it before it is handed out.
+    Cancel,
+    /// Move its instant.
+    Reschedule(Timestamp),
+    /// Bring it back from the dead, due at this instant, with all attempts before it again.
+    Revive(Timestamp),
+    /// Remove it from the dead.
+    Discard,
+    /// Another message takes its key over.
+    GiveUpKey,
+}
+
+/// The lease that a take asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// A token never issued before.
+    pub token: LeaseToken,
+    /// The length in milliseconds.
+    pub lease_ms: u64,
+    /// Whether the lease ends with the process.
+    pub bound: bool,
+}
+
+/// What a command made of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Where it stands now; `None` if it is gone.
+    pub next: Option<Standing>,
+    /// What the store has to do besides.
+    pub effects: Effects,
+}
+
+/// What a store has to do after a transition, besides storing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Effects {
+    /// It may be handed out now: wake a waiting take.
+    pub became_ready: bool,
+    /// It has left the live messages: its key, if it has one, is free.
+    pub frees_key: bool,
+    /// It has come back among the live messages: its key, if it has one, must be free and is its own again.
+    pub claims_key: bool,
+}
+
+/// Why a command was refused. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The receipt proves no lease that is in force.
+    LeaseLost,
+    /// Somebody holds it.
+    Leased,
+    /// It is dead.
+    Dead,
+    /// It is not dead.
+    NotDead,
+    /// It is not ready.
+    NotReady,
+    /// Its expiry does not lie after the new instant.
+    ExpiresBeforeDue,
+    /// The new instant lies past the year 9999.
+    DueOutOfRange,
+}
+
+/// Where a message stands as of `now`: due reached, lease run out, expired.
+pub fn as_of(standing: &Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
+    let mut next = standing.clone();
+    if let State::Leased(lease) = next.state
+        && lease.has_lapsed(now)
+    {
+        lapse(&mut next, now, max_attempts);
+    }
+    settle_time(&mut next, now);
+    next
+}
+
+/// Applies `command` to a message at `now`.
+///
+/// # Errors
+/// A [`Refusal`]; nothing has changed then.
+pub fn apply(
+    standing: &Standing,
+    command: &Command,
+    now: Now,
+    max_attempts: AttemptLimit,
+) -> Result<Transition, Refusal> {
+    let before = as_of(standing, now, max_attempts);
+    let next = match command {
+        Command::Take(grant) => take(before, grant, now)?,
+        Command::TakeById(grant) => take_by_id(before, grant, now)?,
+        Command::Ack(token) => {
+            held(&before, *token)?;
+            None
+        }
+        Command::Retry { token, after_ms, priority, error } => {
+            held(&before, *token)?;
+            let mut next = before;
+            next.due = now.wall.after(*after_ms).map_err(|_| Refusal::DueOutOfRange)?;
+            next.priority = priority.unwrap_or(next.priority);
+            next.last_error = error.clone().or(next.last_error);
+            spend_attempt(&mut next, now, max_attempts);
+            Some(next)
+        }
+        Command::Release { token, after_ms, priority } => {
+            held(&before, *token)?;
+            let mut next = before;
+            next.state = State::Ready;
+            if let Some(after_ms) = after_ms {
+                next.due = now.wall.after(*after_ms).map_err(|_| Refusal::DueOutOfRange)?;
+                next.state = State::Scheduled;
+            }
+            next.priority = priority.unwrap_or(next.priority);
+            next.counts.releases = next.counts.releases.saturating_add(1);
+            Some(next)
+        }
+        Command::GiveBack(token) => {
+            held(&before, *token)?;
+            let mut next = before;
+            next.state = State::Ready;
+            next.counts.takes = next.counts.takes.saturating_sub(1);
+            Some(next)
+        }
+        Command::Bury { token, priority, reason } => {
+            held(&before, *token)?;
+            let mut next = before;
+            next.attempts = next.attempts.saturating_add(1);
+            next.state = State::Dead(Death { reason: DeathReason::Buried, at: now.wall });
+            next.priority = priority.unwrap_or(next.priority);
+            next.last_error = reason.clone().or(next.last_error);
+            next.counts.buries = next.counts.buries.saturating_add(1);
+            Some(next)
+        }
+        Command::Extend { token, lease_ms } => {
+            let lease = held(&before, *token)?;
+            let lease = Lease::granted(lease.token, *lease_ms, lease.bound, now);
+            Some(Standing { state: State::Leased(lease), ..before })
+        }
+        Command::Unbind => match before.state {
+            State::Leased(lease) if lease.bound => {
+                let mut next = before;
+                lapse(&mut next, now, max_attempts);
+                Some(next)
+            }
+            _ => Some(before),
+        },
+        Command::Cancel => match before.state {
+            State::Scheduled | State::Ready => None,
+            State::Leased(_) => return Err(Refusal::Leased),
+            State::Dead(_) => return Err(Refusal::Dead),
+        },
+        Command::Reschedule(due) => match before.state {
+            State::Scheduled | State::Ready => Some(moved(before, *due)?),
+            State::Leased(_) => return Err(Refusal::Leased),
+            State::Dead(_) => return Err(Refusal::Dead),
+        },
+        Command::Revive(due) => match before.state {
+            State::Dead(_) => Some(revived(before, *due)),
+            _ => return Err(Refusal::NotDead),
+        },
+        Command::Discard => match before.state {
+            State::Dead(_) => None,
+            _ => return Err(Refusal::NotDead),
+        },
+        Command::GiveUpKey => match before.state {
+            State::Dead(_) => return Err(Refusal::Dead),
+            _ => Some(Standing { keyless: true, ..before }),
+        },
+    };
+    Ok(transition(standing, next, now))
+}
+
+/// The lease in force that `token` proves.
+fn held(standing: &Standing, token: LeaseToken) -> Result<Lease, Refusal> {
+    match standing.state {
+        State::Leased(lease) if lease.token == token => Ok(lease),
+        _ => Err(Refusal::LeaseLost),
+    }
+}
+
+fn take(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standing>, Refusal> {
+    match before.state {
+        State::Ready => Ok(Some(granted(before, grant, now))),
+        State::Scheduled => Err(Refusal::NotReady),
+        State::Leased(_) => Err(Refusal::Leased),
+        State::Dead(_) => Err(Refusal::Dead),
+    }
+}
+
+fn take_by_id(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standing>, Refusal> {
+    match before.state {
+        State::Scheduled | State::Ready => Ok(Some(granted(brought_forward(before, now), grant, now))),
+        State::Dead(_) => {
+            let due = before.due;
+            Ok(Some(granted(brought_forward(revived(before, due), now), grant, now)))
+        }
+        State::Leased(_) => Err(Refusal::Leased),
+    }
+}
+
+/// Who asks for a message by id decides that its moment is now: so whatever is leased has been due,
+/// and goes back to ready, not to scheduled, when the lease ends.
+fn brought_forward(mut standing: Standing, now: Now) -> Standing {
+    standing.due = standing.due.min(now.wall);
+    standing
+}
+
+fn granted(mut standing: Standing, grant: &Grant, now: Now) -> Standing {
+    standing.state = State::Leased(Lease::granted(grant.token, grant.lease_ms, grant.bound, now));
+    standing.counts.takes = standing.counts.takes.saturating_add(1);
+    standing
+}
+
+fn moved(mut standing: Standing, due: Timestamp) -> Result<Standing, Refusal> {
+    if standing.expires.is_some_and(|expires| expires <= due) {
+        return Err(Refusal::ExpiresBeforeDue);
+    }
+    standing.due = due;
+    standing.state = State::Scheduled;
+    Ok(standing)
+}
+
+/// An expiry that has passed would kill it again at once, so it goes.
+fn revived(mut standing: Standing, due: Timestamp) -> Standing {
+    standing.due = due;
+    standing.state = State::Scheduled;
+    standing.attempts = 0;
+    standing.expires = None;
+    standing.counts.revives = standing.counts.revives.saturating_add(1);
+    standing
+}
+
+fn lapse(standing: &mut Standing, now: Now, max_attempts: AttemptLimit) {
+    standing.counts.lapses = standing.counts.lapses.saturating_add(1);
+    spend_attempt(standing, now, max_attempts);
+    if standing.state == State::Scheduled {
+        standing.state = State::Ready;
+    }
+}
+
+/// Scheduled for the next attempt, or dead if there is none.
+fn spend_attempt(standing: &mut Standing, now: Now, max_attempts: AttemptLimit) {
+    standing.attempts = standing.attempts.saturating_add(1);
+    standing.state = if max_attempts.is_spent(standing.attempts) {
+        State::Dead(Death { reason: DeathReason::AttemptsSpent, at: now.wall })
+    } else {
+        State::Scheduled
+    };
+}
+
+/// What the wall clock alone brings about for a message that nobody holds.
+fn settle_time(standing: &mut Standing, now: Now) {
+    if standing.state == State::Scheduled && standing.due <= now.wall {
+        standing.state = State::Ready;
+    }
+    let unheld = matches!(standing.state, State::Scheduled | State::Ready);
+    if let Some(expires) = standing.expires
+        && unheld
+        && expires <= now.wall
+    {
+        standing.state = State::Dead(Death { reason: DeathReason::Expired, at: expires });
+    }
+}
+
+/// Lets time act on the result, and says what the store has to do: judged against what is stored.
+fn transition(stored: &Standing, next: Option<Standing>, now: Now) -> Transition {
+    let next = next.map(|mut next| {
+        settle_time(&mut next, now);
+        next
+    });
+    let live = |standing: &Standing| !matches!(standing.state, State::Dead(_)) && !standing.keyless;
+    let was_live = live(stored);
+    let is_live = next.as_ref().is_some_and(live);
+    let effects = Effects {
+        became_ready: stored.state != State::Ready
+            && next.as_ref().is_some_and(|next| next.state == State::Ready),
+        frees_key: was_live && !is_live,
+        claims_key: !was_live && is_live,
+    };
+    Transition { next, effects }
+}

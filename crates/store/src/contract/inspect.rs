@@ -1,0 +1,50 @@
+//! Looking at queues and messages.
+
+use bytes::Bytes;
+use dwell_model::{Cursor, Message, OwnSettings, QueueName, Settings, Timestamp};
+
+/// One page of a list, in (due, id) order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<B = Bytes> {
+    /// The messages. A page also ends where its bodies pass [`Page::MAX_BYTES`].
+    pub messages: Vec<Message<B>>,
+    /// Where the next page begins; `None` after the last one.
+    pub next: Option<Cursor>,
+}
+
+impl Page {
+    /// A page holds at most so many bytes of bodies, but always one message if there is one.
+    pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+}
+
+/// How many messages a queue has, by state. Kept, not scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StateCounts {
+    /// Waiting for their instant.
+    pub scheduled: u64,
+    /// Due and not handed out.
+    pub ready: u64,
+    /// Of these, those with a priority below 1,024.
+    pub ready_urgent: u64,
+    /// Handed out.
+    pub leased: u64,
+    /// Set aside.
+    pub dead: u64,
+}
+
+/// A queue as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Its name.
+    pub name: QueueName,
+    /// Its messages by state.
+    pub counts: StateCounts,
+    /// How many takes wait on it.
+    pub waiting: u64,
+    /// When the earliest of its scheduled messages is due.
+    pub next_due: Option<Timestamp>,
+    /// The settings in force.
+    pub settings: Settings,
+    /// Those of them that are its own.
+    pub own: OwnSettings,
+}

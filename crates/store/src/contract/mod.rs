@@ -1,0 +1,251 @@
+//! The contract: what every store does, in one object-safe trait.
+
+mod change;
+mod inspect;
+mod put;
+mod settle;
+mod take;
+
+use async_trait::async_trait;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+
+pub use change::{Cancelled, Rescheduled, Selection, Swept, Target};
+pub use inspect::{Page, QueueStats, StateCounts};
+pub use put::{OnConflict, Put, PutAnswer, PutOutcome, When};
+pub use settle::{Action, Settle, Settled};
+pub use take::{Delivery, Take};
+
+use crate::Error;
+
+/// The answer to one item of a batch.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A store of messages that are held until their moment.
+///
+/// Calls take many items and answer each by itself, in the order given: one bad item fails alone. A call
+/// that fails as a whole (the store is closed, the batch too large) fails every item with the same error.
+/// Items of one call take effect in their order.
+///
+/// Futures may be dropped at any time. Except for [`take`](Store::take) and [`take_id`](Store::take_id),
+/// whose messages then go back, what was asked for may or may not happen.
+///
+/// The bullets below are the names of the tests in `conformance`.
+///
+/// # Contract
+/// - A message is handed out at its instant and never before
+/// - A put that was answered survives a restart
+/// - Due messages go out by priority, then due, then id
+/// - At most one valid receipt exists for a message
+/// - A stale receipt changes nothing
+/// - A bad item in a batch fails alone
+/// - A refusal changes nothing
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Puts messages.
+    ///
+    /// # Contract
+    /// - A delay counts from the store's clock at the put
+    /// - A past instant is due now
+    /// - An instant past 9999 is refused
+    /// - A level names a delay of the queue's table, and an unknown one is refused
+    /// - Expiry must lie after due
+    /// - Reject answers with the id that stands
+    /// - Replace puts a new message and the old id is gone
+    /// - Replace of a leased message passes the key on and its holder settles it keyless
+    /// - Keep retains id and body and the earlier instant wins
+    /// - Keep of a leased message answers leased with the standing id
+    /// - The same token gives the same answer and puts nothing, also when the message is gone
+    /// - A token is forgotten after its time
+    /// - A refused put leaves its token unused
+    /// - Tokens are scoped to their queue
+    /// - A full queue refuses with retry later and drops nothing
+    /// - Too many queues are refused
+    /// - A body over the limit is refused
+    /// - A batch over the limit is refused whole
+    /// - Numbers rise and are never used again
+    ///
+    /// # Errors
+    /// Per item: [`Error::Invalid`], [`Error::KeyTaken`], [`Error::Leased`], [`Error::QueueFull`],
+    /// [`Error::TooManyQueues`], [`Error::DiskFull`], [`Error::Exhausted`].
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>>;
+
+    /// Hands out due messages; waits for the first one, if asked to.
+    ///
+    /// # Contract
+    /// - A take waits without polling and wakes on the instant
+    /// - A take that waits in vain answers with nothing
+    /// - A put of a due message wakes a waiting take
+    /// - Waiting takes are served in the order of their coming
+    /// - A take over several queues goes by priority, due and id across them
+    /// - Max bytes bounds a take but always grants one message
+    /// - A take whose future is dropped gives its messages back at once without spending an attempt
+    /// - The lease is the take's, else the message's, else the queue's
+    /// - A lapsed lease makes the message ready and spends an attempt
+    /// - A message is dead when its attempts are spent
+    /// - A lease survives a restart with its token and deadline
+    /// - A bound lease is freed at a restart and spends an attempt
+    /// - Past the cap of leased messages a take is refused
+    /// - A paused queue hands nothing out
+    /// - A timed pause ends by itself and wakes a waiting take
+    /// - An expired message is not handed out
+    /// - Taking from a queue never used before is no error
+    /// - A delivery states when it was taken and how late it is
+    ///
+    /// # Errors
+    /// [`Error::TooManyLeased`] if something is due but no lease may be granted, [`Error::TooManyWaiting`],
+    /// [`Error::Invalid`].
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>>;
+
+    /// Hands out this message, be it scheduled, ready or dead; also from a paused queue. Its instant
+    /// becomes now, if it was later.
+    ///
+    /// # Contract
+    /// - Take by id hands out a scheduled, a ready and a dead message
+    /// - Take by id of a leased message is refused
+    /// - Take by id of a dead message whose key has a new owner is refused
+    ///
+    /// # Errors
+    /// [`Error::MessageNotFound`], [`Error::Leased`], [`Error::KeyTaken`], [`Error::TooManyLeased`],
+    /// [`Error::Invalid`].
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery>;
+
+    /// Settles leased messages.
+    ///
+    /// # Contract
+    /// - An acked message is gone
+    /// - A retry is scheduled after its delay or the queue's backoff
+    /// - A retry keeps the error
+    /// - A release spends no attempt
+    /// - A release with a delay is scheduled
+    /// - A buried message is dead with its reason
+    /// - Retry, release and bury may set a new priority
+    /// - Extend moves the deadline
+    /// - A receipt is stale after the lease ran out, and after it was settled
+    /// - An expired message that is given back is dead
+    /// - An error text over the limit is refused
+    /// - Counts of takes, lapses, releases, buries and revives are kept
+    ///
+    /// # Errors
+    /// Per item: [`Error::LeaseLost`], [`Error::Invalid`].
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>>;
+
+    /// Removes scheduled or ready messages.
+    ///
+    /// # Contract
+    /// - Cancel says truthfully what it found
+    /// - A cancelled message is never handed out
+    /// - Cancel by key finds the live message that has it
+    ///
+    /// # Errors
+    /// Those of the store as a whole; what is not there is [`Cancelled::NotFound`].
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>>;
+
+    /// Moves the instant of scheduled or ready messages; the id stays.
+    ///
+    /// # Contract
+    /// - Reschedule moves the instant and keeps the id
+    /// - A ready message can be rescheduled into the future
+    /// - Reschedule of a leased or dead message changes nothing
+    /// - Reschedule past the expiry is refused
+    ///
+    /// # Errors
+    /// Per item: [`Error::Invalid`]; what is not there is [`Rescheduled::NotFound`].
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>>;
+
+    /// Reads messages, in any state.
+    ///
+    /// # Contract
+    /// - Get answers as of now
+    /// - Get by key finds the live message only
+    ///
+    /// # Errors
+    /// Per item: [`Error::UnknownQueue`], [`Error::MessageNotFound`].
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>>;
+
+    /// Finds messages by their numbers, in any queue; `None` where there is none.
+    ///
+    /// # Contract
+    /// - Locate finds queue and id of a number
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>>;
+
+    /// One page of the messages in a state, in (due, id) order; a message that does not change during the
+    /// walk appears exactly once.
+    ///
+    /// # Contract
+    /// - List pages in due and id order and shows each message once
+    /// - Get, list and stats of an unknown queue say so
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`].
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page>;
+
+    /// A queue as it is now.
+    ///
+    /// # Contract
+    /// - Counts are exact as of now
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`].
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats>;
+
+    /// Queues by name, from the first after `after` on.
+    ///
+    /// # Contract
+    /// - A queue without messages, waiters and settings leaves the listing
+    /// - Queues page by name
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>>;
+
+    /// Changes settings of a queue, all or none, and answers with the queue as it is then.
+    ///
+    /// # Contract
+    /// - Settings change at run time and survive a restart
+    /// - A setting out of bounds is refused and none of its batch is made
+    /// - Spread is fixed while the queue has messages
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::SettingFixed`], [`Error::TooManyQueues`].
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats>;
+
+    /// Brings dead messages back, due as `when` says, oldest first, with all their attempts before them.
+    ///
+    /// # Contract
+    /// - Revive brings back one, many and all, oldest first
+    /// - Revive is refused where the key has a new owner
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; what is refused singly is in the answer.
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
+
+    /// Removes dead messages.
+    ///
+    /// # Contract
+    /// - Discard removes dead messages only
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept>;
+
+    /// Removes all scheduled and ready messages; says how many.
+    ///
+    /// # Contract
+    /// - Purge leaves leased, dead and later messages alone
+    async fn purge(&self, queue: QueueName) -> Result<u64>;
+
+    /// Removes all messages but the leased, and the queue's own settings; says how many messages.
+    ///
+    /// # Contract
+    /// - Delete queue leaves leased messages to their holders
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64>;
+
+    /// The limits that this store was opened with.
+    fn limits(&self) -> &Limits;
+}

@@ -1,0 +1,136 @@
+//! What the core tells its log: facts, enough of them to build the same core again.
+//!
+//! Ground rules:
+//! 1. A record says what has become of a message, never how: replaying needs no transition logic, so that a
+//!    later version of the state machine reads an old log as it was meant.
+//! 2. Every change is recorded as it is made, in order, but for one: that a scheduled message became ready.
+//!    The log keeps the wall time of each batch instead, and replay lets due messages become ready by it.
+//! 3. Settings, purges and the like are one record each, whatever their size; replayed at the same place
+//!    among the other records, they meet the same messages.
+
+use bytes::Bytes;
+use dwell_model::{
+    AttemptLimit, Headers, Key, MessageId, Number, PutToken, QueueName, SettingChange, Standing, Timestamp,
+};
+
+use crate::PutAnswer;
+
+/// A message that was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutRecord {
+    /// Its identity.
+    pub id: MessageId,
+    /// Its number.
+    pub number: Number,
+    /// The queue it went to.
+    pub queue: QueueName,
+    /// When it is due.
+    pub due: Timestamp,
+    /// Its priority.
+    pub priority: u32,
+    /// When it was put.
+    pub created: Timestamp,
+    /// The caller's own name for it.
+    pub key: Option<Key>,
+    /// Text that travels with the body.
+    pub headers: Headers,
+    /// Its own lease in milliseconds.
+    pub lease_ms: Option<u64>,
+    /// Its own limit of attempts.
+    pub max_attempts: Option<AttemptLimit>,
+    /// Its expiry.
+    pub expires: Option<Timestamp>,
+    /// The put's token, and until when it is remembered.
+    pub token: Option<(PutToken, Timestamp)>,
+    /// The message whose key it took over. A record of what became of that one stands before this.
+    pub replaces: Option<MessageId>,
+}
+
+/// Any other fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Where a message stands now.
+    Stands {
+        /// The message.
+        number: Number,
+        /// Its mutable part, whole.
+        standing: Standing,
+    },
+    /// A message is gone.
+    Gone {
+        /// The message.
+        number: Number,
+    },
+    /// A put that put nothing was answered under a token.
+    Answered {
+        /// The queue.
+        queue: QueueName,
+        /// The put's token.
+        token: PutToken,
+        /// The answer that it gets again.
+        answer: PutAnswer,
+        /// Until when it is remembered.
+        until: Timestamp,
+    },
+    /// A setting of a queue was changed.
+    Configured {
+        /// The queue.
+        queue: QueueName,
+        /// The change.
+        change: SettingChange,
+    },
+    /// All scheduled and ready messages of a queue are gone.
+    Purged {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// All dead messages of a queue are gone.
+    Discarded {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// All dead messages of a queue, oldest first, were revived, but for those whose key had a new owner.
+    Revived {
+        /// The queue.
+        queue: QueueName,
+        /// Their instant.
+        due: Timestamp,
+    },
+    /// All messages of a queue but the leased are gone, and its own settings.
+    Deleted {
+        /// The queue.
+        queue: QueueName,
+    },
+}
+
+/// Whether an answer has to wait until a record is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// It has.
+    Synced,
+    /// It is enough that the operating system has it: a lease, or what time alone brought about. After a
+    /// power failure the message is there again as it was before.
+    Written,
+}
+
+/// Where the core's records go. Nothing is durable when these return: whoever owns the log makes it so
+/// before the answers leave.
+pub trait Log<B> {
+    /// Takes a put and its body; says where the body can be found. Always [`Durability::Synced`].
+    fn put(&mut self, record: &PutRecord, body: &Bytes) -> B;
+
+    /// Takes any other fact.
+    fn record(&mut self, record: &Record, durability: Durability);
+}
+
+/// A log that keeps nothing: bodies stay in memory.
+#[derive(Debug, Default)]
+pub struct NoLog;
+
+impl Log<Bytes> for NoLog {
+    fn put(&mut self, _: &PutRecord, body: &Bytes) -> Bytes {
+        body.clone()
+    }
+
+    fn record(&mut self, _: &Record, _: Durability) {}
+}

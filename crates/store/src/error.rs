@@ -1,0 +1,154 @@
+//! Why a store refuses: one enum, stable codes, and whether trying again can help.
+
+use dwell_model::{Invalid, MessageId, QueueName, SettingName};
+use thiserror::Error;
+
+/// A refusal. It has changed nothing, except where it says that the outcome is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value that no store would accept.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// No such queue: it has no messages, no waiters and no settings of its own.
+    #[error("queue '{queue}' is unknown: it has no messages and no settings of its own")]
+    UnknownQueue {
+        /// The queue asked for.
+        queue: QueueName,
+    },
+    /// No such message in the queue, by id or by key.
+    #[error("no such message in queue '{queue}'")]
+    MessageNotFound {
+        /// The queue asked for.
+        queue: QueueName,
+    },
+    /// The receipt proves no lease in force: it ran out, was settled, or the message is gone.
+    #[error("the lease is lost: it ran out or was settled, and the message may have gone to somebody else")]
+    LeaseLost,
+    /// Another live message in the queue has this key.
+    #[error("the key is taken by message {id}")]
+    KeyTaken {
+        /// The message that has it.
+        id: MessageId,
+    },
+    /// Somebody holds the message.
+    #[error("message {id} is leased; wait until it is settled or its lease runs out")]
+    Leased {
+        /// The message.
+        id: MessageId,
+    },
+    /// The message is dead.
+    #[error("message {id} is dead; revive it first")]
+    Dead {
+        /// The message.
+        id: MessageId,
+    },
+    /// The message is not dead.
+    #[error("message {id} is not dead")]
+    NotDead {
+        /// The message.
+        id: MessageId,
+    },
+    /// The queue has as many pending messages as it may have.
+    #[error("queue '{queue}' is full: it holds {limit} pending messages; try again later")]
+    QueueFull {
+        /// The queue.
+        queue: QueueName,
+        /// Its limit.
+        limit: u64,
+    },
+    /// There are as many queues as there may be.
+    #[error("there are {limit} queues already; try again later, or raise the limit")]
+    TooManyQueues {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many messages are leased as may be.
+    #[error("{limit} messages are leased already; settle some, then try again")]
+    TooManyLeased {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many takes wait as may.
+    #[error("{limit} takes are waiting already; try again later")]
+    TooManyWaiting {
+        /// The limit.
+        limit: usize,
+    },
+    /// The setting can not change while the queue has messages.
+    #[error("setting {} of queue '{queue}' can not change while it has messages", setting.as_str())]
+    SettingFixed {
+        /// The queue.
+        queue: QueueName,
+        /// The setting.
+        setting: SettingName,
+    },
+    /// Connection lost or sync failed after the command was sent: it may or may not have happened.
+    #[error("the outcome is unknown: {reason}; repeating with the same token is safe")]
+    OutcomeUnknown {
+        /// What broke.
+        reason: Box<str>,
+    },
+    /// The disk has too little room for more messages; acks and cancels go on.
+    #[error("the disk is nearly full: {reason}; puts are refused until space is back")]
+    DiskFull {
+        /// How much is left and how much is needed.
+        reason: Box<str>,
+    },
+    /// Ids or numbers of this incarnation are used up.
+    #[error("{what} are used up; open the store again")]
+    Exhausted {
+        /// What is used up.
+        what: &'static str,
+    },
+    /// The store is closing or closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The store can not serve: its medium failed or can not be reached. Nothing was done.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable {
+        /// What is wrong, and what to do.
+        reason: Box<str>,
+    },
+}
+
+impl Error {
+    /// The stable code of this kind: a word that programs may match on. Each has a page in `docs/errors/`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Invalid(invalid) => invalid.code(),
+            Error::UnknownQueue { .. } => "unknown_queue",
+            Error::MessageNotFound { .. } => "message_not_found",
+            Error::LeaseLost => "lease_lost",
+            Error::KeyTaken { .. } => "key_taken",
+            Error::Leased { .. } => "leased",
+            Error::Dead { .. } => "dead",
+            Error::NotDead { .. } => "not_dead",
+            Error::QueueFull { .. } => "queue_full",
+            Error::TooManyQueues { .. } => "too_many_queues",
+            Error::TooManyLeased { .. } => "too_many_leased",
+            Error::TooManyWaiting { .. } => "too_many_waiting",
+            Error::SettingFixed { .. } => "setting_fixed",
+            Error::OutcomeUnknown { .. } => "outcome_unknown",
+            Error::DiskFull { .. } => "disk_full",
+            Error::Exhausted { .. } => "exhausted",
+            Error::Closed => "closed",
+            Error::Unavailable { .. } => "unavailable",
+        }
+    }
+
+    /// Whether the same call may succeed later, with nothing else changed by the caller.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Error::QueueFull { .. }
+                | Error::TooManyQueues { .. }
+                | Error::TooManyLeased { .. }
+                | Error::TooManyWaiting { .. }
+                | Error::Leased { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::DiskFull { .. }
+                | Error::Unavailable { .. }
+        )
+    }
+}
