@@ -1,4 +1,6 @@
 //! Time for dwell: clocks that tests can drive, the timing queue, and the in-process `DelayQueue<T>`.
 pub mod clock;
+pub mod timing_queue;
 
 pub use clock::{Clock, ManualClock, Notifier, Sleeper, SystemClock};
+pub use timing_queue::{Handle, TimingQueue};

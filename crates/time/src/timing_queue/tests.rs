@@ -1,0 +1,259 @@
+//! The timing queue against the simplest model there is: a vector sorted by (due, sequence).
+//!
+//! Each case is a random walk over all operations; the instants come from patterns that are hard on some
+//! structure or other. Cases: `PROPTEST_CASES` (10,000 by default). A failure prints the walk, and
+//! proptest keeps its seed in `proptest-regressions/`, from where it is replayed first.
+
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+use super::{Handle, TimingQueue};
+
+/// What the queue must be indistinguishable from.
+#[derive(Default)]
+struct Model {
+    sequence: u64,
+    /// (due, sequence, item), sorted.
+    entries: Vec<(i64, u64, u32)>,
+}
+
+impl Model {
+    fn insert(&mut self, due: i64, item: u32) {
+        let at = self.entries.partition_point(|entry| entry.0 <= due);
+        self.entries.insert(at, (due, self.sequence, item));
+        self.sequence += 1;
+    }
+
+    fn cancel(&mut self, item: u32) -> Option<u32> {
+        let at = self.entries.iter().position(|entry| entry.2 == item)?;
+        Some(self.entries.remove(at).2)
+    }
+
+    fn reschedule(&mut self, item: u32, due: i64) -> bool {
+        let found = self.cancel(item).is_some();
+        if found {
+            self.insert(due, item);
+        }
+        found
+    }
+
+    fn pop_due(&mut self, now: i64) -> Option<(i64, u32)> {
+        let head = self.entries.first().filter(|entry| entry.0 <= now)?;
+        let head = (head.0, head.2);
+        self.entries.remove(0);
+        Some(head)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Inserts so many, at the next instants of the pattern.
+    Insert(u16),
+    /// Cancels the item of one of the handles given out so far, stale or not.
+    Cancel(u16),
+    Reschedule(u16, i64),
+    /// Pops so many that are due at the model's instant of this rank.
+    Pop {
+        rank: u16,
+        times: u8,
+    },
+    Drain {
+        rank: u16,
+        max: u16,
+    },
+    Get(u16),
+    Iterate,
+    Clear,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (1_u16..40).prop_map(Step::Insert),
+        1 => (100_u16..700).prop_map(Step::Insert),
+        6 => any::<u16>().prop_map(Step::Cancel),
+        4 => (any::<u16>(), due()).prop_map(|(which, due)| Step::Reschedule(which, due)),
+        6 => (any::<u16>(), 1_u8..20).prop_map(|(rank, times)| Step::Pop { rank, times }),
+        2 => (any::<u16>(), 0_u16..600).prop_map(|(rank, max)| Step::Drain { rank, max }),
+        2 => any::<u16>().prop_map(Step::Get),
+        1 => Just(Step::Iterate),
+        1 => Just(Step::Clear),
+    ]
+}
+
+fn due() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => 0_i64..1_000,
+        2 => 0_i64..10_000_000_000,
+        1 => any::<i64>(),
+        1 => Just(i64::MIN),
+        1 => Just(i64::MAX),
+    ]
+}
+
+/// Where the instants of one walk come from.
+#[derive(Clone, Debug)]
+enum Pattern {
+    AllEqual(i64),
+    Ascending,
+    Descending,
+    NearAndFar,
+    Sawtooth,
+    Outlier,
+    LeapOverYears,
+    Random(Vec<i64>),
+}
+
+const YEAR_NS: i64 = 365 * 24 * 3_600 * 1_000_000_000;
+
+impl Pattern {
+    fn due(&self, n: i64) -> i64 {
+        match self {
+            Pattern::AllEqual(due) => *due,
+            Pattern::Ascending => n,
+            Pattern::Descending => -n,
+            Pattern::NearAndFar => (n % 2) * YEAR_NS + n,
+            Pattern::Sawtooth => n % 97,
+            Pattern::Outlier => {
+                if n == 3 {
+                    i64::MAX
+                } else {
+                    n % 5
+                }
+            }
+            Pattern::LeapOverYears => (n / 50) * YEAR_NS + n % 7,
+            Pattern::Random(dues) => dues[n as usize % dues.len()],
+        }
+    }
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    prop_oneof![
+        due().prop_map(Pattern::AllEqual),
+        Just(Pattern::Ascending),
+        Just(Pattern::Descending),
+        Just(Pattern::NearAndFar),
+        Just(Pattern::Sawtooth),
+        Just(Pattern::Outlier),
+        Just(Pattern::LeapOverYears),
+        prop::collection::vec(due(), 1..200).prop_map(Pattern::Random),
+    ]
+}
+
+/// The instant of the entry of that rank, or one before all of them.
+fn at_rank(model: &Model, rank: u16) -> i64 {
+    let entries = &model.entries;
+    if entries.is_empty() {
+        0
+    } else {
+        entries[rank as usize % entries.len()].0.saturating_sub(i64::from(rank % 2))
+    }
+}
+
+fn walk(pattern: &Pattern, steps: &[Step]) -> Result<(), TestCaseError> {
+    let (mut queue, mut model) = (TimingQueue::new(), Model::default());
+    let mut handles: Vec<Handle> = Vec::new();
+    for step in steps {
+        let named = |which: u16| (!handles.is_empty()).then(|| which as usize % handles.len());
+        match *step {
+            Step::Insert(times) => {
+                for _ in 0..times {
+                    let item = handles.len() as u32;
+                    let due = pattern.due(i64::from(item));
+                    handles.push(queue.insert(due, item));
+                    model.insert(due, item);
+                }
+            }
+            Step::Cancel(which) => {
+                if let Some(item) = named(which) {
+                    prop_assert_eq!(queue.cancel(handles[item]), model.cancel(item as u32));
+                    prop_assert_eq!(queue.cancel(handles[item]), None);
+                }
+            }
+            Step::Reschedule(which, due) => {
+                if let Some(item) = named(which) {
+                    prop_assert_eq!(queue.reschedule(handles[item], due), model.reschedule(item as u32, due));
+                }
+            }
+            Step::Pop { rank, times } => {
+                let now = at_rank(&model, rank);
+                for _ in 0..times {
+                    prop_assert_eq!(queue.pop_due(now), model.pop_due(now));
+                }
+            }
+            Step::Drain { rank, max } => {
+                let (now, mut drained) = (at_rank(&model, rank), vec![(7, 7)]);
+                let count = queue.drain_due_into(now, max.into(), &mut drained);
+                let expected: Vec<_> = std::iter::from_fn(|| model.pop_due(now)).take(max.into()).collect();
+                prop_assert_eq!(count, expected.len());
+                prop_assert_eq!(drained[0], (7, 7));
+                prop_assert_eq!(&drained[1..], &expected[..]);
+            }
+            Step::Get(which) => {
+                if let Some(item) = named(which) {
+                    let present = model.entries.iter().any(|entry| entry.2 == item as u32);
+                    prop_assert_eq!(queue.get(handles[item]).copied(), present.then_some(item as u32));
+                    prop_assert_eq!(queue.get_mut(handles[item]).copied(), present.then_some(item as u32));
+                }
+            }
+            Step::Iterate => {
+                let all: Vec<(i64, u32)> = queue.iter().map(|(due, item)| (due, *item)).collect();
+                let expected: Vec<(i64, u32)> =
+                    model.entries.iter().map(|entry| (entry.0, entry.2)).collect();
+                prop_assert_eq!(all, expected);
+            }
+            Step::Clear => {
+                queue.clear();
+                model.entries.clear();
+            }
+        }
+        let head = model.entries.first().map(|entry| (entry.0, entry.2));
+        prop_assert_eq!(queue.len(), model.entries.len());
+        prop_assert_eq!(queue.is_empty(), model.entries.is_empty());
+        prop_assert_eq!(queue.peek().map(|(due, item)| (due, *item)), head);
+        prop_assert_eq!(queue.next_due(), head.map(|head| head.0));
+    }
+    // Whatever the walk left behind comes out in order.
+    loop {
+        let next = queue.pop();
+        prop_assert_eq!(next, model.pop_due(i64::MAX));
+        if next.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(10_000)
+}
+
+proptest! {
+    #![proptest_config(Config { cases: cases(), ..Config::default() })]
+
+    #[test]
+    fn answers_as_a_sorted_vector_would(pattern in pattern(), steps in prop::collection::vec(step(), 1..60)) {
+        walk(&pattern, &steps)?;
+    }
+}
+
+/// An item that tells when it is dropped, so that none is lost and none dropped twice.
+#[test]
+fn every_item_is_dropped_once() {
+    use std::rc::Rc;
+    let alive = Rc::new(());
+    let mut queue = TimingQueue::new();
+    let handles: Vec<Handle> = (0..1_000).map(|n| queue.insert(n % 10, Rc::clone(&alive))).collect();
+    for handle in &handles[..300] {
+        assert!(queue.cancel(*handle).is_some());
+    }
+    for _ in 0..300 {
+        assert!(queue.pop().is_some());
+    }
+    assert_eq!(Rc::strong_count(&alive), 401);
+    queue.clear();
+    assert_eq!(Rc::strong_count(&alive), 1);
+    assert!(handles.iter().all(|handle| queue.get(*handle).is_none()), "handles are stale after clear");
+    queue.insert(1, Rc::clone(&alive));
+    assert!(handles.iter().all(|handle| queue.cancel(*handle).is_none()), "and stay stale");
+    drop(queue);
+    assert_eq!(Rc::strong_count(&alive), 1);
+}
