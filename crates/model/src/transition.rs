@@ -128,7 +128,8 @@ pub fn as_of(standing: &Standing, now: Now, max_attempts: AttemptLimit) -> Stand
     if let State::Leased(lease) = next.state
         && lease.has_lapsed(now)
     {
-        lapse(&mut next, now, max_attempts);
+        // The deadline, not the moment of noticing: a death has one instant, whenever it is first looked at.
+        lapse(&mut next, lease.deadline, max_attempts);
     }
     settle_time(&mut next, now);
     next
@@ -155,10 +156,13 @@ pub fn apply(
         Command::Retry { token, after_ms, priority, error } => {
             held(&before, *token)?;
             let mut next = before;
-            next.due = now.wall.after(*after_ms).map_err(|_| Refusal::DueOutOfRange)?;
+            let due = now.wall.after(*after_ms).map_err(|_| Refusal::DueOutOfRange)?;
             next.priority = priority.unwrap_or(next.priority);
             next.last_error = error.clone().or(next.last_error);
-            spend_attempt(&mut next, now, max_attempts);
+            spend_attempt(&mut next, now.wall, max_attempts);
+            if next.state == State::Scheduled {
+                next.due = due;
+            }
             Some(next)
         }
         Command::Release { token, after_ms, priority } => {
@@ -198,7 +202,7 @@ pub fn apply(
         Command::Unbind => match before.state {
             State::Leased(lease) if lease.bound => {
                 let mut next = before;
-                lapse(&mut next, now, max_attempts);
+                lapse(&mut next, now.wall, max_attempts);
                 Some(next)
             }
             _ => Some(before),
@@ -214,7 +218,7 @@ pub fn apply(
             State::Dead(_) => return Err(Refusal::Dead),
         },
         Command::Revive(due) => match before.state {
-            State::Dead(_) => Some(revived(before, *due)),
+            State::Dead(_) => Some(revived(before, *due, now)),
             _ => return Err(Refusal::NotDead),
         },
         Command::Discard => match before.state {
@@ -250,8 +254,8 @@ fn take_by_id(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standi
     match before.state {
         State::Scheduled | State::Ready => Ok(Some(granted(brought_forward(before, now), grant, now))),
         State::Dead(_) => {
-            let due = before.due;
-            Ok(Some(granted(brought_forward(revived(before, due), now), grant, now)))
+            let due = before.due.min(now.wall);
+            Ok(Some(granted(revived(before, due, now), grant, now)))
         }
         State::Leased(_) => Err(Refusal::Leased),
     }
@@ -279,29 +283,29 @@ fn moved(mut standing: Standing, due: Timestamp) -> Result<Standing, Refusal> {
     Ok(standing)
 }
 
-/// An expiry that has passed would kill it again at once, so it goes.
-fn revived(mut standing: Standing, due: Timestamp) -> Standing {
+/// An expiry that has passed, or would before the new instant, would kill it again, so it goes; a later one stays.
+fn revived(mut standing: Standing, due: Timestamp, now: Now) -> Standing {
     standing.due = due;
     standing.state = State::Scheduled;
     standing.attempts = 0;
-    standing.expires = None;
+    standing.expires = standing.expires.filter(|expires| *expires > due.max(now.wall));
     standing.counts.revives = standing.counts.revives.saturating_add(1);
     standing
 }
 
-fn lapse(standing: &mut Standing, now: Now, max_attempts: AttemptLimit) {
+fn lapse(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLimit) {
     standing.counts.lapses = standing.counts.lapses.saturating_add(1);
-    spend_attempt(standing, now, max_attempts);
+    spend_attempt(standing, at, max_attempts);
     if standing.state == State::Scheduled {
         standing.state = State::Ready;
     }
 }
 
 /// Scheduled for the next attempt, or dead if there is none.
-fn spend_attempt(standing: &mut Standing, now: Now, max_attempts: AttemptLimit) {
+fn spend_attempt(standing: &mut Standing, at: Timestamp, max_attempts: AttemptLimit) {
     standing.attempts = standing.attempts.saturating_add(1);
     standing.state = if max_attempts.is_spent(standing.attempts) {
-        State::Dead(Death { reason: DeathReason::AttemptsSpent, at: now.wall })
+        State::Dead(Death { reason: DeathReason::AttemptsSpent, at })
     } else {
         State::Scheduled
     };
