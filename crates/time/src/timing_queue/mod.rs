@@ -3,10 +3,16 @@
 //! A plain structure: no clock (`now` is an argument), no lock, no I/O. The memory store, the engine and
 //! `DelayQueue` keep their instants in it.
 
+mod page;
+mod pages;
+mod run;
 mod slots;
 #[cfg(test)]
 mod tests;
 
+use page::Page;
+use pages::Pages;
+use run::{Entry, Run};
 use slots::{Place, Slots};
 
 pub use slots::Handle;
@@ -33,19 +39,11 @@ pub use slots::Handle;
 #[derive(Debug)]
 pub struct TimingQueue<T> {
     slots: Slots<T>,
-    /// A heap of four children a node, smallest first.
-    heap: Vec<Entry>,
-    sequence: u64,
+    /// The earliest entries, sorted. Empty only if the queue is.
+    run: Run,
+    /// All others. What is in the run is not after what is here.
+    pages: Pages,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
-    due: i64,
-    sequence: u64,
-    slot: u32,
-}
-
-const CHILDREN: usize = 4;
 
 impl<T> Default for TimingQueue<T> {
     fn default() -> TimingQueue<T> {
@@ -56,7 +54,7 @@ impl<T> Default for TimingQueue<T> {
 impl<T> TimingQueue<T> {
     /// An empty queue, which allocates nothing.
     pub fn new() -> TimingQueue<T> {
-        TimingQueue { slots: Slots::new(), heap: Vec::new(), sequence: 0 }
+        TimingQueue { slots: Slots::new(), run: Run::default(), pages: Pages::default() }
     }
 
     /// How many items are in.
@@ -74,18 +72,16 @@ impl<T> TimingQueue<T> {
     /// # Panics
     /// If 2^32 − 2 items are in.
     pub fn insert(&mut self, due: i64, item: T) -> Handle {
-        let at = self.heap.len();
-        let (slot, handle) = self.slots.insert(place(at), item);
-        self.heap.push(self.entry(due, slot));
-        self.sequence += 1;
-        self.rise(at);
+        let place = self.place_for(due);
+        let (slot, handle) = self.slots.insert(place, item);
+        self.put(place, Entry { due, slot });
         handle
     }
 
     /// Takes the item out, wherever it stands. `None` if it has left already.
     pub fn cancel(&mut self, handle: Handle) -> Option<T> {
         let (slot, place) = self.slots.find(handle)?;
-        self.remove_entry(place.number() as usize);
+        self.remove(place, slot);
         Some(self.slots.take(slot))
     }
 
@@ -94,28 +90,28 @@ impl<T> TimingQueue<T> {
     /// False, and nothing happens, if the item has left already.
     pub fn reschedule(&mut self, handle: Handle, due: i64) -> bool {
         let Some((slot, place)) = self.slots.find(handle) else { return false };
-        let at = place.number() as usize;
-        self.heap[at] = self.entry(due, slot);
-        self.sequence += 1;
-        self.rise(at);
-        self.sink(at);
+        self.remove(place, slot);
+        let place = self.place_for(due);
+        self.slots.move_to(slot, place);
+        self.put(place, Entry { due, slot });
         true
     }
 
     /// The item of the earliest instant, with its instant.
     pub fn peek(&self) -> Option<(i64, &T)> {
-        self.heap.first().map(|head| (head.due, self.slots.get(head.slot)))
+        self.run.first().map(|head| (head.due, self.slots.get(head.slot)))
     }
 
     /// The earliest instant.
     pub fn next_due(&self) -> Option<i64> {
-        self.heap.first().map(|head| head.due)
+        self.run.first().map(|head| head.due)
     }
 
     /// Takes out the earliest item if it is due at `now`.
     pub fn pop_due(&mut self, now: i64) -> Option<(i64, T)> {
-        let head = *self.heap.first().filter(|head| head.due <= now)?;
-        self.remove_entry(0);
+        let head = self.run.first().filter(|head| head.due <= now)?;
+        self.run.pop();
+        self.refill();
         Some((head.due, self.slots.take(head.slot)))
     }
 
@@ -144,65 +140,65 @@ impl<T> TimingQueue<T> {
 
     /// Drops all items. Their handles are stale then.
     pub fn clear(&mut self) {
-        for entry in self.heap.drain(..) {
+        for entry in self.run.iter().chain(self.pages.iter().flat_map(Page::entries)) {
             self.slots.take(entry.slot);
         }
+        self.run.clear();
+        self.pages.clear();
     }
 
-    /// All items in the order in which they would leave.
+    /// All items in the order in which they would leave. Sorts a few hundred at a time, as it gets there.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &T)> {
-        let mut entries = self.heap.clone();
-        entries.sort_unstable();
-        entries.into_iter().map(|entry| (entry.due, self.slots.get(entry.slot)))
+        let later = self.pages.iter().flat_map(|page| {
+            let mut entries: Vec<Entry> = page.entries().collect();
+            entries.sort_by_key(|entry| entry.due);
+            entries
+        });
+        self.run.iter().chain(later).map(|entry| (entry.due, self.slots.get(entry.slot)))
     }
 
-    fn entry(&self, due: i64, slot: u32) -> Entry {
-        Entry { due, sequence: self.sequence, slot }
+    fn place_for(&mut self, due: i64) -> Place {
+        if self.pages.first_bound().is_some_and(|bound| bound <= due) {
+            return Place::page(self.pages.with_room_for(due, &mut self.slots));
+        }
+        if self.run.is_full() {
+            self.pages.push_first(self.run.split(), &mut self.slots);
+            return self.place_for(due);
+        }
+        Place::RUN
     }
 
-    fn remove_entry(&mut self, at: usize) {
-        let last = self.heap.pop().expect("the entry to remove is in");
-        if at < self.heap.len() {
-            self.set(at, last);
-            self.rise(at);
-            self.sink(at);
+    fn put(&mut self, place: Place, entry: Entry) {
+        match place.page_number() {
+            Some(number) => self.pages.push(number, entry.due, entry.slot),
+            None => self.run.insert(entry),
         }
     }
 
-    fn set(&mut self, at: usize, entry: Entry) {
-        self.heap[at] = entry;
-        self.slots.move_to(entry.slot, place(at));
-    }
-
-    fn rise(&mut self, mut at: usize) {
-        let entry = self.heap[at];
-        while at > 0 {
-            let parent = (at - 1) / CHILDREN;
-            if self.heap[parent] <= entry {
-                break;
+    fn remove(&mut self, place: Place, slot: u32) {
+        match place.page_number() {
+            Some(number) => self.pages.remove(number, slot, &mut self.slots),
+            None => {
+                self.run.remove(slot);
+                self.refill();
             }
-            self.set(at, self.heap[parent]);
-            at = parent;
         }
-        self.set(at, entry);
     }
 
-    fn sink(&mut self, mut at: usize) {
-        let entry = self.heap[at];
-        loop {
-            let first = at * CHILDREN + 1;
-            let children = first..(first + CHILDREN).min(self.heap.len());
-            let Some(least) = children.min_by_key(|&child| self.heap[child]) else { break };
-            if entry <= self.heap[least] {
-                break;
-            }
-            self.set(at, self.heap[least]);
-            at = least;
+    /// Fills the run from the first page, if it is empty.
+    fn refill(&mut self) {
+        if self.run.is_empty() {
+            self.turn_page();
         }
-        self.set(at, entry);
     }
-}
 
-fn place(at: usize) -> Place {
-    Place::new(u32::try_from(at).expect("a timing queue holds fewer than 2^32 items"))
+    #[cold]
+    fn turn_page(&mut self) {
+        let Some(mut page) = self.pages.pop_first() else { return };
+        page.purge();
+        for entry in page.entries() {
+            self.slots.move_to(entry.slot, Place::RUN);
+        }
+        self.run.fill(&page);
+    }
 }

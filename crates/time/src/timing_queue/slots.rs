@@ -16,18 +16,22 @@ pub struct Handle {
     generation: u32,
 }
 
-/// Where the entry of a slot stands in the order. What the number means is the order's affair.
+/// Where the entry of a slot stands: in the run, or in the page of some number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(NonZeroU32);
 
 impl Place {
-    /// The place with this number, which is below `u32::MAX`.
-    pub(super) fn new(number: u32) -> Place {
-        Place(NonZeroU32::MIN.checked_add(number).expect("the number of a place is below u32::MAX"))
+    /// In the run at the head of the queue.
+    pub(super) const RUN: Place = Place(NonZeroU32::MIN);
+
+    /// In the page of this number.
+    pub(super) fn page(number: u32) -> Place {
+        Place(NonZeroU32::new(number.wrapping_add(2)).expect("there are fewer pages than slots"))
     }
 
-    pub(super) fn number(self) -> u32 {
-        self.0.get() - 1
+    /// The number of the page, if it is one.
+    pub(super) fn page_number(self) -> Option<u32> {
+        self.0.get().checked_sub(2)
     }
 }
 
@@ -36,26 +40,30 @@ impl Place {
 #[derive(Debug)]
 enum Slot<T> {
     Taken { generation: u32, place: Place, item: T },
-    Free { generation: u32, next: u32 },
+    Free { generation: u32 },
 }
 
 const _: () = assert!(size_of::<Slot<u64>>() == 16);
 
 /// Slots in a chunk. Chunks keep growth from copying what is there, and from reserving twice what is needed.
 const CHUNK: usize = 1024;
-/// Ends the list of free slots; no slot has this number.
-const NONE: u32 = u32::MAX;
+/// Slots whose freedom is kept in one word. New items fill one group after the other, wherever old ones left from:
+/// taking whichever slot was freed last would go through memory in the random order of the instants.
+const GROUP: usize = u64::BITS as usize;
 
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    first_free: u32,
+    /// For each group, which of its slots are free and may be used again.
+    free: Vec<u64>,
+    /// The groups with a free slot, in no order.
+    open: Vec<u32>,
     taken: usize,
 }
 
 impl<T> Slots<T> {
     pub(super) fn new() -> Slots<T> {
-        Slots { chunks: Vec::new(), first_free: NONE, taken: 0 }
+        Slots { chunks: Vec::new(), free: Vec::new(), open: Vec::new(), taken: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -65,16 +73,16 @@ impl<T> Slots<T> {
     /// Puts `item` into a free slot.
     pub(super) fn insert(&mut self, place: Place, item: T) -> (u32, Handle) {
         self.taken += 1;
-        if self.first_free == NONE {
-            return self.append(place, item);
+        let Some(&group) = self.open.last() else { return self.append(place, item) };
+        let free = &mut self.free[group as usize];
+        let slot = group * GROUP as u32 + free.trailing_zeros();
+        *free &= *free - 1;
+        if *free == 0 {
+            self.open.pop();
         }
-        let slot = self.first_free;
         let entry = self.slot_mut(slot);
-        let Slot::Free { generation, next } = *entry else {
-            unreachable!("the list of free slots holds free slots")
-        };
+        let Slot::Free { generation } = *entry else { unreachable!("a slot marked free is free") };
         *entry = Slot::Taken { generation, place, item };
-        self.first_free = next;
         (slot, Handle { slot, generation })
     }
 
@@ -87,27 +95,34 @@ impl<T> Slots<T> {
         }
         let earlier = (self.chunks.len() - 1) * CHUNK;
         let chunk = self.chunks.last_mut().expect("a chunk was just made sure of");
-        let slot = u32::try_from(earlier + chunk.len()).expect("a timing queue holds fewer than 2^32 items");
-        assert!(slot < NONE - 1, "a timing queue holds fewer than 2^32 items");
+        // The last two numbers stay free for those who mark something with them.
+        let slot = u32::try_from(earlier + chunk.len()).ok().filter(|slot| *slot < u32::MAX - 1);
+        let slot = slot.expect("a timing queue holds fewer than 2^32 - 2 items");
         chunk.push(Slot::Taken { generation: 0, place, item });
+        if (slot as usize).is_multiple_of(GROUP) {
+            self.free.push(0);
+        }
         (slot, Handle { slot, generation: 0 })
     }
 
     /// Takes the item out of `slot`, and with it the meaning of its handle.
     pub(super) fn take(&mut self, slot: u32) -> T {
-        let next = self.first_free;
         let entry = self.slot_mut(slot);
         let Slot::Taken { generation, .. } = *entry else { unreachable!("the order holds taken slots") };
-        // Past its last generation the slot keeps it, but nobody is given the slot again.
-        let spent = generation == u32::MAX;
-        let freed = Slot::Free { generation: generation.wrapping_add(1), next };
+        let freed = Slot::Free { generation: generation.wrapping_add(1) };
         let Slot::Taken { item, .. } = std::mem::replace(entry, freed) else {
             unreachable!("the slot was taken a moment ago")
         };
-        if !spent {
-            self.first_free = slot;
-        }
         self.taken -= 1;
+        // After its last generation the slot is not marked free: nobody is given it again.
+        if generation != u32::MAX {
+            let group = slot as usize / GROUP;
+            let free = &mut self.free[group];
+            if *free == 0 {
+                self.open.push(group as u32);
+            }
+            *free |= 1 << (slot as usize % GROUP);
+        }
         item
     }
 
@@ -155,15 +170,15 @@ mod tests {
     #[test]
     fn a_slot_whose_generations_are_spent_is_not_used_again() {
         let mut slots = Slots::new();
-        let (slot, _) = slots.insert(Place::new(0), 'a');
+        let (slot, _) = slots.insert(Place::RUN, 'a');
         slots.take(slot);
-        let Slot::Free { generation, .. } = slots.slot_mut(slot) else { panic!("it was freed") };
+        let Slot::Free { generation } = slots.slot_mut(slot) else { panic!("it was freed") };
         *generation = u32::MAX;
-        let (again, last) = slots.insert(Place::new(0), 'b');
+        let (again, last) = slots.insert(Place::RUN, 'b');
         assert_eq!((again, last.generation), (slot, u32::MAX));
         assert_eq!(slots.take(slot), 'b');
         assert_eq!(slots.find(last), None);
-        let (other, _) = slots.insert(Place::new(0), 'c');
+        let (other, _) = slots.insert(Place::RUN, 'c');
         assert_ne!(other, slot);
         assert_eq!(
             slots.find(Handle { slot, generation: 0 }),

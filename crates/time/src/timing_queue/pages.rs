@@ -1,0 +1,228 @@
+//! The pages in the order of time, and how a page is found by instant.
+//!
+//! Each page is responsible from its *bound* to the next page's. A new entry goes to the last page whose
+//! bound is not after it; so of several pages with one bound (more equal instants than a page holds) the later ones
+//! hold the later puts. Bounds are kept in blocks of some hundred, and the first bounds of all blocks in one list:
+//! a search looks at two short sorted lists that stay in the processor's cache.
+
+use std::mem;
+
+use super::page::{PAGE, Page, Scratch};
+use super::run::Entry;
+use super::slots::{Place, Slots};
+
+/// The most pages of a block.
+const BLOCK: usize = 128;
+
+/// Some pages that follow one another.
+#[derive(Debug, Default)]
+struct Block {
+    bounds: Vec<i64>,
+    /// `pages[i]` is the number of the page with `bounds[i]`.
+    pages: Vec<u32>,
+}
+
+/// Where a page stands.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    block: usize,
+    at: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// The first bound of each block.
+    firsts: Vec<i64>,
+    /// Never an empty one.
+    blocks: Vec<Block>,
+    /// All pages by number; those in `free` stand nowhere.
+    all: Vec<Page>,
+    free: Vec<u32>,
+    /// Made by the first split: a small queue has no use for it.
+    scratch: Option<Scratch>,
+}
+
+impl Pages {
+    /// From which instant on entries belong to pages. `None` while there is no page.
+    pub(super) fn first_bound(&self) -> Option<i64> {
+        self.firsts.first().copied()
+    }
+
+    /// The page where an entry of `due`, which is not before the first bound, belongs; with room for it.
+    pub(super) fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
+        let spot = self.last_at_or_before(due);
+        let number = self.number(spot);
+        if self.all[number as usize].is_full() { self.make_room(spot, due, slots) } else { number }
+    }
+
+    pub(super) fn push(&mut self, number: u32, due: i64, slot: u32) {
+        self.all[number as usize].push(due, slot);
+    }
+
+    /// Puts a page of these entries, the first of which is `bound`, before all others.
+    pub(super) fn push_first<T>(&mut self, entries: impl Iterator<Item = Entry>, slots: &mut Slots<T>) {
+        let mut page = Page::new(i64::MIN);
+        for entry in entries {
+            page.push(entry.due, entry.slot);
+        }
+        let first = page.entries().next().map(|entry| entry.due);
+        page.bound = first.expect("a page is made of entries");
+        assert!(self.first_bound().is_none_or(|first| page.bound <= first), "what is earlier comes first");
+        self.insert(Spot { block: 0, at: 0 }, page, slots);
+    }
+
+    /// Takes out the first page.
+    pub(super) fn pop_first(&mut self) -> Option<Page> {
+        self.blocks.first()?;
+        Some(self.unlink(Spot { block: 0, at: 0 }))
+    }
+
+    /// Takes the entry of `slot` out of the page of that number.
+    pub(super) fn remove<T>(&mut self, number: u32, slot: u32, slots: &mut Slots<T>) {
+        let page = &mut self.all[number as usize];
+        page.kill(slot);
+        if page.live() == 0 {
+            self.unlink(self.spot(number));
+        } else if page.is_sparse() {
+            page.purge();
+            self.merge_around(number, slots);
+        }
+    }
+
+    /// The pages in the order of time.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Page> {
+        self.blocks.iter().flat_map(|block| &block.pages).map(|number| &self.all[*number as usize])
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Pages::default();
+    }
+
+    fn number(&self, spot: Spot) -> u32 {
+        self.blocks[spot.block].pages[spot.at]
+    }
+
+    fn last_at_or_before(&self, due: i64) -> Spot {
+        let block = self.firsts.partition_point(|first| *first <= due) - 1;
+        let at = self.blocks[block].bounds.partition_point(|bound| *bound <= due) - 1;
+        Spot { block, at }
+    }
+
+    /// Where the page of that number stands. Walks over the later pages that have the same bound.
+    fn spot(&self, number: u32) -> Spot {
+        let mut spot = self.last_at_or_before(self.all[number as usize].bound);
+        loop {
+            let pages = &self.blocks[spot.block].pages;
+            if let Some(at) = pages[..=spot.at].iter().rposition(|other| *other == number) {
+                return Spot { at, ..spot };
+            }
+            let block = spot.block.checked_sub(1).expect("a page stands among those of its bound");
+            spot = Spot { block, at: self.blocks[block].pages.len() - 1 };
+        }
+    }
+
+    fn before(&self, spot: Spot) -> Option<Spot> {
+        if spot.at > 0 {
+            return Some(Spot { at: spot.at - 1, ..spot });
+        }
+        let block = spot.block.checked_sub(1)?;
+        Some(Spot { block, at: self.blocks[block].pages.len() - 1 })
+    }
+
+    fn after(&self, spot: Spot) -> Option<Spot> {
+        let next = Spot { at: spot.at + 1, ..spot };
+        if next.at < self.blocks[next.block].pages.len() {
+            return Some(next);
+        }
+        (next.block + 1 < self.blocks.len()).then_some(Spot { block: next.block + 1, at: 0 })
+    }
+
+    /// Makes room in the full page at `spot` or beside it; the page for an entry of `due` then.
+    #[cold]
+    fn make_room<T>(&mut self, spot: Spot, due: i64, slots: &mut Slots<T>) -> u32 {
+        let number = self.number(spot);
+        let page = &mut self.all[number as usize];
+        page.purge();
+        if page.live() <= PAGE - PAGE / 4 {
+            return number;
+        }
+        let beside = Spot { at: spot.at + 1, ..spot };
+        if page.is_continued_by(due) {
+            // Rising instants fill page after page; splitting would leave each half empty for ever.
+            return self.insert(beside, Page::new(due), slots);
+        }
+        let later = page.split(self.scratch.get_or_insert_default());
+        let bound = later.bound;
+        let later = self.insert(beside, later, slots);
+        if due < bound { number } else { later }
+    }
+
+    /// Merges the page with a neighbour, where both together fill half a page at most.
+    #[cold]
+    fn merge_around<T>(&mut self, number: u32, slots: &mut Slots<T>) {
+        let spot = self.spot(number);
+        let merged = self.before(spot).is_some_and(|before| self.merge(before, spot, slots));
+        if let Some(after) = self.after(spot).filter(|_| !merged) {
+            self.merge(spot, after, slots);
+        }
+    }
+
+    fn merge<T>(&mut self, earlier: Spot, later: Spot, slots: &mut Slots<T>) -> bool {
+        let number = self.number(earlier);
+        let both = [number, self.number(later)].map(|number| self.all[number as usize].live());
+        if both[0] + both[1] > PAGE / 2 {
+            return false;
+        }
+        let later = self.unlink(later);
+        let page = &mut self.all[number as usize];
+        page.purge();
+        for entry in later.entries() {
+            page.push(entry.due, entry.slot);
+            slots.move_to(entry.slot, Place::page(number));
+        }
+        true
+    }
+
+    /// Gives `page` a number and a spot, and its entries their place.
+    fn insert<T>(&mut self, spot: Spot, page: Page, slots: &mut Slots<T>) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Page::new(0));
+            u32::try_from(self.all.len() - 1).expect("there are fewer pages than slots")
+        });
+        for entry in page.entries() {
+            slots.move_to(entry.slot, Place::page(number));
+        }
+        if self.blocks.is_empty() {
+            self.blocks.push(Block::default());
+            self.firsts.push(page.bound);
+        }
+        let block = &mut self.blocks[spot.block];
+        block.bounds.insert(spot.at, page.bound);
+        block.pages.insert(spot.at, number);
+        self.firsts[spot.block] = block.bounds[0];
+        if block.pages.len() > BLOCK {
+            let later =
+                Block { bounds: block.bounds.split_off(BLOCK / 2), pages: block.pages.split_off(BLOCK / 2) };
+            self.firsts.insert(spot.block + 1, later.bounds[0]);
+            self.blocks.insert(spot.block + 1, later);
+        }
+        self.all[number as usize] = page;
+        number
+    }
+
+    /// Takes a page out of the order and frees its number.
+    fn unlink(&mut self, spot: Spot) -> Page {
+        let block = &mut self.blocks[spot.block];
+        block.bounds.remove(spot.at);
+        let number = block.pages.remove(spot.at);
+        match block.bounds.first() {
+            Some(first) => self.firsts[spot.block] = *first,
+            None => {
+                self.blocks.remove(spot.block);
+                self.firsts.remove(spot.block);
+            }
+        }
+        self.free.push(number);
+        mem::replace(&mut self.all[number as usize], Page::new(0))
+    }
+}
