@@ -1,0 +1,58 @@
+# What the parts of `scripts/test` need beyond the Rust toolchain, and how it gets there.
+# shellcheck shell=bash
+
+# A part's needs, each as command:package, where the package is Debian's.
+needs_of() {
+    case $1 in
+        fmt) echo shellcheck:shellcheck ;;
+        lint) echo cc:build-essential ;;
+        e2e | test) echo curl:curl ;;
+    esac
+}
+
+# install_missing yes|'' PART...
+# As root or in CI at once; otherwise it prints the list and asks before it uses sudo.
+install_missing() {
+    local install=$1 part need
+    shift
+    local missing=()
+    for part in "$@"; do
+        for need in $(needs_of "$part"); do
+            command -v "${need%%:*}" >/dev/null || missing+=("${need#*:}")
+        done
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+
+    local asked=
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+    echo "missing Debian packages: ${missing[*]}"
+    if [ -z "$install" ] || ! command -v apt-get >/dev/null; then
+        echo "install them, then run this again" >&2
+        exit 3
+    fi
+    if [ "$(id -u)" != 0 ] && [ -z "${CI:-}" ]; then
+        read -r -p "install them with sudo? [y/N] " asked || true
+        if [ "$asked" != y ]; then
+            echo "install them, then run this again" >&2
+            exit 3
+        fi
+    fi
+    stage "install ${missing[*]}" install_packages "${missing[@]}"
+}
+
+# Installs packages and starts none of their daemons.
+install_packages() {
+    local sudo=() policy=/usr/sbin/policy-rc.d made= status=0
+    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    # policy-rc.d answering 101 is Debian's way to say "no daemon may be started".
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
+        "${sudo[@]}" chmod 755 "$policy"
+        made=yes
+    fi
+    "${sudo[@]}" apt-get update -q || echo "package lists are as old as they are"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends "$@" || status=$?
+    [ -z "$made" ] || "${sudo[@]}" rm -f "$policy"
+    return "$status"
+}

@@ -1,0 +1,14 @@
+//! Rules that hold over the whole workspace, kept by tests.
+//!
+//! # Layout
+//! - `packages`: which crate may depend on which, and what every crate's manifest says
+//! - `sources`: what every source file opens with, and what only some may name
+//! - `error_pages`: every error code has a page in `docs/errors/`, and every page a code
+//! - `workspace`: reading the above: `cargo metadata`, and files
+
+#![cfg(test)]
+
+mod error_pages;
+mod packages;
+mod sources;
+mod workspace;
