@@ -33,12 +33,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// # Contract
 /// - A message is handed out at its instant and never before
+/// - What was put comes back byte for byte
+/// - A name never used before needs no creation
 /// - A put that was answered survives a restart
+/// - A settlement that was answered survives a restart
+/// - States, order and numbers are the same after a restart
 /// - Due messages go out by priority, then due, then id
 /// - At most one valid receipt exists for a message
+/// - A message that fails again and again delays no other
 /// - A stale receipt changes nothing
 /// - A bad item in a batch fails alone
 /// - A refusal changes nothing
+/// - A forward step of the clock makes due what it passes
+/// - A ready message stays ready when the clock steps back
+/// - A ready message stays ready when the clock steps back across a restart
+/// - A step of the clock moves no lease
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Puts messages.
@@ -46,19 +55,28 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - A delay counts from the store's clock at the put
     /// - A past instant is due now
+    /// - A put without a delay is due at once
     /// - An instant past 9999 is refused
     /// - A level names a delay of the queue's table, and an unknown one is refused
     /// - Expiry must lie after due
+    /// - A lease of its own must be in bounds
     /// - Reject answers with the id that stands
+    /// - A key is free once its message is gone or dead
+    /// - A key is free from the instant of an expiry on
+    /// - Keys are scoped to their queue
     /// - Replace puts a new message and the old id is gone
     /// - Replace of a leased message passes the key on and its holder settles it keyless
+    /// - A refused replace leaves the old message standing
     /// - Keep retains id and body and the earlier instant wins
     /// - Keep of a leased message answers leased with the standing id
+    /// - Keep of a ready message leaves it ready
     /// - The same token gives the same answer and puts nothing, also when the message is gone
     /// - A token is forgotten after its time
     /// - A refused put leaves its token unused
     /// - Tokens are scoped to their queue
+    /// - A token survives a restart
     /// - A full queue refuses with retry later and drops nothing
+    /// - Replace and keep fit into a full queue
     /// - Too many queues are refused
     /// - A body over the limit is refused
     /// - A batch over the limit is refused whole
@@ -76,17 +94,24 @@ pub trait Store: Send + Sync {
     /// - A take that waits in vain answers with nothing
     /// - A put of a due message wakes a waiting take
     /// - Waiting takes are served in the order of their coming
+    /// - A forward step of the clock wakes a waiting take
     /// - A take over several queues goes by priority, due and id across them
+    /// - A queue named twice counts once
     /// - Max bytes bounds a take but always grants one message
+    /// - A take of none takes none
     /// - A take whose future is dropped gives its messages back at once without spending an attempt
     /// - The lease is the take's, else the message's, else the queue's
+    /// - A take with a lease out of bounds is refused
     /// - A lapsed lease makes the message ready and spends an attempt
     /// - A message is dead when its attempts are spent
+    /// - The limit of attempts is the message's, else the queue's
     /// - A lease survives a restart with its token and deadline
     /// - A bound lease is freed at a restart and spends an attempt
     /// - Past the cap of leased messages a take is refused
+    /// - Below the cap of leased messages a take grants what is left
     /// - A paused queue hands nothing out
     /// - A timed pause ends by itself and wakes a waiting take
+    /// - A pause survives a restart
     /// - An expired message is not handed out
     /// - Taking from a queue never used before is no error
     /// - A delivery states when it was taken and how late it is
@@ -101,7 +126,9 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - Take by id hands out a scheduled, a ready and a dead message
+    /// - Take by id hands out from a paused queue
     /// - Take by id of a leased message is refused
+    /// - Take by id of what is not there is refused
     /// - Take by id of a dead message whose key has a new owner is refused
     ///
     /// # Errors
@@ -126,6 +153,8 @@ pub trait Store: Send + Sync {
     /// - A buried message is dead with its reason
     /// - Retry, release and bury may set a new priority
     /// - Extend moves the deadline
+    /// - Extend without a length grants the old one anew
+    /// - Extend out of bounds is refused
     /// - A receipt is stale after the lease ran out, and after it was settled
     /// - An expired message that is given back is dead
     /// - An error text over the limit is refused
@@ -141,6 +170,8 @@ pub trait Store: Send + Sync {
     /// - Cancel says truthfully what it found
     /// - A cancelled message is never handed out
     /// - Cancel by key finds the live message that has it
+    /// - Cancel by key of a replaced message finds the new one
+    /// - A cancel that was answered survives a restart
     ///
     /// # Errors
     /// Those of the store as a whole; what is not there is [`Cancelled::NotFound`].
@@ -153,6 +184,8 @@ pub trait Store: Send + Sync {
     /// - A ready message can be rescheduled into the future
     /// - Reschedule of a leased or dead message changes nothing
     /// - Reschedule past the expiry is refused
+    /// - A reschedule that was answered survives a restart
+    /// - A reschedule to an earlier instant wakes a waiting take
     ///
     /// # Errors
     /// Per item: [`Error::Invalid`]; what is not there is [`Rescheduled::NotFound`].
@@ -163,6 +196,7 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Get answers as of now
     /// - Get by key finds the live message only
+    /// - Get and settle see an expiry at its instant
     ///
     /// # Errors
     /// Per item: [`Error::UnknownQueue`], [`Error::MessageNotFound`].
@@ -172,6 +206,9 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - Locate finds queue and id of a number
+    /// - Locate finds a message that was rescheduled and one that is dead
+    /// - Locate finds nothing once the message is gone
+    /// - Locate finds a message after a restart
     async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>>;
 
     /// One page of the messages in a state, in (due, id) order; a message that does not change during the
@@ -179,6 +216,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - List pages in due and id order and shows each message once
+    /// - A list goes on from a cursor whose message is gone
     /// - Get, list and stats of an unknown queue say so
     ///
     /// # Errors
@@ -195,6 +233,9 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - Counts are exact as of now
+    /// - Urgent ready messages are counted by themselves
+    /// - Stats count the takes that wait
+    /// - Stats name the earliest instant
     ///
     /// # Errors
     /// [`Error::UnknownQueue`].
@@ -213,6 +254,8 @@ pub trait Store: Send + Sync {
     /// - Settings change at run time and survive a restart
     /// - A setting out of bounds is refused and none of its batch is made
     /// - Spread is fixed while the queue has messages
+    /// - A queue's levels change for later puts only
+    /// - A setting taken back follows the default again
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::SettingFixed`], [`Error::TooManyQueues`].
@@ -223,6 +266,9 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Revive brings back one, many and all, oldest first
     /// - Revive is refused where the key has a new owner
+    /// - A revived message has all its attempts again
+    /// - Revive of what is not dead is refused singly
+    /// - A revive that was answered survives a restart
     ///
     /// # Errors
     /// [`Error::Invalid`]; what is refused singly is in the answer.
@@ -232,18 +278,21 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - Discard removes dead messages only
+    /// - Discard removes one, many and all, oldest first
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept>;
 
     /// Removes all scheduled and ready messages; says how many.
     ///
     /// # Contract
     /// - Purge leaves leased, dead and later messages alone
+    /// - A purge that was answered survives a restart
     async fn purge(&self, queue: QueueName) -> Result<u64>;
 
     /// Removes all messages but the leased, and the queue's own settings; says how many messages.
     ///
     /// # Contract
     /// - Delete queue leaves leased messages to their holders
+    /// - A deleted queue leaves the listing and loses its settings
     async fn delete_queue(&self, queue: QueueName) -> Result<u64>;
 
     /// The limits that this store was opened with.
