@@ -28,7 +28,8 @@ part_fmt() {
 part_lint() {
     stage "clippy" cargo clippy --locked "${workspace[@]}" --all-targets --all-features -- -D warnings
     stage "docs" env RUSTDOCFLAGS="-D warnings" cargo doc --locked "${workspace[@]}" --no-deps --all-features
-    ! exists dwell-bench || stage "bench with peers" cargo clippy --locked -p dwell-bench --all-targets -- -D warnings
+    stage "bench with peers" cargo clippy --locked -p dwell-bench --all-targets -- -D warnings
+    stage "bench without peers" cargo clippy --locked -p dwell-bench --no-default-features -- -D warnings
 }
 
 part_core() {
@@ -60,5 +61,7 @@ part_sim() {
 }
 
 part_bench() {
-    ! exists dwell-bench || return 0
+    local ours=(--release --locked -p dwell-bench --no-default-features)
+    stage "bench: build and tests" cargo test "${ours[@]}"
+    stage "bench: disk" cargo run "${ours[@]}" -- disk --quick
 }

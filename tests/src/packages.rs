@@ -8,7 +8,7 @@ use crate::workspace::{Package, metadata, packages, read, root};
 ///
 /// ```text
 /// model <- time <- engine            model <- store <- engine | redis | postgres
-/// store <- delivery <- server <- cli     model <- client <- cli | sim
+/// store <- delivery <- server <- cli     store <- client <- cli | sim
 /// sim, bench -> anything; nothing -> server but cli and sim
 /// ```
 const MAY_NEED: &[(&str, &[&str])] = &[
@@ -18,7 +18,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("dwell-engine", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-redis", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-postgres", &["dwell-model", "dwell-time", "dwell-store"]),
-    ("dwell-client", &["dwell-model"]),
+    ("dwell-client", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-delivery", &["dwell-model", "dwell-time", "dwell-store"]),
     (
         "dwell",

@@ -1,0 +1,95 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+/// What `--help` prints.
+pub(crate) const USAGE: &str = "\
+usage: cargo run --release -p dwell-bench -- list
+       cargo run --release -p dwell-bench -- SCENARIO [--quick] [--json] [--rounds N] [--dir PATH]
+
+  list         names the scenarios
+  --quick      a tenth of the work, and of memory limits
+  --json       one line of JSON last
+  --rounds N   how often each side runs, alternating; medians are reported (default 3)
+  --dir PATH   where data is written; a folder of its own is made there and removed (default: the current folder)
+";
+
+/// What was asked for.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Command {
+    Help,
+    List,
+    Measure(Arguments),
+}
+
+/// How a scenario is to be run.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Arguments {
+    pub(crate) scenario: String,
+    pub(crate) quick: bool,
+    pub(crate) json: bool,
+    pub(crate) rounds: usize,
+    pub(crate) dir: PathBuf,
+}
+
+impl Arguments {
+    pub(crate) fn parse(given: impl IntoIterator<Item = String>) -> Result<Command, String> {
+        let mut given = given.into_iter();
+        let mut scenario = None;
+        let (mut quick, mut json, mut rounds, mut dir) = (false, false, 3, PathBuf::from("."));
+        while let Some(argument) = given.next() {
+            match argument.as_str() {
+                "-h" | "--help" => return Ok(Command::Help),
+                "--quick" => quick = true,
+                "--json" => json = true,
+                "--rounds" => {
+                    let value = given.next().ok_or("--rounds needs a number")?;
+                    rounds = value
+                        .parse()
+                        .ok()
+                        .filter(|rounds| (1..=100).contains(rounds))
+                        .ok_or_else(|| format!("--rounds is a number from 1 to 100, not '{value}'"))?;
+                }
+                "--dir" => dir = given.next().ok_or("--dir needs a path")?.into(),
+                option if option.starts_with('-') => return Err(format!("there is no option '{option}'")),
+                _ if scenario.is_some() => {
+                    return Err(format!("one scenario at a time, and '{argument}' is a second"));
+                }
+                _ => scenario = Some(argument),
+            }
+        }
+        match scenario {
+            None => Err("name a scenario, or `list`".to_owned()),
+            Some(name) if name == "list" => Ok(Command::List),
+            Some(scenario) => Ok(Command::Measure(Arguments { scenario, quick, json, rounds, dir })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        Arguments::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_may_stand_anywhere() {
+        let expected = Arguments {
+            scenario: "engine-put".to_owned(),
+            quick: true,
+            json: true,
+            rounds: 5,
+            dir: PathBuf::from("/data"),
+        };
+        assert_eq!(parse("--quick engine-put --rounds 5 --dir /data --json"), Ok(Command::Measure(expected)));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for line in ["", "a b", "a --rounds", "a --rounds 0", "a --rounds x", "a --dir", "a --fast"] {
+            assert!(parse(line).is_err(), "accepted: '{line}'");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `dwell-bench`: comparisons of dwell with its peers. Each scenario runs both sides in one go.
+//!
+//! # Layout
+//! - `scenarios`: what is measured, a file each, and the list of them
+//! - `peers`: the other sides
+//! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
+//! - `report`: results as a table and as JSON
+//! - `workload`, `stopwatch`, `page_cache`, `machine`: what scenarios share
+
+#![allow(dead_code, reason = "the scenarios that use all of this come with the engine")]
+
+mod arguments;
+mod machine;
+mod page_cache;
+mod peers;
+mod report;
+mod run;
+mod scenarios;
+mod stopwatch;
+mod workload;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command, USAGE};
+use report::Report;
+use run::Run;
+use scenarios::{SCENARIOS, Scenario};
+
+/// What fails a scenario: always the end of it, so its text is all that matters.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let command = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(reason) => {
+            eprintln!("dwell-bench: {reason}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match command {
+        Command::Help => print!("{USAGE}"),
+        Command::List => list(),
+        Command::Measure(arguments) => {
+            let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == arguments.scenario) else {
+                eprintln!("dwell-bench: there is no scenario '{}'; `list` names them", arguments.scenario);
+                return ExitCode::from(2);
+            };
+            if let Err(error) = measure(scenario, &arguments) {
+                eprintln!("dwell-bench: {}: {error}", scenario.name);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn list() {
+    let width = SCENARIOS.iter().map(|scenario| scenario.name.len()).max().unwrap_or_default();
+    for scenario in SCENARIOS {
+        println!("{:width$}  {}", scenario.name, scenario.what);
+    }
+}
+
+fn measure(scenario: &Scenario, arguments: &Arguments) -> Result<()> {
+    let mut run = Run::new(arguments)?;
+    (scenario.run)(&mut run)?;
+    let report: Report = run.finish(scenario.name);
+    print!("{report}");
+    if arguments.json {
+        println!("{}", report.json());
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Forgetting what the kernel has cached of a folder's files, so that a read phase reads from the disk.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise};
+
+use crate::Result;
+
+/// Drops the cached pages of every file below `folder`. Pages that are not on disk yet would stay, so each
+/// file is synced first.
+pub(crate) fn drop_caches(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            drop_caches(&path)?;
+        } else {
+            let file = File::open(&path)?;
+            file.sync_all()?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
