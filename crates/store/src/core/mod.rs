@@ -1,6 +1,220 @@
-//! The core of a store that keeps its index in memory: every message of one shard, as a synchronous,
-//! deterministic state machine. It reads no clock and touches no file: `now` and the log are arguments.
+//! All messages of one shard, with their indexes, in memory: what the memory store and the engine share.
+//!
+//! [`Core`] is pure and deterministic: it reads no clock and does no I/O. Each call is given `now`, and tells a
+//! [`Log`] what it changed; the same calls under the same seed give the same answers and the same records.
+//!
+//! # For whoever owns a core
+//! - **Time.** Read the clock when the call is made, not when it was asked for: a `now` whose wall time is
+//!   earlier than that of the call before counts as a step of the clock back.
+//! - **Calls** answer at once. Nothing is durable when they return: make the log so before answers leave.
+//! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
+//!   [`wait`](Core::wait). After each batch of calls, and when [`next_wake`](Core::next_wake) has come, call
+//!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
+//!   that has gone is [`forget`](Core::forget); what was handed to one is [`give_back`](Core::give_back).
+//! - **Opening.** Make a new core of a new incarnation; then for each batch of the log [`replay_put`](Core::replay_put)
+//!   and [`replay`](Core::replay) its records in order and say when it was by [`replay_time`](Core::replay_time);
+//!   then call [`opened`](Core::opened), once.
+//!
+//! # Ground rules
+//! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it
+//!    looks, and on no other, so that a storm in one queue does not delay the next.
+//! 2. Where a message stands changes in two places only: `promote`, for what becomes due, and `restand`, for
+//!    all else. Both keep every index right; [`check`](Core::check) verifies it.
+//! 3. What a message may do is decided by [`dwell_model::apply`] alone.
+//!
+//! # Layout
+//! - [`Record`], [`Log`]: what is told to the log
+//! - `entry`, `slab`, `index`, `queue`, `queues`, `tokens`, `random`: the parts
+//! - `time`, `stand`: time acting on a queue, a message changing its place
+//! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
+//!   a call each, with its kin
+//! - `wait`: takes that wait
+//! - `replay`: building the same core again
+//! - `check`: the invariants
 
+mod cancel;
+mod check;
+mod configure;
+mod entry;
+mod get;
+mod index;
+mod list;
+mod purge;
+mod put;
+mod queue;
+mod queues;
+mod random;
 mod record;
+mod replay;
+mod reschedule;
+mod revive;
+mod settle;
+mod slab;
+mod stand;
+mod stats;
+mod take;
+#[cfg(test)]
+mod tests;
+mod time;
+mod tokens;
+mod wait;
 
-pub use record::{Durability, Log, NoLog, PutRecord, Record};
+use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
+
+use crate::{Error, Result};
+use entry::{Entry, Held};
+use index::{SlotTable, TextHash};
+use queues::Queues;
+use random::Random;
+use slab::Slab;
+use tokens::Tokens;
+use wait::Waiters;
+
+pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
+pub use replay::ReplayError;
+pub use wait::{Answer, WaiterId};
+
+/// How a core begins.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    /// The shard that its ids name, at most [`MessageId::MAX_SHARD`].
+    pub shard: u16,
+    /// The incarnation that its ids and lease tokens name, never used before in this shard; at most
+    /// [`MessageId::MAX_INCARNATION`].
+    pub incarnation: u32,
+    /// The number of the next message. Past [`Number::MAX`] puts are refused. Replay raises it.
+    pub next_number: u64,
+    /// From one number to the next: 1, or the number of shards that share the numbers.
+    pub number_step: u64,
+    /// What it accepts at most.
+    pub limits: Limits,
+    /// How many takes may wait at a time.
+    pub waiting_limit: usize,
+    /// Where its chance begins: the jitter of backoff.
+    pub seed: u64,
+}
+
+impl CoreConfig {
+    /// Shard 0, incarnation 0, numbers from 1, and so many takes waiting that memory is the limit.
+    pub fn new(limits: Limits, seed: u64) -> CoreConfig {
+        CoreConfig {
+            shard: 0,
+            incarnation: 0,
+            next_number: 1,
+            number_step: 1,
+            limits,
+            waiting_limit: 1_000_000,
+            seed,
+        }
+    }
+}
+
+/// All messages of one shard. See the [module](self) for how to drive it.
+#[derive(Debug)]
+pub struct Core<B> {
+    config: CoreConfig,
+    /// The counter of the next id.
+    next_counter: u64,
+    next_number: u64,
+    /// The counter of the next lease token.
+    next_lease: u64,
+    random: Random,
+    /// The wall time of the last call.
+    seen: Timestamp,
+    /// Counts calls, so that each lets time act on a queue once.
+    call: u64,
+    entries: Slab<Entry<B>>,
+    leases: Slab<Held>,
+    queues: Queues,
+    by_id: SlotTable,
+    by_number: SlotTable,
+    /// Live messages with a key of their own.
+    by_key: SlotTable,
+    key_hash: TextHash,
+    tokens: Tokens,
+    waiters: Waiters<B>,
+}
+
+impl<B: StoredBody> Core<B> {
+    /// A core without messages.
+    ///
+    /// # Panics
+    /// If shard or incarnation are over their maximum, or the step of numbers is 0.
+    pub fn new(config: CoreConfig) -> Core<B> {
+        assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
+        assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
+        assert!(config.number_step > 0, "numbers rise");
+        Core {
+            next_counter: 0,
+            next_number: config.next_number,
+            next_lease: 0,
+            random: Random::new(config.seed),
+            seen: Timestamp::MIN,
+            call: 0,
+            entries: Slab::new(),
+            leases: Slab::new(),
+            queues: Queues::new(),
+            by_id: SlotTable::new(),
+            by_number: SlotTable::new(),
+            by_key: SlotTable::new(),
+            key_hash: TextHash::default(),
+            tokens: Tokens::new(),
+            waiters: Waiters::new(),
+            config,
+        }
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    /// How many messages there are, in all queues and states.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no messages.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the body of a message lies; `None` if there is no such message.
+    pub fn body_of(&self, number: Number) -> Option<&B> {
+        Some(&self.entries.get(self.find_number(number)?).body)
+    }
+
+    /// Gives a message's body another place: the same bytes lie there now. `None` if there is no such message.
+    pub fn move_body(&mut self, number: Number, body: B) -> Option<B> {
+        let slot = self.find_number(number)?;
+        Some(std::mem::replace(&mut self.entries.get_mut(slot).body, body))
+    }
+
+    /// The wall time of the last call: what a batch of its records has to carry.
+    pub fn seen(&self) -> Timestamp {
+        self.seen
+    }
+
+    /// The queue, with time let act on it; `None` if it is unknown.
+    fn touched(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Option<u32> {
+        let queue = self.queues.find(name)?;
+        self.touch(queue, now, log);
+        Some(queue)
+    }
+
+    fn known(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<u32> {
+        self.touched(name, now, log).ok_or_else(|| Error::UnknownQueue { queue: name.clone() })
+    }
+
+    /// Runs `each` on every item, or refuses them all if there are too many.
+    fn each<I, T>(
+        &mut self,
+        items: Vec<I>,
+        mut each: impl FnMut(&mut Self, I) -> Result<T>,
+    ) -> Vec<Result<T>> {
+        match self.config.limits.check_batch(items.len()) {
+            Ok(()) => items.into_iter().map(|item| each(self, item)).collect(),
+            Err(refusal) => items.iter().map(|_| Err(refusal.clone().into())).collect(),
+        }
+    }
+}

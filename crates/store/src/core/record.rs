@@ -4,7 +4,8 @@
 //! 1. A record says what has become of a message, never how: replaying needs no transition logic, so that a
 //!    later version of the state machine reads an old log as it was meant.
 //! 2. Every change is recorded as it is made, in order, but for one: that a scheduled message became ready.
-//!    The log keeps the wall time of each batch instead, and replay lets due messages become ready by it.
+//!    The log keeps the wall time of each batch instead (that of its last call), and replay lets due messages
+//!    become ready by it. Where the wall clock steps back, the core records the last time before the step.
 //! 3. Settings, purges and the like are one record each, whatever their size; replayed at the same place
 //!    among the other records, they meet the same messages.
 
@@ -72,6 +73,11 @@ pub enum Record {
         /// Until when it is remembered.
         until: Timestamp,
     },
+    /// The wall clock stepped back. Every message due by `wall`, in any queue, is ready and stays so.
+    Ripe {
+        /// The last reading before the step.
+        wall: Timestamp,
+    },
     /// A setting of a queue was changed.
     Configured {
         /// The queue.
@@ -108,9 +114,21 @@ pub enum Record {
 pub enum Durability {
     /// It has.
     Synced,
-    /// It is enough that the operating system has it: a lease, or what time alone brought about. After a
-    /// power failure the message is there again as it was before.
+    /// It is enough that the operating system has it: a lease, its end without a consumer, or what time alone
+    /// brought about. After a power failure the message is there again as it was before.
     Written,
+}
+
+/// What the core keeps of a body: the bytes themselves, or the place where they can be read.
+pub trait StoredBody: Clone {
+    /// How many bytes the body has.
+    fn body_len(&self) -> usize;
+}
+
+impl StoredBody for Bytes {
+    fn body_len(&self) -> usize {
+        self.len()
+    }
 }
 
 /// Where the core's records go. Nothing is durable when these return: whoever owns the log makes it so

@@ -1,0 +1,35 @@
+//! Removing messages that nobody holds yet.
+
+use dwell_model::{Now, QueueName, StateKind};
+
+use super::{Core, Log, StoredBody};
+use crate::{Cancelled, Result, Target};
+
+impl<B: StoredBody> Core<B> {
+    /// See [`Store::cancel`](crate::Store::cancel).
+    pub fn cancel(
+        &mut self,
+        queue: &QueueName,
+        targets: Vec<Target>,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Vec<Result<Cancelled>> {
+        self.begin(now, log);
+        self.each(targets, |core, target| {
+            // Looked up for each: the last message of a queue takes it along.
+            let found = core.touched(queue, now, log).map(|queue| (queue, core.find_target(queue, &target)));
+            let Some((queue, Some(slot))) = found else { return Ok(Cancelled::NotFound) };
+            let entry = core.entries.get(slot);
+            let id = entry.id;
+            Ok(match entry.place.kind() {
+                StateKind::Leased => Cancelled::Leased(id),
+                StateKind::Dead => Cancelled::Dead(id),
+                StateKind::Scheduled | StateKind::Ready => {
+                    core.drop_message(slot, log);
+                    core.queues.remove_if_bare(queue);
+                    Cancelled::Cancelled(id)
+                }
+            })
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! The invariants: every index against the messages themselves.
+
+use std::collections::BTreeMap;
+
+use dwell_model::{Now, Timestamp};
+
+use super::entry::Place;
+use super::queue::{Queue, ReadyKey, is_urgent, mono};
+use super::{Core, StoredBody};
+use crate::StateCounts;
+
+impl<B: StoredBody> Core<B> {
+    /// Verifies all indexes against the messages; looks at everything, for tests and the simulator.
+    ///
+    /// # Panics
+    /// If one is wrong, saying which.
+    pub fn check(&self) {
+        let mut counts: BTreeMap<u32, StateCounts> = BTreeMap::new();
+        let (mut keyed, mut expiring): (usize, BTreeMap<u32, usize>) = (0, BTreeMap::new());
+        for (slot, entry) in self.entries.iter() {
+            let queue = self.queues.get(entry.queue);
+            assert_eq!(self.find_id(entry.queue, entry.id), Some(slot), "{:?} by id", entry.id);
+            assert_eq!(self.find_number(entry.number), Some(slot), "{:?} by number", entry.id);
+            if let Some(key) = entry.live_key() {
+                assert_eq!(self.find_key(entry.queue, key), Some(slot), "{:?} by key", entry.id);
+                keyed += 1;
+            }
+            let counts = counts.entry(entry.queue).or_default();
+            match entry.place {
+                Place::Scheduled(handle) => {
+                    assert_eq!(queue.scheduled.get(handle), Some(&slot), "{:?} is scheduled", entry.id);
+                    counts.scheduled += 1;
+                }
+                Place::Ready => {
+                    assert_eq!(queue.ready.get(&ReadyKey::of(entry)), Some(&slot), "{:?} is ready", entry.id);
+                    counts.ready += 1;
+                    counts.ready_urgent += u64::from(is_urgent(entry.priority));
+                }
+                Place::Leased(held) => {
+                    assert_eq!(
+                        queue.leased.get(self.leases.get(held).timer),
+                        Some(&slot),
+                        "{:?} is held",
+                        entry.id
+                    );
+                    counts.leased += 1;
+                }
+                Place::Dead => {
+                    self.check_dead(queue, slot);
+                    counts.dead += 1;
+                }
+            }
+            let unheld = matches!(entry.place, Place::Scheduled(_) | Place::Ready);
+            let timer = entry.rare.as_deref().and_then(|rare| rare.expiry);
+            assert_eq!(timer.is_some(), unheld && entry.expires().is_some(), "{:?} expires", entry.id);
+            if let Some(timer) = timer {
+                assert_eq!(queue.expiries.get(timer), Some(&slot), "{:?} has its timer", entry.id);
+                *expiring.entry(entry.queue).or_default() += 1;
+            }
+        }
+        assert_eq!(self.by_id.len(), self.entries.len(), "ids");
+        assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
+        assert_eq!(self.by_key.len(), keyed, "live keys");
+        for queue in self.queues.all() {
+            let found = self.queues.get(queue);
+            assert!(!found.is_bare(), "{} is kept for nothing", found.name);
+            assert_eq!(found.counts(), counts.remove(&queue).unwrap_or_default(), "counts of {}", found.name);
+            assert_eq!(found.dead.by_due.len(), found.dead.by_death.len(), "dead of {}", found.name);
+            let expiries = expiring.remove(&queue).unwrap_or_default();
+            assert_eq!(found.expiries.len(), expiries, "expiries of {}", found.name);
+            self.check_waiting(queue, found);
+        }
+        assert!(counts.is_empty(), "messages of queues that are gone");
+    }
+
+    fn check_dead(&self, queue: &Queue, slot: u32) {
+        let entry = self.entries.get(slot);
+        let death = entry.rare.as_deref().and_then(|rare| rare.death).expect("the dead know how they died");
+        assert_eq!(queue.dead.by_death.get(&(death.at, entry.id)), Some(&slot), "{:?} is dead", entry.id);
+        assert_eq!(queue.dead.by_due.get(&(entry.due, entry.id)), Some(&slot), "{:?} is dead", entry.id);
+    }
+
+    fn check_waiting(&self, queue: u32, found: &Queue) {
+        let waiting = self.waiters.turns_on(queue);
+        let listed = found.watch.as_deref().map(|watch| watch.waiting.iter().copied().collect::<Vec<u64>>());
+        assert_eq!(listed.unwrap_or_default(), waiting, "takes that wait on {}", found.name);
+    }
+
+    /// Verifies what holds once [`serve`](Core::serve) has been called at `now`: nobody waits for what is there.
+    ///
+    /// # Panics
+    /// If somebody does.
+    pub fn check_served(&self, now: Now) {
+        assert!(!self.next_wake().is_reached(now), "{:?} is reached at {now:?}", self.next_wake());
+        for queue in self.queues.all() {
+            let found = self.queues.get(queue);
+            if found.watch.is_none() || self.settings(queue).pause.is_paused_at(now.wall) {
+                continue;
+            }
+            let due = |due: Timestamp| found.scheduled.next_due().is_some_and(|head| head <= due.as_ms());
+            assert!(found.ready.is_empty() && !due(now.wall), "{} has messages and waiters", found.name);
+            let lapsed = found.leased.next_due().is_some_and(|head| head <= mono(now.mono_ms));
+            assert!(!lapsed, "{} has a lapsed lease and waiters", found.name);
+        }
+    }
+}

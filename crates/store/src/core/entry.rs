@@ -1,0 +1,153 @@
+//! A message as the core keeps it: small while nothing unusual has happened to it.
+
+use std::sync::Arc;
+
+use dwell_model::{
+    AttemptLimit, Counts, Death, Headers, Key, Lease, MessageId, Number, Standing, State, StateKind,
+    Timestamp,
+};
+use dwell_time::Handle;
+
+/// One message. What few messages have lies in [`Rare`], and a lease beside all other leases.
+#[derive(Debug)]
+pub(super) struct Entry<B> {
+    pub(super) id: MessageId,
+    pub(super) number: Number,
+    pub(super) due: Timestamp,
+    pub(super) created: Timestamp,
+    pub(super) body: B,
+    pub(super) rare: Option<Box<Rare>>,
+    pub(super) queue: u32,
+    pub(super) priority: u32,
+    pub(super) attempts: u32,
+    pub(super) takes: u32,
+    pub(super) place: Place,
+}
+
+/// Where a message stands, and where its queue's order or the leases hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Scheduled(Handle),
+    Ready,
+    Leased(u32),
+    Dead,
+}
+
+impl Place {
+    pub(super) fn kind(self) -> StateKind {
+        match self {
+            Place::Scheduled(_) => StateKind::Scheduled,
+            Place::Ready => StateKind::Ready,
+            Place::Leased(_) => StateKind::Leased,
+            Place::Dead => StateKind::Dead,
+        }
+    }
+}
+
+/// A lease, with the timer of its deadline.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) lease: Lease,
+    pub(super) timer: Handle,
+}
+
+/// What only some messages have.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
+    pub(super) key: Option<Key>,
+    pub(super) headers: Headers,
+    pub(super) lease_ms: Option<u64>,
+    pub(super) max_attempts: Option<AttemptLimit>,
+    pub(super) expires: Option<Timestamp>,
+    /// The timer of the expiry, while nobody holds the message and it is not dead.
+    pub(super) expiry: Option<Handle>,
+    pub(super) lapses: u32,
+    pub(super) releases: u32,
+    pub(super) buries: u32,
+    pub(super) revives: u32,
+    pub(super) keyless: bool,
+    pub(super) last_error: Option<Arc<str>>,
+    /// How it died, while it is dead.
+    pub(super) death: Option<Death>,
+    /// When it was last made ready by other than its instant.
+    pub(super) ready_since: Timestamp,
+}
+
+impl<B> Entry<B> {
+    /// The key, unless another message has taken it over for good.
+    pub(super) fn key(&self) -> Option<&Key> {
+        self.rare.as_deref().filter(|rare| !rare.keyless)?.key.as_ref()
+    }
+
+    /// The key, if it finds this message: only live messages have that.
+    pub(super) fn live_key(&self) -> Option<&Key> {
+        if self.place == Place::Dead { None } else { self.key() }
+    }
+
+    pub(super) fn expires(&self) -> Option<Timestamp> {
+        self.rare.as_deref()?.expires
+    }
+
+    /// Where it stands, as the state machine wants it; `lease` is the one it is held under.
+    pub(super) fn standing(&self, lease: Option<Lease>) -> Standing {
+        let rare = self.rare.as_deref();
+        let state = match self.place {
+            Place::Scheduled(_) => State::Scheduled,
+            Place::Ready => State::Ready,
+            Place::Leased(_) => State::Leased(lease.expect("a leased message has a lease")),
+            Place::Dead => {
+                State::Dead(rare.and_then(|rare| rare.death).expect("a dead message knows how it died"))
+            }
+        };
+        Standing {
+            state,
+            due: self.due,
+            priority: self.priority,
+            attempts: self.attempts,
+            expires: self.expires(),
+            keyless: rare.is_some_and(|rare| rare.keyless),
+            counts: Counts {
+                takes: self.takes,
+                lapses: rare.map_or(0, |rare| rare.lapses),
+                releases: rare.map_or(0, |rare| rare.releases),
+                buries: rare.map_or(0, |rare| rare.buries),
+                revives: rare.map_or(0, |rare| rare.revives),
+            },
+            last_error: rare.and_then(|rare| rare.last_error.clone()),
+        }
+    }
+
+    /// Takes over everything of `standing` but the state.
+    pub(super) fn set_standing(&mut self, standing: Standing) {
+        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error } = standing;
+        (self.due, self.priority, self.attempts, self.takes) = (due, priority, attempts, counts.takes);
+        let death = match state {
+            State::Dead(death) => Some(death),
+            _ => None,
+        };
+        let Counts { takes: _, lapses, releases, buries, revives } = counts;
+        let plain = expires.is_none() && !keyless && last_error.is_none() && death.is_none();
+        if self.rare.is_none() && plain && [lapses, releases, buries, revives] == [0; 4] {
+            return;
+        }
+        let rare = self.rare.get_or_insert_default();
+        (rare.expires, rare.keyless, rare.last_error, rare.death) = (expires, keyless, last_error, death);
+        (rare.lapses, rare.releases, rare.buries, rare.revives) = (lapses, releases, buries, revives);
+    }
+
+    /// The latest of due, put and last made ready: lateness counts from it.
+    pub(super) fn ready_since(&self) -> Timestamp {
+        let made_ready = self.rare.as_deref().map_or(Timestamp::MIN, |rare| rare.ready_since);
+        self.due.max(self.created).max(made_ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_message_takes_112_bytes_with_its_body_beside_it() {
+        assert_eq!(size_of::<Entry<bytes::Bytes>>(), 112);
+    }
+}

@@ -1,0 +1,86 @@
+//! From names to slots: hash tables that hold four bytes a message and compare with the message itself.
+//!
+//! A table is cut into parts, so that the growth of one is paid for in small portions. Nothing here is ever
+//! walked, and so no order of a hash table can show.
+
+use std::hash::{BuildHasher, Hash};
+
+use dwell_model::{Key, MessageId, Number, PutToken, QueueName};
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+const PARTS: usize = 64;
+
+/// Slots by the hash of something that lies in the slot.
+#[derive(Debug)]
+pub(super) struct SlotTable {
+    parts: Vec<HashTable<u32>>,
+}
+
+impl SlotTable {
+    pub(super) fn new() -> SlotTable {
+        SlotTable { parts: (0..PARTS).map(|_| HashTable::new()).collect() }
+    }
+
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.parts[part(hash)].find(hash, |slot| is_it(*slot)).copied()
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) {
+        self.parts[part(hash)].insert_unique(hash, slot, |slot| hash_of(*slot));
+    }
+
+    /// Takes `slot` out, which is in.
+    pub(super) fn remove(&mut self, hash: u64, slot: u32) {
+        match self.parts[part(hash)].find_entry(hash, |other| *other == slot) {
+            Ok(entry) => drop(entry.remove()),
+            Err(_) => unreachable!("only what is in the table is taken out"),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(HashTable::len).sum()
+    }
+}
+
+/// The table itself uses the lowest and the highest bits.
+fn part(hash: u64) -> usize {
+    (hash >> 44) as usize % PARTS
+}
+
+/// Ids and numbers are our own making, and need no defence against chosen collisions.
+fn mix(bits: u64) -> u64 {
+    let product = u128::from(bits ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// The hash of an id: of its sequence, which no two messages share.
+pub(super) fn id_hash(id: MessageId) -> u64 {
+    mix(id.as_bits() as u64)
+}
+
+/// The hash of a number.
+pub(super) fn number_hash(number: Number) -> u64 {
+    mix(number.get())
+}
+
+/// Hashes what callers choose, under a secret of the process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TextHash(DefaultHashBuilder);
+
+impl TextHash {
+    pub(super) fn queue(&self, name: &QueueName) -> u64 {
+        self.0.hash_one(name)
+    }
+
+    pub(super) fn key(&self, queue: u32, key: &Key) -> u64 {
+        self.both(queue, key)
+    }
+
+    pub(super) fn token(&self, queue: &QueueName, token: &PutToken) -> u64 {
+        self.both(queue, token)
+    }
+
+    fn both(&self, first: impl Hash, second: impl Hash) -> u64 {
+        self.0.hash_one((first, second))
+    }
+}

@@ -1,0 +1,186 @@
+//! Putting messages: token, validity, key, room, in this order; a refusal changes nothing.
+
+use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, StateKind, Timestamp};
+
+use super::entry::{Entry, Place, Rare};
+use super::stand::check_lease;
+use super::{Core, Durability, Log, PutRecord, Record, StoredBody};
+use crate::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
+
+impl<B: StoredBody> Core<B> {
+    /// See [`Store::put`](crate::Store::put).
+    pub fn put(&mut self, puts: Vec<Put>, now: Now, log: &mut impl Log<B>) -> Vec<Result<PutAnswer>> {
+        self.begin(now, log);
+        self.each(puts, |core, put| core.put_one(put, now, log))
+    }
+
+    fn put_one(&mut self, put: Put, now: Now, log: &mut impl Log<B>) -> Result<PutAnswer> {
+        if let Some(token) = &put.token {
+            self.tokens.sweep(now.wall);
+            if let Some(answer) = self.tokens.recall(&put.queue, token, now.wall) {
+                return Ok(answer);
+            }
+        }
+        self.config.limits.check_body(put.body.len())?;
+        check_lease(put.lease_ms)?;
+        let queue = self.touched(&put.queue, now, log);
+        let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
+        let (max_pending, token_ms) = (settings.max_pending, settings.token_ms);
+        let due = self.instant(put.when, settings, now)?;
+        if let Some(expires) = put.expires.filter(|expires| *expires <= due) {
+            return Err(Invalid::ExpiresBeforeDue { expires, due }.into());
+        }
+        let until = now.wall.saturating_after(token_ms);
+        let token = put.token.clone().filter(|_| token_ms > 0).map(|token| (token, until));
+
+        let owner = queue.and_then(|queue| self.find_key(queue, put.key.as_ref()?));
+        if let Some(owner) = owner {
+            match put.on_conflict {
+                OnConflict::Reject => return Err(Error::KeyTaken { id: self.entries.get(owner).id }),
+                OnConflict::Keep => {
+                    let answer = self.keep(owner, due, now, log)?;
+                    if let Some((token, until)) = token {
+                        self.tokens.remember(&put.queue, &token, answer, until);
+                        let record = Record::Answered { queue: put.queue, token, answer, until };
+                        log.record(&record, Durability::Synced);
+                    }
+                    return Ok(answer);
+                }
+                OnConflict::Replace => {}
+            }
+        }
+        self.check_room(queue, &put.queue, owner, max_pending)?;
+        let (id, number) = self.next_identity(due)?;
+
+        let replaces = owner.map(|owner| self.replace(owner, now, log));
+        let record = PutRecord {
+            id,
+            number,
+            queue: put.queue,
+            due,
+            priority: put.priority,
+            created: now.wall,
+            key: put.key,
+            headers: put.headers,
+            lease_ms: put.lease_ms,
+            max_attempts: put.max_attempts,
+            expires: put.expires,
+            token,
+            replaces,
+        };
+        let body = log.put(&record, &put.body);
+        let answer = record.answer();
+        let queue = self.take_in(record, body);
+        if put.expires.is_some() {
+            self.expire(queue, now, log);
+        }
+        Ok(answer)
+    }
+
+    /// Keeps the message that has the key; the earlier instant wins.
+    fn keep(&mut self, owner: u32, due: Timestamp, now: Now, log: &mut impl Log<B>) -> Result<PutAnswer> {
+        let entry = self.entries.get(owner);
+        let (id, number, stands) = (entry.id, entry.number, entry.due);
+        if entry.place.kind() == StateKind::Leased {
+            return Err(Error::Leased { id });
+        }
+        if due < stands {
+            self.change(owner, &Command::Reschedule(due), now, Durability::Synced, log)
+                .map_err(|refusal| self.refused_instant(owner, due, refusal))?;
+            self.note_ready(owner, now.wall);
+        }
+        Ok(PutAnswer { id, number, due: due.min(stands), outcome: PutOutcome::Kept })
+    }
+
+    /// Whether one message more may come, if it takes the place of `owner`.
+    fn check_room(
+        &self,
+        queue: Option<u32>,
+        name: &QueueName,
+        owner: Option<u32>,
+        max_pending: Option<u64>,
+    ) -> Result<()> {
+        if queue.is_none() && self.queues.len() >= self.config.limits.queues {
+            return Err(Error::TooManyQueues { limit: self.config.limits.queues });
+        }
+        let leaves = owner.is_some_and(|owner| self.entries.get(owner).place.kind() != StateKind::Leased);
+        let pending = queue.map_or(0, |queue| self.queues.get(queue).pending()) - u64::from(leaves);
+        match max_pending {
+            Some(limit) if pending >= limit => Err(Error::QueueFull { queue: name.clone(), limit }),
+            _ => Ok(()),
+        }
+    }
+
+    fn next_identity(&mut self, due: Timestamp) -> Result<(MessageId, Number)> {
+        if self.next_counter > MessageId::MAX_COUNTER {
+            return Err(Error::Exhausted { what: "message ids" });
+        }
+        let number =
+            Number::new(self.next_number).map_err(|_| Error::Exhausted { what: "message numbers" })?;
+        let id = MessageId::new(due, self.config.shard, self.config.incarnation, self.next_counter);
+        self.next_counter += 1;
+        self.next_number += self.config.number_step;
+        Ok((id, number))
+    }
+
+    /// Takes the key from the message that has it: one that is held stays, keyless; any other goes.
+    fn replace(&mut self, owner: u32, now: Now, log: &mut impl Log<B>) -> MessageId {
+        let id = self.entries.get(owner).id;
+        if self.entries.get(owner).place.kind() == StateKind::Leased {
+            self.change(owner, &Command::GiveUpKey, now, Durability::Synced, log)
+                .expect("a leased message gives its key up");
+        } else {
+            self.drop_message(owner, log);
+        }
+        id
+    }
+
+    /// Makes the message and its token as a record says; answers with its queue.
+    pub(super) fn take_in(&mut self, record: PutRecord, body: B) -> u32 {
+        let answer = record.answer();
+        if let Some((token, until)) = &record.token {
+            self.tokens.remember(&record.queue, token, answer, *until);
+        }
+        let queue = self.queues.find_or_insert(&record.queue);
+        let wall = record.created;
+        let standing = Standing::put(record.due, record.priority, record.expires, Now { wall, mono_ms: 0 });
+        let plain = record.key.is_none()
+            && record.headers.is_empty()
+            && record.lease_ms.is_none()
+            && record.max_attempts.is_none()
+            && record.expires.is_none();
+        let rare = (!plain).then(|| {
+            Box::new(Rare {
+                key: record.key,
+                headers: record.headers,
+                lease_ms: record.lease_ms,
+                max_attempts: record.max_attempts,
+                expires: record.expires,
+                ..Rare::default()
+            })
+        });
+        let entry = Entry {
+            id: record.id,
+            number: record.number,
+            due: record.due,
+            created: record.created,
+            body,
+            rare,
+            queue,
+            priority: record.priority,
+            attempts: 0,
+            takes: 0,
+            place: Place::Ready,
+        };
+        self.insert(entry, standing.state);
+        queue
+    }
+}
+
+impl PutRecord {
+    /// The answer that the put got, and that its token gets again.
+    pub fn answer(&self) -> PutAnswer {
+        let outcome = self.replaces.map_or(PutOutcome::Created, PutOutcome::Replaced);
+        PutAnswer { id: self.id, number: self.number, due: self.due, outcome }
+    }
+}

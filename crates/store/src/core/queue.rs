@@ -1,0 +1,132 @@
+//! One queue: its messages by state, in the orders they are asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_model::{DEFAULT_PRIORITY, MessageId, OwnSettings, QueueName, Settings, Timestamp};
+use dwell_time::{Handle, TimingQueue};
+
+use super::entry::Entry;
+use crate::StateCounts;
+
+/// The order in which due messages go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ReadyKey {
+    pub(super) priority: u32,
+    pub(super) due: Timestamp,
+    pub(super) id: MessageId,
+}
+
+impl ReadyKey {
+    pub(super) fn of<B>(entry: &Entry<B>) -> ReadyKey {
+        ReadyKey { priority: entry.priority, due: entry.due, id: entry.id }
+    }
+}
+
+/// Messages of one queue, as slots. The timers are good for their owners' handles alone.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) name: QueueName,
+    pub(super) own: Option<Box<Own>>,
+    /// By due.
+    pub(super) scheduled: TimingQueue<u32>,
+    pub(super) ready: BTreeMap<ReadyKey, u32>,
+    pub(super) ready_urgent: u64,
+    /// Leased messages, by their deadlines in monotonic milliseconds.
+    pub(super) leased: TimingQueue<u32>,
+    /// Scheduled and ready messages that expire, by that instant.
+    pub(super) expiries: TimingQueue<u32>,
+    pub(super) dead: Dead,
+    /// The call that last let time act here.
+    pub(super) touched: u64,
+    pub(super) watch: Option<Box<Watch>>,
+}
+
+/// Settings of its own, and what they come to over the defaults.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) own: OwnSettings,
+    pub(super) in_force: Settings,
+}
+
+/// Dead messages, oldest first and by (due, id).
+#[derive(Debug, Default)]
+pub(super) struct Dead {
+    pub(super) by_death: BTreeMap<(Timestamp, MessageId), u32>,
+    pub(super) by_due: BTreeMap<(Timestamp, MessageId), u32>,
+}
+
+/// What a queue has while takes wait on it.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Those that wait, by the order of their coming.
+    pub(super) waiting: BTreeSet<u64>,
+    /// Whether it is on the list of queues to be looked at.
+    pub(super) dirty: bool,
+    pub(super) wall_alarm: Option<Handle>,
+    pub(super) mono_alarm: Option<Handle>,
+}
+
+/// A queue's order of monotonic deadlines: 2^63 ms are never reached.
+pub(super) fn mono(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+pub(super) fn is_urgent(priority: u32) -> bool {
+    priority < DEFAULT_PRIORITY
+}
+
+impl Queue {
+    pub(super) fn new(name: QueueName) -> Queue {
+        Queue {
+            name,
+            own: None,
+            scheduled: TimingQueue::new(),
+            ready: BTreeMap::new(),
+            ready_urgent: 0,
+            leased: TimingQueue::new(),
+            expiries: TimingQueue::new(),
+            dead: Dead::default(),
+            touched: 0,
+            watch: None,
+        }
+    }
+
+    pub(super) fn settings<'a>(&'a self, defaults: &'a Settings) -> &'a Settings {
+        self.own.as_ref().map_or(defaults, |own| &own.in_force)
+    }
+
+    /// Scheduled and ready messages together.
+    pub(super) fn pending(&self) -> u64 {
+        (self.scheduled.len() + self.ready.len()) as u64
+    }
+
+    pub(super) fn has_messages(&self) -> bool {
+        self.pending() > 0 || !self.leased.is_empty() || !self.dead.by_death.is_empty()
+    }
+
+    /// Whether nothing keeps it: no messages, no waiters, no settings of its own.
+    pub(super) fn is_bare(&self) -> bool {
+        self.watch.is_none() && self.own.is_none() && !self.has_messages()
+    }
+
+    pub(super) fn counts(&self) -> StateCounts {
+        StateCounts {
+            scheduled: self.scheduled.len() as u64,
+            ready: self.ready.len() as u64,
+            ready_urgent: self.ready_urgent,
+            leased: self.leased.len() as u64,
+            dead: self.dead.by_death.len() as u64,
+        }
+    }
+
+    pub(super) fn insert_ready(&mut self, key: ReadyKey, slot: u32) {
+        self.ready_urgent += u64::from(is_urgent(key.priority));
+        let other = self.ready.insert(key, slot);
+        assert!(other.is_none(), "no two messages have one id");
+    }
+
+    pub(super) fn remove_ready(&mut self, key: ReadyKey) {
+        self.ready_urgent -= u64::from(is_urgent(key.priority));
+        self.ready.remove(&key).expect("a ready message is among the ready");
+    }
+}

@@ -1,0 +1,83 @@
+//! All queues, by name.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use dwell_model::QueueName;
+
+use super::index::{SlotTable, TextHash};
+use super::queue::Queue;
+use super::slab::Slab;
+
+/// The queues that have messages, waiters or settings of their own.
+#[derive(Debug)]
+pub(super) struct Queues {
+    hash: TextHash,
+    slots: Slab<Queue>,
+    by_hash: SlotTable,
+    by_name: BTreeMap<QueueName, u32>,
+}
+
+impl Queues {
+    pub(super) fn new() -> Queues {
+        Queues {
+            hash: TextHash::default(),
+            slots: Slab::new(),
+            by_hash: SlotTable::new(),
+            by_name: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn find(&self, name: &QueueName) -> Option<u32> {
+        self.by_hash.find(self.hash.queue(name), |queue| self.slots.get(queue).name == *name)
+    }
+
+    pub(super) fn find_or_insert(&mut self, name: &QueueName) -> u32 {
+        let hash = self.hash.queue(name);
+        if let Some(queue) = self.by_hash.find(hash, |queue| self.slots.get(queue).name == *name) {
+            return queue;
+        }
+        let queue = self.slots.insert(Queue::new(name.clone()));
+        self.by_hash.insert(hash, queue, |queue| self.hash.queue(&self.slots.get(queue).name));
+        self.by_name.insert(name.clone(), queue);
+        queue
+    }
+
+    /// Lets go of a queue that nothing keeps.
+    pub(super) fn remove_if_bare(&mut self, queue: u32) {
+        if !self.slots.get(queue).is_bare() {
+            return;
+        }
+        let Queue { name, .. } = self.slots.remove(queue);
+        self.by_hash.remove(self.hash.queue(&name), queue);
+        self.by_name.remove(&name);
+    }
+
+    pub(super) fn get(&self, queue: u32) -> &Queue {
+        self.slots.get(queue)
+    }
+
+    pub(super) fn get_mut(&mut self, queue: u32) -> &mut Queue {
+        self.slots.get_mut(queue)
+    }
+
+    /// The queue with this number, if there is one now.
+    pub(super) fn find_mut(&mut self, queue: u32) -> Option<&mut Queue> {
+        self.slots.find_mut(queue)
+    }
+
+    /// Up to `max` queues, by name, from the first after `after` on.
+    pub(super) fn page(&self, after: Option<&QueueName>, max: usize) -> Vec<u32> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name.range((from, Bound::Unbounded)).take(max).map(|(_, queue)| *queue).collect()
+    }
+
+    /// All queues, by name.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        self.by_name.values().copied()
+    }
+}

@@ -1,0 +1,147 @@
+//! Building the same core again from what it told its log.
+//!
+//! Time needs little care here: what the clock brought about is recorded, all but that messages became ready,
+//! and between two steps of the clock back it is the same whether a message became ready at once or at the end.
+
+use dwell_model::{Command, Now, Number, State, Timestamp};
+use thiserror::Error;
+
+use super::entry::Place;
+use super::queue::mono;
+use super::{Core, Durability, Log, PutRecord, Record, StoredBody};
+
+/// A record that can not follow those before it: it is not this core's log, or not all of it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("message {number} {reason}")]
+pub struct ReplayError {
+    /// The message that the record is about.
+    pub number: Number,
+    /// What is wrong.
+    pub reason: &'static str,
+}
+
+impl<B: StoredBody> Core<B> {
+    /// Takes a put in again. `body` is where its body lies.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; nothing has changed then.
+    pub fn replay_put(&mut self, record: PutRecord, body: B) -> Result<(), ReplayError> {
+        let number = record.number;
+        let refuse = |reason| Err(ReplayError { number, reason });
+        if record.id.incarnation() >= self.config.incarnation {
+            return refuse("was put by this incarnation or a later one");
+        }
+        if self.find_number(number).is_some() {
+            return refuse("was put twice");
+        }
+        if let Some(queue) = self.queues.find(&record.queue) {
+            if self.find_id(queue, record.id).is_some() {
+                return refuse("has the id of another message");
+            }
+            if record.key.as_ref().is_some_and(|key| self.find_key(queue, key).is_some()) {
+                return refuse("has the key of another live message");
+            }
+        }
+        self.next_number = self.next_number.max(number.get() + self.config.number_step);
+        self.take_in(record, body);
+        Ok(())
+    }
+
+    /// Takes any other fact in again.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; nothing has changed then.
+    pub fn replay(&mut self, record: Record) -> Result<(), ReplayError> {
+        let now = Now { wall: self.seen, mono_ms: 0 };
+        match record {
+            Record::Stands { number, standing } => {
+                let slot = self.replayed(number)?;
+                let entry = self.entries.get(slot);
+                let dead = matches!(standing.state, State::Dead(_));
+                let key = entry.key().filter(|_| !dead && !standing.keyless);
+                let owner = key.and_then(|key| self.find_key(entry.queue, key));
+                if owner.is_some_and(|owner| owner != slot) {
+                    return Err(ReplayError { number, reason: "has the key of another live message" });
+                }
+                self.restand(slot, standing);
+                self.note_ready(slot, self.seen);
+            }
+            Record::Gone { number } => {
+                let slot = self.replayed(number)?;
+                let entry = self.remove(slot);
+                self.queues.remove_if_bare(entry.queue);
+            }
+            Record::Answered { queue, token, answer, until } => {
+                self.tokens.remember(&queue, &token, answer, until);
+            }
+            Record::Ripe { wall } => self.ripen_all(wall),
+            Record::Configured { queue, change } => {
+                let queue = self.queues.find_or_insert(&queue);
+                let mut own = self.own(queue);
+                own.change(change);
+                self.set_own(queue, own);
+                self.queues.remove_if_bare(queue);
+            }
+            Record::Purged { queue } => {
+                if let Some(queue) = self.queues.find(&queue) {
+                    self.purge_all(queue);
+                    self.queues.remove_if_bare(queue);
+                }
+            }
+            Record::Discarded { queue } => {
+                if let Some(queue) = self.queues.find(&queue) {
+                    self.discard_all(queue);
+                    self.queues.remove_if_bare(queue);
+                }
+            }
+            Record::Revived { queue, due } => {
+                if let Some(queue) = self.queues.find(&queue) {
+                    self.revive_all(queue, due, now);
+                }
+            }
+            Record::Deleted { queue } => {
+                if let Some(queue) = self.queues.find(&queue) {
+                    self.delete_all(queue);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which wall time the batch carries whose records were replayed last.
+    pub fn replay_time(&mut self, wall: Timestamp) {
+        self.seen = wall;
+    }
+
+    /// Begins service after replay, or of a new core: leases run on by this process's clock, and those bound to
+    /// the process before it end.
+    pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
+        self.begin(now, log);
+        let held: Vec<(u32, u32)> = self
+            .entries
+            .iter()
+            .filter_map(|(slot, entry)| match entry.place {
+                Place::Leased(held) => Some((slot, held)),
+                _ => None,
+            })
+            .collect();
+        for (slot, held) in held {
+            let queue = self.entries.get(slot).queue;
+            let held = self.leases.get_mut(held);
+            held.lease = held.lease.rebased(now);
+            let (timer, deadline, bound) = (held.timer, held.lease.deadline_mono_ms, held.lease.bound);
+            let is_there = self.queues.get_mut(queue).leased.reschedule(timer, mono(deadline));
+            assert!(is_there, "the timer of a lease in force is there");
+            if bound {
+                self.change(slot, &Command::Unbind, now, Durability::Written, log)
+                    .expect("nothing refuses the end of a process");
+                self.note_ready(slot, now.wall);
+            }
+        }
+    }
+
+    fn replayed(&self, number: Number) -> Result<u32, ReplayError> {
+        self.find_number(number)
+            .ok_or(ReplayError { number, reason: "is changed by a record, and was never put or is gone" })
+    }
+}

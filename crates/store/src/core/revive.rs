@@ -1,0 +1,160 @@
+//! Dead messages: bringing them back, oldest first, and removing them.
+
+use dwell_model::{Command, MessageId, Now, QueueName, Timestamp};
+
+use super::{Core, Durability, Log, Record, StoredBody};
+use crate::{Error, Result, Selection, Swept, When};
+
+impl<B: StoredBody> Core<B> {
+    /// See [`Store::revive`](crate::Store::revive).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; what is refused singly is in the answer.
+    pub fn revive(
+        &mut self,
+        name: &QueueName,
+        which: Selection,
+        when: When,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Swept> {
+        self.begin(now, log);
+        self.check_selection(&which)?;
+        let queue = self.touched(name, now, log);
+        let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
+        let due = self.instant(when, settings, now)?;
+        if self.means_all(queue, &which) {
+            let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else {
+                return Ok(Swept::default());
+            };
+            log.record(&Record::Revived { queue: name.clone(), due }, Durability::Synced);
+            return Ok(self.revive_all(queue, due, now));
+        }
+        let mut swept = Swept::default();
+        for (id, slot) in self.selected(queue, which) {
+            let revived =
+                slot.ok_or_else(|| Error::MessageNotFound { queue: name.clone() }).and_then(|slot| {
+                    self.check_key(slot)?;
+                    self.change(slot, &Command::Revive(due), now, Durability::Synced, log)
+                        .map_err(|refusal| self.refused_instant(slot, due, refusal))?;
+                    self.note_ready(slot, now.wall);
+                    Ok(())
+                });
+            swept.count(id, revived);
+        }
+        Ok(swept)
+    }
+
+    /// Revives all dead messages of a queue whose keys are free, oldest first. Nothing is recorded singly.
+    pub(super) fn revive_all(&mut self, queue: u32, due: Timestamp, now: Now) -> Swept {
+        let mut swept = Swept::default();
+        for slot in self.oldest(queue, usize::MAX) {
+            let id = self.entries.get(slot).id;
+            let revived = self.check_key(slot).map(|()| {
+                let revived = self.apply(slot, &Command::Revive(due), now);
+                let next = revived.expect("a dead message can be revived").next;
+                self.restand(slot, next.expect("a revived message is there"));
+                self.note_ready(slot, now.wall);
+            });
+            swept.count(id, revived);
+        }
+        swept
+    }
+
+    /// See [`Store::discard`](crate::Store::discard).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; what is refused singly is in the answer.
+    pub fn discard(
+        &mut self,
+        name: &QueueName,
+        which: Selection,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Swept> {
+        self.begin(now, log);
+        self.check_selection(&which)?;
+        let queue = self.touched(name, now, log);
+        let mut swept = Swept::default();
+        if self.means_all(queue, &which) {
+            let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else { return Ok(swept) };
+            log.record(&Record::Discarded { queue: name.clone() }, Durability::Synced);
+            swept.done = self.discard_all(queue);
+            self.queues.remove_if_bare(queue);
+            return Ok(swept);
+        }
+        for (id, slot) in self.selected(queue, which) {
+            let discarded =
+                slot.ok_or_else(|| Error::MessageNotFound { queue: name.clone() }).and_then(|slot| {
+                    self.change(slot, &Command::Discard, now, Durability::Synced, log)
+                        .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))?;
+                    Ok(())
+                });
+            swept.count(id, discarded);
+        }
+        queue.into_iter().for_each(|queue| self.queues.remove_if_bare(queue));
+        Ok(swept)
+    }
+
+    fn check_selection(&self, which: &Selection) -> Result<()> {
+        match which {
+            Selection::Ids(ids) => Ok(self.config.limits.check_batch(ids.len())?),
+            Selection::Oldest(_) | Selection::All => Ok(()),
+        }
+    }
+
+    fn has_dead(&self, queue: u32) -> bool {
+        !self.queues.get(queue).dead.by_death.is_empty()
+    }
+
+    fn means_all(&self, queue: Option<u32>, which: &Selection) -> bool {
+        let dead = queue.map_or(0, |queue| self.queues.get(queue).dead.by_death.len() as u64);
+        match which {
+            Selection::Ids(_) => false,
+            Selection::Oldest(count) => *count >= dead,
+            Selection::All => true,
+        }
+    }
+
+    /// The messages that a selection other than all of them means; nothing where there is no such message.
+    fn selected(&self, queue: Option<u32>, which: Selection) -> Vec<(MessageId, Option<u32>)> {
+        match which {
+            Selection::Ids(ids) => {
+                ids.into_iter().map(|id| (id, queue.and_then(|queue| self.find_id(queue, id)))).collect()
+            }
+            Selection::Oldest(count) => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let oldest = queue.map(|queue| self.oldest(queue, count)).unwrap_or_default();
+                oldest.into_iter().map(|slot| (self.entries.get(slot).id, Some(slot))).collect()
+            }
+            Selection::All => unreachable!("all are swept in one record"),
+        }
+    }
+
+    fn oldest(&self, queue: u32, count: usize) -> Vec<u32> {
+        self.queues.get(queue).dead.by_death.values().take(count).copied().collect()
+    }
+
+    /// Whether the key of a dead message, if it has one, is free.
+    fn check_key(&self, slot: u32) -> Result<()> {
+        let entry = self.entries.get(slot);
+        match entry.key().and_then(|key| self.find_key(entry.queue, key)) {
+            Some(owner) if owner != slot => Err(Error::KeyTaken { id: self.entries.get(owner).id }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Swept {
+    fn count(&mut self, id: MessageId, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.done += 1,
+            Err(refusal) => {
+                self.refused_in_all += 1;
+                if self.refused.len() < Swept::MAX_REFUSED {
+                    self.refused.push((id, refusal));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How a lease ends: by its consumer, or because nobody was there to receive the message.
+
+use dwell_model::{Command, Limits, Now, Receipt, Refusal, State, Timestamp};
+
+use super::stand::check_lease;
+use super::{Core, Durability, Log, StoredBody};
+use crate::{Action, Error, Result, Settle, Settled};
+
+impl<B: StoredBody> Core<B> {
+    /// See [`Store::settle`](crate::Store::settle).
+    pub fn settle(&mut self, settles: Vec<Settle>, now: Now, log: &mut impl Log<B>) -> Vec<Result<Settled>> {
+        self.begin(now, log);
+        self.each(settles, |core, settle| core.settle_one(settle, now, log))
+    }
+
+    fn settle_one(&mut self, settle: Settle, now: Now, log: &mut impl Log<B>) -> Result<Settled> {
+        let Settle { receipt, action } = settle;
+        check(&action)?;
+        let slot = self.held(&receipt, now, log).ok_or(Error::LeaseLost)?;
+        let queue = self.entries.get(slot).queue;
+        let durability = match action {
+            Action::Extend { .. } => Durability::Written,
+            _ => Durability::Synced,
+        };
+        let after_ms = match action {
+            Action::Retry { after_ms, .. } | Action::Release { after_ms, .. } => after_ms,
+            _ => None,
+        };
+        let command = self.command(slot, &receipt, action);
+        let state = self.change(slot, &command, now, durability, log).map_err(|refusal| match refusal {
+            Refusal::DueOutOfRange => out_of_range(now.wall, after_ms),
+            _ => Error::LeaseLost,
+        })?;
+        let Some(state) = state else {
+            self.queues.remove_if_bare(queue);
+            return Ok(Settled::Gone);
+        };
+        self.note_ready(slot, now.wall);
+        Ok(match state {
+            State::Scheduled => Settled::Scheduled(self.entries.get(slot).due),
+            State::Ready => Settled::Ready,
+            State::Leased(lease) => Settled::Leased(lease.deadline),
+            State::Dead(death) => Settled::Dead(death.reason),
+        })
+    }
+
+    fn command(&mut self, slot: u32, receipt: &Receipt, action: Action) -> Command {
+        let token = receipt.token;
+        match action {
+            Action::Ack => Command::Ack(token),
+            Action::Retry { after_ms, error, priority } => {
+                let after_ms = after_ms.unwrap_or_else(|| {
+                    let random = self.random.next_u32();
+                    let entry = self.entries.get(slot);
+                    let attempt = entry.attempts.saturating_add(1);
+                    self.settings(entry.queue).backoff.delay_ms(attempt, random)
+                });
+                Command::Retry { token, after_ms, priority, error }
+            }
+            Action::Release { after_ms, priority } => Command::Release { token, after_ms, priority },
+            Action::Bury { reason, priority } => Command::Bury { token, priority, reason },
+            Action::Extend { lease_ms } => {
+                let old = self.lease_of(slot).expect("the message is held").lease_ms;
+                Command::Extend { token, lease_ms: lease_ms.unwrap_or(old) }
+            }
+        }
+    }
+
+    /// Puts messages back as if they had not been taken: their caller has gone. Receipts that are stale by now
+    /// are passed over. Nobody waits for an answer.
+    pub fn give_back(&mut self, receipts: &[Receipt], now: Now, log: &mut impl Log<B>) {
+        self.begin(now, log);
+        for receipt in receipts {
+            if let Some(slot) = self.held(receipt, now, log) {
+                self.change(slot, &Command::GiveBack(receipt.token), now, Durability::Written, log)
+                    .expect("the lease is in force");
+            }
+        }
+    }
+
+    /// The message whose lease in force the receipt proves.
+    fn held(&mut self, receipt: &Receipt, now: Now, log: &mut impl Log<B>) -> Option<u32> {
+        let queue = self.touched(&receipt.queue, now, log)?;
+        let slot = self.find_id(queue, receipt.id)?;
+        self.lease_of(slot).is_some_and(|lease| lease.token == receipt.token).then_some(slot)
+    }
+}
+
+fn check(action: &Action) -> Result<()> {
+    match action {
+        Action::Retry { error: Some(text), .. } | Action::Bury { reason: Some(text), .. } => {
+            Ok(Limits::check_error_text(text)?)
+        }
+        Action::Extend { lease_ms } => check_lease(*lease_ms),
+        _ => Ok(()),
+    }
+}
+
+fn out_of_range(wall: Timestamp, after_ms: Option<u64>) -> Error {
+    let refusal = wall.after(after_ms.unwrap_or(u64::MAX)).expect_err("the state machine refused it");
+    refusal.into()
+}

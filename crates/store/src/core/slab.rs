@@ -1,0 +1,110 @@
+//! A slab: values that keep their place, in chunks that never move.
+//!
+//! Growing allocates one chunk, so that no call pays for copying everything that is there.
+
+/// Values in a chunk.
+const CHUNK: usize = 1024;
+/// Ends the list of free places; no value has this number.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+enum Place<T> {
+    Taken(T),
+    Free { next: u32 },
+}
+
+/// Values by a number that is used again once its value has gone.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    chunks: Vec<Vec<Place<T>>>,
+    first_free: u32,
+    len: usize,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Slab<T> {
+        Slab { chunks: Vec::new(), first_free: NONE, len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        self.len += 1;
+        if self.first_free == NONE {
+            return self.append(value);
+        }
+        let slot = self.first_free;
+        let place = self.place_mut(slot);
+        let Place::Free { next } = *place else { unreachable!("the list of free places holds free places") };
+        *place = Place::Taken(value);
+        self.first_free = next;
+        slot
+    }
+
+    #[cold]
+    fn append(&mut self, value: T) -> u32 {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            // The first chunk grows by doubling: a small slab does not pay for a whole chunk.
+            let room = if self.chunks.is_empty() { 0 } else { CHUNK };
+            self.chunks.push(Vec::with_capacity(room));
+        }
+        let earlier = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut().expect("a chunk was just made sure of");
+        let slot = u32::try_from(earlier + chunk.len()).expect("a slab holds fewer than 2^32 values");
+        assert!(slot < NONE, "a slab holds fewer than 2^32 values");
+        chunk.push(Place::Taken(value));
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> T {
+        let next = self.first_free;
+        let Place::Taken(value) = std::mem::replace(self.place_mut(slot), Place::Free { next }) else {
+            unreachable!("only what is there is removed")
+        };
+        self.len -= 1;
+        self.first_free = slot;
+        if self.len == 0 {
+            // Whoever fills and empties it again and again keeps one chunk for that.
+            self.chunks.truncate(1);
+            self.chunks[0].clear();
+            self.first_free = NONE;
+        }
+        value
+    }
+
+    pub(super) fn get(&self, slot: u32) -> &T {
+        match &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] {
+            Place::Taken(value) => value,
+            Place::Free { .. } => unreachable!("only what is there is asked for"),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut T {
+        match self.place_mut(slot) {
+            Place::Taken(value) => value,
+            Place::Free { .. } => unreachable!("only what is there is asked for"),
+        }
+    }
+
+    /// The value at `slot`, if there is one now.
+    pub(super) fn find_mut(&mut self, slot: u32) -> Option<&mut T> {
+        match self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)? {
+            Place::Taken(value) => Some(value),
+            Place::Free { .. } => None,
+        }
+    }
+
+    /// All values with their numbers, in the order of these.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0u32..).zip(self.chunks.iter().flatten()).filter_map(|(slot, place)| match place {
+            Place::Taken(value) => Some((slot, value)),
+            Place::Free { .. } => None,
+        })
+    }
+
+    fn place_mut(&mut self, slot: u32) -> &mut Place<T> {
+        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+    }
+}

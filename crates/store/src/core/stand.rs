@@ -1,0 +1,289 @@
+//! A message comes, changes its place, goes: every index is kept here.
+
+use dwell_model::{
+    AttemptLimit, Command, Invalid, Key, Lease, Message, MessageId, Now, Number, Refusal, Setting, Settings,
+    Standing, State, Timestamp, Transition, apply,
+};
+
+use super::entry::{Entry, Held, Place};
+use super::index::{id_hash, number_hash};
+use super::queue::{ReadyKey, mono};
+use super::{Core, Durability, Log, Record, StoredBody};
+use crate::{Error, Result, Target, When};
+
+impl<B: StoredBody> Core<B> {
+    pub(super) fn find_id(&self, queue: u32, id: MessageId) -> Option<u32> {
+        let slot = self.by_id.find(id_hash(id), |slot| self.entries.get(slot).id == id)?;
+        (self.entries.get(slot).queue == queue).then_some(slot)
+    }
+
+    pub(super) fn find_number(&self, number: Number) -> Option<u32> {
+        self.by_number.find(number_hash(number), |slot| self.entries.get(slot).number == number)
+    }
+
+    /// The live message of the queue that has the key.
+    pub(super) fn find_key(&self, queue: u32, key: &Key) -> Option<u32> {
+        self.by_key.find(self.key_hash.key(queue, key), |slot| {
+            let entry = self.entries.get(slot);
+            entry.queue == queue && entry.live_key() == Some(key)
+        })
+    }
+
+    pub(super) fn find_target(&self, queue: u32, target: &Target) -> Option<u32> {
+        match target {
+            Target::Id(id) => self.find_id(queue, *id),
+            Target::Key(key) => self.find_key(queue, key),
+        }
+    }
+
+    pub(super) fn lease_of(&self, slot: u32) -> Option<Lease> {
+        match self.entries.get(slot).place {
+            Place::Leased(held) => Some(self.leases.get(held).lease),
+            _ => None,
+        }
+    }
+
+    pub(super) fn standing(&self, slot: u32) -> Standing {
+        self.entries.get(slot).standing(self.lease_of(slot))
+    }
+
+    pub(super) fn message(&self, slot: u32) -> Message<B> {
+        let entry = self.entries.get(slot);
+        let rare = entry.rare.as_deref();
+        Message {
+            id: entry.id,
+            number: entry.number,
+            queue: self.queues.get(entry.queue).name.clone(),
+            body: entry.body.clone(),
+            key: entry.key().cloned(),
+            headers: rare.map(|rare| rare.headers.clone()).unwrap_or_default(),
+            created: entry.created,
+            lease_ms: rare.and_then(|rare| rare.lease_ms),
+            max_attempts: rare.and_then(|rare| rare.max_attempts),
+            standing: self.standing(slot),
+        }
+    }
+
+    pub(super) fn settings(&self, queue: u32) -> &Settings {
+        self.queues.get(queue).settings(&self.config.limits.defaults)
+    }
+
+    /// The limit of attempts in force for a message: its own, or its queue's.
+    pub(super) fn attempt_limit(&self, slot: u32) -> AttemptLimit {
+        let entry = self.entries.get(slot);
+        let own = entry.rare.as_deref().and_then(|rare| rare.max_attempts);
+        own.unwrap_or_else(|| self.settings(entry.queue).max_attempts)
+    }
+
+    /// The state machine's answer; nothing is changed yet.
+    pub(super) fn apply(
+        &self,
+        slot: u32,
+        command: &Command,
+        now: Now,
+    ) -> std::result::Result<Transition, Refusal> {
+        apply(&self.standing(slot), command, now, self.attempt_limit(slot))
+    }
+
+    /// Applies `command`, records what came of it and keeps it.
+    pub(super) fn change(
+        &mut self,
+        slot: u32,
+        command: &Command,
+        now: Now,
+        durability: Durability,
+        log: &mut impl Log<B>,
+    ) -> std::result::Result<Option<State>, Refusal> {
+        let Transition { next, .. } = self.apply(slot, command, now)?;
+        let Some(next) = next else {
+            self.drop_message(slot, log);
+            return Ok(None);
+        };
+        let state = next.state;
+        self.record_standing(slot, next, durability, log);
+        Ok(Some(state))
+    }
+
+    /// Records where a message stands from now on, and keeps it.
+    pub(super) fn record_standing(
+        &mut self,
+        slot: u32,
+        next: Standing,
+        durability: Durability,
+        log: &mut impl Log<B>,
+    ) {
+        let record = Record::Stands { number: self.entries.get(slot).number, standing: next };
+        log.record(&record, durability);
+        let Record::Stands { standing, .. } = record else { unreachable!("made two lines above") };
+        self.restand(slot, standing);
+    }
+
+    /// Records that a message is gone, and forgets it.
+    pub(super) fn drop_message(&mut self, slot: u32, log: &mut impl Log<B>) {
+        let number = self.entries.get(slot).number;
+        log.record(&Record::Gone { number }, Durability::Synced);
+        self.remove(slot);
+    }
+
+    /// Takes a message in. Its place is set here, by `state`, which is scheduled or ready.
+    pub(super) fn insert(&mut self, entry: Entry<B>, state: State) -> u32 {
+        let (id, number, queue) = (entry.id, entry.number, entry.queue);
+        let slot = self.entries.insert(entry);
+        let entries = &self.entries;
+        self.by_id.insert(id_hash(id), slot, |slot| id_hash(entries.get(slot).id));
+        self.by_number.insert(number_hash(number), slot, |slot| number_hash(entries.get(slot).number));
+        self.place(slot, state);
+        if self.entries.get(slot).rare.is_some() {
+            self.claim_key(slot);
+            self.time_expiry(slot);
+        }
+        self.look_at(queue);
+        slot
+    }
+
+    /// Gives a message the standing `next`.
+    pub(super) fn restand(&mut self, slot: u32, next: Standing) {
+        let state = next.state;
+        self.release_key(slot);
+        self.displace(slot);
+        let entry = self.entries.get_mut(slot);
+        entry.set_standing(next);
+        let queue = entry.queue;
+        self.place(slot, state);
+        if self.entries.get(slot).rare.is_some() {
+            self.claim_key(slot);
+            self.time_expiry(slot);
+        }
+        self.look_at(queue);
+    }
+
+    /// Forgets a message.
+    pub(super) fn remove(&mut self, slot: u32) -> Entry<B> {
+        self.release_key(slot);
+        self.displace(slot);
+        self.cancel_expiry(slot);
+        let entry = self.entries.remove(slot);
+        self.by_id.remove(id_hash(entry.id), slot);
+        self.by_number.remove(number_hash(entry.number), slot);
+        entry
+    }
+
+    /// Puts it into its queue's order for `state`.
+    fn place(&mut self, slot: u32, state: State) {
+        let entry = self.entries.get_mut(slot);
+        let queue = self.queues.get_mut(entry.queue);
+        entry.place = match state {
+            State::Scheduled => Place::Scheduled(queue.scheduled.insert(entry.due.as_ms(), slot)),
+            State::Ready => {
+                queue.insert_ready(ReadyKey::of(entry), slot);
+                Place::Ready
+            }
+            State::Leased(lease) => {
+                let timer = queue.leased.insert(mono(lease.deadline_mono_ms), slot);
+                Place::Leased(self.leases.insert(Held { lease, timer }))
+            }
+            State::Dead(death) => {
+                queue.dead.by_death.insert((death.at, entry.id), slot);
+                queue.dead.by_due.insert((entry.due, entry.id), slot);
+                Place::Dead
+            }
+        };
+    }
+
+    /// Takes it out of its queue's order.
+    fn displace(&mut self, slot: u32) {
+        let entry = self.entries.get(slot);
+        let queue = self.queues.get_mut(entry.queue);
+        match entry.place {
+            // Nothing where the timer itself brought the message here.
+            Place::Scheduled(handle) => drop(queue.scheduled.cancel(handle)),
+            Place::Ready => queue.remove_ready(ReadyKey::of(entry)),
+            Place::Leased(held) => {
+                let Held { timer, .. } = self.leases.remove(held);
+                queue.leased.cancel(timer);
+            }
+            Place::Dead => {
+                let death = entry.rare.as_deref().and_then(|rare| rare.death);
+                let at = death.expect("a dead message knows how it died").at;
+                queue.dead.by_death.remove(&(at, entry.id));
+                queue.dead.by_due.remove(&(entry.due, entry.id));
+            }
+        }
+    }
+
+    fn claim_key(&mut self, slot: u32) {
+        let entry = self.entries.get(slot);
+        let Some(key) = entry.live_key() else { return };
+        let hash = self.key_hash.key(entry.queue, key);
+        let (entries, key_hash) = (&self.entries, &self.key_hash);
+        self.by_key.insert(hash, slot, |slot| {
+            let entry = entries.get(slot);
+            key_hash.key(entry.queue, entry.live_key().expect("the index holds live keys"))
+        });
+    }
+
+    pub(super) fn release_key(&mut self, slot: u32) {
+        let entry = self.entries.get(slot);
+        if let Some(key) = entry.live_key() {
+            self.by_key.remove(self.key_hash.key(entry.queue, key), slot);
+        }
+    }
+
+    /// Sets the timer of its expiry, or none while it is held or dead.
+    fn time_expiry(&mut self, slot: u32) {
+        self.cancel_expiry(slot);
+        let entry = self.entries.get_mut(slot);
+        let unheld = matches!(entry.place, Place::Scheduled(_) | Place::Ready);
+        if let (true, Some(expires), Some(rare)) = (unheld, entry.expires(), entry.rare.as_deref_mut()) {
+            let queue = self.queues.get_mut(entry.queue);
+            rare.expiry = Some(queue.expiries.insert(expires.as_ms(), slot));
+        }
+    }
+
+    fn cancel_expiry(&mut self, slot: u32) {
+        let entry = self.entries.get_mut(slot);
+        if let Some(handle) = entry.rare.as_deref_mut().and_then(|rare| rare.expiry.take()) {
+            self.queues.get_mut(entry.queue).expiries.cancel(handle);
+        }
+    }
+
+    /// The instant that `when` means for a queue at `now`.
+    pub(super) fn instant(&self, when: When, settings: &Settings, now: Now) -> Result<Timestamp> {
+        let due = match when {
+            When::Now => now.wall,
+            When::At(due) => due,
+            When::AfterMs(delay_ms) => now.wall.after(delay_ms)?,
+            When::Level(level) => {
+                let place = (level as usize).checked_sub(1);
+                // A table has at most 100 levels.
+                let levels = settings.levels.len() as u32;
+                let delay_ms = place
+                    .and_then(|place| settings.levels.get(place))
+                    .ok_or(Invalid::UnknownLevel { level, levels })?;
+                now.wall.after(*delay_ms)?
+            }
+        };
+        Ok(due)
+    }
+
+    /// The error of a refused reschedule or revive.
+    pub(super) fn refused_instant(&self, slot: u32, due: Timestamp, refusal: Refusal) -> Error {
+        let id = self.entries.get(slot).id;
+        match refusal {
+            Refusal::ExpiresBeforeDue => {
+                let expires = self.entries.get(slot).expires().expect("it was refused for its expiry");
+                Invalid::ExpiresBeforeDue { expires, due }.into()
+            }
+            Refusal::DueOutOfRange => Invalid::DueOutOfRange { ms: i64::MAX }.into(),
+            Refusal::Leased => Error::Leased { id },
+            Refusal::Dead => Error::Dead { id },
+            Refusal::NotDead => Error::NotDead { id },
+            Refusal::LeaseLost | Refusal::NotReady => unreachable!("no answer to a new instant: {refusal:?}"),
+        }
+    }
+}
+
+/// Checks the length of a lease that a caller asks for.
+pub(super) fn check_lease(lease_ms: Option<u64>) -> Result<()> {
+    lease_ms.map_or(Ok(()), |ms| Ok(Setting::LeaseMs(ms).check()?))
+}

@@ -1,0 +1,49 @@
+//! Queues as they are now.
+
+use dwell_model::{Now, QueueName, Timestamp};
+
+use super::{Core, Log, StoredBody};
+use crate::{QueueStats, Result};
+
+impl<B: StoredBody> Core<B> {
+    /// See [`Store::stats`](crate::Store::stats).
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue).
+    pub fn stats(&mut self, queue: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<QueueStats> {
+        self.begin(now, log);
+        let queue = self.known(queue, now, log)?;
+        Ok(self.stats_of(queue))
+    }
+
+    /// See [`Store::queues`](crate::Store::queues). At most as many queues as one call may have items.
+    pub fn queues(
+        &mut self,
+        after: Option<&QueueName>,
+        max: usize,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Vec<QueueStats> {
+        self.begin(now, log);
+        let queues = self.queues.page(after, max.min(self.config.limits.batch));
+        for queue in &queues {
+            self.touch(*queue, now, log);
+        }
+        queues.into_iter().map(|queue| self.stats_of(queue)).collect()
+    }
+
+    pub(super) fn stats_of(&self, queue: u32) -> QueueStats {
+        let found = self.queues.get(queue);
+        QueueStats {
+            name: found.name.clone(),
+            counts: found.counts(),
+            waiting: found.watch.as_ref().map_or(0, |watch| watch.waiting.len() as u64),
+            next_due: found
+                .scheduled
+                .next_due()
+                .map(|due| Timestamp::from_ms(due).expect("the instants of messages are timestamps")),
+            settings: self.settings(queue).clone(),
+            own: found.own.as_ref().map(|own| own.own.clone()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Handing messages out: due ones in their order, or one by its id.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use dwell_model::{
+    Command, Grant, LeaseToken, MessageId, Now, QueueName, Receipt, Refusal, State, StateKind,
+};
+
+use super::queue::ReadyKey;
+use super::stand::check_lease;
+use super::{Core, Durability, Log, StoredBody};
+use crate::{Delivery, Error, Result, Take};
+
+impl<B: StoredBody> Core<B> {
+    /// Hands out what is due now, without waiting. See [`Store::take`](crate::Store::take).
+    ///
+    /// At most as many messages as one call may have items, whatever `take.max` says. Takes that wait on the
+    /// same queues have come earlier and are served first.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLeased`], [`Error::Invalid`].
+    pub fn take(&mut self, take: &Take, now: Now, log: &mut impl Log<B>) -> Result<Vec<Delivery<B>>> {
+        self.begin(now, log);
+        check_lease(take.lease_ms)?;
+        self.config.limits.check_batch(take.queues.len())?;
+        if self.has_waiters() {
+            self.serve_earlier(&take.queues, now, log);
+        }
+        let queues: Vec<u32> = take.queues.iter().filter_map(|name| self.queues.find(name)).collect();
+        self.hand_out(&queues, take, now, log)
+    }
+
+    /// Hands out what is due in `queues`, by (priority, due, id) across them.
+    pub(super) fn hand_out(
+        &mut self,
+        queues: &[u32],
+        take: &Take,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Vec<Delivery<B>>> {
+        let max = take.max.min(self.config.limits.batch);
+        for queue in queues {
+            self.touch(*queue, now, log);
+        }
+        let mut heads = Heads::new(queues.iter().filter_map(|queue| self.head(*queue, now)).collect());
+        let mut deliveries = Vec::new();
+        let mut bytes: usize = 0;
+        while deliveries.len() < max
+            && let Some((queue, slot)) = heads.first()
+        {
+            let (entry, lease_ms) = (self.entries.get(slot), self.lease_ms(slot, take.lease_ms));
+            bytes = bytes.saturating_add(entry.body.body_len());
+            if !deliveries.is_empty() && take.max_bytes.is_some_and(|most| bytes > most) {
+                break;
+            }
+            if let Err(refusal) = self.check_leased() {
+                if deliveries.is_empty() {
+                    return Err(refusal);
+                }
+                break;
+            }
+            let command = Command::Take(self.grant(lease_ms, take.bound));
+            let delivery = self.deliver(slot, &command, now, log).expect("a ready message can be handed out");
+            deliveries.push(delivery);
+            heads.replace_first(self.head(queue, now));
+        }
+        Ok(deliveries)
+    }
+
+    /// The message that a queue hands out next, if it hands any out.
+    fn head(&self, queue: u32, now: Now) -> Option<(ReadyKey, u32, u32)> {
+        if self.settings(queue).pause.is_paused_at(now.wall) {
+            return None;
+        }
+        self.queues.get(queue).ready.first_key_value().map(|(key, slot)| (*key, queue, *slot))
+    }
+
+    /// Hands out this message. See [`Store::take_id`](crate::Store::take_id).
+    ///
+    /// # Errors
+    /// [`Error::MessageNotFound`], [`Error::Leased`], [`Error::KeyTaken`], [`Error::TooManyLeased`],
+    /// [`Error::Invalid`].
+    pub fn take_id(
+        &mut self,
+        queue: &QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Delivery<B>> {
+        self.begin(now, log);
+        check_lease(lease_ms)?;
+        let slot = self
+            .touched(queue, now, log)
+            .and_then(|queue| self.find_id(queue, id))
+            .ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
+        let entry = self.entries.get(slot);
+        if entry.place.kind() == StateKind::Leased {
+            return Err(Error::Leased { id });
+        }
+        if entry.place.kind() == StateKind::Dead
+            && let Some(owner) = entry.key().and_then(|key| self.find_key(entry.queue, key))
+        {
+            return Err(Error::KeyTaken { id: self.entries.get(owner).id });
+        }
+        self.check_leased()?;
+        let lease_ms = self.lease_ms(slot, lease_ms);
+        let command = Command::TakeById(self.grant(lease_ms, bound));
+        self.deliver(slot, &command, now, log)
+            .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))
+    }
+
+    fn check_leased(&self) -> Result<()> {
+        let limit = self.config.limits.leased;
+        if self.leases.len() < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
+    }
+
+    /// The take's lease, else the message's, else the queue's.
+    fn lease_ms(&self, slot: u32, asked: Option<u64>) -> u64 {
+        let entry = self.entries.get(slot);
+        let own = asked.or_else(|| entry.rare.as_deref()?.lease_ms);
+        own.unwrap_or_else(|| self.settings(entry.queue).lease_ms)
+    }
+
+    /// A token never issued before: no other core has this shard and incarnation.
+    fn grant(&mut self, lease_ms: u64, bound: bool) -> Grant {
+        let incarnation = u128::from(self.config.incarnation) << 80;
+        let shard = u128::from(self.config.shard) << 64;
+        let token = LeaseToken(incarnation | shard | u128::from(self.next_lease));
+        self.next_lease += 1;
+        Grant { token, lease_ms, bound }
+    }
+
+    fn deliver(
+        &mut self,
+        slot: u32,
+        command: &Command,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> std::result::Result<Delivery<B>, Refusal> {
+        self.change(slot, command, now, Durability::Written, log)?;
+        let message = self.message(slot);
+        let State::Leased(lease) = message.standing.state else { unreachable!("it was just leased") };
+        Ok(Delivery {
+            receipt: Receipt { queue: message.queue.clone(), id: message.id, token: lease.token },
+            lease_until: lease.deadline,
+            taken_at: now.wall,
+            lateness_ms: now.wall.ms_since(self.entries.get(slot).ready_since()),
+            message,
+        })
+    }
+}
+
+/// The heads of the queues that a take goes over, least first.
+struct Heads(BinaryHeap<Reverse<(ReadyKey, u32, u32)>>);
+
+impl Heads {
+    fn new(mut heads: Vec<(ReadyKey, u32, u32)>) -> Heads {
+        // A queue named twice counts once; its heads lie beside each other.
+        heads.sort_unstable();
+        heads.dedup();
+        Heads(heads.into_iter().map(Reverse).collect())
+    }
+
+    fn first(&self) -> Option<(u32, u32)> {
+        self.0.peek().map(|Reverse((_, queue, slot))| (*queue, *slot))
+    }
+
+    fn replace_first(&mut self, next: Option<(ReadyKey, u32, u32)>) {
+        self.0.pop();
+        self.0.extend(next.map(Reverse));
+    }
+}

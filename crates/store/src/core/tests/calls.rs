@@ -1,0 +1,178 @@
+//! Calls and what they record, where the contract's own tests do not see it.
+
+use dwell_model::{LeaseToken, MessageId, Number, StateKind};
+
+use super::*;
+use crate::core::{ReplayError, StoredBody};
+use crate::{Error, Selection, When};
+
+#[test]
+fn a_message_goes_from_put_to_ack() {
+    let mut rig = Rig::new();
+    let put = rig.put(put_to("q").after_ms(100), now(0)).unwrap();
+    assert_eq!(put.due, at(100));
+    assert_eq!(rig.take(Take::from(queue("q")), now(99)).unwrap(), []);
+    let taken = rig.take(Take::from(queue("q")), now(103)).unwrap();
+    assert_eq!((taken.len(), taken[0].message.id, taken[0].lateness_ms), (1, put.id, 3));
+    assert_eq!(rig.settle(&taken[0].receipt, Action::Ack, now(104)), Ok(Settled::Gone));
+    assert_eq!(rig.settle(&taken[0].receipt, Action::Ack, now(104)), Err(Error::LeaseLost));
+    assert!(rig.core.is_empty());
+    assert_eq!(rig.call(|core, log| core.queues(None, 10, now(105), log)), []);
+}
+
+#[test]
+fn a_log_replays_into_the_same_core_and_tokens_are_never_issued_twice() {
+    let mut rig = Rig::new();
+    for delay in [0, 10, 20] {
+        rig.put(put_to("q").after_ms(delay), now(0)).unwrap();
+    }
+    let first = rig.take(Take::from(queue("q")), now(10)).unwrap().remove(0);
+    let mut again = rig.reopened(now(11));
+    let stats = again.call(|core, log| core.stats(&queue("q"), now(11), log)).unwrap();
+    assert_eq!((stats.counts.scheduled, stats.counts.ready, stats.counts.leased), (1, 1, 1));
+    let second = again.take(Take::from(queue("q")), now(11)).unwrap().remove(0);
+    assert_ne!(first.receipt.token, second.receipt.token);
+    assert_eq!(again.settle(&first.receipt, Action::Ack, now(12)), Ok(Settled::Gone));
+    let later = again.put(put_to("q"), now(13)).unwrap();
+    assert_eq!(later.number.get(), 4);
+}
+
+#[test]
+fn once_ready_a_message_stays_ready_though_the_clock_steps_back_also_across_a_restart() {
+    let mut rig = Rig::new();
+    rig.put(put_to("q").after_ms(100), now(0)).unwrap();
+    rig.call(|core, log| core.stats(&queue("other"), now(100), log)).unwrap_err();
+    let stepped = Now { wall: at(50), mono_ms: 101 };
+    let late = rig.put(put_to("q").after_ms(20), stepped).unwrap();
+    assert_eq!(late.due, at(70));
+    let stats = rig.call(|core, log| core.stats(&queue("q"), stepped, log)).unwrap();
+    assert_eq!((stats.counts.scheduled, stats.counts.ready), (1, 1));
+    let mut again = rig.reopened(Now { wall: at(55), mono_ms: 0 });
+    let stats = again.call(|core, log| core.stats(&queue("q"), Now { wall: at(55), mono_ms: 1 }, log));
+    let counts = stats.unwrap().counts;
+    assert_eq!((counts.scheduled, counts.ready), (1, 1), "the one put after the step is not due before 70");
+}
+
+#[test]
+fn lateness_counts_from_the_end_of_a_lapsed_lease() {
+    let mut rig = Rig::new();
+    rig.put(put_to("q"), now(0)).unwrap();
+    rig.take(Take::from(queue("q")).lease_ms(1_000), now(500)).unwrap();
+    let taken = rig.take(Take::from(queue("q")), now(1_507)).unwrap();
+    assert_eq!(taken[0].lateness_ms, 7);
+    rig.settle(&taken[0].receipt, Action::Release { after_ms: None, priority: None }, now(1_600)).unwrap();
+    assert_eq!(rig.take(Take::from(queue("q")), now(1_604)).unwrap()[0].lateness_ms, 4);
+}
+
+#[test]
+fn ids_and_numbers_run_out_with_a_refusal() {
+    let mut rig = Rig::configured(CoreConfig {
+        next_number: Number::MAX.get(),
+        ..CoreConfig::new(Limits::default(), 0)
+    });
+    assert_eq!(rig.put(put_to("q"), now(0)).unwrap().number, Number::MAX);
+    assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message numbers" }));
+    let mut rig = Rig::new();
+    rig.core.next_counter = MessageId::MAX_COUNTER;
+    assert_eq!(rig.put(put_to("q"), now(0)).unwrap().id.counter(), MessageId::MAX_COUNTER);
+    assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message ids" }));
+    assert_eq!(rig.core.len(), 1);
+}
+
+#[test]
+fn a_log_that_is_not_this_cores_is_refused() {
+    let mut rig = Rig::new();
+    let put = rig.put(put_to("q").key("k".parse().unwrap()), now(0)).unwrap();
+    let Told::Put(record, body) = rig.log.0[0].clone() else { panic!("a put is told first") };
+    let mut again = rig.replayed();
+    let refuse =
+        |again: &mut Rig, record: PutRecord| again.core.replay_put(record, body.clone()).unwrap_err().reason;
+    assert_eq!(refuse(&mut again, record.clone()), "was put twice");
+    let other = Number::new(9).unwrap();
+    assert_eq!(
+        refuse(&mut again, PutRecord { number: other, ..record.clone() }),
+        "has the id of another message"
+    );
+    let id = MessageId::new(at(0), 0, 0, 5);
+    assert_eq!(
+        refuse(&mut again, PutRecord { number: other, id, ..record.clone() }),
+        "has the key of another live message"
+    );
+    let id = MessageId::new(at(0), 0, 1, 5);
+    assert_eq!(
+        refuse(&mut again, PutRecord { number: other, id, ..record }),
+        "was put by this incarnation or a later one"
+    );
+    let ReplayError { number, .. } = again.core.replay(Record::Gone { number: other }).unwrap_err();
+    assert_eq!(number, other);
+    again.core.check();
+    assert_eq!(again.core.body_of(put.number).map(StoredBody::body_len), Some(4));
+}
+
+#[test]
+fn sweeping_a_queue_is_one_record() {
+    let mut rig = Rig::new();
+    for _ in 0..10 {
+        rig.put(put_to("q").after_ms(5), now(0)).unwrap();
+    }
+    let taken = rig.take(Take::from(queue("q")).max(6), now(5)).unwrap();
+    for delivery in &taken[..5] {
+        rig.settle(&delivery.receipt, Action::Bury { reason: None, priority: None }, now(6)).unwrap();
+    }
+    let all = |rig: &mut Rig, wanted: &dyn Fn(&Record) -> bool| {
+        let told = std::mem::take(&mut rig.log.0);
+        let records: Vec<&Record> = told
+            .iter()
+            .filter_map(|told| if let Told::Record(record, _) = told { Some(record) } else { None })
+            .collect();
+        assert_eq!(records.len(), 1, "{records:?}");
+        assert!(wanted(records[0]), "{records:?}");
+    };
+    rig.log.0.clear();
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(7), log)), 4);
+    all(&mut rig, &|record| matches!(record, Record::Purged { .. }));
+    let revived =
+        rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(9), now(8), log));
+    assert_eq!(revived.unwrap().done, 5);
+    all(&mut rig, &|record| matches!(record, Record::Revived { .. }));
+    assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(9), log)), 5);
+    all(&mut rig, &|record| matches!(record, Record::Deleted { .. }));
+    let stats = rig.call(|core, log| core.stats(&queue("q"), now(9), log)).unwrap();
+    assert_eq!((stats.counts.leased, stats.counts.scheduled), (1, 0));
+    assert_eq!(rig.settle(&taken[5].receipt, Action::Ack, now(9)), Ok(Settled::Gone));
+    rig.log.0.clear();
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(7), log)), 0);
+}
+
+#[test]
+fn lists_select_what_does_not_lie_in_order() {
+    let mut rig = Rig::new();
+    for (delay, priority) in [(30, 5), (10, 7), (20, 6), (10, 5)] {
+        rig.put(put_to("q").after_ms(delay).priority(priority), now(0)).unwrap();
+    }
+    for (state, moment) in [(StateKind::Scheduled, 0), (StateKind::Ready, 30), (StateKind::Leased, 31)] {
+        if state == StateKind::Leased {
+            rig.take(Take::from(queue("q")).max(9), now(30)).unwrap();
+        }
+        let mut seen = Vec::new();
+        let mut after = None;
+        loop {
+            let page =
+                rig.call(|core, log| core.list(&queue("q"), state, after, 3, now(moment), log)).unwrap();
+            seen.extend(page.messages.iter().map(|message| (message.standing.due, message.id)));
+            let Some(next) = page.next else { break };
+            after = Some(next);
+        }
+        assert_eq!(seen.len(), 4, "{state}");
+        assert!(seen.is_sorted(), "{state}: {seen:?}");
+    }
+}
+
+#[test]
+fn lease_tokens_name_shard_and_incarnation() {
+    let config = CoreConfig { shard: 3, incarnation: 5, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    rig.put(put_to("q"), now(0)).unwrap();
+    let taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
+    assert_eq!(taken[0].receipt.token, LeaseToken((5 << 80) | (3 << 64)));
+}

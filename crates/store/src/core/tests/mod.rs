@@ -1,0 +1,120 @@
+//! Tests of the core: what only its owner sees, and that replay builds the same core again.
+//!
+//! What every store does is tested once for all of them, in `conformance`.
+
+mod calls;
+mod waiting;
+
+use bytes::Bytes;
+use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
+
+use super::{Core, CoreConfig, Durability, Log, PutRecord, Record};
+use crate::{Action, Delivery, Put, PutAnswer, Result, Settle, Settled, Take};
+
+/// Where the tests' clock starts.
+const START_MS: i64 = 1_795_000_000_000;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(START_MS + ms).unwrap()
+}
+
+/// `ms` after the start, on both clocks.
+fn now(ms: u64) -> Now {
+    Now { wall: at(ms as i64), mono_ms: ms }
+}
+
+fn queue(name: &str) -> QueueName {
+    name.parse().unwrap()
+}
+
+fn put_to(name: &str) -> Put {
+    Put::new(queue(name), "body")
+}
+
+/// What a core told its log.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Put(PutRecord, Bytes),
+    Record(Record, Durability),
+    /// The end of a batch.
+    Time(Timestamp),
+}
+
+#[derive(Debug, Default)]
+struct Recorder(Vec<Told>);
+
+impl Log<Bytes> for Recorder {
+    fn put(&mut self, record: &PutRecord, body: &Bytes) -> Bytes {
+        self.0.push(Told::Put(record.clone(), body.clone()));
+        body.clone()
+    }
+
+    fn record(&mut self, record: &Record, durability: Durability) {
+        self.0.push(Told::Record(record.clone(), durability));
+    }
+}
+
+/// A core and its log, driven call by call; each call is a batch of its own.
+struct Rig {
+    core: Core<Bytes>,
+    log: Recorder,
+    config: CoreConfig,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Rig {
+        Rig::configured(CoreConfig::new(limits, 7))
+    }
+
+    fn configured(config: CoreConfig) -> Rig {
+        Rig { core: Core::new(config.clone()), log: Recorder::default(), config }
+    }
+
+    /// Makes a call, ends the batch, and verifies the indexes.
+    fn call<T>(&mut self, call: impl FnOnce(&mut Core<Bytes>, &mut Recorder) -> T) -> T {
+        let answer = call(&mut self.core, &mut self.log);
+        self.core.check();
+        self.log.0.push(Told::Time(self.core.seen()));
+        answer
+    }
+
+    fn put(&mut self, put: Put, now: Now) -> Result<PutAnswer> {
+        self.call(|core, log| core.put(vec![put], now, log)).remove(0)
+    }
+
+    fn take(&mut self, take: Take, now: Now) -> Result<Vec<Delivery>> {
+        self.call(|core, log| core.take(&take, now, log))
+    }
+
+    fn settle(&mut self, receipt: &Receipt, action: Action, now: Now) -> Result<Settled> {
+        let settle = Settle { receipt: receipt.clone(), action };
+        self.call(|core, log| core.settle(vec![settle], now, log)).remove(0)
+    }
+
+    /// The same core again, from the log; not opened yet.
+    fn replayed(&self) -> Rig {
+        let incarnation = self.config.incarnation + 1;
+        let mut again = Rig::configured(CoreConfig { incarnation, ..self.config.clone() });
+        for told in &self.log.0 {
+            match told.clone() {
+                Told::Put(record, body) => again.core.replay_put(record, body).unwrap(),
+                Told::Record(record, _) => again.core.replay(record).unwrap(),
+                Told::Time(wall) => again.core.replay_time(wall),
+            }
+        }
+        again.core.check();
+        again.log.0 = self.log.0.clone();
+        again
+    }
+
+    /// The same core again, opened at `now`.
+    fn reopened(&self, now: Now) -> Rig {
+        let mut again = self.replayed();
+        again.call(|core, log| core.opened(now, log));
+        again
+    }
+}

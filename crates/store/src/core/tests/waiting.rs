@@ -1,0 +1,149 @@
+//! Takes that wait, and when their owner is told to wake.
+
+use dwell_model::{Pause, Setting, SettingChange, Wake};
+
+use super::*;
+use crate::Error;
+use crate::core::{Answer, WaiterId};
+
+impl Rig {
+    fn wait(&mut self, id: u64, take: Take, now: Now) {
+        self.call(|core, log| core.wait(WaiterId(id), take, now, log)).unwrap();
+    }
+
+    fn serve(&mut self, now: Now) -> Vec<Answer<Bytes>> {
+        let answers = self.call(|core, log| core.serve(now, log));
+        self.core.check_served(now);
+        answers
+    }
+
+    fn configure(&mut self, setting: Setting, now: Now) {
+        let changes = vec![SettingChange::Set(setting)];
+        self.call(|core, log| core.configure(&queue("q"), changes, now, log)).unwrap();
+    }
+}
+
+fn waiting(ms: u64) -> Take {
+    Take::from(queue("q")).wait_ms(ms)
+}
+
+fn ids(answers: &[Answer<Bytes>]) -> Vec<(u64, usize)> {
+    answers.iter().map(|(id, answer)| (id.0, answer.as_ref().unwrap().len())).collect()
+}
+
+#[test]
+fn an_idle_core_never_wakes() {
+    let mut rig = Rig::new();
+    rig.put(put_to("q").after_ms(10), now(0)).unwrap();
+    rig.put(put_to("q"), now(0)).unwrap();
+    rig.take(Take::from(queue("q")), now(0)).unwrap();
+    assert_eq!(rig.serve(now(0)), []);
+    assert_eq!(rig.core.next_wake(), Wake::default());
+}
+
+#[test]
+fn wakes_for_the_head_the_lease_the_pause_and_the_end_of_the_wait_and_for_nothing_else() {
+    let mut rig = Rig::new();
+    rig.wait(1, waiting(10_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    assert_eq!(rig.core.next_wake(), Wake { wall: None, mono_ms: Some(10_000) });
+    rig.put(put_to("q").after_ms(600), now(0)).unwrap();
+    rig.put(put_to("other").after_ms(5), now(0)).unwrap();
+    assert_eq!(rig.serve(now(0)), []);
+    assert_eq!(rig.core.next_wake(), Wake { wall: Some(at(600)), mono_ms: Some(10_000) });
+    rig.configure(Setting::Pause(Pause::Until(at(900))), now(1));
+    assert_eq!(rig.serve(now(1)), []);
+    assert_eq!(rig.core.next_wake().wall, Some(at(900)));
+    assert_eq!(rig.serve(now(899)), []);
+    let served = rig.serve(now(900));
+    assert_eq!(ids(&served), [(1, 1)]);
+    assert_eq!(rig.core.next_wake(), Wake::default());
+
+    rig.wait(2, waiting(60_000), now(901));
+    assert_eq!(rig.serve(now(901)), []);
+    assert_eq!(rig.core.next_wake(), Wake { wall: None, mono_ms: Some(30_900) }, "the lease");
+    assert_eq!(ids(&rig.serve(now(30_900))), [(2, 1)]);
+    rig.wait(3, waiting(5), now(30_901));
+    assert_eq!(ids(&rig.serve(now(30_906))), [(3, 0)]);
+}
+
+#[test]
+fn serves_in_the_order_of_coming_also_before_a_take_that_does_not_wait() {
+    let mut rig = Rig::new();
+    for id in [5, 3, 4] {
+        rig.wait(id, waiting(1_000), now(0));
+    }
+    rig.put(put_to("q"), now(1)).unwrap();
+    rig.put(put_to("q"), now(1)).unwrap();
+    assert_eq!(rig.take(Take::from(queue("q")), now(1)).unwrap(), [], "two came earlier");
+    assert_eq!(ids(&rig.serve(now(1))), [(5, 1), (3, 1)]);
+    assert_eq!(ids(&rig.core.dismiss_all()), [(4, 0)]);
+    assert!(!rig.core.has_waiters());
+    rig.core.check();
+}
+
+#[test]
+fn a_queue_that_only_had_waiters_leaves_the_listing() {
+    let mut rig = Rig::new();
+    rig.wait(1, Take::from_all([queue("a"), queue("b"), queue("a")]).wait_ms(100), now(0));
+    let stats = rig.call(|core, log| core.queues(None, 9, now(0), log));
+    assert_eq!(stats.iter().map(|stats| stats.waiting).collect::<Vec<_>>(), [1, 1]);
+    assert!(rig.call(|core, log| core.forget(WaiterId(1), now(1), log)));
+    assert_eq!(rig.call(|core, log| core.queues(None, 9, now(1), log)), []);
+    assert!(!rig.call(|core, log| core.forget(WaiterId(1), now(1), log)));
+}
+
+#[test]
+fn what_a_forgotten_take_was_about_to_get_goes_back_at_once() {
+    let mut rig = Rig::new();
+    rig.wait(1, waiting(1_000), now(0));
+    rig.put(put_to("q"), now(1)).unwrap();
+    assert_eq!(rig.take(Take::from(queue("q")), now(1)).unwrap(), []);
+    assert!(rig.call(|core, log| core.forget(WaiterId(1), now(2), log)));
+    let taken = rig.take(Take::from(queue("q")), now(3)).unwrap();
+    assert_eq!((taken[0].message.standing.counts.takes, taken[0].message.standing.attempts), (1, 0));
+    assert_eq!(rig.serve(now(3)), []);
+}
+
+#[test]
+fn what_goes_back_wakes_the_next() {
+    let mut rig = Rig::new();
+    rig.put(put_to("q"), now(0)).unwrap();
+    let taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
+    rig.wait(1, waiting(1_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    rig.call(|core, log| core.give_back(&[taken[0].receipt.clone()], now(1), log));
+    assert_eq!(ids(&rig.serve(now(1))), [(1, 1)]);
+}
+
+#[test]
+fn a_pause_that_holds_again_after_a_step_back_is_waited_for_again() {
+    let mut rig = Rig::new();
+    rig.configure(Setting::Pause(Pause::Until(at(100))), now(0));
+    rig.wait(1, waiting(1_000), now(0));
+    rig.serve(now(150));
+    let stepped = Now { wall: at(50), mono_ms: 151 };
+    rig.put(put_to("q"), stepped).unwrap();
+    assert_eq!(rig.serve(stepped), []);
+    assert_eq!(rig.core.next_wake().wall, Some(at(100)));
+    assert_eq!(ids(&rig.serve(Now { wall: at(100), mono_ms: 201 })), [(1, 1)]);
+}
+
+#[test]
+fn too_many_waiting_are_refused() {
+    let config = CoreConfig { waiting_limit: 1, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    rig.wait(1, waiting(10), now(0));
+    let refused = rig.call(|core, log| core.wait(WaiterId(2), waiting(10), now(0), log));
+    assert_eq!(refused, Err(Error::TooManyWaiting { limit: 1 }));
+}
+
+#[test]
+fn a_waiting_take_hears_that_no_lease_can_be_granted() {
+    let mut rig = Rig::with(Limits { leased: 1, ..Limits::default() });
+    rig.put(put_to("q"), now(0)).unwrap();
+    rig.take(Take::from(queue("q")), now(0)).unwrap();
+    rig.wait(1, waiting(10), now(0));
+    rig.put(put_to("q"), now(1)).unwrap();
+    assert_eq!(rig.serve(now(1)), [(WaiterId(1), Err(Error::TooManyLeased { limit: 1 }))]);
+}

@@ -1,0 +1,86 @@
+//! Time acting on messages: due, lapsed, expired.
+//!
+//! Once a message is ready it stays so though the clock steps back. Messages become ready only when their queue
+//! is touched; so at a step back, everything that was due by the last time seen is promoted first.
+
+use dwell_model::{Now, StateKind, Timestamp, as_of};
+
+use super::entry::Place;
+use super::queue::{ReadyKey, mono};
+use super::{Core, Durability, Log, Record, StoredBody};
+
+impl<B: StoredBody> Core<B> {
+    /// Begins a call.
+    pub(super) fn begin(&mut self, now: Now, log: &mut impl Log<B>) {
+        self.call += 1;
+        if now.wall < self.seen {
+            let wall = self.seen;
+            self.ripen_all(wall);
+            log.record(&Record::Ripe { wall }, Durability::Written);
+            self.look_at_all_waited_on();
+        }
+        self.seen = now.wall;
+    }
+
+    /// Lets time act on a queue, once a call.
+    pub(super) fn touch(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        let found = self.queues.get_mut(queue);
+        if found.touched == self.call {
+            return;
+        }
+        found.touched = self.call;
+        self.promote(queue, now.wall);
+        while let Some((deadline, slot)) = self.queues.get_mut(queue).leased.pop_due(mono(now.mono_ms)) {
+            // By the monotonic clock, which no step has moved, it has been ready for so long.
+            let ago_ms = now.mono_ms.saturating_sub(deadline.unsigned_abs());
+            let since = now.wall.as_ms().saturating_sub_unsigned(ago_ms);
+            self.let_time_act(slot, now, Timestamp::from_ms(since).unwrap_or(Timestamp::MIN), log);
+        }
+        self.expire(queue, now, log);
+    }
+
+    /// Sets those aside whose expiry has passed.
+    pub(super) fn expire(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        while let Some((_, slot)) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms()) {
+            self.let_time_act(slot, now, now.wall, log);
+        }
+    }
+
+    /// What is due at `wall` becomes ready.
+    pub(super) fn promote(&mut self, queue: u32, wall: Timestamp) {
+        let found = self.queues.get_mut(queue);
+        let mut promoted = false;
+        while let Some((_, slot)) = found.scheduled.pop_due(wall.as_ms()) {
+            let entry = self.entries.get_mut(slot);
+            entry.place = Place::Ready;
+            found.insert_ready(ReadyKey::of(entry), slot);
+            promoted = true;
+        }
+        if promoted {
+            self.look_at(queue);
+        }
+    }
+
+    /// What is due at `wall` becomes ready, in all queues.
+    pub(super) fn ripen_all(&mut self, wall: Timestamp) {
+        let queues: Vec<u32> = self.queues.all().collect();
+        for queue in queues {
+            self.promote(queue, wall);
+        }
+    }
+
+    fn let_time_act(&mut self, slot: u32, now: Now, ready_since: Timestamp, log: &mut impl Log<B>) {
+        let before = self.standing(slot);
+        let next = as_of(&before, now, self.attempt_limit(slot));
+        self.record_standing(slot, next, Durability::Written, log);
+        self.note_ready(slot, ready_since);
+    }
+
+    /// Notes that a message was made ready, if it is ready, for lateness to count from.
+    pub(super) fn note_ready(&mut self, slot: u32, since: Timestamp) {
+        let entry = self.entries.get_mut(slot);
+        if entry.place.kind() == StateKind::Ready && since > entry.ready_since() {
+            entry.rare.get_or_insert_default().ready_since = since;
+        }
+    }
+}

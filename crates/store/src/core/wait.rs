@@ -1,0 +1,303 @@
+//! Takes that wait, and the moment at which one of them may have to be answered.
+//!
+//! A queue on which takes wait has two alarms, one on each clock: when its earliest message becomes due or its
+//! pause ends, and when its earliest lease runs out. Queues that changed since are on a list of those to be
+//! looked at. So `serve` costs nothing where nothing happened, however many takes wait.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dwell_model::{Now, Pause, QueueName, Receipt, Timestamp, Wake};
+use dwell_time::{Handle, TimingQueue};
+
+use super::queue::mono;
+use super::stand::check_lease;
+use super::{Core, Log, StoredBody};
+use crate::{Delivery, Error, Result, Take};
+
+/// The owner's name for a take that waits; not used for two at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(pub u64);
+
+/// What a take that waited gets: messages, nothing because its time is over, or a refusal.
+pub type Answer<B> = (WaiterId, Result<Vec<Delivery<B>>>);
+
+/// All takes that wait.
+#[derive(Debug)]
+pub(super) struct Waiters<B> {
+    /// By the order of their coming.
+    by_turn: BTreeMap<u64, Waiter>,
+    turns: HashMap<WaiterId, u64>,
+    next_turn: u64,
+    /// The ends of their waits, in monotonic milliseconds.
+    ends: TimingQueue<u64>,
+    wall_alarms: TimingQueue<u32>,
+    mono_alarms: TimingQueue<u32>,
+    to_look_at: Vec<u32>,
+    answers: Vec<Answer<B>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: WaiterId,
+    take: Take,
+    queues: Vec<u32>,
+    end: Handle,
+}
+
+impl<B> Waiters<B> {
+    pub(super) fn new() -> Waiters<B> {
+        Waiters {
+            by_turn: BTreeMap::new(),
+            turns: HashMap::new(),
+            next_turn: 0,
+            ends: TimingQueue::new(),
+            wall_alarms: TimingQueue::new(),
+            mono_alarms: TimingQueue::new(),
+            to_look_at: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_turn.len()
+    }
+}
+
+impl<B: StoredBody> Core<B> {
+    /// Lets a take wait that has just been answered with nothing, for `take.wait_ms`.
+    ///
+    /// # Errors
+    /// [`Error::TooManyWaiting`], [`Error::Invalid`]; it does not wait then.
+    ///
+    /// # Panics
+    /// If another take of this id waits.
+    pub fn wait(&mut self, id: WaiterId, take: Take, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        self.begin(now, log);
+        check_lease(take.lease_ms)?;
+        self.config.limits.check_batch(take.queues.len())?;
+        let limit = self.config.waiting_limit;
+        if self.waiters.len() >= limit {
+            return Err(Error::TooManyWaiting { limit });
+        }
+        if take.max == 0 || take.queues.is_empty() || take.wait_ms == 0 {
+            self.waiters.answers.push((id, Ok(Vec::new())));
+            return Ok(());
+        }
+        let turn = self.waiters.next_turn;
+        self.waiters.next_turn += 1;
+        let mut queues: Vec<u32> = take.queues.iter().map(|name| self.queues.find_or_insert(name)).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        for queue in &queues {
+            self.queues.get_mut(*queue).watch.get_or_insert_default().waiting.insert(turn);
+            self.look_at(*queue);
+        }
+        let end = self.waiters.ends.insert(mono(now.mono_ms.saturating_add(take.wait_ms)), turn);
+        let before = self.waiters.turns.insert(id, turn);
+        assert!(before.is_none(), "{id:?} waits already");
+        self.waiters.by_turn.insert(turn, Waiter { id, take, queues, end });
+        Ok(())
+    }
+
+    /// Forgets a take whose caller has gone; what it was about to get goes back. False if there is none: it
+    /// was answered, and the messages are its owner's to [give back](Core::give_back).
+    pub fn forget(&mut self, id: WaiterId, now: Now, log: &mut impl Log<B>) -> bool {
+        if let Some(at) = self.waiters.answers.iter().position(|(other, _)| *other == id) {
+            let (_, answer) = self.waiters.answers.remove(at);
+            let receipts: Vec<Receipt> =
+                answer.into_iter().flatten().map(|delivery| delivery.receipt).collect();
+            self.give_back(&receipts, now, log);
+            return true;
+        }
+        let Some(turn) = self.waiters.turns.get(&id).copied() else { return false };
+        self.stop_waiting(turn);
+        true
+    }
+
+    /// Answers all takes that wait with nothing: the store closes.
+    pub fn dismiss_all(&mut self) -> Vec<Answer<B>> {
+        let mut answers = std::mem::take(&mut self.waiters.answers);
+        while let Some((turn, _)) = self.waiters.by_turn.first_key_value() {
+            let waiter = self.stop_waiting(*turn);
+            answers.push((waiter.id, Ok(Vec::new())));
+        }
+        answers
+    }
+
+    /// Whether any take waits, or has an answer that [`serve`](Core::serve) has not handed over yet.
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.len() > 0 || !self.waiters.answers.is_empty()
+    }
+
+    /// Answers the takes that have messages now, in the order of their coming on each queue, and those whose
+    /// wait is over.
+    pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
+        if !self.has_waiters() {
+            // Queues on the list were waited on when they changed, and are no longer.
+            self.waiters.to_look_at.clear();
+            return Vec::new();
+        }
+        self.begin(now, log);
+        while let Some((_, queue)) = self.waiters.wall_alarms.pop_due(now.wall.as_ms()) {
+            self.look_at(queue);
+        }
+        while let Some((_, queue)) = self.waiters.mono_alarms.pop_due(mono(now.mono_ms)) {
+            self.look_at(queue);
+        }
+        while !self.waiters.to_look_at.is_empty() {
+            // What one queue's takes get from others puts those on the list anew.
+            for queue in std::mem::take(&mut self.waiters.to_look_at) {
+                self.serve_queue(queue, now, log);
+            }
+        }
+        while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
+            let waiter = self.stop_waiting(turn);
+            self.waiters.answers.push((waiter.id, Ok(Vec::new())));
+        }
+        std::mem::take(&mut self.waiters.answers)
+    }
+
+    /// When [`serve`](Core::serve) may next have an answer if nothing is called until then. Ask it after `serve`.
+    /// Without takes that wait there is no such moment.
+    pub fn next_wake(&self) -> Wake {
+        let waiters = &self.waiters;
+        let mut wake = Wake::default();
+        if !waiters.to_look_at.is_empty() || !waiters.answers.is_empty() {
+            wake.by_wall(Timestamp::MIN);
+        }
+        if let Some(due) = waiters.wall_alarms.next_due() {
+            wake.by_wall(Timestamp::from_ms(due).expect("alarms are set to timestamps"));
+        }
+        for deadline in [waiters.mono_alarms.next_due(), waiters.ends.next_due()].into_iter().flatten() {
+            wake.by_mono(deadline.unsigned_abs());
+        }
+        wake
+    }
+
+    /// Serves the takes that wait on these queues already.
+    pub(super) fn serve_earlier(&mut self, queues: &[QueueName], now: Now, log: &mut impl Log<B>) {
+        for name in queues {
+            if let Some(queue) = self.queues.find(name) {
+                self.look_at(queue);
+                self.serve_queue(queue, now, log);
+            }
+        }
+    }
+
+    /// Serves the takes that wait on a queue, for as long as it has messages for them.
+    fn serve_queue(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        // A queue on the list may have lost its waiters since, and its number may be another's.
+        let is_dirty = |core: &mut Core<B>| {
+            core.queues
+                .find_mut(queue)
+                .and_then(|found| found.watch.as_deref())
+                .is_some_and(|watch| watch.dirty)
+        };
+        if !is_dirty(self) {
+            return;
+        }
+        self.touch(queue, now, log);
+        while let Some(turn) = self.next_served(queue, now) {
+            let Waiter { id, take, queues, .. } = self.unlist(turn);
+            let answer = self.hand_out(&queues, &take, now, log);
+            self.waiters.answers.push((id, answer));
+            self.let_go(&queues);
+        }
+        if let Some(found) = self.queues.find_mut(queue)
+            && let Some(watch) = found.watch.as_deref_mut()
+        {
+            watch.dirty = false;
+        }
+        self.set_alarms(queue, now);
+    }
+
+    /// The oldest take that waits on a queue, if the queue has something to hand out.
+    fn next_served(&mut self, queue: u32, now: Now) -> Option<u64> {
+        let found = self.queues.find_mut(queue)?;
+        let turn = *found.watch.as_ref()?.waiting.first()?;
+        let paused = found.settings(&self.config.limits.defaults).pause.is_paused_at(now.wall);
+        (!found.ready.is_empty() && !paused).then_some(turn)
+    }
+
+    fn stop_waiting(&mut self, turn: u64) -> Waiter {
+        let waiter = self.unlist(turn);
+        self.let_go(&waiter.queues);
+        waiter
+    }
+
+    /// Takes a waiter off the list.
+    fn unlist(&mut self, turn: u64) -> Waiter {
+        let waiter = self.waiters.by_turn.remove(&turn).expect("the turn is one that waits");
+        self.waiters.turns.remove(&waiter.id);
+        self.waiters.ends.cancel(waiter.end);
+        for queue in &waiter.queues {
+            let watch = self.queues.get_mut(*queue).watch.as_deref_mut();
+            watch.expect("a queue that is waited on is watched").waiting.remove(&turn);
+        }
+        waiter
+    }
+
+    /// Lets go of queues that nobody waits on any more.
+    fn let_go(&mut self, queues: &[u32]) {
+        for queue in queues {
+            let found = self.queues.get_mut(*queue);
+            let Some(watch) = found.watch.take_if(|watch| watch.waiting.is_empty()) else { continue };
+            watch.wall_alarm.map(|alarm| self.waiters.wall_alarms.cancel(alarm));
+            watch.mono_alarm.map(|alarm| self.waiters.mono_alarms.cancel(alarm));
+            self.queues.remove_if_bare(*queue);
+        }
+    }
+
+    /// Puts a queue on the list of those to be looked at, if takes wait on it.
+    pub(super) fn look_at(&mut self, queue: u32) {
+        if let Some(watch) = self.queues.get_mut(queue).watch.as_deref_mut()
+            && !watch.dirty
+        {
+            watch.dirty = true;
+            self.waiters.to_look_at.push(queue);
+        }
+    }
+
+    /// After a step of the clock back, pauses may hold again that had ended.
+    pub(super) fn look_at_all_waited_on(&mut self) {
+        let queues: Vec<u32> =
+            self.waiters.by_turn.values().flat_map(|waiter| waiter.queues.iter().copied()).collect();
+        for queue in queues {
+            self.look_at(queue);
+        }
+    }
+
+    /// Sets the alarms of a queue to the moments at which it may have something for those who wait.
+    fn set_alarms(&mut self, queue: u32, now: Now) {
+        let waiters = &mut self.waiters;
+        let Some(found) = self.queues.find_mut(queue) else { return };
+        let pause = found.settings(&self.config.limits.defaults).pause;
+        let (wall, lapse) = match pause {
+            Pause::Indefinite => (None, None),
+            Pause::Until(end) if now.wall < end => (Some(end.as_ms()), None),
+            Pause::Until(_) | Pause::Running => (found.scheduled.next_due(), found.leased.next_due()),
+        };
+        let Some(watch) = found.watch.as_deref_mut() else { return };
+        set_alarm(&mut waiters.wall_alarms, &mut watch.wall_alarm, queue, wall);
+        set_alarm(&mut waiters.mono_alarms, &mut watch.mono_alarm, queue, lapse);
+    }
+}
+
+fn set_alarm(alarms: &mut TimingQueue<u32>, alarm: &mut Option<Handle>, queue: u32, at: Option<i64>) {
+    let Some(at) = at else {
+        alarm.take().map(|alarm| alarms.cancel(alarm));
+        return;
+    };
+    // An alarm that has gone off is no longer there to be moved.
+    if !alarm.is_some_and(|alarm| alarms.reschedule(alarm, at)) {
+        *alarm = Some(alarms.insert(at, queue));
+    }
+}
+
+impl<B> Waiters<B> {
+    /// The turns of the takes that wait on a queue, in order.
+    pub(super) fn turns_on(&self, queue: u32) -> Vec<u64> {
+        let waits = |waiter: &Waiter| waiter.queues.contains(&queue);
+        self.by_turn.iter().filter(|(_, waiter)| waits(waiter)).map(|(turn, _)| *turn).collect()
+    }
+}
