@@ -83,7 +83,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// One line, as DESIGN.md describes it. `samples` are the rounds that the medians are of.
+    /// One line. Other programs read it: fields may be added, none changes its meaning. `samples` are the rounds
+    /// that the medians are of.
     pub(crate) fn json(&self) -> Value {
         json!({
             "scenario": self.scenario,

@@ -16,6 +16,9 @@ use std::path::Path;
 use crate::Result;
 use crate::workload::{Item, Tally};
 
+/// How much of its data each peer may keep in memory.
+pub(crate) const CACHE_BYTES: u64 = 256 << 20;
+
 /// Somebody else's store.
 pub(crate) trait Peer {
     /// Writes a batch.
