@@ -4,11 +4,14 @@
 //! - [`Store`]: the contract, one object-safe async trait; requests and answers beside it
 //! - [`Error`]: why a store refuses
 //! - [`Blocking`]: the same calls for threads without a runtime
+//! - [`MemoryStore`]: a store inside one process
+//! - [`core`]: all messages of a shard and their indexes, for stores that keep them in this process
 
 mod blocking;
 mod contract;
 pub mod core;
 mod error;
+mod memory;
 
 pub use blocking::Blocking;
 pub use contract::{
@@ -16,3 +19,4 @@ pub use contract::{
     Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
 };
 pub use error::Error;
+pub use memory::MemoryStore;

@@ -1,0 +1,276 @@
+//! The memory store: the contract over the core alone, for tests, caches and queues inside one process.
+//!
+//! Callers run their own steps, under one lock. The clock is read under it, so that time never seems to step
+//! back because one caller overtook another. Only takes that wait need a thread besides: the `timer`.
+//!
+//! Ground rule: nothing foreign runs under the lock. Answers to waiting takes, which wake their tasks, and
+//! notifications of the timer go out after it is released.
+
+#[cfg(test)]
+mod tests;
+mod timer;
+mod waiting;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind,
+};
+use dwell_time::Clock;
+
+use crate::core::{Core, CoreConfig, NoLog, WaiterId};
+use crate::{
+    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When,
+};
+use timer::Timer;
+use waiting::{AnswerSender, Waiting};
+
+/// A store that keeps everything in memory, and loses it when it is dropped.
+///
+/// ```
+/// use std::sync::Arc;
+/// use dwell_model::Limits;
+/// use dwell_store::{Blocking, MemoryStore, Put, Take};
+/// use dwell_time::SystemClock;
+///
+/// let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+/// let store = Blocking::new(Arc::new(store));
+/// let orders: dwell_model::QueueName = "orders".parse().unwrap();
+/// store.put_one(Put::new(orders.clone(), "close order 7").after_ms(20)).unwrap();
+/// let due = store.take(Take::from(orders).wait_ms(10_000)).unwrap();
+/// assert_eq!(&due[0].message.body[..], b"close order 7");
+/// ```
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+struct State {
+    core: Core<Bytes>,
+    /// Takes that wait, and where their answers go.
+    waiting: HashMap<WaiterId, AnswerSender>,
+    next_waiter: u64,
+    timer: Timer,
+    closed: bool,
+}
+
+/// What has to be done once the lock is released.
+#[must_use]
+struct Outgoing {
+    answers: Vec<(AnswerSender, Result<Vec<Delivery>>)>,
+    wake_timer: bool,
+}
+
+impl MemoryStore {
+    /// An empty store; its ids and jitter differ from one to the next.
+    pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> MemoryStore {
+        MemoryStore::with_seed(limits, clock, RandomState::new().hash_one(0))
+    }
+
+    /// An empty store whose ids and jitter follow from `seed`: driven alike, two of them answer alike.
+    pub fn with_seed(limits: Limits, clock: Arc<dyn Clock>, seed: u64) -> MemoryStore {
+        // 22 bits: ids of stores that live one after another rarely meet.
+        let incarnation = (seed >> 42) as u32;
+        let core = Core::new(CoreConfig { incarnation, ..CoreConfig::new(limits.clone(), seed) });
+        let state =
+            State { core, waiting: HashMap::new(), next_waiter: 0, timer: Timer::default(), closed: false };
+        MemoryStore { shared: Arc::new(Shared { clock, limits, state: Mutex::new(state) }) }
+    }
+
+    /// Answers all takes that wait with nothing, and refuses all later calls with [`Error::Closed`].
+    pub fn close(&self) {
+        let mut state = self.shared.state();
+        state.closed = true;
+        let answers = state.core.dismiss_all();
+        let answers = state.addressed(answers);
+        drop(state);
+        self.shared.send(Outgoing { answers, wake_timer: true });
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        // A panic under the lock has been reported where it happened, and the timer has gone with it.
+        let Ok(mut state) = self.shared.state.lock() else { return };
+        state.closed = true;
+        let timer = std::mem::take(&mut state.timer);
+        drop(state);
+        timer.stop();
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Serves the takes that wait, and finds out whether the timer has to look again.
+    fn outgoing(&mut self, now: Now) -> Outgoing {
+        if !self.core.has_waiters() {
+            return Outgoing { answers: Vec::new(), wake_timer: false };
+        }
+        let answers = self.core.serve(now, &mut NoLog);
+        let wake = self.core.next_wake();
+        Outgoing { answers: self.addressed(answers), wake_timer: self.timer.is_earlier(wake) }
+    }
+
+    fn addressed(
+        &mut self,
+        answers: Vec<crate::core::Answer<Bytes>>,
+    ) -> Vec<(AnswerSender, Result<Vec<Delivery>>)> {
+        let mut sender = |id| self.waiting.remove(&id).expect("a take that waits has somebody who waits");
+        answers.into_iter().map(|(id, answer)| (sender(id), answer)).collect()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a call that panicked has left the store in pieces")
+    }
+
+    /// Makes a call on the core, and sends out what follows from it.
+    fn call<T>(&self, call: impl FnOnce(&mut Core<Bytes>, Now) -> T) -> Result<T> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Error::Closed);
+        }
+        let now = self.clock.now();
+        let answer = call(&mut state.core, now);
+        let outgoing = state.outgoing(now);
+        drop(state);
+        self.send(outgoing);
+        Ok(answer)
+    }
+
+    /// Sends answers to those who wait. What a caller that has gone would have got goes back.
+    fn send(&self, outgoing: Outgoing) {
+        let unread: Vec<Receipt> = outgoing
+            .answers
+            .into_iter()
+            .filter_map(|(sender, answer)| sender.send(answer).err())
+            .flat_map(receipts)
+            .collect();
+        if outgoing.wake_timer {
+            self.state().timer.notify();
+        }
+        if !unread.is_empty() {
+            // A store that closes meanwhile has nobody to hand them to.
+            let _ = self.call(|core, now| core.give_back(&unread, now, &mut NoLog));
+        }
+    }
+
+    /// The same for calls that answer item by item.
+    fn call_each<I, T>(
+        &self,
+        items: Vec<I>,
+        call: impl FnOnce(&mut Core<Bytes>, Vec<I>, Now) -> Vec<Result<T>>,
+    ) -> Vec<Result<T>> {
+        let count = items.len();
+        let refused = |refusal: Error| (0..count).map(|_| Err(refusal.clone())).collect();
+        self.call(|core, now| call(core, items, now)).unwrap_or_else(refused)
+    }
+}
+
+fn receipts(answer: Result<Vec<Delivery>>) -> impl Iterator<Item = Receipt> {
+    answer.into_iter().flatten().map(|delivery| delivery.receipt)
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.shared.call_each(puts, |core, puts, now| core.put(puts, now, &mut NoLog))
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        let taken = self.shared.call(|core, now| core.take(&take, now, &mut NoLog))??;
+        if !taken.is_empty() || take.wait_ms == 0 || take.max == 0 {
+            return Ok(taken);
+        }
+        Waiting::begin(&self.shared, take)?.await
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.shared.call(|core, now| core.take_id(&queue, id, lease_ms, bound, now, &mut NoLog))?
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.shared.call_each(settles, |core, settles, now| core.settle(settles, now, &mut NoLog))
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.shared.call_each(targets, |core, targets, now| core.cancel(&queue, targets, now, &mut NoLog))
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.shared.call_each(moves, |core, moves, now| core.reschedule(&queue, moves, now, &mut NoLog))
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.shared.call_each(targets, |core, targets, now| core.get(&queue, targets, now, &mut NoLog))
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.shared.call(|core, _| core.locate(&numbers))?
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.shared.call(|core, now| core.list(&queue, state, after, max, now, &mut NoLog))?
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.shared.call(|core, now| core.stats(&queue, now, &mut NoLog))?
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.shared.call(|core, now| core.queues(after.as_ref(), max, now, &mut NoLog))
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.shared.call(|core, now| core.configure(&queue, changes, now, &mut NoLog))?
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))?
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))?
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.shared.call(|core, now| core.purge(&queue, now, &mut NoLog))
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.shared.call(|core, now| core.delete_queue(&queue, now, &mut NoLog))
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+}

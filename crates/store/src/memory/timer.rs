@@ -1,0 +1,87 @@
+//! The thread that answers waiting takes when their moment comes, though nobody calls.
+//!
+//! It starts with the first take that waits and ends with the store. It sleeps to the earliest moment at which
+//! a take may have an answer, and is woken before that only by one that is earlier.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use dwell_model::Wake;
+use dwell_time::{Notifier, Sleeper};
+
+use super::{Outgoing, Shared, State};
+use crate::core::NoLog;
+use crate::{Error, Result};
+
+/// What the callers know of the thread.
+#[derive(Default)]
+pub(super) struct Timer {
+    notifier: Option<Arc<dyn Notifier>>,
+    thread: Option<JoinHandle<()>>,
+    /// What it sleeps for, or is about to.
+    armed: Wake,
+}
+
+impl Timer {
+    pub(super) fn notify(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.notify();
+        }
+    }
+
+    /// Waits until the thread has seen that the store is closed.
+    pub(super) fn stop(self) {
+        self.notify();
+        // A store may be dropped by a task that the timer itself has woken.
+        if let Some(thread) = self.thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            // It reported its panic, if there was one.
+            let _ = thread.join();
+        }
+    }
+
+    /// Whether `wake` is earlier than what the thread sleeps for. It does from now on: whoever asks tells it.
+    pub(super) fn is_earlier(&mut self, wake: Wake) -> bool {
+        let sooner = |new: Option<u64>, old: Option<u64>| new.is_some() && (old.is_none() || new < old);
+        let wall = |wake: Wake| wake.wall.map(|at| at.as_ms().unsigned_abs());
+        let earlier = sooner(wall(wake), wall(self.armed)) || sooner(wake.mono_ms, self.armed.mono_ms);
+        if earlier {
+            self.armed = wake;
+        }
+        earlier
+    }
+}
+
+/// Starts the thread, if it does not run yet.
+pub(super) fn start(state: &mut State, shared: &Arc<Shared>) -> Result<()> {
+    if state.timer.notifier.is_some() {
+        return Ok(());
+    }
+    let sleeper = shared.clock.sleeper();
+    let notifier = sleeper.notifier();
+    let shared = Arc::clone(shared);
+    let thread = thread::Builder::new()
+        .name("dwell-memory-timer".to_owned())
+        .spawn(move || run(&shared, sleeper))
+        .map_err(|error| Error::Unavailable {
+            reason: format!("no thread can be started to wait with: {error}").into(),
+        })?;
+    state.timer = Timer { notifier: Some(notifier), thread: Some(thread), armed: Wake::default() };
+    Ok(())
+}
+
+fn run(shared: &Shared, mut sleeper: Box<dyn Sleeper>) {
+    loop {
+        let mut state = shared.state();
+        if state.closed {
+            return;
+        }
+        let now = shared.clock.now();
+        let answers = state.core.serve(now, &mut NoLog);
+        let answers = state.addressed(answers);
+        let wake = state.core.next_wake();
+        state.timer.armed = wake;
+        drop(state);
+        shared.send(Outgoing { answers, wake_timer: false });
+        sleeper.sleep(wake);
+    }
+}
