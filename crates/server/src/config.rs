@@ -1,0 +1,56 @@
+//! What a server can be told: where to listen, whom to listen to, how long to wait.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// A server's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// The HTTP listener.
+    pub http: HttpConfig,
+    /// How long a shutdown waits for answers under way, in milliseconds; what is left then is cut off.
+    pub drain_ms: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig { http: HttpConfig::default(), drain_ms: 10_000 }
+    }
+}
+
+/// The HTTP listener's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HttpConfig {
+    /// Where to listen; port 0 chooses a free one.
+    pub listen: SocketAddr,
+    /// Names, besides the loopback's and the listener's own, that a request's `Host` and `Origin` may have:
+    /// `dwell.example` (with any port) or `dwell.example:8080`.
+    pub hosts: Vec<String>,
+    /// The longest `wait` of a take, in milliseconds; a longer one is refused.
+    pub max_wait_ms: u64,
+    /// How long a connection may take to send a request's head, and stay idle before, in milliseconds.
+    pub head_ms: u64,
+    /// How long a request's body may stand still, in milliseconds.
+    pub body_ms: u64,
+    /// How long a client may leave an answer unread before its connection is cut, in milliseconds.
+    pub write_ms: u64,
+}
+
+impl HttpConfig {
+    /// The port that dwell listens on unless told otherwise.
+    pub const DEFAULT_PORT: u16 = 7411;
+}
+
+impl Default for HttpConfig {
+    fn default() -> HttpConfig {
+        HttpConfig {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, HttpConfig::DEFAULT_PORT)),
+            hosts: Vec::new(),
+            max_wait_ms: 60_000,
+            head_ms: 75_000,
+            body_ms: 60_000,
+            write_ms: 60_000,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Many items in one request: as a JSON array, or streamed, one a line.
+//!
+//! Streamed items are gathered into chunks: as many as have arrived while the store was busy with the chunk
+//! before, within bounds. So a fast stream costs few store calls, a slow one is answered item by item, and
+//! memory holds two chunks at most, whatever the length of the stream.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+use dwell_model::Invalid;
+use futures_util::stream;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::call::{Call, Media};
+use super::ndjson::Lines;
+use super::reply::{JSON, with_type};
+use super::{App, Problem};
+use crate::json::{Answer, object};
+
+/// One kind of items: how to read and how to do them.
+pub(crate) trait Operation: Send + Sync + 'static {
+    /// What is to be done.
+    type Item: Send + 'static;
+    /// What has been done.
+    type Answer: Answer;
+
+    /// Reads one item.
+    fn read(&self, text: &str) -> Result<Self::Item, Problem>;
+
+    /// Does all `items`, in their order; one answer for each.
+    fn run(&self, items: Vec<Self::Item>) -> impl Future<Output = Vec<Result<Self::Answer, Problem>>> + Send;
+}
+
+/// A chunk of a stream has at most so many items,
+const CHUNK_ITEMS: usize = 4_096;
+/// and is full once its lines have so many bytes.
+const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
+/// Does all items of the request.
+pub(crate) async fn run<O: Operation>(
+    app: Arc<App>,
+    call: Call,
+    operation: O,
+) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    match call.media() {
+        Media::Json => array(&app, call, &operation).await,
+        Media::Ndjson => lines(app, call, operation).await,
+        Media::Unsaid | Media::Other => Err(Problem::new(
+            "unsupported_media_type",
+            "send a JSON array with `Content-Type: application/json`, or one item a line with \
+             `Content-Type: application/x-ndjson`",
+        )),
+    }
+}
+
+async fn array<O: Operation>(app: &App, call: Call, operation: &O) -> Result<Response<Body>, Problem> {
+    let text = call.text(app).await?;
+    let items: Vec<&RawValue> = object(&text)?;
+    let (len, limit) = (items.len(), app.store.limits().batch);
+    if len > limit {
+        return Err(Invalid::BatchTooLarge { len, limit }.into());
+    }
+    let mut chunk = Chunk::default();
+    for item in items {
+        chunk.push(operation.read(item.get()), 0);
+    }
+    let mut body = b"{\"answers\":[".to_vec();
+    chunk.run(operation, &mut body, b",").await;
+    if body.ends_with(b",") {
+        body.pop();
+    }
+    body.extend_from_slice(b"]}");
+    Ok(with_type(StatusCode::OK, JSON, Body::from(body)))
+}
+
+async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+    let idle = Duration::from_millis(app.config.body_ms);
+    let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
+    let max_items = CHUNK_ITEMS.min(app.store.limits().batch).max(1);
+    let mut stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false };
+    // A client that expects `100 Continue` must see it before the head of the answer.
+    stream.lines.fill().await?;
+    let answers = stream::unfold(stream, |mut stream| async move {
+        let answers = stream.next_answers().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(answers)), stream))
+    });
+    let ndjson = HeaderValue::from_static("application/x-ndjson");
+    Ok(with_type(StatusCode::OK, ndjson, Body::from_stream(answers)))
+}
+
+/// Items that were read and wait to be done, and the refusals among them, in the order of the request.
+struct Chunk<T> {
+    items: Vec<T>,
+    slots: Vec<Result<(), Problem>>,
+    bytes: usize,
+}
+
+impl<T> Default for Chunk<T> {
+    fn default() -> Chunk<T> {
+        Chunk { items: Vec::new(), slots: Vec::new(), bytes: 0 }
+    }
+}
+
+impl<T> Chunk<T> {
+    fn push(&mut self, item: Result<T, Problem>, bytes: usize) {
+        self.bytes += bytes;
+        self.slots.push(item.map(|item| self.items.push(item)));
+    }
+
+    /// Does the items and writes all answers into `out`, each followed by `separator`.
+    async fn run<O: Operation<Item = T>>(self, operation: &O, out: &mut Vec<u8>, separator: &[u8]) {
+        let len = self.items.len();
+        let answers = if len == 0 { Vec::new() } else { operation.run(self.items).await };
+        assert_eq!(answers.len(), len, "a store answers each item");
+        let mut answers = answers.into_iter();
+        for slot in self.slots {
+            let answer = slot.and_then(|()| answers.next().expect("counted above"));
+            write_answer(&answer, out);
+            out.extend_from_slice(separator);
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Done<'a, A> {
+    status: u16,
+    #[serde(flatten)]
+    answer: &'a A,
+}
+
+#[derive(Serialize)]
+struct Refused<'a> {
+    status: u16,
+    error: &'a Problem,
+}
+
+fn write_answer<A: Answer>(answer: &Result<A, Problem>, out: &mut Vec<u8>) {
+    let written = match answer {
+        Ok(answer) => serde_json::to_writer(out, &Done { status: answer.status().as_u16(), answer }),
+        Err(error) => serde_json::to_writer(out, &Refused { status: error.status().as_u16(), error }),
+    };
+    written.expect("a Vec takes all, and answers have text for keys");
+}
+
+/// A streamed request under way.
+struct Stream<O: Operation> {
+    app: Arc<App>,
+    operation: O,
+    lines: Lines,
+    chunk: Chunk<O::Item>,
+    max_items: usize,
+    over: bool,
+}
+
+impl<O: Operation> Stream<O> {
+    /// Lines of answers; `None` once all items are answered.
+    async fn next_answers(&mut self) -> Option<Vec<u8>> {
+        if self.over {
+            return None;
+        }
+        let app = Arc::clone(&self.app);
+        tokio::select! {
+            biased;
+            () = app.drained() => self.stop(Problem::new(
+                "shutting_down",
+                "this item and all after it were not done; send them again to a server that runs",
+            )),
+            () = self.gather_some() => {}
+        }
+        let chunk = std::mem::take(&mut self.chunk);
+        if chunk.slots.is_empty() {
+            return None;
+        }
+        let mut out = Vec::with_capacity(chunk.slots.len() * 192);
+        let Stream { operation, lines, chunk: next, max_items, .. } = self;
+        let failed = {
+            let mut running = pin!(chunk.run(operation, &mut out, b"\n"));
+            tokio::select! {
+                biased;
+                () = &mut running => None,
+                failed = gather(lines, next, *max_items, operation) => {
+                    running.await;
+                    failed.err()
+                }
+            }
+        };
+        if let Some(problem) = failed {
+            self.stop(problem);
+        }
+        // What was read ahead of a stop is still to be answered.
+        self.over &= self.chunk.slots.is_empty();
+        Some(out)
+    }
+
+    /// Reads until there is something to do and nothing more is at hand, or the chunk is full.
+    async fn gather_some(&mut self) {
+        loop {
+            let full = read_buffered(&mut self.lines, &mut self.chunk, self.max_items, &self.operation);
+            if full || self.lines.has_ended() {
+                return;
+            }
+            let more = if self.chunk.slots.is_empty() {
+                self.lines.fill().await
+            } else {
+                match futures_util::FutureExt::now_or_never(self.lines.fill()) {
+                    None => return,
+                    Some(more) => more,
+                }
+            };
+            if let Err(problem) = more {
+                self.stop(problem);
+                return;
+            }
+        }
+    }
+
+    /// The next item is answered with `problem`, and no further one is read.
+    fn stop(&mut self, problem: Problem) {
+        self.chunk.push(Err(problem), 0);
+        self.over = true;
+    }
+}
+
+/// Reads until the chunk is full or the body has ended. May be dropped and called again.
+async fn gather<O: Operation>(
+    lines: &mut Lines,
+    chunk: &mut Chunk<O::Item>,
+    max_items: usize,
+    operation: &O,
+) -> Result<(), Problem> {
+    while !read_buffered(lines, chunk, max_items, operation) && !lines.has_ended() {
+        lines.fill().await?;
+    }
+    Ok(())
+}
+
+/// Reads the lines that are buffered already; true if the chunk is full.
+fn read_buffered<O: Operation>(
+    lines: &mut Lines,
+    chunk: &mut Chunk<O::Item>,
+    max_items: usize,
+    operation: &O,
+) -> bool {
+    loop {
+        if chunk.slots.len() >= max_items || chunk.bytes >= CHUNK_BYTES {
+            return true;
+        }
+        match lines.next_line() {
+            None => return false,
+            Some(Err(problem)) => chunk.push(Err(problem), 0),
+            Some(Ok(line)) => {
+                let item = std::str::from_utf8(&line)
+                    .map_err(|error| {
+                        Problem::new("malformed_json", format!("the line is not UTF-8: {error}"))
+                    })
+                    .and_then(|text| operation.read(text));
+                chunk.push(item, line.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One request, as handlers see it: its path, its query, its headers, its body.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::{HeaderMap, header, request};
+use bytes::Bytes;
+use dwell_model::{Invalid, QueueName};
+use dwell_store::Target;
+use serde::de::DeserializeOwned;
+
+use super::connection::Unwritten;
+use super::{App, Problem, body};
+use crate::json::{FromQuery, object};
+use crate::query::Query;
+
+/// What a request's body claims to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// `application/json`
+    Json,
+    /// `application/x-ndjson`
+    Ndjson,
+    /// Nothing was said.
+    Unsaid,
+    /// Something else.
+    Other,
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    parts: request::Parts,
+    params: Vec<(Box<str>, Box<str>)>,
+    body: Body,
+}
+
+impl FromRequest<Arc<App>> for Call {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Call, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let params = RawPathParams::from_request_parts(&mut parts, app)
+            .await
+            .map_err(|_| Problem::new("malformed_request", "the path is not UTF-8 once percent-decoded"))?;
+        let params = params.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Ok(Call { parts, params, body })
+    }
+}
+
+impl Call {
+    /// The path's segment of this name, percent-decoded.
+    pub(crate) fn param(&self, name: &str) -> Option<&str> {
+        self.params.iter().find(|(given, _)| &**given == name).map(|(_, value)| &**value)
+    }
+
+    /// The path's segment of this name, read by its type's own rules.
+    pub(crate) fn parsed<T: FromStr<Err = Invalid>>(&self, name: &str) -> Result<T, Problem> {
+        let text = self.param(name).expect("the route has this parameter");
+        Ok(text.parse()?)
+    }
+
+    /// The queue in the path.
+    pub(crate) fn queue(&self) -> Result<QueueName, Problem> {
+        self.parsed("queue")
+    }
+
+    /// The message in the path, by id or by key.
+    pub(crate) fn target(&self) -> Result<Target, Problem> {
+        match self.param("key") {
+            Some(key) => Ok(Target::Key(key.parse()?)),
+            None => Ok(Target::Id(self.parsed("id")?)),
+        }
+    }
+
+    /// The query.
+    pub(crate) fn query(&self) -> Result<Query, Problem> {
+        Query::parse(self.parts.uri.query())
+    }
+
+    /// Refuses any parameter: for routes that have none.
+    pub(crate) fn no_query(&self) -> Result<(), Problem> {
+        self.query()?.finish()
+    }
+
+    /// The request's headers.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// Whether one raw body is wanted instead of JSON.
+    pub(crate) fn wants_raw(&self) -> bool {
+        let accepted = self.parts.headers.get_all(header::ACCEPT).iter();
+        let mut types = accepted.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+        types.any(|media| essence(media) == "application/octet-stream")
+    }
+
+    /// What the body claims to be.
+    pub(crate) fn media(&self) -> Media {
+        let Some(value) = self.parts.headers.get(header::CONTENT_TYPE) else { return Media::Unsaid };
+        match essence(value.to_str().unwrap_or_default()).as_str() {
+            "application/json" => Media::Json,
+            "application/x-ndjson" => Media::Ndjson,
+            _ => Media::Other,
+        }
+    }
+
+    /// What this connection has handed over and not yet written.
+    pub(crate) fn unwritten(&self) -> Arc<Unwritten> {
+        let unwritten = self.parts.extensions.get::<Arc<Unwritten>>();
+        Arc::clone(unwritten.expect("the connection adds it to each request"))
+    }
+
+    /// The body as it comes.
+    pub(crate) fn into_body(self) -> Body {
+        self.body
+    }
+
+    /// The whole body as a message's: at most as long as the store allows.
+    pub(crate) async fn message_body(self, app: &App) -> Result<Bytes, Problem> {
+        let limit = app.store.limits().body_len;
+        let idle = Duration::from_millis(app.config.body_ms);
+        body::read(self.body, limit, idle, |len| Invalid::BodyTooLarge { len, limit }.into()).await
+    }
+
+    /// The whole body as text that is held in memory.
+    pub(crate) async fn text(self, app: &App) -> Result<String, Problem> {
+        let limit = app.json_bytes();
+        let idle = Duration::from_millis(app.config.body_ms);
+        let bytes = body::read(self.body, limit, idle, |_| body::request_too_large(limit)).await?;
+        String::from_utf8(bytes.into())
+            .map_err(|error| Problem::new("malformed_json", format!("the body is not UTF-8: {error}")))
+    }
+
+    /// What the request asks for, in its query or as a JSON object.
+    pub(crate) async fn fields<T: FromQuery + DeserializeOwned>(self, app: &App) -> Result<T, Problem> {
+        let mut query = self.query()?;
+        let media = self.media();
+        let text = self.text(app).await?;
+        if text.is_empty() {
+            let fields = T::from_query(&mut query)?;
+            query.finish()?;
+            return Ok(fields);
+        }
+        expect_json(media)?;
+        if !query.is_empty() {
+            return Err(Problem::new(
+                "conflicting_fields",
+                "give parameters in the query or as JSON, not both",
+            ));
+        }
+        object(&text)
+    }
+
+    /// A JSON value.
+    pub(crate) async fn json<T: DeserializeOwned>(self, app: &App) -> Result<T, Problem> {
+        self.no_query()?;
+        expect_json(self.media())?;
+        object(&self.text(app).await?)
+    }
+}
+
+fn expect_json(media: Media) -> Result<(), Problem> {
+    match media {
+        Media::Json => Ok(()),
+        Media::Ndjson | Media::Unsaid | Media::Other => {
+            Err(Problem::new("unsupported_media_type", "send JSON, with `Content-Type: application/json`"))
+        }
+    }
+}
+
+/// A media type without its parameters, in lower case.
+fn essence(media: &str) -> String {
+    media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}

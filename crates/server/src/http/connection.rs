@@ -1,0 +1,189 @@
+//! One connection: its limits, what it has not written yet, and its end.
+
+use std::convert::Infallible;
+use std::future::Future as _;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, Response, header};
+use axum::response::IntoResponse as _;
+use dwell_model::Receipt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use tower_service::Service as _;
+
+use super::App;
+use super::body::Lingering;
+use crate::returns::Returns;
+
+/// The longest head of a request in bytes, and the buffer each connection reads into.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// The most headers of a request.
+const MAX_HEADERS: usize = 100;
+
+/// Serves `stream` until the client closes it, it misbehaves, or the server drains and nothing is under way.
+pub(crate) async fn serve(stream: TcpStream, router: Router, app: Arc<App>) {
+    let Ok(local) = stream.local_addr() else { return };
+    // An answer is one small write, and somebody waits for it. Without the option it is late, not lost.
+    let _ = stream.set_nodelay(true);
+    let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
+    let write_limit = Duration::from_millis(app.config.write_ms);
+    let wire = Wire { stream, unwritten: Arc::clone(&unwritten), write_limit, stalled: None };
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = answer(request, local, Arc::clone(&unwritten), router.clone(), Arc::clone(&app));
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(app.config.head_ms))
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(wire), service);
+    let mut connection = pin!(connection);
+    // A connection's error is the client's: it went away, or does not speak HTTP. hyper has answered by now.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = app.drained() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    local: SocketAddr,
+    unwritten: Arc<Unwritten>,
+    mut router: Router,
+    app: Arc<App>,
+) -> Response<Body> {
+    let (mut parts, incoming) = request.into_parts();
+    let body = Lingering::new(incoming, parts.headers.contains_key(header::EXPECT));
+    let mut response = match app.hosts.check(&parts, local) {
+        Err(problem) => problem.into_response(),
+        Ok(()) => {
+            parts.extensions.insert(unwritten);
+            let request = Request::from_parts(parts, Body::new(body));
+            match router.call(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Receipts whose answer lies in the connection's buffer. When the connection ends with some of them left,
+/// their messages go back.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    /// A mutex for the type's sake: one task uses a connection.
+    receipts: Mutex<Vec<Receipt>>,
+    returns: Returns,
+}
+
+impl Unwritten {
+    fn new(returns: Returns) -> Unwritten {
+        Unwritten { receipts: Mutex::default(), returns }
+    }
+
+    /// The answer with these receipts is being buffered.
+    pub(crate) fn writing(&self, mut receipts: Vec<Receipt>) {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner).append(&mut receipts);
+    }
+
+    /// All that was buffered has been passed to the operating system.
+    fn written(&self) {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Where messages are given back.
+    pub(crate) fn returns(&self) -> &Returns {
+        &self.returns
+    }
+}
+
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        let receipts = self.receipts.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.returns.give_back(std::mem::take(receipts));
+    }
+}
+
+/// The socket, with an eye on what was written and on clients that do not read.
+struct Wire {
+    stream: TcpStream,
+    unwritten: Arc<Unwritten>,
+    write_limit: Duration,
+    /// Runs while the socket accepts nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Wire {
+    fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let limit = self.write_limit;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes its writer once its own buffer is empty, and only then.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.unwritten.written();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

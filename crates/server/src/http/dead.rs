@@ -1,0 +1,62 @@
+//! Dead messages: revive and discard, one, many, the oldest, all.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Response, StatusCode};
+use dwell_model::Invalid;
+use dwell_store::{Selection, Swept};
+
+use super::call::Call;
+use super::reply::json;
+use super::{App, Problem};
+use crate::json::{NoFieldsIn, ReviveIn, SelectIn, SweptOut, WhenIn};
+
+/// `POST /v1/queues/{queue}/messages/{id}/revive`
+pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let (queue, id) = (call.queue()?, call.parsed("id")?);
+    let when = call.fields::<WhenIn>(&app).await?.when()?.unwrap_or_default();
+    one(app.store.revive(queue, Selection::Ids(vec![id]), when).await?)
+}
+
+/// `POST /v1/queues/{queue}/messages/{id}/discard`
+pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let (queue, id) = (call.queue()?, call.parsed("id")?);
+    call.fields::<NoFieldsIn>(&app).await?;
+    one(app.store.discard(queue, Selection::Ids(vec![id])).await?)
+}
+
+/// The refusal of the only one is the answer.
+fn one(mut swept: Swept) -> Result<Response<Body>, Problem> {
+    match swept.refused.pop() {
+        Some((_, error)) => Err(error.into()),
+        None => Ok(json(StatusCode::OK, &SweptOut::from(swept))),
+    }
+}
+
+/// `POST /v1/queues/{queue}/dead/revive`
+pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let (which, when) = call.fields::<ReviveIn>(&app).await?.selection_and_when()?;
+    let which = within(&app, which)?;
+    Ok(json(StatusCode::OK, &SweptOut::from(app.store.revive(queue, which, when).await?)))
+}
+
+/// `POST /v1/queues/{queue}/dead/discard`
+pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let which = within(&app, call.fields::<SelectIn>(&app).await?.selection()?)?;
+    Ok(json(StatusCode::OK, &SweptOut::from(app.store.discard(queue, which).await?)))
+}
+
+/// Named messages are a batch like any other.
+fn within(app: &App, which: Selection) -> Result<Selection, Problem> {
+    let limit = app.store.limits().batch;
+    match &which {
+        Selection::Ids(ids) if ids.len() > limit => {
+            Err(Invalid::BatchTooLarge { len: ids.len(), limit }.into())
+        }
+        _ => Ok(which),
+    }
+}

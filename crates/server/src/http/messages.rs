@@ -1,0 +1,216 @@
+//! Messages that nobody hands over: get, list, cancel, reschedule.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use dwell_model::{AttemptLimit, Message, QueueName, StateKind, format_duration_ms};
+use dwell_store::{Cancelled, Error, Rescheduled, Target, When};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::batch::{self, Operation};
+use super::call::Call;
+use super::reply::{json, with_type};
+use super::{App, Problem};
+use crate::json::{
+    CancelledOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text, WhenIn,
+    lease_until, object,
+};
+use crate::query::Query;
+
+const DEFAULT_PAGE: usize = 100;
+const LONGEST_PAGE: usize = 1_000;
+
+/// `GET /v1/queues/{queue}/messages/{id}`, `GET /v1/queues/{queue}/keys/{key}`
+pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let (queue, target) = (call.queue()?, call.target()?);
+    let with_body = body_wanted(call.query()?)?;
+    found(&app, call.wants_raw(), queue, target, with_body).await
+}
+
+/// `GET /v1/numbers/{number}`
+pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let number = call.parsed("number")?;
+    let with_body = body_wanted(call.query()?)?;
+    match app.store.locate(vec![number]).await?.pop().flatten() {
+        Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
+        None => Err(Problem::new("message_not_found", format!("no message has the number {number}"))),
+    }
+}
+
+fn body_wanted(mut query: Query) -> Result<bool, Problem> {
+    let wanted = query.flag("body")?.unwrap_or(true);
+    query.finish()?;
+    Ok(wanted)
+}
+
+async fn found(
+    app: &App,
+    as_raw: bool,
+    queue: QueueName,
+    target: Target,
+    with_body: bool,
+) -> Result<Response<Body>, Problem> {
+    let message = app.store.get(queue, vec![target]).await.pop().expect("a store answers each item")?;
+    if !as_raw {
+        return Ok(json(StatusCode::OK, &MessageOut::new(&message, with_body)));
+    }
+    let mut response = raw(&message);
+    if with_body {
+        *response.body_mut() = Body::from(message.body);
+    }
+    Ok(response)
+}
+
+/// A message with all but its body in headers; the body is left to the caller.
+pub(crate) fn raw(message: &Message) -> Response<Body> {
+    let octets = HeaderValue::from_static("application/octet-stream");
+    let content_type = message.headers.get(header::CONTENT_TYPE.as_str());
+    // A content type that no HTTP header could hold is kept with the message, and not repeated here.
+    let content_type = content_type.and_then(|text| HeaderValue::from_bytes(text.as_bytes()).ok());
+    let mut response = with_type(StatusCode::OK, content_type.unwrap_or(octets), Body::empty());
+    let headers = response.headers_mut();
+    let mut set = |name: &str, text: &str| {
+        let name = HeaderName::from_bytes(format!("dwell-{name}").as_bytes());
+        // Names and values were checked at the put: tokens, and text without control characters.
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(text.as_bytes())) {
+            headers.append(name, value);
+        }
+    };
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let standing = &message.standing;
+    set("id", &message.id.to_string());
+    set("number", &message.number.to_string());
+    set("queue", message.queue.as_str());
+    set("state", standing.state.kind().as_str());
+    set("due", &standing.due.to_string());
+    set("created", &message.created.to_string());
+    set("priority", &standing.priority.to_string());
+    set("attempt", &standing.attempt().to_string());
+    if let Some(key) = &message.key {
+        set("key", &encoded(key.as_str()));
+    }
+    if let Some(expires) = standing.expires {
+        set("expires", &expires.to_string());
+    }
+    match message.max_attempts {
+        None => {}
+        Some(AttemptLimit::Unlimited) => set("max-attempts", "unlimited"),
+        Some(AttemptLimit::At(limit)) => set("max-attempts", &limit.to_string()),
+    }
+    if let Some(lease_ms) = message.lease_ms {
+        set("lease", &format_duration_ms(lease_ms));
+    }
+    if let Some(until) = lease_until(message) {
+        set("lease-until", &until.to_string());
+    }
+    if let Some(error) = &standing.last_error {
+        set("last-error", &encoded(error));
+    }
+    for (name, value) in message.headers.iter().filter(|(name, _)| *name != "content-type") {
+        set(&format!("header-{name}"), value);
+    }
+    response
+}
+
+/// `GET /v1/queues/{queue}/messages`
+pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let mut query = call.query()?;
+    let states = StateKind::ALL.map(|state| (state.as_str(), state));
+    let state = query.word("state", &states)?.unwrap_or(StateKind::Scheduled);
+    let cursor = query.parsed("cursor")?;
+    let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
+    let with_body = body_wanted(query)?;
+    let page = app.store.list(queue, state, cursor, max).await?;
+    let messages = page.messages.iter().map(|message| MessageOut::new(message, with_body)).collect();
+    Ok(json(StatusCode::OK, &MessagesOut { messages, next: page.next.map(Text) }))
+}
+
+/// `DELETE /v1/queues/{queue}/messages/{id}`, `DELETE /v1/queues/{queue}/keys/{key}`
+pub(crate) async fn cancel(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let (queue, target) = (call.queue()?, call.target()?);
+    call.fields::<NoFieldsIn>(&app).await?;
+    let found = app.store.cancel(queue.clone(), vec![target]).await.pop();
+    Ok(json(StatusCode::OK, &cancelled(&queue, found.expect("a store answers each item")?)?))
+}
+
+/// `POST /v1/queues/{queue}/messages:cancel`
+pub(crate) async fn cancel_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let operation = CancelMany { app: Arc::clone(&app), queue: call.queue()? };
+    batch::run(app, call, operation).await
+}
+
+struct CancelMany {
+    app: Arc<App>,
+    queue: QueueName,
+}
+
+impl Operation for CancelMany {
+    type Item = Target;
+    type Answer = CancelledOut;
+
+    fn read(&self, text: &str) -> Result<Target, Problem> {
+        object::<TargetIn>(text)?.target()
+    }
+
+    async fn run(&self, items: Vec<Target>) -> Vec<Result<CancelledOut, Problem>> {
+        let found = self.app.store.cancel(self.queue.clone(), items).await;
+        found.into_iter().map(|found| cancelled(&self.queue, found?)).collect()
+    }
+}
+
+fn cancelled(queue: &QueueName, found: Cancelled) -> Result<CancelledOut, Problem> {
+    match found {
+        Cancelled::Cancelled(id) => Ok(CancelledOut::new(id)),
+        Cancelled::Leased(id) => Err(Error::Leased { id }.into()),
+        Cancelled::Dead(id) => Err(Error::Dead { id }.into()),
+        Cancelled::NotFound => Err(Error::MessageNotFound { queue: queue.clone() }.into()),
+    }
+}
+
+/// `POST /v1/queues/{queue}/messages/{id}/reschedule`, `POST /v1/queues/{queue}/keys/{key}/reschedule`
+pub(crate) async fn reschedule(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let (queue, target) = (call.queue()?, call.target()?);
+    let when = call.fields::<WhenIn>(&app).await?.required()?;
+    let found = app.store.reschedule(queue.clone(), vec![(target, when)]).await.pop();
+    Ok(json(StatusCode::OK, &moved(&queue, found.expect("a store answers each item")?)?))
+}
+
+/// `POST /v1/queues/{queue}/messages:reschedule`
+pub(crate) async fn reschedule_many(
+    State(app): State<Arc<App>>,
+    call: Call,
+) -> Result<Response<Body>, Problem> {
+    let operation = RescheduleMany { app: Arc::clone(&app), queue: call.queue()? };
+    batch::run(app, call, operation).await
+}
+
+struct RescheduleMany {
+    app: Arc<App>,
+    queue: QueueName,
+}
+
+impl Operation for RescheduleMany {
+    type Item = (Target, When);
+    type Answer = MovedOut;
+
+    fn read(&self, text: &str) -> Result<(Target, When), Problem> {
+        object::<RescheduleIn>(text)?.target_and_when()
+    }
+
+    async fn run(&self, items: Vec<(Target, When)>) -> Vec<Result<MovedOut, Problem>> {
+        let found = self.app.store.reschedule(self.queue.clone(), items).await;
+        found.into_iter().map(|found| moved(&self.queue, found?)).collect()
+    }
+}
+
+fn moved(queue: &QueueName, found: Rescheduled) -> Result<MovedOut, Problem> {
+    match found {
+        Rescheduled::Moved(id, due) => Ok(MovedOut::new(id, due)),
+        Rescheduled::Leased(id) => Err(Error::Leased { id }.into()),
+        Rescheduled::Dead(id) => Err(Error::Dead { id }.into()),
+        Rescheduled::NotFound => Err(Error::MessageNotFound { queue: queue.clone() }.into()),
+    }
+}

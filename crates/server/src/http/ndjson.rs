@@ -1,0 +1,136 @@
+//! Lines out of a request's body, in bounded memory.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Buf, BytesMut};
+
+use super::{Problem, body};
+
+/// A body that is read line by line. A line ends with `\n` or `\r\n`, the last one also with the body.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    body: Body,
+    buffer: BytesMut,
+    /// So many bytes of the buffer are known to hold no line's end.
+    scanned: usize,
+    /// Inside a line that is too long: what is left of it is thrown away.
+    skipping: bool,
+    limit: usize,
+    idle: Duration,
+    ended: bool,
+}
+
+impl Lines {
+    /// Lines of at most `limit` bytes, of a body that may stand still for `idle`.
+    pub(crate) fn new(body: Body, limit: usize, idle: Duration) -> Lines {
+        Lines { body, buffer: BytesMut::new(), scanned: 0, skipping: false, limit, idle, ended: false }
+    }
+
+    /// Whether nothing will come any more, after what is buffered.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Waits for more of the body. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The body broke off or stood still. Nothing more comes then, and a half line is thrown away.
+    pub(crate) async fn fill(&mut self) -> Result<(), Problem> {
+        match body::next_chunk(&mut self.body, self.idle).await {
+            Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
+            Ok(None) => self.ended = true,
+            Err(problem) => {
+                self.ended = true;
+                self.buffer.clear();
+                self.scanned = 0;
+                return Err(problem);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line of what is buffered, if it is there: its bytes, or that it is too long.
+    pub(crate) fn next_line(&mut self) -> Option<Result<BytesMut, Problem>> {
+        loop {
+            let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
+            let Some(end) = end else {
+                self.scanned = self.buffer.len();
+                if self.scanned > self.limit {
+                    self.buffer.clear();
+                    self.scanned = 0;
+                    if !std::mem::replace(&mut self.skipping, true) {
+                        return Some(Err(body::request_too_large(self.limit)));
+                    }
+                }
+                if !self.ended || self.buffer.is_empty() {
+                    return None;
+                }
+                self.scanned = 0;
+                let last = self.buffer.split();
+                if std::mem::take(&mut self.skipping) || is_blank(&last) {
+                    return None;
+                }
+                return Some(Ok(last));
+            };
+            let mut line = self.buffer.split_to(end + 1);
+            self.scanned = 0;
+            line.truncate(end);
+            if std::mem::take(&mut self.skipping) || is_blank(&line) {
+                continue;
+            }
+            if line.len() > self.limit {
+                return Some(Err(body::request_too_large(self.limit)));
+            }
+            // JSON takes a carriage return for white space.
+            return Some(Ok(line));
+        }
+    }
+}
+
+fn is_blank(line: &BytesMut) -> bool {
+    !line.chunk().iter().any(|byte| !byte.is_ascii_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// The lines of `text` when it arrives in pieces of `piece` bytes; too long ones as `!`.
+    async fn lines(text: &str, piece: usize, limit: usize) -> Vec<String> {
+        let pieces: Vec<_> =
+            text.as_bytes().chunks(piece).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
+        let body = Body::from_stream(stream::iter(pieces));
+        let mut lines = Lines::new(body, limit, Duration::from_secs(10));
+        let mut found = Vec::new();
+        loop {
+            while let Some(line) = lines.next_line() {
+                found.push(match line {
+                    Ok(line) => String::from_utf8(line.to_vec()).unwrap(),
+                    Err(_) => "!".to_owned(),
+                });
+            }
+            if lines.has_ended() {
+                return found;
+            }
+            lines.fill().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_come_whole_however_they_arrive() {
+        for piece in 1..12 {
+            assert_eq!(lines("a\nbb\n\n \r\nccc", piece, 4).await, ["a", "bb", "ccc"], "{piece}");
+            assert_eq!(lines("a\nb\n", piece, 4).await, ["a", "b"], "{piece}");
+            assert!(lines("", piece, 4).await.is_empty());
+            assert_eq!(
+                lines("12345\na\n123456789012\nb\n123456", piece, 4).await,
+                ["!", "a", "!", "b", "!"],
+                "{piece}"
+            );
+        }
+    }
+}

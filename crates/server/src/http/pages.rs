@@ -1,0 +1,61 @@
+//! Text for people: the root, what an error means, and what is said where there is nothing.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Response, StatusCode};
+
+use super::call::Call;
+use super::reply::with_type;
+use super::{App, Problem, problem};
+
+const ROOT: &str = concat!(
+    "dwell ",
+    env!("CARGO_PKG_VERSION"),
+    "\n",
+    "\n",
+    "A delay queue: hold a message until its moment.\n",
+    "\n",
+    "  put   curl -d 'close order 7' 'HOST/v1/queues/orders/messages?delay=30m'\n",
+    "  take  curl -X POST 'HOST/v1/queues/orders/take?wait=30s'\n",
+    "  ack   curl -X POST 'HOST/v1/receipts/RECEIPT/ack'\n",
+    "\n",
+    "Documentation: docs/http.md in ",
+    env!("CARGO_PKG_REPOSITORY"),
+    "\n",
+);
+
+fn text(body: impl Into<Body>) -> Response<Body> {
+    with_type(StatusCode::OK, HeaderValue::from_static("text/plain; charset=utf-8"), body.into())
+}
+
+/// `GET /`
+pub(crate) async fn root(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    Ok(text(ROOT))
+}
+
+/// `GET /errors/{code}`: what a problem's `type` points to.
+pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    let Some(kind) = problem::lookup(call.param("code").unwrap_or_default()) else {
+        return Err(unknown_route().await);
+    };
+    let again = if kind.retryable {
+        "The same request may succeed later."
+    } else {
+        "The same request will be refused again, as long as all else is as it was."
+    };
+    Ok(text(format!("{} (status {})\n\n{}. {again}\n", kind.code, kind.status, kind.title)))
+}
+
+/// What is answered where there is no route.
+pub(crate) async fn unknown_route() -> Problem {
+    Problem::new("unknown_route", "there is nothing at this path; docs/http.md lists what there is")
+}
+
+/// What is answered where the path has other methods. The router adds `Allow`.
+pub(crate) async fn method_not_allowed() -> Problem {
+    Problem::new("method_not_allowed", "this path has other methods; see `Allow`")
+}

@@ -1,0 +1,295 @@
+//! Refusals as RFC 9457 problems, and the one table from codes to statuses.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use dwell_model::{Invalid, MessageId};
+use dwell_store::Error;
+use serde::Serialize;
+
+use crate::json::Text;
+
+/// What a code means over HTTP.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// The stable word.
+    pub(crate) code: &'static str,
+    /// The HTTP status.
+    pub(crate) status: u16,
+    /// Whether the same request may succeed later.
+    pub(crate) retryable: bool,
+    /// One short sentence, the same for every occurrence.
+    pub(crate) title: &'static str,
+}
+
+const fn kind(status: u16, code: &'static str, title: &'static str) -> Kind {
+    Kind { code, status, retryable: false, title }
+}
+
+const fn retryable(status: u16, code: &'static str, title: &'static str) -> Kind {
+    Kind { code, status, retryable: true, title }
+}
+
+/// Every code that this server answers with. `docs/http.md` lists the same; a test compares them.
+pub(crate) const KINDS: &[Kind] = &[
+    // The request itself.
+    kind(400, "malformed_request", "The request can not be read"),
+    kind(400, "unknown_parameter", "There is no such parameter here"),
+    kind(400, "invalid_parameter", "A parameter has a value it can not have"),
+    kind(400, "wait_too_long", "The wait is longer than this server allows"),
+    kind(400, "malformed_json", "The body is not JSON"),
+    kind(400, "unknown_field", "There is no such JSON field here"),
+    kind(400, "invalid_field", "A JSON field has a value it can not have"),
+    kind(400, "missing_field", "Something that is required is missing"),
+    kind(400, "conflicting_fields", "Two things were given that exclude each other"),
+    kind(403, "foreign_host", "The request is meant for another host"),
+    kind(403, "foreign_origin", "The request comes from a foreign web page"),
+    kind(404, "unknown_route", "There is nothing at this path"),
+    kind(405, "method_not_allowed", "This path has no such method"),
+    retryable(408, "request_timeout", "The request did not arrive in time"),
+    kind(413, "request_too_large", "The request is too large"),
+    kind(415, "unsupported_media_type", "The content type is not the one expected"),
+    retryable(503, "shutting_down", "The server is shutting down"),
+    kind(500, "internal", "The server made a mistake"),
+    // Values that no store would accept.
+    kind(400, "due_out_of_range", "The instant lies outside 1970 to 9999"),
+    kind(400, "malformed_instant", "This is not an instant"),
+    kind(400, "malformed_delay", "This is not a duration"),
+    kind(400, "negative_delay", "The delay is negative"),
+    kind(400, "unknown_level", "The queue has no such delay level"),
+    kind(400, "expires_before_due", "The message would expire before it is due"),
+    kind(400, "malformed_id", "This is not a message id"),
+    kind(400, "malformed_number", "This is not a message number"),
+    kind(400, "malformed_receipt", "This is not a receipt"),
+    kind(400, "malformed_cursor", "This is not a cursor"),
+    kind(400, "invalid_queue_name", "This can not name a queue"),
+    kind(400, "invalid_key", "This can not be a key"),
+    kind(400, "invalid_token", "This can not be an idempotency token"),
+    kind(400, "invalid_header", "This can not be a message's header"),
+    kind(400, "error_text_too_long", "The error text is too long"),
+    kind(400, "invalid_setting", "The setting can not have this value"),
+    kind(413, "body_too_large", "The message's body is too large"),
+    kind(413, "batch_too_large", "The batch has too many items"),
+    kind(431, "headers_too_large", "The message's headers are too large"),
+    // What a store finds.
+    kind(404, "unknown_queue", "There is no such queue"),
+    kind(404, "message_not_found", "There is no such message"),
+    kind(410, "lease_lost", "The lease is lost"),
+    kind(409, "key_taken", "The key is taken"),
+    retryable(409, "leased", "Somebody holds the message"),
+    kind(409, "dead", "The message is dead"),
+    kind(409, "not_dead", "The message is not dead"),
+    kind(409, "setting_fixed", "The setting can not change now"),
+    retryable(429, "queue_full", "The queue is full"),
+    retryable(429, "too_many_queues", "There are too many queues"),
+    retryable(429, "too_many_leased", "Too many messages are leased"),
+    retryable(429, "too_many_waiting", "Too many takes are waiting"),
+    retryable(500, "outcome_unknown", "It may or may not have happened"),
+    retryable(507, "disk_full", "The disk is nearly full"),
+    kind(503, "exhausted", "Ids are used up"),
+    kind(503, "closed", "The store is closed"),
+    retryable(503, "unavailable", "The store can not serve"),
+];
+
+/// The entry of `code`.
+pub(crate) fn lookup(code: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.code == code)
+}
+
+/// A refusal, on its way to the caller.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    kind: &'static Kind,
+    detail: String,
+    id: Option<MessageId>,
+    limit: Option<u64>,
+}
+
+impl Problem {
+    /// A problem with this code, of the table, and a sentence about this occurrence.
+    pub(crate) fn new(code: &'static str, detail: impl Into<String>) -> Problem {
+        let kind =
+            lookup(code).or_else(|| lookup("internal")).expect("the table has an entry for our mistakes");
+        Problem { kind, detail: detail.into(), id: None, limit: None }
+    }
+
+    /// The same, naming the limit that was passed.
+    pub(crate) fn with_limit(self, limit: u64) -> Problem {
+        Problem { limit: Some(limit), ..self }
+    }
+
+    /// The status it is answered with.
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.kind.status).expect("the table holds statuses")
+    }
+}
+
+/// Seconds after which a retryable refusal is worth another try. All of them pass as soon as somebody
+/// else makes room, which nobody can foretell.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+#[derive(Serialize)]
+struct Wire<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Text<MessageId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+}
+
+impl Serialize for Problem {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let wire = Wire {
+            r#type: format!("/errors/{}", self.kind.code),
+            title: self.kind.title,
+            status: self.kind.status,
+            detail: &self.detail,
+            code: self.kind.code,
+            retryable: self.kind.retryable,
+            id: self.id.map(Text),
+            limit: self.limit,
+        };
+        wire.serialize(serializer)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response<Body> {
+        let body = serde_json::to_vec(&self).expect("a problem has only text and numbers");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.kind.retryable {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Problem {
+        let limit = match &invalid {
+            Invalid::InvalidKey { limit, .. }
+            | Invalid::InvalidToken { limit, .. }
+            | Invalid::HeadersTooLarge { limit, .. }
+            | Invalid::BodyTooLarge { limit, .. }
+            | Invalid::ErrorTextTooLong { limit, .. }
+            | Invalid::BatchTooLarge { limit, .. } => Some(*limit as u64),
+            _ => None,
+        };
+        Problem { limit, ..Problem::new(invalid.code(), invalid.to_string()) }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        let mut problem = Problem::new(error.code(), error.to_string());
+        match error {
+            Error::Invalid(invalid) => return invalid.into(),
+            Error::KeyTaken { id } | Error::Leased { id } | Error::Dead { id } | Error::NotDead { id } => {
+                problem.id = Some(id);
+            }
+            Error::QueueFull { limit, .. } => problem.limit = Some(limit),
+            Error::TooManyQueues { limit }
+            | Error::TooManyLeased { limit }
+            | Error::TooManyWaiting { limit } => problem.limit = Some(limit as u64),
+            _ => {}
+        }
+        problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dwell_model::{QueueName, SettingName, Timestamp};
+
+    use super::*;
+
+    fn store_errors() -> Vec<Error> {
+        let queue = QueueName::new("q").unwrap();
+        let id = MessageId::new(Timestamp::MIN, 0, 0, 1);
+        vec![
+            Error::UnknownQueue { queue: queue.clone() },
+            Error::MessageNotFound { queue: queue.clone() },
+            Error::LeaseLost,
+            Error::KeyTaken { id },
+            Error::Leased { id },
+            Error::Dead { id },
+            Error::NotDead { id },
+            Error::QueueFull { queue: queue.clone(), limit: 1 },
+            Error::TooManyQueues { limit: 1 },
+            Error::TooManyLeased { limit: 1 },
+            Error::TooManyWaiting { limit: 1 },
+            Error::SettingFixed { queue, setting: SettingName::Spread },
+            Error::OutcomeUnknown { reason: "x".into() },
+            Error::DiskFull { reason: "x".into() },
+            Error::Exhausted { what: "ids" },
+            Error::Closed,
+            Error::Unavailable { reason: "x".into() },
+        ]
+    }
+
+    fn invalid_values() -> Vec<Invalid> {
+        let text = || Box::from("x");
+        vec![
+            Invalid::DueOutOfRange { ms: -1 },
+            Invalid::MalformedInstant { text: text() },
+            Invalid::MalformedDelay { text: text() },
+            Invalid::NegativeDelay { text: text() },
+            Invalid::UnknownLevel { level: 1, levels: 0 },
+            Invalid::ExpiresBeforeDue { expires: Timestamp::MIN, due: Timestamp::MIN },
+            Invalid::MalformedId { text: text() },
+            Invalid::MalformedNumber { text: text() },
+            Invalid::MalformedReceipt { text: text() },
+            Invalid::MalformedCursor { text: text() },
+            Invalid::InvalidQueueName { name: text() },
+            Invalid::InvalidKey { len: 0, limit: 1 },
+            Invalid::InvalidToken { text: text(), limit: 1 },
+            Invalid::InvalidHeader { name: text() },
+            Invalid::HeadersTooLarge { len: 2, limit: 1 },
+            Invalid::BodyTooLarge { len: 2, limit: 1 },
+            Invalid::ErrorTextTooLong { len: 2, limit: 1 },
+            Invalid::BatchTooLarge { len: 2, limit: 1 },
+            Invalid::InvalidSetting { setting: "lease", reason: text() },
+        ]
+    }
+
+    #[test]
+    fn every_code_of_the_store_has_a_status_and_keeps_its_retryability() {
+        for error in store_errors().into_iter().chain(invalid_values().into_iter().map(Error::Invalid)) {
+            let code = error.code();
+            let entry = lookup(code).unwrap_or_else(|| panic!("{code} has no entry"));
+            assert_eq!(entry.retryable, error.is_retryable(), "{code}");
+            let problem = Problem::from(error);
+            assert_eq!(problem.kind.code, code);
+            let retry_after = problem.into_response().headers().contains_key(header::RETRY_AFTER);
+            assert_eq!(retry_after, entry.retryable, "{code}");
+        }
+    }
+
+    #[test]
+    fn codes_are_unique_and_the_documentation_lists_the_same() {
+        let codes: BTreeSet<&str> = KINDS.iter().map(|kind| kind.code).collect();
+        assert_eq!(codes.len(), KINDS.len());
+        let page = include_str!("../../../../docs/http.md");
+        let mut documented = BTreeSet::new();
+        for line in page.lines().filter(|line| line.starts_with("| 4") || line.starts_with("| 5")) {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let status: u16 = cells.next().unwrap().parse().unwrap();
+            for code in cells.next().unwrap().split(", ").map(|cell| cell.trim_matches('`')) {
+                assert_eq!(lookup(code).map(|kind| kind.status), Some(status), "{code}");
+                documented.insert(code);
+            }
+        }
+        assert_eq!(documented, codes);
+    }
+}

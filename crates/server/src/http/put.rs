@@ -1,0 +1,140 @@
+//! Putting messages: one with its body as it is, one under its key, many at once.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use dwell_model::{DEFAULT_PRIORITY, Headers, Key, PutToken, QueueName};
+use dwell_store::{OnConflict, Put};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::batch::{self, Operation};
+use super::call::Call;
+use super::{App, Problem, reply};
+use crate::json::{Answer as _, FromQuery as _, PutIn, PutOut, WhenIn, object, on_conflict_words};
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+const MESSAGE_HEADER: &str = "dwell-header-";
+const CONTENT_TYPE: &str = "content-type";
+
+/// `POST /v1/queues/{queue}/messages`
+pub(crate) async fn put(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let key = None;
+    put_one(&app, call, key, OnConflict::Reject).await
+}
+
+/// `PUT /v1/queues/{queue}/keys/{key}`: what is there under the key is replaced, as PUT means it.
+pub(crate) async fn put_key(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let key = call.parsed("key")?;
+    put_one(&app, call, Some(key), OnConflict::Replace).await
+}
+
+async fn put_one(
+    app: &App,
+    call: Call,
+    key: Option<Key>,
+    on_conflict: OnConflict,
+) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let mut query = call.query()?;
+    let mut put = Put::new(queue.clone(), "");
+    put.when = WhenIn::from_query(&mut query)?.when()?.unwrap_or_default();
+    put.key = if key.is_some() { key } else { query.parsed("key")? };
+    put.on_conflict = query.word("on_conflict", &on_conflict_words())?.unwrap_or(on_conflict);
+    put.priority = query.number("priority")?.unwrap_or(DEFAULT_PRIORITY);
+    put.expires = query.parsed("expires")?;
+    put.max_attempts = query.attempts("max_attempts")?;
+    put.lease_ms = query.duration_ms("lease")?;
+    query.finish()?;
+    put.headers = message_headers(call.headers())?;
+    put.token = token(call.headers())?;
+    put.body = call.message_body(app).await?;
+
+    let answer = app.store.put(vec![put]).await.pop().expect("a store answers each item")?;
+    let out = PutOut::from(answer);
+    let mut response = reply::json(out.status(), &out);
+    if out.status() == StatusCode::CREATED {
+        let location = format!("/v1/queues/{}/messages/{}", segment(&queue), out.id());
+        let location = HeaderValue::try_from(location).expect("percent-encoded names and ids are ASCII");
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// The message's headers: the content type, and all `Dwell-Header-…`.
+fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
+    let mut pairs = Vec::new();
+    for (name, value) in given {
+        let name = match name.as_str() {
+            CONTENT_TYPE => CONTENT_TYPE,
+            other => match other.strip_prefix(MESSAGE_HEADER) {
+                Some(name) => name,
+                None if other.starts_with("dwell-") => {
+                    let detail =
+                        format!("there is no request header '{other:.80}'; Dwell-Header-<name> is there");
+                    return Err(Problem::new("unknown_parameter", detail));
+                }
+                None => continue,
+            },
+        };
+        if pairs.iter().any(|(given, _)| *given == name) {
+            return Err(Problem::new("conflicting_fields", format!("header '{name:.80}' is given twice")));
+        }
+        let text = std::str::from_utf8(value.as_bytes())
+            .map_err(|_| Problem::new("invalid_header", format!("header '{name:.80}' is not UTF-8")))?;
+        pairs.push((name, text));
+    }
+    Ok(Headers::new(pairs)?)
+}
+
+fn token(given: &HeaderMap) -> Result<Option<PutToken>, Problem> {
+    let mut tokens = given.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(token) = tokens.next() else { return Ok(None) };
+    if tokens.next().is_some() {
+        return Err(Problem::new("conflicting_fields", "Idempotency-Key is given twice"));
+    }
+    // What is no text at all is no token either; its own check says what one is.
+    Ok(Some(PutToken::new(token.to_str().unwrap_or_default())?))
+}
+
+/// A queue's name as one segment of a path (RFC 3986 §3.3: unreserved characters stay as they are).
+fn segment(queue: &QueueName) -> impl std::fmt::Display {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(queue.as_str(), RESERVED)
+}
+
+/// `POST /v1/messages:batch`, and the same of one queue.
+pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    if call.headers().contains_key(IDEMPOTENCY_KEY) {
+        return Err(Problem::new(
+            "conflicting_fields",
+            "Idempotency-Key is for one message; in a batch each item has its own `token`",
+        ));
+    }
+    let queue = match call.param("queue") {
+        Some(name) => Some(name.parse()?),
+        None => None,
+    };
+    let operation = PutMany { app: Arc::clone(&app), queue };
+    batch::run(app, call, operation).await
+}
+
+struct PutMany {
+    app: Arc<App>,
+    queue: Option<QueueName>,
+}
+
+impl Operation for PutMany {
+    type Item = Put;
+    type Answer = PutOut;
+
+    fn read(&self, text: &str) -> Result<Put, Problem> {
+        object::<PutIn>(text)?.put(self.queue.as_ref())
+    }
+
+    async fn run(&self, items: Vec<Put>) -> Vec<Result<PutOut, Problem>> {
+        let answers = self.app.store.put(items).await;
+        answers.into_iter().map(|answer| Ok(PutOut::from(answer?))).collect()
+    }
+}

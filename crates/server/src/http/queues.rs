@@ -1,0 +1,86 @@
+//! Queues: counts, settings, pause and resume, purge, delete; and the limits of the server.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Response, StatusCode};
+use dwell_model::{Pause, Setting, SettingChange, SettingName};
+
+use super::call::Call;
+use super::reply::json;
+use super::{App, Problem};
+use crate::json::{LimitsOut, NoFieldsIn, PauseIn, QueueOut, QueuesOut, RemovedOut, SettingsIn, Text};
+
+const DEFAULT_PAGE: usize = 100;
+const LONGEST_PAGE: usize = 1_000;
+
+/// `GET /v1/queues`
+pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let mut query = call.query()?;
+    let after = query.parsed("cursor")?;
+    let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
+    query.finish()?;
+    // One more than is shown tells whether there is a next page.
+    let mut queues = app.store.queues(after, max + 1).await?;
+    let more = queues.len() > max;
+    queues.truncate(max);
+    let next = queues.last().filter(|_| more).map(|last| Text(last.name.clone()));
+    Ok(json(StatusCode::OK, &QueuesOut { queues: queues.into_iter().map(QueueOut::from).collect(), next }))
+}
+
+/// `GET /v1/queues/{queue}`
+pub(crate) async fn stats(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    call.no_query()?;
+    Ok(json(StatusCode::OK, &QueueOut::from(app.store.stats(queue).await?)))
+}
+
+/// `PATCH /v1/queues/{queue}/settings`
+pub(crate) async fn configure(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let changes = call.json::<SettingsIn>(&app).await?.changes(&app.store.limits().defaults)?;
+    Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, changes).await?)))
+}
+
+/// `POST /v1/queues/{queue}/pause`
+pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let pause = call.fields::<PauseIn>(&app).await?.pause(app.clock.now().wall)?;
+    let changes = vec![SettingChange::Set(Setting::Pause(pause))];
+    Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, changes).await?)))
+}
+
+/// `POST /v1/queues/{queue}/resume`
+pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    call.fields::<NoFieldsIn>(&app).await?;
+    // Where running is the default, a queue of its own setting would outlive its messages for nothing.
+    let change = match app.store.limits().defaults.pause {
+        Pause::Running => SettingChange::Reset(SettingName::Pause),
+        Pause::Until(_) | Pause::Indefinite => SettingChange::Set(Setting::Pause(Pause::Running)),
+    };
+    Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, vec![change]).await?)))
+}
+
+/// `POST /v1/queues/{queue}/purge`
+pub(crate) async fn purge(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    call.fields::<NoFieldsIn>(&app).await?;
+    Ok(json(StatusCode::OK, &RemovedOut { removed: app.store.purge(queue).await? }))
+}
+
+/// `DELETE /v1/queues/{queue}`
+pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    call.fields::<NoFieldsIn>(&app).await?;
+    Ok(json(StatusCode::OK, &RemovedOut { removed: app.store.delete_queue(queue).await? }))
+}
+
+/// `GET /v1/limits`
+pub(crate) async fn limits(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    let limits = app.store.limits();
+    let out = LimitsOut::new(limits, app.config.max_wait_ms, app.json_bytes(), app.line_bytes());
+    Ok(json(StatusCode::OK, &out))
+}

@@ -1,0 +1,52 @@
+//! Settling: the five things a consumer does with a message that it holds, one or many at a time.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Response, StatusCode};
+use dwell_store::Settle;
+
+use super::batch::{self, Operation};
+use super::call::Call;
+use super::{App, Problem, pages, reply};
+use crate::json::{SettleFieldsIn, SettleIn, SettledOut, object};
+
+/// `POST /v1/receipts/{receipt}/ack`, `/retry`, `/release`, `/bury`, `/extend`
+pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let action = call.param("action").expect("the route has this parameter").to_owned();
+    if !["ack", "retry", "release", "bury", "extend"].contains(&action.as_str()) {
+        return Err(pages::unknown_route().await);
+    }
+    let receipt = call.parsed("receipt")?;
+    let in_query = !call.query()?.is_empty();
+    let fields: SettleFieldsIn = call.fields(&app).await?;
+    let unknown = if in_query { "unknown_parameter" } else { "unknown_field" };
+    let settle = Settle { receipt, action: fields.action(&action, unknown)? };
+    let settled = app.store.settle(vec![settle]).await.pop().expect("a store answers each item")?;
+    Ok(reply::json(StatusCode::OK, &SettledOut::from(settled)))
+}
+
+/// `POST /v1/settle`
+pub(crate) async fn settle_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let operation = SettleMany { app: Arc::clone(&app) };
+    batch::run(app, call, operation).await
+}
+
+struct SettleMany {
+    app: Arc<App>,
+}
+
+impl Operation for SettleMany {
+    type Item = Settle;
+    type Answer = SettledOut;
+
+    fn read(&self, text: &str) -> Result<Settle, Problem> {
+        object::<SettleIn>(text)?.settle()
+    }
+
+    async fn run(&self, items: Vec<Settle>) -> Vec<Result<SettledOut, Problem>> {
+        let answers = self.app.store.settle(items).await;
+        answers.into_iter().map(|answer| Ok(SettledOut::from(answer?))).collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! Taking messages: from one queue or several, waiting or not, or one by its id.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use dwell_model::{QueueName, format_duration_ms};
+use dwell_store::{Delivery, Take};
+
+use super::call::Call;
+use super::handover::Handover;
+use super::reply::{JSON, to_json, with_type};
+use super::{App, Problem, messages};
+use crate::json::{DeliveryOut, LeaseIn, TakenOut};
+use crate::query::Query;
+
+/// Bytes of bodies in one answer, unless the take says otherwise, and whatever it says.
+const DEFAULT_MAX_BYTES: usize = 8 * 1024 * 1024;
+const HIGHEST_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// `POST /v1/queues/{queue}/take`, `POST /v1/take?queue=a&queue=b`
+pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let raw = call.wants_raw();
+    let unwritten = call.unwritten();
+    let mut query = call.query()?;
+    let queues = queues(&call, &mut query)?;
+    let most = if raw { 1 } else { app.store.limits().batch };
+    let take = Take {
+        queues,
+        max: query.bounded("max", 1, 1, most)?,
+        max_bytes: Some(query.bounded("max_bytes", DEFAULT_MAX_BYTES, 1, HIGHEST_MAX_BYTES)?),
+        wait_ms: query.duration_ms("wait")?.unwrap_or(0),
+        lease_ms: query.duration_ms("lease")?,
+        bound: false,
+    };
+    query.finish()?;
+    let wait_limit_ms = app.config.max_wait_ms;
+    if take.wait_ms > wait_limit_ms {
+        let detail = format!("a take waits at most {} here; take again", format_duration_ms(wait_limit_ms));
+        return Err(Problem::new("wait_too_long", detail).with_limit(wait_limit_ms));
+    }
+    nothing_in_the_body(call, &app).await?;
+
+    let waits = take.wait_ms > 0;
+    let deliveries = tokio::select! {
+        biased;
+        taken = app.store.take(take) => taken?,
+        // Dropping the take leaves its messages where they are.
+        () = app.drained(), if waits => Vec::new(),
+    };
+    let receipts = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
+    if raw {
+        return Ok(match deliveries.into_iter().next() {
+            None => no_content(),
+            Some(delivery) => raw_delivery(delivery, unwritten),
+        });
+    }
+    let out = TakenOut { messages: deliveries.iter().map(DeliveryOut::from).collect() };
+    let body = Handover::new(to_json(&out).into(), receipts, unwritten);
+    Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
+}
+
+/// The queue in the path, or those in the query: repeated, or with commas between them.
+fn queues(call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
+    if call.param("queue").is_some() {
+        return Ok(vec![call.queue()?]);
+    }
+    let given = query.all("queue");
+    if given.is_empty() {
+        return Err(Problem::new("missing_field", "parameter 'queue' is required: one or more names"));
+    }
+    let names = given.iter().flat_map(|names| names.split(','));
+    Ok(names.map(QueueName::new).collect::<Result<_, _>>()?)
+}
+
+/// `POST /v1/queues/{queue}/messages/{id}/take`
+pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let raw = call.wants_raw();
+    let unwritten = call.unwritten();
+    let queue = call.queue()?;
+    let id = call.parsed("id")?;
+    let lease_ms = call.fields::<LeaseIn>(&app).await?.lease_ms()?;
+    let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
+    if raw {
+        return Ok(raw_delivery(delivery, unwritten));
+    }
+    let body = to_json(&DeliveryOut::from(&delivery));
+    let body = Handover::new(body.into(), vec![delivery.receipt], unwritten);
+    Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
+}
+
+/// A take has its parameters in its query. A body would be left in the connection, where hyper could not
+/// see past it that the client has gone.
+async fn nothing_in_the_body(call: Call, app: &App) -> Result<(), Problem> {
+    if call.text(app).await?.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new("conflicting_fields", "a take has its parameters in the query, and no body"))
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn raw_delivery(delivery: Delivery, unwritten: Arc<super::connection::Unwritten>) -> Response<Body> {
+    let mut response = messages::raw(&delivery.message);
+    let headers = response.headers_mut();
+    let mut set = |name, text: String| {
+        headers.insert(name, HeaderValue::try_from(text).expect("receipts, instants and numbers are ASCII"));
+    };
+    set("dwell-receipt", delivery.receipt.to_string());
+    set("dwell-lease-until", delivery.lease_until.to_string());
+    set("dwell-taken-at", delivery.taken_at.to_string());
+    set("dwell-lateness-ms", delivery.lateness_ms.to_string());
+    *response.body_mut() = Body::new(Handover::new(delivery.message.body, vec![delivery.receipt], unwritten));
+    response
+}

@@ -1,0 +1,442 @@
+//! Answers: what callers get as JSON.
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dwell_model::{
+    AttemptLimit, Cursor, Headers, Key, Limits, Message, MessageId, Pause, QueueName, Receipt, Settings,
+    State, Timestamp, format_duration_ms,
+};
+use dwell_store::{Delivery, PutAnswer, PutOutcome, QueueStats, Settled, Swept};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use super::Text;
+use crate::http::Problem;
+
+/// An answer to one item, with the status that it has by itself.
+pub(crate) trait Answer: Serialize + Send + 'static {
+    /// 200, unless something came into being.
+    fn status(&self) -> StatusCode {
+        StatusCode::OK
+    }
+}
+
+/// The answer to a put.
+#[derive(Debug, Serialize)]
+pub(crate) struct PutOut {
+    id: Text<MessageId>,
+    number: u64,
+    due: Text<Timestamp>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced: Option<Text<MessageId>>,
+}
+
+impl From<PutAnswer> for PutOut {
+    fn from(answer: PutAnswer) -> PutOut {
+        let (outcome, replaced) = match answer.outcome {
+            PutOutcome::Created => ("created", None),
+            PutOutcome::Replaced(id) => ("replaced", Some(Text(id))),
+            PutOutcome::Kept => ("kept", None),
+        };
+        PutOut { id: Text(answer.id), number: answer.number.get(), due: Text(answer.due), outcome, replaced }
+    }
+}
+
+impl PutOut {
+    /// The message that stands.
+    pub(crate) fn id(&self) -> MessageId {
+        self.id.0
+    }
+}
+
+impl Answer for PutOut {
+    fn status(&self) -> StatusCode {
+        if self.outcome == "kept" { StatusCode::OK } else { StatusCode::CREATED }
+    }
+}
+
+/// A number of attempts as JSON: a number or `"unlimited"`.
+#[derive(Debug)]
+struct AttemptsOut(AttemptLimit);
+
+impl Serialize for AttemptsOut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            AttemptLimit::Unlimited => serializer.serialize_str("unlimited"),
+            AttemptLimit::At(limit) => serializer.serialize_u32(limit.get()),
+        }
+    }
+}
+
+/// Headers as a JSON object.
+#[derive(Debug)]
+struct HeadersOut<'a>(&'a Headers);
+
+impl Serialize for HeadersOut<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.0.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// A message.
+#[derive(Debug, Serialize)]
+pub(crate) struct MessageOut<'a> {
+    id: Text<MessageId>,
+    number: u64,
+    queue: Text<&'a QueueName>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+    size: usize,
+    due: Text<Timestamp>,
+    created: Text<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Text<Timestamp>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Text<&'a Key>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<HeadersOut<'a>>,
+    priority: u32,
+    attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<AttemptsOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_until: Option<Text<Timestamp>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_at: Option<Text<Timestamp>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<&'a str>,
+    counts: MessageCountsOut,
+}
+
+#[derive(Debug, Serialize)]
+struct MessageCountsOut {
+    takes: u32,
+    lapses: u32,
+    releases: u32,
+    buries: u32,
+    revives: u32,
+}
+
+impl<'a> MessageOut<'a> {
+    /// With its body, or without.
+    pub(crate) fn new(message: &'a Message, with_body: bool) -> MessageOut<'a> {
+        let standing = &message.standing;
+        let (body, body_base64) = match std::str::from_utf8(&message.body) {
+            _ if !with_body => (None, None),
+            Ok(text) => (Some(text), None),
+            Err(_) => (None, Some(STANDARD.encode(&message.body))),
+        };
+        let death = match standing.state {
+            State::Dead(death) => Some(death),
+            _ => None,
+        };
+        MessageOut {
+            id: Text(message.id),
+            number: message.number.get(),
+            queue: Text(&message.queue),
+            state: standing.state.kind().as_str(),
+            body,
+            body_base64,
+            size: message.body.len(),
+            due: Text(standing.due),
+            created: Text(message.created),
+            expires: standing.expires.map(Text),
+            key: message.key.as_ref().map(Text),
+            headers: (!message.headers.is_empty()).then_some(HeadersOut(&message.headers)),
+            priority: standing.priority,
+            attempt: standing.attempt(),
+            max_attempts: message.max_attempts.map(AttemptsOut),
+            lease: message.lease_ms.map(format_duration_ms),
+            lease_until: lease_until(message).map(Text),
+            dead_reason: death.map(|death| death.reason.as_str()),
+            dead_at: death.map(|death| Text(death.at)),
+            last_error: standing.last_error.as_deref(),
+            counts: MessageCountsOut {
+                takes: standing.counts.takes,
+                lapses: standing.counts.lapses,
+                releases: standing.counts.releases,
+                buries: standing.counts.buries,
+                revives: standing.counts.revives,
+            },
+        }
+    }
+}
+
+/// When the lease of a leased message ends, by the store's wall clock.
+pub(crate) fn lease_until(message: &Message<Bytes>) -> Option<Timestamp> {
+    match message.standing.state {
+        State::Leased(lease) => Some(lease.deadline),
+        _ => None,
+    }
+}
+
+/// A page of messages.
+#[derive(Debug, Serialize)]
+pub(crate) struct MessagesOut<'a> {
+    pub(crate) messages: Vec<MessageOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<Text<Cursor>>,
+}
+
+/// A message handed over.
+#[derive(Debug, Serialize)]
+pub(crate) struct DeliveryOut<'a> {
+    receipt: Text<&'a Receipt>,
+    lease_until: Text<Timestamp>,
+    taken_at: Text<Timestamp>,
+    lateness_ms: u64,
+    #[serde(flatten)]
+    message: MessageOut<'a>,
+}
+
+impl<'a> From<&'a Delivery> for DeliveryOut<'a> {
+    fn from(delivery: &'a Delivery) -> DeliveryOut<'a> {
+        DeliveryOut {
+            receipt: Text(&delivery.receipt),
+            lease_until: Text(delivery.lease_until),
+            taken_at: Text(delivery.taken_at),
+            lateness_ms: delivery.lateness_ms,
+            // The lease's end is said once, by the delivery.
+            message: MessageOut { lease_until: None, ..MessageOut::new(&delivery.message, true) },
+        }
+    }
+}
+
+/// The answer to a take.
+#[derive(Debug, Serialize)]
+pub(crate) struct TakenOut<'a> {
+    pub(crate) messages: Vec<DeliveryOut<'a>>,
+}
+
+/// What has become of a settled message.
+#[derive(Debug, Serialize)]
+pub(crate) struct SettledOut {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due: Option<Text<Timestamp>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_until: Option<Text<Timestamp>>,
+}
+
+impl From<Settled> for SettledOut {
+    fn from(settled: Settled) -> SettledOut {
+        let plain = |state| SettledOut { state, due: None, dead_reason: None, lease_until: None };
+        match settled {
+            Settled::Gone => plain("gone"),
+            Settled::Ready => plain("ready"),
+            Settled::Scheduled(due) => SettledOut { due: Some(Text(due)), ..plain("scheduled") },
+            Settled::Dead(reason) => SettledOut { dead_reason: Some(reason.as_str()), ..plain("dead") },
+            Settled::Leased(until) => SettledOut { lease_until: Some(Text(until)), ..plain("leased") },
+        }
+    }
+}
+
+impl Answer for SettledOut {}
+
+/// A message that is gone by a cancel.
+#[derive(Debug, Serialize)]
+pub(crate) struct CancelledOut {
+    outcome: &'static str,
+    id: Text<MessageId>,
+}
+
+impl CancelledOut {
+    pub(crate) fn new(id: MessageId) -> CancelledOut {
+        CancelledOut { outcome: "cancelled", id: Text(id) }
+    }
+}
+
+impl Answer for CancelledOut {}
+
+/// A message that a reschedule has moved.
+#[derive(Debug, Serialize)]
+pub(crate) struct MovedOut {
+    outcome: &'static str,
+    id: Text<MessageId>,
+    due: Text<Timestamp>,
+}
+
+impl MovedOut {
+    pub(crate) fn new(id: MessageId, due: Timestamp) -> MovedOut {
+        MovedOut { outcome: "moved", id: Text(id), due: Text(due) }
+    }
+}
+
+impl Answer for MovedOut {}
+
+/// What a revive or a discard did.
+#[derive(Debug, Serialize)]
+pub(crate) struct SweptOut {
+    done: u64,
+    refused_in_all: u64,
+    refused: Vec<RefusedOut>,
+}
+
+#[derive(Debug, Serialize)]
+struct RefusedOut {
+    id: Text<MessageId>,
+    error: Problem,
+}
+
+impl From<Swept> for SweptOut {
+    fn from(swept: Swept) -> SweptOut {
+        let refused = swept.refused.into_iter();
+        SweptOut {
+            done: swept.done,
+            refused_in_all: swept.refused_in_all,
+            refused: refused.map(|(id, error)| RefusedOut { id: Text(id), error: error.into() }).collect(),
+        }
+    }
+}
+
+/// How many messages a purge removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct RemovedOut {
+    pub(crate) removed: u64,
+}
+
+/// A queue.
+#[derive(Debug, Serialize)]
+pub(crate) struct QueueOut {
+    queue: Text<QueueName>,
+    counts: QueueCountsOut,
+    waiting: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_due: Option<Text<Timestamp>>,
+    settings: SettingsOut,
+    own: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct QueueCountsOut {
+    scheduled: u64,
+    ready: u64,
+    ready_urgent: u64,
+    leased: u64,
+    dead: u64,
+}
+
+impl From<QueueStats> for QueueOut {
+    fn from(stats: QueueStats) -> QueueOut {
+        QueueOut {
+            queue: Text(stats.name),
+            counts: QueueCountsOut {
+                scheduled: stats.counts.scheduled,
+                ready: stats.counts.ready,
+                ready_urgent: stats.counts.ready_urgent,
+                leased: stats.counts.leased,
+                dead: stats.counts.dead,
+            },
+            waiting: stats.waiting,
+            next_due: stats.next_due.map(Text),
+            settings: SettingsOut::from(&stats.settings),
+            own: stats.own.iter().map(|setting| setting.name().as_str()).collect(),
+        }
+    }
+}
+
+/// A page of queues.
+#[derive(Debug, Serialize)]
+pub(crate) struct QueuesOut {
+    pub(crate) queues: Vec<QueueOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<Text<QueueName>>,
+}
+
+/// The settings in force.
+#[derive(Debug, Serialize)]
+struct SettingsOut {
+    lease: String,
+    max_attempts: AttemptsOut,
+    backoff: BackoffOut,
+    max_pending: Option<u64>,
+    pause: String,
+    levels: Vec<String>,
+    spread: u16,
+    token_ttl: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BackoffOut {
+    base: String,
+    factor_percent: u32,
+    cap: String,
+    jitter_percent: u32,
+}
+
+impl From<&Settings> for SettingsOut {
+    fn from(settings: &Settings) -> SettingsOut {
+        SettingsOut {
+            lease: format_duration_ms(settings.lease_ms),
+            max_attempts: AttemptsOut(settings.max_attempts),
+            backoff: BackoffOut {
+                base: format_duration_ms(settings.backoff.base_ms),
+                factor_percent: settings.backoff.factor_percent,
+                cap: format_duration_ms(settings.backoff.cap_ms),
+                jitter_percent: settings.backoff.jitter_percent,
+            },
+            max_pending: settings.max_pending,
+            pause: match settings.pause {
+                Pause::Running => "running".to_owned(),
+                Pause::Indefinite => "paused".to_owned(),
+                Pause::Until(end) => end.to_string(),
+            },
+            levels: settings.levels.iter().map(|ms| format_duration_ms(*ms)).collect(),
+            spread: settings.spread,
+            token_ttl: format_duration_ms(settings.token_ms),
+        }
+    }
+}
+
+/// What the server accepts at most.
+#[derive(Debug, Serialize)]
+pub(crate) struct LimitsOut {
+    version: &'static str,
+    limits: LimitValuesOut,
+    defaults: SettingsOut,
+}
+
+#[derive(Debug, Serialize)]
+struct LimitValuesOut {
+    body_bytes: usize,
+    batch: usize,
+    leased: usize,
+    queues: usize,
+    wait: String,
+    json_bytes: usize,
+    line_bytes: usize,
+}
+
+impl LimitsOut {
+    pub(crate) fn new(limits: &Limits, wait_ms: u64, json_bytes: usize, line_bytes: usize) -> LimitsOut {
+        LimitsOut {
+            version: env!("CARGO_PKG_VERSION"),
+            limits: LimitValuesOut {
+                body_bytes: limits.body_len,
+                batch: limits.batch,
+                leased: limits.leased,
+                queues: limits.queues,
+                wait: format_duration_ms(wait_ms),
+                json_bytes,
+                line_bytes,
+            },
+            defaults: SettingsOut::from(&limits.defaults),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What goes over the wire as JSON. Field names are documented in `docs/http.md`, and are the same everywhere.
+
+mod answers;
+mod parse;
+mod requests;
+
+use std::fmt::Display;
+
+use serde::{Serialize, Serializer};
+
+pub(crate) use answers::{
+    Answer, CancelledOut, DeliveryOut, LimitsOut, MessageOut, MessagesOut, MovedOut, PutOut, QueueOut,
+    QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
+};
+pub(crate) use parse::{object, parse_attempts};
+pub(crate) use requests::{
+    FromQuery, LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettingsIn,
+    SettleFieldsIn, SettleIn, TargetIn, WhenIn, on_conflict_words,
+};
+
+/// A value that goes over the wire as its own text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}

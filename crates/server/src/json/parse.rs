@@ -1,0 +1,145 @@
+//! Reading JSON strictly, and saying which kind of mistake was found.
+
+use std::num::NonZeroU32;
+
+use dwell_model::{AttemptLimit, parse_duration_ms};
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+
+use crate::http::Problem;
+
+/// Reads one JSON value of type `T`.
+pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
+    serde_json::from_str(text).map_err(|error| {
+        let detail = error.to_string();
+        // serde_json tells syntax from data by category, and kinds of data errors by their text alone.
+        let code = match error.classify() {
+            Category::Data if detail.starts_with("unknown field") => "unknown_field",
+            Category::Data if detail.starts_with("missing field") => "missing_field",
+            Category::Data => "invalid_field",
+            Category::Io | Category::Syntax | Category::Eof => "malformed_json",
+        };
+        Problem::new(code, shorten(detail))
+    })
+}
+
+/// serde quotes foreign text in its messages, however long.
+fn shorten(detail: String) -> String {
+    if detail.len() <= 500 {
+        return detail;
+    }
+    let mut short: String = detail.chars().take(400).collect();
+    short.push('…');
+    short
+}
+
+/// A whole number from 1, or `unlimited`.
+pub(crate) fn parse_attempts(text: &str) -> Option<AttemptLimit> {
+    if text == "unlimited" {
+        return Some(AttemptLimit::Unlimited);
+    }
+    let number: NonZeroU32 = text.parse().ok().filter(|_| !text.starts_with('+'))?;
+    Some(AttemptLimit::At(number))
+}
+
+/// [`AttemptLimit`] as a JSON number or `"unlimited"`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttemptsIn(pub(crate) AttemptLimit);
+
+impl<'de> Deserialize<'de> for AttemptsIn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AttemptsIn, D::Error> {
+        struct Attempts;
+        impl Visitor<'_> for Attempts {
+            type Value = AttemptsIn;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number from 1 to 4294967295, or \"unlimited\"")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<AttemptsIn, E> {
+                u32::try_from(number)
+                    .ok()
+                    .and_then(NonZeroU32::new)
+                    .map(|number| AttemptsIn(AttemptLimit::At(number)))
+                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<AttemptsIn, E> {
+                match text {
+                    "unlimited" => Ok(AttemptsIn(AttemptLimit::Unlimited)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Attempts)
+    }
+}
+
+/// A field that may be absent, null, or hold a value: `None`, `Some(None)`, `Some(Some(…))`.
+pub(crate) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// One duration of the pair `name` (text with a unit) and `name_ms` (a number), in milliseconds.
+pub(crate) fn either_ms(
+    name: &'static str,
+    text: Option<&str>,
+    ms: Option<u64>,
+) -> Result<Option<u64>, Problem> {
+    match (text, ms) {
+        (Some(_), Some(_)) => {
+            Err(Problem::new("conflicting_fields", format!("give one of {name} and {name}_ms, not both")))
+        }
+        (Some(text), None) => Ok(Some(parse_duration_ms(text)?)),
+        (None, ms) => Ok(ms),
+    }
+}
+
+/// Standard base64 with padding (RFC 4648 §4).
+pub(crate) fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
+    use base64::Engine as _;
+    let Some(text) = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    base64::engine::general_purpose::STANDARD
+        .decode(text.as_bytes())
+        .map(Some)
+        .map_err(|error| D::Error::custom(format!("body_base64 is not base64 (RFC 4648 §4): {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::PutIn;
+
+    fn code(text: &str) -> String {
+        let problem = object::<PutIn>(text).unwrap_err();
+        serde_json::to_value(problem).unwrap()["code"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn tells_kinds_of_mistakes_apart() {
+        assert_eq!(code(r#"{"body":"x","dely":"5s"}"#), "unknown_field");
+        assert_eq!(code(r#"{"body":"x""#), "malformed_json");
+        assert_eq!(code(r#"{"body":"x"} {"#), "malformed_json");
+        assert_eq!(code(r#"{"body":5}"#), "invalid_field");
+        assert_eq!(code(r#"{"body":"x","body":"y"}"#), "invalid_field");
+        assert_eq!(code(r#"{"body":"x","priority":-1}"#), "invalid_field");
+        assert_eq!(code(r#"{"body":"x","max_attempts":0}"#), "invalid_field");
+        assert_eq!(code(r#"{"body":"x","max_attempts":"5"}"#), "invalid_field");
+        assert_eq!(code(r#"{"body":"x","delay":30}"#), "invalid_field");
+        assert_eq!(code(r#"{"body_base64":"a"}"#), "invalid_field");
+    }
+
+    #[test]
+    fn attempts_in_a_query_are_numbers_or_unlimited() {
+        assert_eq!(parse_attempts("unlimited"), Some(AttemptLimit::Unlimited));
+        assert!(parse_attempts("3").is_some());
+        for bad in ["0", "-1", "+1", "1.5", "", "many"] {
+            assert_eq!(parse_attempts(bad), None, "{bad}");
+        }
+    }
+}
