@@ -6,7 +6,7 @@ use std::str::FromStr;
 use dwell_model::{AttemptLimit, Invalid, parse_duration_ms};
 use percent_encoding::percent_decode_str;
 
-use crate::http::Problem;
+use crate::http::{Problem, Refusal};
 use crate::json::parse_attempts;
 
 /// A query's parameters. Handlers take out those that they know, then call [`Query::finish`].
@@ -124,7 +124,7 @@ impl Query {
         let Some((name, _)) = self.pairs.first() else { return Ok(()) };
         let known = if self.asked.is_empty() { "none".to_owned() } else { self.asked.join(", ") };
         Err(Problem::new(
-            "unknown_parameter",
+            Refusal::UnknownParameter,
             format!("there is no parameter '{}' here; known are: {known}", short(name)),
         ))
     }
@@ -135,11 +135,11 @@ fn decode(text: &str) -> Result<String, Problem> {
     percent_decode_str(&spaced)
         .decode_utf8()
         .map(|text| text.into_owned())
-        .map_err(|_| Problem::new("malformed_request", "the query is not UTF-8 once percent-decoded"))
+        .map_err(|_| Problem::new(Refusal::MalformedRequest, "the query is not UTF-8 once percent-decoded"))
 }
 
 fn invalid(name: &str, reason: impl Display) -> Problem {
-    Problem::new("invalid_parameter", format!("parameter '{name}': {reason}"))
+    Problem::new(Refusal::InvalidParameter, format!("parameter '{name}': {reason}"))
 }
 
 /// The first 80 characters, so that an answer never carries a megabyte back.

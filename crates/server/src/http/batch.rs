@@ -4,6 +4,7 @@
 //! before, within bounds. So a fast stream costs few store calls, a slow one is answered item by item, and
 //! memory holds two chunks at most, whatever the length of the stream.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use dwell_model::Invalid;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt as _};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::call::{Call, Media};
 use super::ndjson::Lines;
 use super::reply::{JSON, with_type};
-use super::{App, Problem};
+use super::{App, Problem, Refusal};
 use crate::json::{Answer, object};
 
 /// One kind of items: how to read and how to do them.
@@ -29,6 +30,9 @@ pub(crate) trait Operation: Send + Sync + 'static {
     type Item: Send + 'static;
     /// What has been done.
     type Answer: Answer;
+
+    /// At most so many items are done at once: as many as the store takes, unless the answers are large.
+    const STEP: usize = usize::MAX;
 
     /// Reads one item.
     fn read(&self, text: &str) -> Result<Self::Item, Problem>;
@@ -50,46 +54,68 @@ pub(crate) async fn run<O: Operation>(
 ) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     match call.media() {
-        Media::Json => array(&app, call, &operation).await,
+        Media::Json => array(app, call, operation).await,
         Media::Ndjson => lines(app, call, operation).await,
         Media::Unsaid | Media::Other => Err(Problem::new(
-            "unsupported_media_type",
+            Refusal::UnsupportedMediaType,
             "send a JSON array with `Content-Type: application/json`, or one item a line with \
              `Content-Type: application/x-ndjson`",
         )),
     }
 }
 
-async fn array<O: Operation>(app: &App, call: Call, operation: &O) -> Result<Response<Body>, Problem> {
-    let text = call.text(app).await?;
+async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+    let text = call.text(&app).await?;
     let items: Vec<&RawValue> = object(&text)?;
     let (len, limit) = (items.len(), app.store.limits().batch);
     if len > limit {
         return Err(Invalid::BatchTooLarge { len, limit }.into());
     }
-    let mut chunk = Chunk::default();
-    for item in items {
-        chunk.push(operation.read(item.get()), 0);
+    let mut chunks = vec![Chunk::default()];
+    for (at, item) in items.into_iter().enumerate() {
+        if at > 0 && at % O::STEP == 0 {
+            chunks.push(Chunk::default());
+        }
+        chunks.last_mut().expect("there is one at least").push(operation.read(item.get()), 0);
     }
-    let mut body = b"{\"answers\":[".to_vec();
-    chunk.run(operation, &mut body, b",").await;
-    if body.ends_with(b",") {
-        body.pop();
+    // The first answers are made before the answer's head, and the rest, if any, as the client reads them.
+    let first = chunks.remove(0);
+    let mut opening = b"{\"answers\":[".to_vec();
+    first.run(&operation, &mut opening, b",").await;
+    if chunks.is_empty() {
+        close_array(&mut opening);
+        return Ok(with_type(StatusCode::OK, JSON, Body::from(opening)));
     }
-    body.extend_from_slice(b"]}");
-    Ok(with_type(StatusCode::OK, JSON, Body::from(body)))
+    let rest = stream::unfold((chunks.into_iter(), operation), |(mut chunks, operation)| async move {
+        let mut piece = Vec::new();
+        chunks.next()?.run(&operation, &mut piece, b",").await;
+        if chunks.len() == 0 {
+            close_array(&mut piece);
+        }
+        Some((piece, (chunks, operation)))
+    });
+    let pieces = stream::once(std::future::ready(opening)).chain(rest).map(Ok::<_, Infallible>);
+    Ok(with_type(StatusCode::OK, JSON, Body::from_stream(pieces)))
+}
+
+/// Replaces the separator after the last answer by the array's end.
+fn close_array(out: &mut Vec<u8>) {
+    if out.ends_with(b",") {
+        out.pop();
+    }
+    out.extend_from_slice(b"]}");
 }
 
 async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
     let idle = Duration::from_millis(app.config.body_ms);
     let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
-    let max_items = CHUNK_ITEMS.min(app.store.limits().batch).max(1);
+    let max_items = CHUNK_ITEMS.min(O::STEP).min(app.store.limits().batch).max(1);
     let mut stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false };
     // A client that expects `100 Continue` must see it before the head of the answer.
     stream.lines.fill().await?;
     let answers = stream::unfold(stream, |mut stream| async move {
         let answers = stream.next_answers().await?;
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(answers)), stream))
+        Some((Ok::<_, Infallible>(Bytes::from(answers)), stream))
     });
     let ndjson = HeaderValue::from_static("application/x-ndjson");
     Ok(with_type(StatusCode::OK, ndjson, Body::from_stream(answers)))
@@ -169,7 +195,7 @@ impl<O: Operation> Stream<O> {
         tokio::select! {
             biased;
             () = app.drained() => self.stop(Problem::new(
-                "shutting_down",
+                Refusal::ShuttingDown,
                 "this item and all after it were not done; send them again to a server that runs",
             )),
             () = self.gather_some() => {}
@@ -258,7 +284,7 @@ fn read_buffered<O: Operation>(
             Some(Ok(line)) => {
                 let item = std::str::from_utf8(&line)
                     .map_err(|error| {
-                        Problem::new("malformed_json", format!("the line is not UTF-8: {error}"))
+                        Problem::new(Refusal::MalformedJson, format!("the line is not UTF-8: {error}"))
                     })
                     .and_then(|text| operation.read(text));
                 chunk.push(item, line.len());

@@ -11,7 +11,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::Problem;
+use super::{Problem, Refusal};
 
 /// Reads all of `body`, unless it is longer than `limit` bytes or stands still for `idle`.
 /// `too_large` is told the length as far as it is known.
@@ -41,7 +41,7 @@ pub(crate) async fn next_chunk(body: &mut Body, idle: Duration) -> Result<Option
     loop {
         let Ok(frame) = timeout(idle, body.frame()).await else {
             return Err(Problem::new(
-                "request_timeout",
+                Refusal::RequestTimeout,
                 format!("nothing came for {} s in the middle of the body", idle.as_secs_f32()),
             ));
         };
@@ -53,7 +53,7 @@ pub(crate) async fn next_chunk(body: &mut Body, idle: Duration) -> Result<Option
                 }
             }
             Some(Err(error)) => {
-                return Err(Problem::new("malformed_request", format!("the body broke off: {error}")));
+                return Err(Problem::new(Refusal::MalformedRequest, format!("the body broke off: {error}")));
             }
         }
     }
@@ -63,7 +63,7 @@ pub(crate) async fn next_chunk(body: &mut Body, idle: Duration) -> Result<Option
 pub(crate) fn request_too_large(limit: usize) -> Problem {
     let detail =
         format!("at most {limit} bytes here; send less at once, or many lines as application/x-ndjson");
-    Problem::new("request_too_large", detail).with_limit(limit as u64)
+    Problem::new(Refusal::RequestTooLarge, detail).with_limit(limit as u64)
 }
 
 /// How much of a refused request is still read, and for how long.

@@ -13,7 +13,7 @@ use dwell_store::Target;
 use serde::de::DeserializeOwned;
 
 use super::connection::Unwritten;
-use super::{App, Problem, body};
+use super::{App, Problem, Refusal, body};
 use crate::json::{FromQuery, object};
 use crate::query::Query;
 
@@ -43,9 +43,9 @@ impl FromRequest<Arc<App>> for Call {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Call, Problem> {
         let (mut parts, body) = request.into_parts();
-        let params = RawPathParams::from_request_parts(&mut parts, app)
-            .await
-            .map_err(|_| Problem::new("malformed_request", "the path is not UTF-8 once percent-decoded"))?;
+        let params = RawPathParams::from_request_parts(&mut parts, app).await.map_err(|_| {
+            Problem::new(Refusal::MalformedRequest, "the path is not UTF-8 once percent-decoded")
+        })?;
         let params = params.iter().map(|(name, value)| (name.into(), value.into())).collect();
         Ok(Call { parts, params, body })
     }
@@ -132,7 +132,7 @@ impl Call {
         let idle = Duration::from_millis(app.config.body_ms);
         let bytes = body::read(self.body, limit, idle, |_| body::request_too_large(limit)).await?;
         String::from_utf8(bytes.into())
-            .map_err(|error| Problem::new("malformed_json", format!("the body is not UTF-8: {error}")))
+            .map_err(|error| Problem::new(Refusal::MalformedJson, format!("the body is not UTF-8: {error}")))
     }
 
     /// What the request asks for, in its query or as a JSON object.
@@ -148,7 +148,7 @@ impl Call {
         expect_json(media)?;
         if !query.is_empty() {
             return Err(Problem::new(
-                "conflicting_fields",
+                Refusal::ConflictingFields,
                 "give parameters in the query or as JSON, not both",
             ));
         }
@@ -166,9 +166,10 @@ impl Call {
 fn expect_json(media: Media) -> Result<(), Problem> {
     match media {
         Media::Json => Ok(()),
-        Media::Ndjson | Media::Unsaid | Media::Other => {
-            Err(Problem::new("unsupported_media_type", "send JSON, with `Content-Type: application/json`"))
-        }
+        Media::Ndjson | Media::Unsaid | Media::Other => Err(Problem::new(
+            Refusal::UnsupportedMediaType,
+            "send JSON, with `Content-Type: application/json`",
+        )),
     }
 }
 

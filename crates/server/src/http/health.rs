@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
+use dwell_store::Error;
 use serde::Serialize;
 use tokio::time::timeout;
 
 use super::call::Call;
 use super::reply::json;
-use super::{App, Problem};
+use super::{App, Problem, Refusal};
 
 /// A store that takes longer for the cheapest question is not ready.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,7 +32,10 @@ pub(crate) async fn live(State(_): State<Arc<App>>, call: Call) -> Result<Respon
 pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     if *app.draining.borrow() {
-        return Err(Problem::new("shutting_down", "the server answers what is under way, and then stops"));
+        return Err(Problem::new(
+            Refusal::ShuttingDown,
+            "the server answers what is under way, and then stops",
+        ));
     }
     match timeout(PATIENCE, app.store.queues(None, 1)).await {
         Ok(answer) => {
@@ -40,7 +44,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Res
         }
         Err(_) => {
             let detail = format!("the store has not answered within {} s", PATIENCE.as_secs());
-            Err(Problem::new("unavailable", detail))
+            Err(Error::Unavailable { reason: detail.into() }.into())
         }
     }
 }

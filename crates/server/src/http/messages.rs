@@ -14,8 +14,8 @@ use super::call::Call;
 use super::reply::{json, with_type};
 use super::{App, Problem};
 use crate::json::{
-    CancelledOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text, WhenIn,
-    lease_until, object,
+    CancelledOut, FoundOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text,
+    WhenIn, lease_until, object,
 };
 use crate::query::Query;
 
@@ -29,13 +29,41 @@ pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Respo
     found(&app, call.wants_raw(), queue, target, with_body).await
 }
 
+/// `POST /v1/queues/{queue}/messages:get`: a read, for all that it is a POST.
+pub(crate) async fn get_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let operation = GetMany { app: Arc::clone(&app), queue: call.queue()? };
+    batch::run(app, call, operation).await
+}
+
+struct GetMany {
+    app: Arc<App>,
+    queue: QueueName,
+}
+
+impl Operation for GetMany {
+    type Item = Target;
+    type Answer = FoundOut;
+
+    /// A few bodies at a time are held in memory, each of which may be as long as bodies are allowed to be.
+    const STEP: usize = 16;
+
+    fn read(&self, text: &str) -> Result<Target, Problem> {
+        object::<TargetIn>(text)?.target()
+    }
+
+    async fn run(&self, items: Vec<Target>) -> Vec<Result<FoundOut, Problem>> {
+        let found = self.app.store.get(self.queue.clone(), items).await;
+        found.into_iter().map(|found| Ok(FoundOut(found?))).collect()
+    }
+}
+
 /// `GET /v1/numbers/{number}`
 pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
     match app.store.locate(vec![number]).await?.pop().flatten() {
         Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
-        None => Err(Problem::new("message_not_found", format!("no message has the number {number}"))),
+        None => Err(Problem::about("message_not_found", format!("no message has the number {number}"))),
     }
 }
 

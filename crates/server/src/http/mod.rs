@@ -14,6 +14,7 @@ mod pages;
 mod problem;
 mod put;
 mod queues;
+mod refusal;
 mod reply;
 mod settle;
 mod take;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 pub(crate) use connection::serve;
 pub(crate) use host::Hosts;
 pub(crate) use problem::Problem;
+pub(crate) use refusal::Refusal;
 
 use crate::config::HttpConfig;
 use crate::returns::Returns;
@@ -67,6 +69,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/queues/{queue}/messages", post(put::put).get(messages::list))
         .route("/v1/queues/{queue}/messages:batch", post(put::put_many))
         .route("/v1/messages:batch", post(put::put_many))
+        .route("/v1/queues/{queue}/messages:get", post(messages::get_many))
         .route("/v1/queues/{queue}/messages:cancel", post(messages::cancel_many))
         .route("/v1/queues/{queue}/messages:reschedule", post(messages::reschedule_many))
         .route("/v1/queues/{queue}/messages/{id}", get(messages::get).delete(messages::cancel))

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 
 use super::call::Call;
 use super::reply::with_type;
-use super::{App, Problem, problem};
+use super::{App, Problem, Refusal, problem};
 
 const ROOT: &str = concat!(
     "dwell ",
@@ -42,20 +42,16 @@ pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Respo
     let Some(kind) = problem::lookup(call.param("code").unwrap_or_default()) else {
         return Err(unknown_route().await);
     };
-    let again = if kind.retryable {
-        "The same request may succeed later."
-    } else {
-        "The same request will be refused again, as long as all else is as it was."
-    };
-    Ok(text(format!("{} (status {})\n\n{}. {again}\n", kind.code, kind.status, kind.title)))
+    let page = format!("docs/errors/{}.md in {}", kind.code, env!("CARGO_PKG_REPOSITORY"));
+    Ok(text(format!("{} (status {})\n\n{}. More is said in {page}\n", kind.code, kind.status, kind.title)))
 }
 
 /// What is answered where there is no route.
 pub(crate) async fn unknown_route() -> Problem {
-    Problem::new("unknown_route", "there is nothing at this path; docs/http.md lists what there is")
+    Problem::new(Refusal::UnknownRoute, "there is nothing at this path; docs/http.md lists what there is")
 }
 
 /// What is answered where the path has other methods. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> Problem {
-    Problem::new("method_not_allowed", "this path has other methods; see `Allow`")
+    Problem::new(Refusal::MethodNotAllowed, "this path has other methods; see `Allow`")
 }

@@ -7,6 +7,7 @@ use dwell_model::{Invalid, MessageId};
 use dwell_store::Error;
 use serde::Serialize;
 
+use super::Refusal;
 use crate::json::Text;
 
 /// What a code means over HTTP.
@@ -16,18 +17,12 @@ pub(crate) struct Kind {
     pub(crate) code: &'static str,
     /// The HTTP status.
     pub(crate) status: u16,
-    /// Whether the same request may succeed later.
-    pub(crate) retryable: bool,
     /// One short sentence, the same for every occurrence.
     pub(crate) title: &'static str,
 }
 
 const fn kind(status: u16, code: &'static str, title: &'static str) -> Kind {
-    Kind { code, status, retryable: false, title }
-}
-
-const fn retryable(status: u16, code: &'static str, title: &'static str) -> Kind {
-    Kind { code, status, retryable: true, title }
+    Kind { code, status, title }
 }
 
 /// Every code that this server answers with. `docs/http.md` lists the same; a test compares them.
@@ -46,10 +41,10 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(403, "foreign_origin", "The request comes from a foreign web page"),
     kind(404, "unknown_route", "There is nothing at this path"),
     kind(405, "method_not_allowed", "This path has no such method"),
-    retryable(408, "request_timeout", "The request did not arrive in time"),
+    kind(408, "request_timeout", "The request did not arrive in time"),
     kind(413, "request_too_large", "The request is too large"),
     kind(415, "unsupported_media_type", "The content type is not the one expected"),
-    retryable(503, "shutting_down", "The server is shutting down"),
+    kind(503, "shutting_down", "The server is shutting down"),
     kind(500, "internal", "The server made a mistake"),
     // Values that no store would accept.
     kind(400, "due_out_of_range", "The instant lies outside 1970 to 9999"),
@@ -76,19 +71,19 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(404, "message_not_found", "There is no such message"),
     kind(410, "lease_lost", "The lease is lost"),
     kind(409, "key_taken", "The key is taken"),
-    retryable(409, "leased", "Somebody holds the message"),
+    kind(409, "leased", "Somebody holds the message"),
     kind(409, "dead", "The message is dead"),
     kind(409, "not_dead", "The message is not dead"),
     kind(409, "setting_fixed", "The setting can not change now"),
-    retryable(429, "queue_full", "The queue is full"),
-    retryable(429, "too_many_queues", "There are too many queues"),
-    retryable(429, "too_many_leased", "Too many messages are leased"),
-    retryable(429, "too_many_waiting", "Too many takes are waiting"),
-    retryable(500, "outcome_unknown", "It may or may not have happened"),
-    retryable(507, "disk_full", "The disk is nearly full"),
+    kind(429, "queue_full", "The queue is full"),
+    kind(429, "too_many_queues", "There are too many queues"),
+    kind(429, "too_many_leased", "Too many messages are leased"),
+    kind(429, "too_many_waiting", "Too many takes are waiting"),
+    kind(500, "outcome_unknown", "It may or may not have happened"),
+    kind(507, "disk_full", "The disk is nearly full"),
     kind(503, "exhausted", "Ids are used up"),
     kind(503, "closed", "The store is closed"),
-    retryable(503, "unavailable", "The store can not serve"),
+    kind(503, "unavailable", "The store can not serve"),
 ];
 
 /// The entry of `code`.
@@ -101,16 +96,22 @@ pub(crate) fn lookup(code: &str) -> Option<&'static Kind> {
 pub(crate) struct Problem {
     kind: &'static Kind,
     detail: String,
+    retryable: bool,
     id: Option<MessageId>,
     limit: Option<u64>,
 }
 
 impl Problem {
-    /// A problem with this code, of the table, and a sentence about this occurrence.
-    pub(crate) fn new(code: &'static str, detail: impl Into<String>) -> Problem {
-        let kind =
-            lookup(code).or_else(|| lookup("internal")).expect("the table has an entry for our mistakes");
-        Problem { kind, detail: detail.into(), id: None, limit: None }
+    /// A refusal of the server's own, and a sentence about this occurrence.
+    pub(crate) fn new(refusal: Refusal, detail: impl Into<String>) -> Problem {
+        Problem { retryable: refusal.is_retryable(), ..Problem::about(refusal.code(), detail) }
+    }
+
+    /// A problem with one of the store's codes. One that the table does not know yet is our mistake.
+    pub(crate) fn about(code: &'static str, detail: impl Into<String>) -> Problem {
+        let kind = lookup(code).or_else(|| lookup(Refusal::Internal.code()));
+        let kind = kind.expect("the table has an entry for our mistakes");
+        Problem { kind, detail: detail.into(), retryable: false, id: None, limit: None }
     }
 
     /// The same, naming the limit that was passed.
@@ -150,7 +151,7 @@ impl Serialize for Problem {
             status: self.kind.status,
             detail: &self.detail,
             code: self.kind.code,
-            retryable: self.kind.retryable,
+            retryable: self.retryable,
             id: self.id.map(Text),
             limit: self.limit,
         };
@@ -166,7 +167,7 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if self.kind.retryable {
+        if self.retryable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response
@@ -184,13 +185,14 @@ impl From<Invalid> for Problem {
             | Invalid::BatchTooLarge { limit, .. } => Some(*limit as u64),
             _ => None,
         };
-        Problem { limit, ..Problem::new(invalid.code(), invalid.to_string()) }
+        Problem { limit, ..Problem::about(invalid.code(), invalid.to_string()) }
     }
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
-        let mut problem = Problem::new(error.code(), error.to_string());
+        let mut problem = Problem::about(error.code(), error.to_string());
+        problem.retryable = error.is_retryable();
         match error {
             Error::Invalid(invalid) => return invalid.into(),
             Error::KeyTaken { id } | Error::Leased { id } | Error::Dead { id } | Error::NotDead { id } => {
@@ -266,13 +268,12 @@ mod tests {
     #[test]
     fn every_code_of_the_store_has_a_status_and_keeps_its_retryability() {
         for error in store_errors().into_iter().chain(invalid_values().into_iter().map(Error::Invalid)) {
-            let code = error.code();
-            let entry = lookup(code).unwrap_or_else(|| panic!("{code} has no entry"));
-            assert_eq!(entry.retryable, error.is_retryable(), "{code}");
+            let (code, retryable) = (error.code(), error.is_retryable());
             let problem = Problem::from(error);
-            assert_eq!(problem.kind.code, code);
+            assert_eq!(problem.kind.code, code, "the table does not have it");
+            assert_eq!(problem.retryable, retryable, "{code}");
             let retry_after = problem.into_response().headers().contains_key(header::RETRY_AFTER);
-            assert_eq!(retry_after, entry.retryable, "{code}");
+            assert_eq!(retry_after, retryable, "{code}");
         }
     }
 

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
-use super::{App, Problem, reply};
+use super::{App, Problem, Refusal, reply};
 use crate::json::{Answer as _, FromQuery as _, PutIn, PutOut, WhenIn, object, on_conflict_words};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -73,16 +73,19 @@ fn message_headers(given: &HeaderMap) -> Result<Headers, Problem> {
                 None if other.starts_with("dwell-") => {
                     let detail =
                         format!("there is no request header '{other:.80}'; Dwell-Header-<name> is there");
-                    return Err(Problem::new("unknown_parameter", detail));
+                    return Err(Problem::new(Refusal::UnknownParameter, detail));
                 }
                 None => continue,
             },
         };
         if pairs.iter().any(|(given, _)| *given == name) {
-            return Err(Problem::new("conflicting_fields", format!("header '{name:.80}' is given twice")));
+            return Err(Problem::new(
+                Refusal::ConflictingFields,
+                format!("header '{name:.80}' is given twice"),
+            ));
         }
         let text = std::str::from_utf8(value.as_bytes())
-            .map_err(|_| Problem::new("invalid_header", format!("header '{name:.80}' is not UTF-8")))?;
+            .map_err(|_| Problem::about("invalid_header", format!("header '{name:.80}' is not UTF-8")))?;
         pairs.push((name, text));
     }
     Ok(Headers::new(pairs)?)
@@ -92,7 +95,7 @@ fn token(given: &HeaderMap) -> Result<Option<PutToken>, Problem> {
     let mut tokens = given.get_all(IDEMPOTENCY_KEY).iter();
     let Some(token) = tokens.next() else { return Ok(None) };
     if tokens.next().is_some() {
-        return Err(Problem::new("conflicting_fields", "Idempotency-Key is given twice"));
+        return Err(Problem::new(Refusal::ConflictingFields, "Idempotency-Key is given twice"));
     }
     // What is no text at all is no token either; its own check says what one is.
     Ok(Some(PutToken::new(token.to_str().unwrap_or_default())?))
@@ -108,7 +111,7 @@ fn segment(queue: &QueueName) -> impl std::fmt::Display {
 pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     if call.headers().contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::new(
-            "conflicting_fields",
+            Refusal::ConflictingFields,
             "Idempotency-Key is for one message; in a batch each item has its own `token`",
         ));
     }

@@ -9,7 +9,7 @@ use dwell_store::Settle;
 
 use super::batch::{self, Operation};
 use super::call::Call;
-use super::{App, Problem, pages, reply};
+use super::{App, Problem, Refusal, pages, reply};
 use crate::json::{SettleFieldsIn, SettleIn, SettledOut, object};
 
 /// `POST /v1/receipts/{receipt}/ack`, `/retry`, `/release`, `/bury`, `/extend`
@@ -21,7 +21,7 @@ pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let receipt = call.parsed("receipt")?;
     let in_query = !call.query()?.is_empty();
     let fields: SettleFieldsIn = call.fields(&app).await?;
-    let unknown = if in_query { "unknown_parameter" } else { "unknown_field" };
+    let unknown = if in_query { Refusal::UnknownParameter } else { Refusal::UnknownField };
     let settle = Settle { receipt, action: fields.action(&action, unknown)? };
     let settled = app.store.settle(vec![settle]).await.pop().expect("a store answers each item")?;
     Ok(reply::json(StatusCode::OK, &SettledOut::from(settled)))

@@ -11,7 +11,7 @@ use dwell_store::{Delivery, Take};
 use super::call::Call;
 use super::handover::Handover;
 use super::reply::{JSON, to_json, with_type};
-use super::{App, Problem, messages};
+use super::{App, Problem, Refusal, messages};
 use crate::json::{DeliveryOut, LeaseIn, TakenOut};
 use crate::query::Query;
 
@@ -38,7 +38,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let wait_limit_ms = app.config.max_wait_ms;
     if take.wait_ms > wait_limit_ms {
         let detail = format!("a take waits at most {} here; take again", format_duration_ms(wait_limit_ms));
-        return Err(Problem::new("wait_too_long", detail).with_limit(wait_limit_ms));
+        return Err(Problem::new(Refusal::WaitTooLong, detail).with_limit(wait_limit_ms));
     }
     nothing_in_the_body(call, &app).await?;
 
@@ -68,7 +68,7 @@ fn queues(call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
     }
     let given = query.all("queue");
     if given.is_empty() {
-        return Err(Problem::new("missing_field", "parameter 'queue' is required: one or more names"));
+        return Err(Problem::new(Refusal::MissingField, "parameter 'queue' is required: one or more names"));
     }
     let names = given.iter().flat_map(|names| names.split(','));
     Ok(names.map(QueueName::new).collect::<Result<_, _>>()?)
@@ -96,7 +96,7 @@ async fn nothing_in_the_body(call: Call, app: &App) -> Result<(), Problem> {
     if call.text(app).await?.is_empty() {
         return Ok(());
     }
-    Err(Problem::new("conflicting_fields", "a take has its parameters in the query, and no body"))
+    Err(Problem::new(Refusal::ConflictingFields, "a take has its parameters in the query, and no body"))
 }
 
 fn no_content() -> Response<Body> {

@@ -192,6 +192,20 @@ pub(crate) struct MessagesOut<'a> {
     pub(crate) next: Option<Text<Cursor>>,
 }
 
+/// The answer to one item of a batch of gets.
+#[derive(Debug)]
+pub(crate) struct FoundOut(pub(crate) Message);
+
+impl Serialize for FoundOut {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("message", &MessageOut::new(&self.0, true))?;
+        map.end()
+    }
+}
+
+impl Answer for FoundOut {}
+
 /// A message handed over.
 #[derive(Debug, Serialize)]
 pub(crate) struct DeliveryOut<'a> {

@@ -9,8 +9,8 @@ use std::fmt::Display;
 use serde::{Serialize, Serializer};
 
 pub(crate) use answers::{
-    Answer, CancelledOut, DeliveryOut, LimitsOut, MessageOut, MessagesOut, MovedOut, PutOut, QueueOut,
-    QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
+    Answer, CancelledOut, DeliveryOut, FoundOut, LimitsOut, MessageOut, MessagesOut, MovedOut, PutOut,
+    QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
 };
 pub(crate) use parse::{object, parse_attempts};
 pub(crate) use requests::{

@@ -7,20 +7,20 @@ use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use crate::http::Problem;
+use crate::http::{Problem, Refusal};
 
 /// Reads one JSON value of type `T`.
 pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
     serde_json::from_str(text).map_err(|error| {
         let detail = error.to_string();
         // serde_json tells syntax from data by category, and kinds of data errors by their text alone.
-        let code = match error.classify() {
-            Category::Data if detail.starts_with("unknown field") => "unknown_field",
-            Category::Data if detail.starts_with("missing field") => "missing_field",
-            Category::Data => "invalid_field",
-            Category::Io | Category::Syntax | Category::Eof => "malformed_json",
+        let refusal = match error.classify() {
+            Category::Data if detail.starts_with("unknown field") => Refusal::UnknownField,
+            Category::Data if detail.starts_with("missing field") => Refusal::MissingField,
+            Category::Data => Refusal::InvalidField,
+            Category::Io | Category::Syntax | Category::Eof => Refusal::MalformedJson,
         };
-        Problem::new(code, shorten(detail))
+        Problem::new(refusal, shorten(detail))
     })
 }
 
@@ -90,9 +90,10 @@ pub(crate) fn either_ms(
     ms: Option<u64>,
 ) -> Result<Option<u64>, Problem> {
     match (text, ms) {
-        (Some(_), Some(_)) => {
-            Err(Problem::new("conflicting_fields", format!("give one of {name} and {name}_ms, not both")))
-        }
+        (Some(_), Some(_)) => Err(Problem::new(
+            Refusal::ConflictingFields,
+            format!("give one of {name} and {name}_ms, not both"),
+        )),
         (Some(text), None) => Ok(Some(parse_duration_ms(text)?)),
         (None, ms) => Ok(ms),
     }

@@ -12,7 +12,7 @@ use dwell_store::{Action, OnConflict, Put, Selection, Settle, Target, When};
 use serde::Deserialize;
 
 use super::parse::{AttemptsIn, base64, either_ms, present};
-use crate::http::Problem;
+use crate::http::{Problem, Refusal};
 use crate::query::Query;
 
 /// A request whose fields may come in the query instead.
@@ -22,11 +22,11 @@ pub(crate) trait FromQuery: Sized {
 }
 
 fn missing(what: &str) -> Problem {
-    Problem::new("missing_field", format!("{what} is required"))
+    Problem::new(Refusal::MissingField, format!("{what} is required"))
 }
 
 fn conflict(what: &str) -> Problem {
-    Problem::new("conflicting_fields", what.to_owned())
+    Problem::new(Refusal::ConflictingFields, what.to_owned())
 }
 
 /// The words of `on_conflict`.
@@ -244,8 +244,8 @@ impl FromQuery for SettleFieldsIn {
 }
 
 impl SettleFieldsIn {
-    /// The action of this name, if these fields belong to it; `unknown` is the code for those that do not.
-    pub(crate) fn action(self, action: &str, unknown: &'static str) -> Result<Action, Problem> {
+    /// The action of this name, if these fields belong to it; `unknown` is said of those that do not.
+    pub(crate) fn action(self, action: &str, unknown: Refusal) -> Result<Action, Problem> {
         let given = [
             ("after", self.after.is_some() || self.after_ms.is_some()),
             ("error", self.error.is_some()),
@@ -275,7 +275,9 @@ impl SettleFieldsIn {
             "bury" => only(&["reason", "priority"])
                 .map(|()| Action::Bury { reason: self.reason.map(Arc::from), priority: self.priority }),
             "extend" => only(&["lease"]).map(|()| Action::Extend { lease_ms }),
-            _ => Err(Problem::new("invalid_field", "action is one of ack, retry, release, bury, extend")),
+            _ => {
+                Err(Problem::new(Refusal::InvalidField, "action is one of ack, retry, release, bury, extend"))
+            }
         }
     }
 }
@@ -308,7 +310,7 @@ impl SettleIn {
             lease: self.lease,
             lease_ms: self.lease_ms,
         };
-        Ok(Settle { receipt, action: fields.action(&self.action, "unknown_field")? })
+        Ok(Settle { receipt, action: fields.action(&self.action, Refusal::UnknownField)? })
     }
 }
 
