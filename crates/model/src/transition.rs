@@ -64,6 +64,8 @@ pub enum Command {
     Cancel,
     /// Move its instant.
     Reschedule(Timestamp),
+    /// Let the earlier of two instants win: its own and this one. A ready message stays ready.
+    BringForward(Timestamp),
     /// Bring it back from the dead, due at this instant, with all attempts before it again.
     Revive(Timestamp),
     /// Remove it from the dead.
@@ -214,6 +216,11 @@ pub fn apply(
         },
         Command::Reschedule(due) => match before.state {
             State::Scheduled | State::Ready => Some(moved(before, *due)?),
+            State::Leased(_) => return Err(Refusal::Leased),
+            State::Dead(_) => return Err(Refusal::Dead),
+        },
+        Command::BringForward(due) => match before.state {
+            State::Scheduled | State::Ready => Some(Standing { due: before.due.min(*due), ..before }),
             State::Leased(_) => return Err(Refusal::Leased),
             State::Dead(_) => return Err(Refusal::Dead),
         },

@@ -75,6 +75,14 @@ fn a_ready_message_that_is_moved_waits_for_its_new_instant() {
 }
 
 #[test]
+fn a_ready_message_that_is_brought_forward_stays_ready() {
+    let ready = put(1_000, None, now(2_000, 0));
+    let back = now(500, 1);
+    let kept = apply(&ready, &Command::BringForward(at(900)), back, LIMIT).unwrap().next.unwrap();
+    assert_eq!((kept.state, kept.due), (State::Ready, at(900)));
+}
+
+#[test]
 fn a_lease_runs_on_monotonic_time_whatever_the_wall_clock_does() {
     let held = taken(1_000, false, now(50_000, 10_000));
     for wall_ms in [0, 50_000, 99_000_000] {

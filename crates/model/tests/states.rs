@@ -99,6 +99,8 @@ fn commands(token: LeaseToken) -> Vec<(&'static str, Command, AttemptLimit)> {
         ("reschedule", Command::Reschedule(at(NOW_MS + 20_000)), ATTEMPTS_LEFT),
         ("reschedule into the past", Command::Reschedule(at(NOW_MS - 20_000)), ATTEMPTS_LEFT),
         ("reschedule to the expiry or past it", Command::Reschedule(at(EXPIRES_MS)), ATTEMPTS_LEFT),
+        ("bring forward", Command::BringForward(at(NOW_MS - 20_000)), ATTEMPTS_LEFT),
+        ("bring forward to a later instant", Command::BringForward(at(NOW_MS + 20_000)), ATTEMPTS_LEFT),
         ("revive", Command::Revive(at(NOW_MS + 20_000)), ATTEMPTS_LEFT),
         ("revive at once", Command::Revive(now().wall), ATTEMPTS_LEFT),
         ("revive to the expiry or past it", Command::Revive(at(EXPIRES_MS)), ATTEMPTS_LEFT),
@@ -121,6 +123,7 @@ fn has_a_row(command: &Command) {
         | Command::Unbind
         | Command::Cancel
         | Command::Reschedule(_)
+        | Command::BringForward(_)
         | Command::Revive(_)
         | Command::Discard
         | Command::GiveUpKey => {}

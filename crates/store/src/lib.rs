@@ -6,8 +6,11 @@
 //! - [`Blocking`]: the same calls for threads without a runtime
 //! - [`MemoryStore`]: a store inside one process
 //! - [`core`]: all messages of a shard and their indexes, for stores that keep them in this process
+//! - `conformance` (feature of that name): the suite that shows that a store keeps the contract
 
 mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod contract;
 pub mod core;
 mod error;

@@ -125,6 +125,8 @@ pub struct Core<B> {
     call: u64,
     entries: Slab<Entry<B>>,
     leases: Slab<Held>,
+    /// No lease ends before this, by the monotonic clock: a lower bound, made exact when it is come to.
+    lapse_from_ms: u64,
     queues: Queues,
     by_id: SlotTable,
     by_number: SlotTable,
@@ -153,6 +155,7 @@ impl<B: StoredBody> Core<B> {
             call: 0,
             entries: Slab::new(),
             leases: Slab::new(),
+            lapse_from_ms: u64::MAX,
             queues: Queues::new(),
             by_id: SlotTable::new(),
             by_number: SlotTable::new(),

@@ -85,7 +85,7 @@ impl<B: StoredBody> Core<B> {
             return Err(Error::Leased { id });
         }
         if due < stands {
-            self.change(owner, &Command::Reschedule(due), now, Durability::Synced, log)
+            self.change(owner, &Command::BringForward(due), now, Durability::Synced, log)
                 .map_err(|refusal| self.refused_instant(owner, due, refusal))?;
             self.note_ready(owner, now.wall);
         }

@@ -54,7 +54,7 @@ impl<B: StoredBody> Core<B> {
             if !deliveries.is_empty() && take.max_bytes.is_some_and(|most| bytes > most) {
                 break;
             }
-            if let Err(refusal) = self.check_leased() {
+            if let Err(refusal) = self.check_leased(now, log) {
                 if deliveries.is_empty() {
                     return Err(refusal);
                 }
@@ -105,15 +105,19 @@ impl<B: StoredBody> Core<B> {
         {
             return Err(Error::KeyTaken { id: self.entries.get(owner).id });
         }
-        self.check_leased()?;
+        self.check_leased(now, log)?;
         let lease_ms = self.lease_ms(slot, lease_ms);
         let command = Command::TakeById(self.grant(lease_ms, bound));
         self.deliver(slot, &command, now, log)
             .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))
     }
 
-    fn check_leased(&self) -> Result<()> {
+    fn check_leased(&mut self, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let limit = self.config.limits.leased;
+        // Leases of queues that nobody asks for any more would hold the cap for ever.
+        if self.leases.len() >= limit && self.lapse_from_ms <= now.mono_ms {
+            self.lapse_all(now, log);
+        }
         if self.leases.len() < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 

@@ -39,6 +39,20 @@ impl<B: StoredBody> Core<B> {
         self.expire(queue, now, log);
     }
 
+    /// Lets the leases that have run out go in all queues: they count to the cap, wherever they are.
+    pub(super) fn lapse_all(&mut self, now: Now, log: &mut impl Log<B>) {
+        let queues: Vec<u32> = self.queues.all().collect();
+        let mut next = None;
+        for queue in queues {
+            let next_due = |core: &Core<B>| core.queues.get(queue).leased.next_due();
+            if next_due(self).is_some_and(|deadline| deadline <= mono(now.mono_ms)) {
+                self.touch(queue, now, log);
+            }
+            next = next.into_iter().chain(next_due(self)).min();
+        }
+        self.lapse_from_ms = next.map_or(u64::MAX, i64::unsigned_abs);
+    }
+
     /// Sets those aside whose expiry has passed.
     pub(super) fn expire(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
         while let Some((_, slot)) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms()) {

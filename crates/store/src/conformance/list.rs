@@ -1,0 +1,195 @@
+//! The list of all scenarios, and the macro that makes tests of it.
+
+/// Makes a `#[test]` of every scenario, for the store that the expression opens: a function of
+/// [`Limits`](dwell_model::Limits) to a [`Harness`](crate::conformance::Harness) over a fresh, empty store.
+///
+/// Scenarios that show nothing on this store say so on standard error: `not applicable: …`.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($factory:expr) => {
+        $crate::conformance_suite! { @list tests ($factory) }
+    };
+    (@tests ($factory:expr) $($file:ident: $($name:ident,)*;)*) => {
+        $($(
+            #[test]
+            fn $name() {
+                let factory = |limits: $crate::conformance::model::Limits| -> Box<dyn $crate::conformance::Harness> {
+                    Box::new(($factory)(limits))
+                };
+                let scenario = $crate::conformance::scenario::$file::$name;
+                $crate::conformance::run(stringify!($name), ::std::sync::Arc::new(factory), scenario);
+            }
+        )*)*
+    };
+    (@names () $($file:ident: $($name:ident,)*;)*) => {
+        &[$($((stringify!($file), stringify!($name)),)*)*]
+    };
+    (@list $what:ident $with:tt) => {
+        $crate::conformance_suite! {
+            @$what $with
+            change:
+                cancel_says_truthfully_what_it_found,
+                a_cancelled_message_is_never_handed_out,
+                cancel_by_key_finds_the_live_message_that_has_it,
+                cancel_by_key_of_a_replaced_message_finds_the_new_one,
+                reschedule_moves_the_instant_and_keeps_the_id,
+                a_ready_message_can_be_rescheduled_into_the_future,
+                reschedule_of_a_leased_or_dead_message_changes_nothing,
+                reschedule_past_the_expiry_is_refused,
+            ;
+            clock:
+                a_forward_step_of_the_clock_makes_due_what_it_passes,
+                a_forward_step_of_the_clock_wakes_a_waiting_take,
+                a_ready_message_stays_ready_when_the_clock_steps_back,
+                a_ready_message_stays_ready_when_the_clock_steps_back_across_a_restart,
+                a_step_of_the_clock_moves_no_lease,
+            ;
+            configure:
+                settings_change_at_run_time_and_survive_a_restart,
+                a_setting_out_of_bounds_is_refused_and_none_of_its_batch_is_made,
+                spread_is_fixed_while_the_queue_has_messages,
+                a_queues_levels_change_for_later_puts_only,
+                a_setting_taken_back_follows_the_default_again,
+            ;
+            dead:
+                revive_brings_back_one_many_and_all_oldest_first,
+                revive_is_refused_where_the_key_has_a_new_owner,
+                a_revived_message_has_all_its_attempts_again,
+                revive_of_what_is_not_dead_is_refused_singly,
+                discard_removes_dead_messages_only,
+                discard_removes_one_many_and_all_oldest_first,
+            ;
+            inspect:
+                get_answers_as_of_now,
+                get_by_key_finds_the_live_message_only,
+                get_and_settle_see_an_expiry_at_its_instant,
+                locate_finds_queue_and_id_of_a_number,
+                locate_finds_a_message_that_was_rescheduled_and_one_that_is_dead,
+                locate_finds_nothing_once_the_message_is_gone,
+                locate_finds_a_message_after_a_restart,
+                list_pages_in_due_and_id_order_and_shows_each_message_once,
+                a_list_goes_on_from_a_cursor_whose_message_is_gone,
+                get_list_and_stats_of_an_unknown_queue_say_so,
+                counts_are_exact_as_of_now,
+                urgent_ready_messages_are_counted_by_themselves,
+                stats_name_the_earliest_instant,
+                a_queue_without_messages_waiters_and_settings_leaves_the_listing,
+                queues_page_by_name,
+            ;
+            key:
+                reject_answers_with_the_id_that_stands,
+                a_key_is_free_once_its_message_is_gone_or_dead,
+                a_key_is_free_from_the_instant_of_an_expiry_on,
+                keys_are_scoped_to_their_queue,
+                replace_puts_a_new_message_and_the_old_id_is_gone,
+                replace_of_a_leased_message_passes_the_key_on_and_its_holder_settles_it_keyless,
+                a_refused_replace_leaves_the_old_message_standing,
+                keep_retains_id_and_body_and_the_earlier_instant_wins,
+                keep_of_a_leased_message_answers_leased_with_the_standing_id,
+                keep_of_a_ready_message_leaves_it_ready,
+            ;
+            lease:
+                the_lease_is_the_takes_else_the_messages_else_the_queues,
+                a_take_with_a_lease_out_of_bounds_is_refused,
+                a_lapsed_lease_makes_the_message_ready_and_spends_an_attempt,
+                a_message_is_dead_when_its_attempts_are_spent,
+                the_limit_of_attempts_is_the_messages_else_the_queues,
+                past_the_cap_of_leased_messages_a_take_is_refused,
+                below_the_cap_of_leased_messages_a_take_grants_what_is_left,
+            ;
+            put:
+                a_delay_counts_from_the_stores_clock_at_the_put,
+                a_past_instant_is_due_now,
+                a_put_without_a_delay_is_due_at_once,
+                an_instant_past_9999_is_refused,
+                a_level_names_a_delay_of_the_queues_table_and_an_unknown_one_is_refused,
+                expiry_must_lie_after_due,
+                a_lease_of_its_own_must_be_in_bounds,
+                a_full_queue_refuses_with_retry_later_and_drops_nothing,
+                replace_and_keep_fit_into_a_full_queue,
+                too_many_queues_are_refused,
+                a_body_over_the_limit_is_refused,
+                a_batch_over_the_limit_is_refused_whole,
+                numbers_rise_and_are_never_used_again,
+            ;
+            restart:
+                a_put_that_was_answered_survives_a_restart,
+                a_settlement_that_was_answered_survives_a_restart,
+                states_order_and_numbers_are_the_same_after_a_restart,
+                a_lease_survives_a_restart_with_its_token_and_deadline,
+                a_bound_lease_is_freed_at_a_restart_and_spends_an_attempt,
+                a_pause_survives_a_restart,
+                a_cancel_that_was_answered_survives_a_restart,
+                a_reschedule_that_was_answered_survives_a_restart,
+                a_revive_that_was_answered_survives_a_restart,
+                a_purge_that_was_answered_survives_a_restart,
+            ;
+            settle:
+                an_acked_message_is_gone,
+                a_retry_is_scheduled_after_its_delay_or_the_queues_backoff,
+                a_retry_keeps_the_error,
+                a_release_spends_no_attempt,
+                a_release_with_a_delay_is_scheduled,
+                a_buried_message_is_dead_with_its_reason,
+                retry_release_and_bury_may_set_a_new_priority,
+                extend_moves_the_deadline,
+                extend_without_a_length_grants_the_old_one_anew,
+                extend_out_of_bounds_is_refused,
+                a_receipt_is_stale_after_the_lease_ran_out_and_after_it_was_settled,
+                an_expired_message_that_is_given_back_is_dead,
+                an_error_text_over_the_limit_is_refused,
+                counts_of_takes_lapses_releases_buries_and_revives_are_kept,
+            ;
+            store:
+                a_message_is_handed_out_at_its_instant_and_never_before,
+                what_was_put_comes_back_byte_for_byte,
+                a_name_never_used_before_needs_no_creation,
+                due_messages_go_out_by_priority_then_due_then_id,
+                at_most_one_valid_receipt_exists_for_a_message,
+                a_message_that_fails_again_and_again_delays_no_other,
+                a_stale_receipt_changes_nothing,
+                a_bad_item_in_a_batch_fails_alone,
+                a_refusal_changes_nothing,
+            ;
+            sweep:
+                purge_leaves_leased_dead_and_later_messages_alone,
+                delete_queue_leaves_leased_messages_to_their_holders,
+                a_deleted_queue_leaves_the_listing_and_loses_its_settings,
+            ;
+            take:
+                a_take_over_several_queues_goes_by_priority_due_and_id_across_them,
+                a_queue_named_twice_counts_once,
+                max_bytes_bounds_a_take_but_always_grants_one_message,
+                a_take_of_none_takes_none,
+                a_paused_queue_hands_nothing_out,
+                a_timed_pause_ends_by_itself_and_wakes_a_waiting_take,
+                an_expired_message_is_not_handed_out,
+                taking_from_a_queue_never_used_before_is_no_error,
+                a_delivery_states_when_it_was_taken_and_how_late_it_is,
+            ;
+            take_id:
+                take_by_id_hands_out_a_scheduled_a_ready_and_a_dead_message,
+                take_by_id_hands_out_from_a_paused_queue,
+                take_by_id_of_a_leased_message_is_refused,
+                take_by_id_of_what_is_not_there_is_refused,
+                take_by_id_of_a_dead_message_whose_key_has_a_new_owner_is_refused,
+            ;
+            token:
+                the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
+                a_token_is_forgotten_after_its_time,
+                a_refused_put_leaves_its_token_unused,
+                tokens_are_scoped_to_their_queue,
+                a_token_survives_a_restart,
+            ;
+            wait:
+                a_take_waits_without_polling_and_wakes_on_the_instant,
+                a_take_that_waits_in_vain_answers_with_nothing,
+                a_put_of_a_due_message_wakes_a_waiting_take,
+                waiting_takes_are_served_in_the_order_of_their_coming,
+                a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_spending_an_attempt,
+                a_reschedule_to_an_earlier_instant_wakes_a_waiting_take,
+                stats_count_the_takes_that_wait,
+            ;
+        }
+    };
+}

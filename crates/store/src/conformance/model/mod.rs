@@ -1,0 +1,3 @@
+//! The model test.
+
+pub use dwell_model::Limits;

@@ -1,0 +1,270 @@
+//! Get, locate, list, stats, queues.
+
+use dwell_model::{MessageId, Number, QueueName, Setting, State, StateKind};
+
+use super::super::stage::*;
+use crate::{Action, Error, Put, Selection, Take, Target, When};
+
+pub fn get_answers_as_of_now(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let id = stage.put(keyed("k", "m").after_ms(100)).id;
+    assert_eq!(stage.state(id), StateKind::Scheduled);
+    stage.advance(100);
+    assert_eq!(stage.state(id), StateKind::Ready, "though nobody took");
+    let taken = stage.taken_for(1_000);
+    let State::Leased(lease) = stage.get(id).standing.state else { panic!("it is leased") };
+    assert_eq!((lease.token, lease.deadline), (taken.receipt.token, taken.lease_until));
+    stage.advance(1_000);
+    assert_eq!(stage.try_get(by_key("k")).unwrap().standing.state, State::Ready);
+}
+
+pub fn get_by_key_finds_the_live_message_only(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let id = stage.put(keyed("k", "m")).id;
+    assert_eq!(stage.try_get(by_key("k")).unwrap().id, id);
+    let receipt = stage.taken().receipt;
+    assert_eq!(stage.try_get(by_key("k")).unwrap().id, id, "leased is live");
+    stage.settle(&receipt, bury("x")).unwrap();
+    assert_eq!(stage.try_get(by_key("k")), Err(Error::MessageNotFound { queue: q() }));
+    assert_eq!(stage.try_get(Target::Id(id)).unwrap().id, id);
+}
+
+pub fn get_and_settle_see_an_expiry_at_its_instant(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let id = stage.put(Put { expires: Some(stage.at(500)), ..keyed("k", "m").after_ms(100) }).id;
+    let scheduled = stage.put(Put { expires: Some(stage.at(500)), ..message("n").after_ms(499) }).id;
+    stage.advance(499);
+    assert_eq!(stage.state(id), StateKind::Ready);
+    let expires = stage.at(1);
+    stage.advance(400_000);
+    for id in [id, scheduled] {
+        let State::Dead(death) = stage.get(id).standing.state else { panic!("it is dead") };
+        assert_eq!((death.reason.as_str(), death.at), ("expired", expires));
+        assert_eq!(stage.cancel(Target::Id(id)), crate::Cancelled::Dead(id));
+    }
+    assert_eq!(code(stage.try_get(by_key("k"))), "message_not_found");
+    assert_eq!(stage.store().revive(q(), Selection::All, When::Now).unwrap().done, 2);
+    assert_eq!(stage.get(id).standing.expires, None, "an expiry that has passed would kill it again");
+    assert_eq!(stage.drain().len(), 2);
+}
+
+fn locate(stage: &Stage, number: Number) -> Option<(QueueName, MessageId)> {
+    stage.store().locate(vec![number]).unwrap().pop().expect("one answer an item")
+}
+
+pub fn locate_finds_queue_and_id_of_a_number(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let names = ["a", "b", "a", "c"].map(queue);
+    let puts = names.clone().map(|name| stage.put(Put::new(name, "m").after_ms(7)));
+    let mut numbers: Vec<_> = puts.iter().map(|put| put.number).collect();
+    numbers.push(Number::MAX);
+    let mut expected: Vec<_> = names.into_iter().zip(puts).map(|(name, put)| Some((name, put.id))).collect();
+    expected.push(None);
+    assert_eq!(stage.store().locate(numbers), Ok(expected));
+    assert_eq!(stage.store().locate(vec![]), Ok(vec![]));
+}
+
+pub fn locate_finds_a_message_that_was_rescheduled_and_one_that_is_dead(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let put = stage.put(message("m").after_ms(7));
+    stage.reschedule(Target::Id(put.id), When::AfterMs(400 * 86_400_000));
+    assert_eq!(locate(&stage, put.number), Some((q(), put.id)));
+    stage.reschedule(Target::Id(put.id), When::Now);
+    let receipt = stage.taken().receipt;
+    assert_eq!(locate(&stage, put.number), Some((q(), put.id)), "leased");
+    stage.settle(&receipt, bury("x")).unwrap();
+    stage.advance(1);
+    assert_eq!(locate(&stage, put.number), Some((q(), put.id)), "dead");
+}
+
+pub fn locate_finds_nothing_once_the_message_is_gone(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let acked = stage.put(message("m")).number;
+    let receipt = stage.taken().receipt;
+    stage.settle(&receipt, Action::Ack).unwrap();
+    let replaced = stage.put(keyed("k", "old")).number;
+    stage.put(replacing("k", "new"));
+    let purged = stage.put(message("m")).number;
+    stage.store().purge(q()).unwrap();
+    let dead = stage.put(message("m")).number;
+    stage.bury_head();
+    stage.store().discard(q(), Selection::All).unwrap();
+    assert_eq!(stage.store().locate(vec![acked, replaced, purged, dead]), Ok(vec![None; 4]));
+}
+
+pub fn locate_finds_a_message_after_a_restart(factory: &Factory) {
+    let Some(mut stage) = Stage::durable(factory) else { return };
+    let [gone, moved, held] = [0, 5_000, 0].map(|ms| stage.put(message("m").after_ms(ms)));
+    stage.reschedule(Target::Id(moved.id), When::AfterMs(86_400_000));
+    stage.cancel(Target::Id(gone.id));
+    stage.taken_for(60_000);
+    stage.restart();
+    let found = stage.store().locate(vec![gone.number, moved.number, held.number]).unwrap();
+    assert_eq!(found, [None, Some((q(), moved.id)), Some((q(), held.id))]);
+}
+
+pub fn list_pages_in_due_and_id_order_and_shows_each_message_once(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let mut expected: Vec<_> = (0..23u64)
+        .map(|n| stage.put(message("m").priority(n as u32 % 4).after_ms(1_000 + n * 7 % 5)))
+        .map(|put| (put.due, put.id))
+        .collect();
+    expected.sort();
+    stage.put(message("ready"));
+    stage.put(Put::new(queue("other"), "m").after_ms(1_000));
+    for max in [1, 4, 22, 23, 24, 1_000] {
+        let mut seen = Vec::new();
+        let mut after = None;
+        loop {
+            let page = stage.store().list(q(), StateKind::Scheduled, after, max).unwrap();
+            assert!(page.messages.len() <= max);
+            seen.extend(page.messages.iter().map(|message| (message.standing.due, message.id)));
+            assert!(seen.len() <= expected.len(), "a message appears twice, or the walk never ends");
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen, expected, "{max} a page");
+    }
+    let ready = stage.store().list(q(), StateKind::Ready, None, 9).unwrap();
+    assert_eq!((ready.messages.len(), ready.next), (1, None));
+    assert!(stage.store().list(q(), StateKind::Dead, None, 9).unwrap().messages.is_empty());
+}
+
+pub fn a_list_goes_on_from_a_cursor_whose_message_is_gone(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let ids = [1, 2, 3, 4].map(|ms| stage.put(message("m").after_ms(ms)).id);
+    let page = stage.store().list(q(), StateKind::Scheduled, None, 2).unwrap();
+    assert_eq!(page.messages.iter().map(|message| message.id).collect::<Vec<_>>(), ids[..2]);
+    stage.cancel(Target::Id(ids[1]));
+    stage.cancel(Target::Id(ids[2]));
+    let page = stage.store().list(q(), StateKind::Scheduled, page.next, 2).unwrap();
+    assert_eq!(page.messages.iter().map(|message| message.id).collect::<Vec<_>>(), ids[3..]);
+}
+
+pub fn get_list_and_stats_of_an_unknown_queue_say_so(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let unknown = Error::UnknownQueue { queue: q() };
+    assert_eq!(stage.try_get(by_key("k")), Err(unknown.clone()));
+    assert_eq!(stage.store().list(q(), StateKind::Ready, None, 9), Err(unknown.clone()));
+    assert_eq!(stage.store().stats(q()), Err(unknown.clone()));
+    let id = stage.put(message("m")).id;
+    assert_eq!(stage.stats().counts.ready, 1);
+    stage.cancel(Target::Id(id));
+    assert_eq!(stage.try_get(Target::Id(id)), Err(unknown.clone()), "known no more");
+    stage.set(Setting::LeaseMs(9_000));
+    assert_eq!(stage.try_get(Target::Id(id)), Err(Error::MessageNotFound { queue: q() }));
+}
+
+pub fn counts_are_exact_as_of_now(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    for ms in [0, 0, 0, 0, 100, 100, 200] {
+        stage.put(message("m").after_ms(ms));
+    }
+    let counts = |stage: &Stage| {
+        let counts = stage.stats().counts;
+        (counts.scheduled, counts.ready, counts.leased, counts.dead)
+    };
+    assert_eq!(counts(&stage), (3, 4, 0, 0));
+    let held = stage.take(Take::from(q()).max(3).lease_ms(150));
+    assert_eq!(counts(&stage), (3, 1, 3, 0));
+    stage.settle(&held[0].receipt, bury("x")).unwrap();
+    stage.settle(&held[1].receipt, Action::Ack).unwrap();
+    assert_eq!(counts(&stage), (3, 1, 1, 1));
+    stage.advance(100);
+    assert_eq!(counts(&stage), (1, 3, 1, 1), "two became due");
+    stage.advance(50);
+    assert_eq!(counts(&stage), (1, 4, 0, 1), "a lease ran out");
+    stage.put(Put { expires: Some(stage.at(10)), ..message("m") });
+    assert_eq!(counts(&stage), (1, 5, 0, 1));
+    stage.advance(if stage.shows_expiry_at_once() { 10 } else { 60_010 });
+    let (scheduled, ready, leased, dead) = counts(&stage);
+    assert_eq!((scheduled + ready, leased, dead), (5, 0, 2), "one expired");
+    assert_eq!(stage.store().queues(None, 9).unwrap(), [stage.stats()]);
+}
+
+pub fn urgent_ready_messages_are_counted_by_themselves(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    for priority in [0, 1_023, 1_024, u32::MAX] {
+        stage.put(message("m").priority(priority));
+        stage.put(message("m").priority(priority).after_ms(100));
+    }
+    let urgent = |stage: &Stage| stage.stats().counts.ready_urgent;
+    assert_eq!(urgent(&stage), 2);
+    stage.advance(100);
+    assert_eq!(urgent(&stage), 4);
+    let taken = stage.taken();
+    assert_eq!(urgent(&stage), 3);
+    let release = Action::Release { after_ms: None, priority: Some(5_000) };
+    stage.settle(&taken.receipt, release).unwrap();
+    assert_eq!((urgent(&stage), stage.stats().counts.ready), (3, 8));
+    stage.store().purge(q()).unwrap();
+    stage.put(message("m").after_ms(5));
+    assert_eq!(urgent(&stage), 0);
+}
+
+pub fn stats_name_the_earliest_instant(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.put(message("ready"));
+    assert_eq!(stage.stats().next_due, None);
+    let [first, second] = [100, 200].map(|ms| stage.put(message("m").after_ms(ms)));
+    assert_eq!(stage.stats().next_due, Some(first.due));
+    stage.cancel(Target::Id(first.id));
+    assert_eq!(stage.stats().next_due, Some(second.due));
+    stage.reschedule(Target::Id(second.id), When::AfterMs(50));
+    assert_eq!(stage.stats().next_due, Some(stage.at(50)));
+    stage.advance(50);
+    assert_eq!(stage.stats().next_due, None);
+}
+
+pub fn a_queue_without_messages_waiters_and_settings_leaves_the_listing(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let listed = || stage.store().queues(None, 100).unwrap().len();
+    assert_eq!(listed(), 0);
+    stage.put(message("m"));
+    let receipt = stage.taken().receipt;
+    assert_eq!(listed(), 1);
+    stage.settle(&receipt, Action::Ack).unwrap();
+    assert_eq!(listed(), 0);
+    stage.put(message("m"));
+    stage.bury_head();
+    assert_eq!(listed(), 1, "the dead count");
+    stage.store().discard(q(), Selection::All).unwrap();
+    assert_eq!(listed(), 0);
+    stage.set(Setting::LeaseMs(5));
+    assert_eq!(listed(), 1, "settings of its own count");
+    stage
+        .store()
+        .configure(q(), vec![dwell_model::SettingChange::Reset(dwell_model::SettingName::Lease)])
+        .unwrap();
+    assert_eq!(listed(), 0);
+    stage.take_one();
+    stage.cancel(by_key("k"));
+    assert_eq!(listed(), 0, "asking makes no queue");
+}
+
+pub fn queues_page_by_name(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let mut names: Vec<_> = (0..25).map(|n| queue(&format!("q{n}"))).collect();
+    for name in &names {
+        stage.put(Put::new(name.clone(), "m"));
+    }
+    names.sort();
+    let mut seen: Vec<QueueName> = Vec::new();
+    loop {
+        let page = stage.store().queues(seen.last().cloned(), 7).unwrap();
+        assert!(page.len() <= 7);
+        if page.is_empty() {
+            break;
+        }
+        for stats in page {
+            assert_eq!((stats.counts.ready, stats.waiting), (1, 0));
+            seen.push(stats.name);
+        }
+        assert!(seen.len() <= names.len(), "a queue appears twice");
+    }
+    assert_eq!(seen, names);
+    let from_between = stage.store().queues(Some(queue("q19x")), 1).unwrap();
+    assert_eq!(from_between[0].name, queue("q2"), "the name given need not exist");
+}

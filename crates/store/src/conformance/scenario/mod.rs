@@ -1,0 +1,24 @@
+//! The scenarios: one function per bullet of the contract, called as the bullet says.
+//!
+//! A scenario opens its own store, knows nothing of others, and asserts what a caller would see. Those of one
+//! file belong to one subject. To add one: write the bullet in `contract/mod.rs`, the function here under
+//! the bullet's words, and its name in the list of `conformance_suite!`; a test compares the three.
+
+#![allow(missing_docs, reason = "the bullet that a scenario is called after says what it shows")]
+
+pub mod change;
+pub mod clock;
+pub mod configure;
+pub mod dead;
+pub mod inspect;
+pub mod key;
+pub mod lease;
+pub mod put;
+pub mod restart;
+pub mod settle;
+pub mod store;
+pub mod sweep;
+pub mod take;
+pub mod take_id;
+pub mod token;
+pub mod wait;

@@ -1,0 +1,71 @@
+//! Purge and delete.
+
+use dwell_model::{Setting, Settings, StateKind};
+
+use super::super::stage::*;
+use crate::{Action, Put, Settled, Take, Target};
+
+pub fn purge_leaves_leased_dead_and_later_messages_alone(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.put(message("dead"));
+    let dead = stage.bury_head();
+    stage.put(keyed("held", "held"));
+    let held = stage.taken_for(60_000);
+    for n in 0..50 {
+        stage.put(keyed(&format!("k{n}"), "purged").after_ms(n % 3 * 1_000));
+    }
+    stage.put(Put::new(queue("other"), "other"));
+    stage.advance(1_000);
+    assert_eq!(stage.store().purge(q()), Ok(50));
+    assert_eq!(stage.store().purge(q()), Ok(0));
+    assert_eq!(stage.store().purge(queue("unknown")), Ok(0));
+    assert_eq!(code(stage.try_get(by_key("k7"))), "message_not_found");
+    stage.put(keyed("k7", "later"));
+    stage.advance(10_000);
+    assert_eq!(stage.drain(), ["later"]);
+    assert_eq!([dead, held.message.id].map(|id| stage.state(id)), [StateKind::Dead, StateKind::Leased]);
+    assert_eq!(code(stage.try_put(keyed("held", "x"))), "key_taken");
+    assert_eq!(stage.settle(&held.receipt, RELEASE), Ok(Settled::Ready));
+    assert_eq!(stage.drain(), ["held"]);
+    assert_eq!(stage.take(Take::from(queue("other"))).len(), 1);
+}
+
+pub fn delete_queue_leaves_leased_messages_to_their_holders(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    for n in 0..5 {
+        stage.put(keyed(&format!("held{n}"), "held"));
+    }
+    let held = stage.take(Take::from(q()).max(5).lease_ms(60_000));
+    stage.put(message("dead"));
+    stage.bury_head();
+    stage.put(message("ready"));
+    stage.put(message("scheduled").after_ms(100));
+    assert_eq!(stage.store().delete_queue(q()), Ok(3));
+    stage.advance(1_000);
+    assert!(stage.take_one().is_none());
+    let counts = stage.stats().counts;
+    assert_eq!((counts.scheduled, counts.ready, counts.leased, counts.dead), (0, 0, 5, 0));
+    assert_eq!(code(stage.try_put(keyed("held0", "x"))), "key_taken");
+    stage.put(message("later"));
+    assert_eq!(stage.settle(&held[0].receipt, Action::Ack), Ok(Settled::Gone));
+    assert_eq!(stage.settle(&held[1].receipt, RELEASE), Ok(Settled::Ready));
+    assert_eq!(stage.settle(&held[2].receipt, retry(10)), Ok(Settled::Scheduled(stage.at(10))));
+    assert!(matches!(stage.settle(&held[3].receipt, bury("x")), Ok(Settled::Dead(_))));
+    stage.advance(60_000);
+    assert_eq!(stage.state(held[4].message.id), StateKind::Ready, "its lease ran out");
+    assert_eq!(stage.drain().len(), 4, "they are messages of the queue as any other");
+}
+
+pub fn a_deleted_queue_leaves_the_listing_and_loses_its_settings(factory: &Factory) {
+    let stage = Stage::open(factory);
+    stage.set(Setting::LeaseMs(5));
+    stage.set(Setting::Levels(vec![1_000]));
+    let id = stage.put(keyed("k", "m")).id;
+    assert_eq!(stage.store().delete_queue(q()), Ok(1));
+    assert!(stage.store().queues(None, 10).unwrap().is_empty());
+    assert_eq!(code(stage.store().stats(q())), "unknown_queue");
+    assert_eq!(stage.store().delete_queue(q()), Ok(0));
+    stage.put(keyed("k", "anew"));
+    assert_eq!(stage.stats().settings, Settings::default());
+    assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
+}

@@ -1,0 +1,90 @@
+//! Tokens: a retried put is harmless.
+
+use dwell_model::Setting;
+
+use super::super::stage::*;
+use crate::{Action, Put, PutOutcome, Take, Target, When};
+
+pub fn the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone(
+    factory: &Factory,
+) {
+    let mut stage = Stage::open(factory);
+    let put = message("m").after_ms(100).token(token("t"));
+    let first = stage.put(put.clone());
+    stage.advance(50);
+    assert_eq!(stage.put(put.clone()), first, "the same answer, with the same instant");
+    assert_eq!(stage.put(message("other body").token(token("t"))), first);
+    assert_eq!(stage.stats().counts.scheduled, 1);
+    stage.advance(50);
+    let taken = stage.taken();
+    assert_eq!(stage.put(put.clone()), first);
+    stage.settle(&taken.receipt, Action::Ack).unwrap();
+    assert_eq!(stage.put(put.clone()), first, "though it is gone");
+    assert!(stage.take_one().is_none());
+    let twice = stage.store().put(vec![message("n").token(token("u")), message("n").token(token("u"))]);
+    assert_eq!(twice[0], twice[1], "in one batch as well");
+    let stands = stage.put(keyed("k", "stands").after_ms(900));
+    let keep = keeping("k", "x").after_ms(500).token(token("keep"));
+    let kept = stage.put(keep.clone());
+    assert_eq!((kept.id, kept.outcome), (stands.id, PutOutcome::Kept));
+    stage.cancel(Target::Id(stands.id));
+    assert_eq!(stage.put(keep), kept, "a put that was answered with the standing message counts too");
+    let replace = replacing("k2", "a").token(token("replace"));
+    stage.put(keyed("k2", "old"));
+    let replaced = stage.put(replace.clone());
+    assert_eq!(stage.put(replace), replaced);
+}
+
+pub fn a_token_is_forgotten_after_its_time(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.set(Setting::TokenMs(5_000));
+    let put = message("m").after_ms(60_000).token(token("t"));
+    let first = stage.put(put.clone());
+    stage.advance(4_999);
+    assert_eq!(stage.put(put.clone()), first);
+    stage.advance(1);
+    let second = stage.put(put.clone());
+    assert_ne!(second.id, first.id);
+    stage.advance(4_999);
+    assert_eq!(stage.put(put), second, "and the time counts from the put that was made");
+}
+
+pub fn a_refused_put_leaves_its_token_unused(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let stands = stage.put(keyed("k", "m").after_ms(50)).id;
+    assert_eq!(code(stage.try_put(keyed("k", "x").token(token("t")))), "key_taken");
+    stage.cancel(Target::Id(stands));
+    assert_eq!(stage.put(keyed("k", "x").token(token("t"))).outcome, PutOutcome::Created);
+    let level = Put { when: When::Level(1), ..message("m").token(token("u")) };
+    assert_eq!(code(stage.try_put(level.clone())), "unknown_level");
+    stage.set(Setting::Levels(vec![1_000]));
+    assert_eq!(stage.put(level).outcome, PutOutcome::Created);
+}
+
+pub fn tokens_are_scoped_to_their_queue(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let here = stage.put(message("m").token(token("t")));
+    let there = stage.put(Put::new(queue("other"), "m").token(token("t")));
+    assert_ne!(here.id, there.id);
+    assert_eq!(stage.take(Take::from_all([q(), queue("other")]).max(5)).len(), 2);
+}
+
+pub fn a_token_survives_a_restart(factory: &Factory) {
+    let Some(mut stage) = Stage::durable(factory) else { return };
+    let put = message("m").after_ms(100).token(token("t"));
+    let first = stage.put(put.clone());
+    let stands = stage.put(keyed("k", "stands").after_ms(900));
+    let keep = keeping("k", "x").after_ms(500).token(token("keep"));
+    let kept = stage.put(keep.clone());
+    assert_eq!(kept.id, stands.id);
+    stage.restart();
+    assert_eq!(stage.put(put.clone()), first);
+    stage.advance(100);
+    let taken = stage.taken();
+    stage.settle(&taken.receipt, Action::Ack).unwrap();
+    stage.restart();
+    assert_eq!((stage.put(put.clone()), stage.put(keep)), (first, kept));
+    stage.advance(600_000);
+    stage.restart();
+    assert_ne!(stage.put(put).id, first.id, "its time is over");
+}

@@ -1,0 +1,120 @@
+//! Takes that wait, and takes that nobody waits for any more.
+
+use dwell_model::StateKind;
+
+use super::super::stage::*;
+use super::super::waiting::Waiting;
+use crate::{Action, Put, Take, Target, When};
+
+pub fn a_take_waits_without_polling_and_wakes_on_the_instant(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let due = stage.put(message("m").after_ms(1_000)).due;
+    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(5_000));
+    for _ in 0..9 {
+        stage.advance(111);
+        assert_eq!(stage.stats().counts.scheduled, 1);
+    }
+    assert_eq!(waiting.wakes(), 0, "it is left alone until its moment");
+    stage.advance(1);
+    let taken = waiting.answer().unwrap().pop().expect("its moment has come");
+    assert_eq!((taken.taken_at, taken.lateness_ms), (due, 0));
+}
+
+pub fn a_take_that_waits_in_vain_answers_with_nothing(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let id = stage.put(message("too late").after_ms(1_001)).id;
+    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(1_000));
+    stage.advance(999);
+    assert_eq!(stage.stats().waiting, 1);
+    stage.advance(1);
+    assert!(waiting.answer().unwrap().is_empty());
+    assert_eq!(stage.state(id), StateKind::Scheduled);
+    assert_eq!(stage.stats().waiting, 0);
+}
+
+pub fn a_put_of_a_due_message_wakes_a_waiting_take(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let waiting = Waiting::begin(&stage, Take::from_all([queue("other"), q()]).wait_ms(60_000));
+    let id = stage.put(message("m")).id;
+    let taken = waiting.answer().unwrap().pop().expect("it is there");
+    assert_eq!((taken.message.id, taken.taken_at), (id, stage.now()));
+    assert_eq!(stage.stats().waiting, 0);
+}
+
+pub fn waiting_takes_are_served_in_the_order_of_their_coming(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let [first, second, third] =
+        [0; 3].map(|_| Waiting::begin(&stage, Take::from(q()).lease_ms(60_000).wait_ms(60_000)));
+    assert_eq!(stage.stats().waiting, 3);
+    stage.put(message("a"));
+    stage.put(message("b").after_ms(10));
+    let body = |waiting: Waiting| text(&waiting.answer().unwrap()[0].message.body);
+    assert_eq!(body(first), "a");
+    stage.advance(10);
+    assert_eq!(body(second), "b");
+    stage.put(message("c"));
+    assert_eq!(body(third), "c");
+}
+
+pub fn a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_spending_an_attempt(
+    factory: &Factory,
+) {
+    let mut stage = Stage::open(factory);
+    // It waits, and has nothing yet.
+    drop(Waiting::begin(&stage, Take::from(q()).wait_ms(60_000)));
+    let id = stage.put(message("m")).id;
+    assert_eq!(stage.stats().waiting, 0);
+    let first = stage.taken();
+    assert_eq!(first.message.standing.attempt(), 1);
+    stage.settle(&first.receipt, Action::Ack).unwrap();
+    // It has been given messages that it never saw.
+    for after_ms in [0, 100] {
+        let waiting = Waiting::begin(&stage, Take::from(q()).max(5).wait_ms(60_000).lease_ms(60_000));
+        let id = stage.put(message("m").after_ms(after_ms)).id;
+        stage.advance(after_ms);
+        waiting.await_wake();
+        drop(waiting);
+        assert_eq!(stage.state(id), StateKind::Ready);
+        let taken = stage.taken();
+        let standing = &taken.message.standing;
+        assert_eq!((taken.message.id, standing.attempt(), standing.counts.takes), (id, 1, 1));
+        assert_eq!((standing.counts.lapses, standing.counts.releases), (0, 0));
+        stage.settle(&taken.receipt, Action::Ack).unwrap();
+    }
+    // Another take waits for what comes back.
+    let [gone, next] = [0; 2].map(|_| Waiting::begin(&stage, Take::from(q()).wait_ms(60_000)));
+    let given = stage.put(message("m")).id;
+    gone.await_wake();
+    drop(gone);
+    let taken = next.answer().unwrap().pop().expect("it is handed on");
+    assert_eq!((taken.message.id, taken.message.standing.attempts), (given, 0));
+    assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
+}
+
+pub fn a_reschedule_to_an_earlier_instant_wakes_a_waiting_take(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let [soon, sooner] = [50_000, 60_000].map(|ms| stage.put(message("m").after_ms(ms)).id);
+    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(30_000));
+    stage.reschedule(Target::Id(sooner), When::AfterMs(100));
+    stage.advance(100);
+    let taken = waiting.answer().unwrap().pop().expect("its new instant has come");
+    assert_eq!((taken.message.id, taken.lateness_ms), (sooner, 0));
+    let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(30_000));
+    stage.reschedule(Target::Id(soon), When::Now);
+    assert_eq!(waiting.answer().unwrap()[0].message.id, soon);
+}
+
+pub fn stats_count_the_takes_that_wait(factory: &Factory) {
+    let stage = Stage::open(factory);
+    let first = Waiting::begin(&stage, Take::from(q()).wait_ms(60_000));
+    let both = Waiting::begin(&stage, Take::from_all([q(), queue("other")]).wait_ms(60_000));
+    let waiting = |name: &str| stage.store().stats(queue(name)).map_or(0, |stats| stats.waiting);
+    assert_eq!((waiting("q"), waiting("other")), (2, 1));
+    let listed = stage.store().queues(None, 10).unwrap();
+    assert_eq!(listed.len(), 2, "a queue that somebody waits on is listed");
+    stage.put(Put::new(queue("other"), "m"));
+    assert_eq!(both.answer().unwrap().len(), 1);
+    assert_eq!(waiting("q"), 1);
+    drop(first);
+    assert_eq!(waiting("q"), 0);
+}

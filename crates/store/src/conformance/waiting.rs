@@ -1,0 +1,100 @@
+//! A take that waits, polled by hand: so a scenario knows where it stands, and can drop it there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use dwell_model::Wake as Moment;
+use dwell_time::{Clock, SystemClock};
+
+use super::stage::{PATIENCE, Stage};
+use crate::{Delivery, Result, Take};
+
+/// A take under way. Dropping it drops its future.
+pub(super) struct Waiting {
+    future: Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>,
+    bell: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<(bool, u64)>,
+    changed: Condvar,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        *rung = (true, rung.1 + 1);
+        self.changed.notify_all();
+    }
+}
+
+impl Waiting {
+    /// Begins a take that has nothing to hand out yet, and returns once the store counts it as waiting.
+    pub(super) fn begin(stage: &Stage, take: Take) -> Waiting {
+        let queue = take.queues[0].clone();
+        let count = || stage.store().stats(queue.clone()).map_or(0, |stats| stats.waiting);
+        let before = count();
+        let store = stage.raw();
+        let future = Box::pin(async move { store.take(take).await });
+        let mut waiting = Waiting { future, bell: Arc::default() };
+        assert!(waiting.poll().is_none(), "nothing is due yet");
+        await_true("the take counts as waiting", || count() > before);
+        waiting
+    }
+
+    /// One poll; `None` while it waits.
+    pub(super) fn poll(&mut self) -> Option<Result<Vec<Delivery>>> {
+        self.bell.rung.lock().unwrap_or_else(PoisonError::into_inner).0 = false;
+        let waker = Waker::from(Arc::clone(&self.bell));
+        match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Waits until the store wakes it, without polling it.
+    #[track_caller]
+    pub(super) fn await_wake(&self) {
+        let rung = self.bell.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let (guard, waited) = self
+            .bell
+            .changed
+            .wait_timeout_while(rung, PATIENCE / 2, |rung| !rung.0)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(guard);
+        assert!(!waited.timed_out(), "the waiting take is never woken");
+    }
+
+    /// Waits for its answer.
+    #[track_caller]
+    pub(super) fn answer(mut self) -> Result<Vec<Delivery>> {
+        loop {
+            if let Some(answer) = self.poll() {
+                return answer;
+            }
+            self.await_wake();
+        }
+    }
+
+    /// How often the store has woken it so far.
+    pub(super) fn wakes(&self) -> u64 {
+        self.bell.rung.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+/// Looks until `holds`, at most as long as anything may take: for what a store on the far side of a
+/// connection does in its own time, and tells nobody of.
+#[track_caller]
+pub(super) fn await_true(what: &str, holds: impl Fn() -> bool) {
+    let clock = SystemClock::new();
+    let mut sleeper = clock.sleeper();
+    let end_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64 / 2;
+    while !holds() {
+        let now_ms = clock.now().mono_ms;
+        assert!(now_ms < end_ms, "waited in vain: {what}");
+        sleeper.sleep(Moment { wall: None, mono_ms: Some(now_ms + 1) });
+    }
+}

@@ -1,0 +1,9 @@
+//! The memory store keeps the contract.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+mod harness;
+
+use harness::MemoryHarness;
+
+dwell_store::conformance_suite!(MemoryHarness::open);
