@@ -101,6 +101,8 @@ pub enum Record {
         queue: QueueName,
         /// Their instant.
         due: Timestamp,
+        /// The wall time of the revival: it decides which expiries had passed.
+        wall: Timestamp,
     },
     /// All messages of a queue but the leased are gone, and its own settings.
     Deleted {

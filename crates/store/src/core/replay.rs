@@ -52,7 +52,6 @@ impl<B: StoredBody> Core<B> {
     /// # Errors
     /// [`ReplayError`]; nothing has changed then.
     pub fn replay(&mut self, record: Record) -> Result<(), ReplayError> {
-        let now = Now { wall: self.seen, mono_ms: 0 };
         match record {
             Record::Stands { number, standing } => {
                 let slot = self.replayed(number)?;
@@ -94,9 +93,9 @@ impl<B: StoredBody> Core<B> {
                     self.queues.remove_if_bare(queue);
                 }
             }
-            Record::Revived { queue, due } => {
+            Record::Revived { queue, due, wall } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    self.revive_all(queue, due, now);
+                    self.revive_all(queue, due, Now { wall, mono_ms: 0 });
                 }
             }
             Record::Deleted { queue } => {

@@ -27,19 +27,18 @@ impl<B: StoredBody> Core<B> {
             let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else {
                 return Ok(Swept::default());
             };
-            log.record(&Record::Revived { queue: name.clone(), due }, Durability::Synced);
+            log.record(&Record::Revived { queue: name.clone(), due, wall: now.wall }, Durability::Synced);
             return Ok(self.revive_all(queue, due, now));
         }
         let mut swept = Swept::default();
-        for (id, slot) in self.selected(queue, which) {
-            let revived =
-                slot.ok_or_else(|| Error::MessageNotFound { queue: name.clone() }).and_then(|slot| {
-                    self.check_key(slot)?;
-                    self.change(slot, &Command::Revive(due), now, Durability::Synced, log)
-                        .map_err(|refusal| self.refused_instant(slot, due, refusal))?;
-                    self.note_ready(slot, now.wall);
-                    Ok(())
-                });
+        for id in self.selected(queue, which) {
+            let revived = self.find_selected(name, queue, id).and_then(|slot| {
+                self.check_key(slot)?;
+                self.change(slot, &Command::Revive(due), now, Durability::Synced, log)
+                    .map_err(|refusal| self.refused_instant(slot, due, refusal))?;
+                self.note_ready(slot, now.wall);
+                Ok(())
+            });
             swept.count(id, revived);
         }
         Ok(swept)
@@ -83,13 +82,12 @@ impl<B: StoredBody> Core<B> {
             self.queues.remove_if_bare(queue);
             return Ok(swept);
         }
-        for (id, slot) in self.selected(queue, which) {
-            let discarded =
-                slot.ok_or_else(|| Error::MessageNotFound { queue: name.clone() }).and_then(|slot| {
-                    self.change(slot, &Command::Discard, now, Durability::Synced, log)
-                        .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))?;
-                    Ok(())
-                });
+        for id in self.selected(queue, which) {
+            let discarded = self.find_selected(name, queue, id).and_then(|slot| {
+                self.change(slot, &Command::Discard, now, Durability::Synced, log)
+                    .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))?;
+                Ok(())
+            });
             swept.count(id, discarded);
         }
         queue.into_iter().for_each(|queue| self.queues.remove_if_bare(queue));
@@ -116,19 +114,24 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The messages that a selection other than all of them means; nothing where there is no such message.
-    fn selected(&self, queue: Option<u32>, which: Selection) -> Vec<(MessageId, Option<u32>)> {
+    /// The messages that a selection other than all of them means.
+    fn selected(&self, queue: Option<u32>, which: Selection) -> Vec<MessageId> {
         match which {
-            Selection::Ids(ids) => {
-                ids.into_iter().map(|id| (id, queue.and_then(|queue| self.find_id(queue, id)))).collect()
-            }
+            Selection::Ids(ids) => ids,
             Selection::Oldest(count) => {
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
                 let oldest = queue.map(|queue| self.oldest(queue, count)).unwrap_or_default();
-                oldest.into_iter().map(|slot| (self.entries.get(slot).id, Some(slot))).collect()
+                oldest.into_iter().map(|slot| self.entries.get(slot).id).collect()
             }
             Selection::All => unreachable!("all are swept in one record"),
         }
+    }
+
+    /// Looked up when its turn comes: an id may be named twice.
+    fn find_selected(&self, name: &QueueName, queue: Option<u32>, id: MessageId) -> Result<u32> {
+        queue
+            .and_then(|queue| self.find_id(queue, id))
+            .ok_or_else(|| Error::MessageNotFound { queue: name.clone() })
     }
 
     fn oldest(&self, queue: u32, count: usize) -> Vec<u32> {

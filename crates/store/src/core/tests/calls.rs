@@ -145,6 +145,25 @@ fn sweeping_a_queue_is_one_record() {
 }
 
 #[test]
+fn an_id_named_twice_is_swept_once() {
+    let mut rig = Rig::new();
+    let id = rig.put(put_to("q"), now(0)).unwrap().id;
+    let taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
+    rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(1)).unwrap();
+    let twice = Selection::Ids(vec![id, id]);
+    let revived =
+        rig.call(|core, log| core.revive(&queue("q"), twice.clone(), When::Now, now(2), log)).unwrap();
+    assert_eq!((revived.done, revived.refused), (1, vec![(id, Error::NotDead { id })]));
+    let taken = rig.take(Take::from(queue("q")), now(2)).unwrap();
+    rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(3)).unwrap();
+    let discarded = rig.call(|core, log| core.discard(&queue("q"), twice, now(4), log)).unwrap();
+    assert_eq!(
+        (discarded.done, discarded.refused),
+        (1, vec![(id, Error::MessageNotFound { queue: queue("q") })])
+    );
+}
+
+#[test]
 fn lists_select_what_does_not_lie_in_order() {
     let mut rig = Rig::new();
     for (delay, priority) in [(30, 5), (10, 7), (20, 6), (10, 5)] {

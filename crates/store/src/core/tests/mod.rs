@@ -3,6 +3,7 @@
 //! What every store does is tested once for all of them, in `conformance`.
 
 mod calls;
+mod random;
 mod waiting;
 
 use bytes::Bytes;
