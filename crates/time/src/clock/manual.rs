@@ -1,7 +1,8 @@
 //! A clock that stands still until a test moves it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dwell_model::{Now, Timestamp, Wake};
@@ -27,11 +28,18 @@ struct Shared {
     asleep: Condvar,
 }
 
-#[derive(Debug)]
 struct State {
     now: Now,
     next_sleeper: u64,
     sleepers: BTreeMap<u64, Place>,
+    /// Told after each move, when the lock has been let go.
+    listeners: Vec<Weak<dyn Moved>>,
+}
+
+/// Something that waits by means of its own, and has to hear that the clock was moved.
+pub(crate) trait Moved: Send + Sync {
+    /// The clock reads another time now.
+    fn moved(&self);
 }
 
 /// Where one sleeper stands.
@@ -41,6 +49,15 @@ struct Place {
     wake: Option<Wake>,
     /// Notified, or told of a step, since it last woke.
     notified: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("now", &self.now)
+            .field("sleepers", &self.sleepers)
+            .finish_non_exhaustive()
+    }
 }
 
 impl State {
@@ -63,8 +80,12 @@ impl Shared {
 impl ManualClock {
     /// A clock whose wall reads `start` and whose monotonic time reads 0 ms.
     pub fn new(start: Timestamp) -> ManualClock {
-        let state =
-            State { now: Now { wall: start, mono_ms: 0 }, next_sleeper: 0, sleepers: BTreeMap::new() };
+        let state = State {
+            now: Now { wall: start, mono_ms: 0 },
+            next_sleeper: 0,
+            sleepers: BTreeMap::new(),
+            listeners: Vec::new(),
+        };
         ManualClock {
             shared: Arc::new(Shared {
                 state: Mutex::new(state),
@@ -86,6 +107,7 @@ impl ManualClock {
             mono_ms: state.now.mono_ms.checked_add(ms).expect("a test's clock stays below 2^64 ms"),
         };
         self.shared.moved.notify_all();
+        tell(state);
     }
 
     /// Sets the wall clock alone, forward or back, as an administrator or NTP does, and wakes all sleepers.
@@ -96,6 +118,12 @@ impl ManualClock {
             place.notified = true;
         }
         self.shared.moved.notify_all();
+        tell(state);
+    }
+
+    /// Tells `listener` after each move, for as long as it lives.
+    pub(crate) fn tell_when_moved(&self, listener: &Arc<dyn Moved>) {
+        self.shared.state().listeners.push(Arc::downgrade(listener));
     }
 
     /// How many sleepers are blocked in [`Sleeper::sleep`] and stay so until something else happens.
@@ -114,6 +142,16 @@ impl ManualClock {
         };
         let waited = self.shared.asleep.wait_timeout_while(state, patience, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// Tells those who listen that the clock was moved. They read it, and so the lock goes first.
+fn tell(mut state: MutexGuard<'_, State>) {
+    state.listeners.retain(|listener| listener.strong_count() > 0);
+    let listeners = state.listeners.clone();
+    drop(state);
+    for listener in listeners.iter().filter_map(Weak::upgrade) {
+        listener.moved();
     }
 }
 

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use dwell_model::{Now, Wake};
 
 pub use manual::ManualClock;
+pub(crate) use manual::Moved;
 pub use system::SystemClock;
+pub(crate) use system::{instant_now, process_start};
 
 /// A source of time, and of sleep that is measured by it.
 ///

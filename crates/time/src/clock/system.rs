@@ -55,6 +55,18 @@ impl Clock for SystemClock {
     }
 }
 
+/// The machine's monotonic clock to the nanosecond, for what is finer than a [`Clock`].
+#[expect(clippy::disallowed_methods, reason = "the clock is the place that reads the clock")]
+pub(crate) fn instant_now() -> Instant {
+    Instant::now()
+}
+
+/// From when the process counts monotonic time: the first time that it asked.
+pub(crate) fn process_start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(instant_now)
+}
+
 /// Both clocks to the nanosecond; what is before 1970 reads as 1970.
 struct Reading {
     since_epoch: Duration,
@@ -64,12 +76,10 @@ struct Reading {
 impl Reading {
     #[expect(clippy::disallowed_methods, reason = "the clock is the place that reads the clock")]
     fn take() -> Reading {
-        // Monotonic milliseconds count from the first reading of the process.
-        static START: OnceLock<Instant> = OnceLock::new();
-        let start = *START.get_or_init(Instant::now);
+        let start = process_start();
         Reading {
             since_epoch: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO),
-            since_start: Instant::now().saturating_duration_since(start),
+            since_start: instant_now().saturating_duration_since(start),
         }
     }
 

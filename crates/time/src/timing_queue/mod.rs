@@ -194,8 +194,7 @@ impl<T> TimingQueue<T> {
 
     #[cold]
     fn turn_page(&mut self) {
-        let Some(mut page) = self.pages.pop_first() else { return };
-        page.purge();
+        let Some(page) = self.pages.pop_first() else { return };
         for entry in page.entries() {
             self.slots.move_to(entry.slot, Place::RUN);
         }

@@ -1,45 +1,54 @@
-//! A page: some hundred entries of a stretch of time, in the order in which they were put.
+//! A page: the entries of a stretch of time, in the order in which they were put.
 //!
 //! Entries are not sorted by instant until the page's turn comes. Since they stand in the order of their
 //! puts, a sort that keeps equals in place yields (due, sequence) order, and no sequence number is stored.
 
 use super::run::Entry;
 
-/// The most entries of a page, dead ones included.
-pub(super) const PAGE: usize = 256;
-/// By how many entries a page's room grows: what a page reserves and does not use is below that.
-const STEP: usize = 32;
+/// The most entries of a page, dead ones included, in a queue of so many. Many pages would not fit into
+/// the processor's cache, of which each put touches another; large ones would make a short queue coarse.
+pub(super) fn room_for(queue_len: usize) -> usize {
+    (queue_len / 64).clamp(PAGE_MIN, PAGE_MAX)
+}
+
+pub(super) const PAGE_MIN: usize = 256;
+const PAGE_MAX: usize = 2048;
+/// Entries are allocated so many at a time: what a page reserves and does not use is below that, and nothing
+/// is copied when it grows.
+const CHUNK: usize = 128;
 /// Marks an entry whose item has left; no slot has this number.
 const DEAD: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    dues: [i64; CHUNK],
+    /// `slots[i]` belongs to `dues[i]`, or is `DEAD`.
+    slots: [u32; CHUNK],
+}
+
+impl Chunk {
+    fn new() -> Box<Chunk> {
+        Box::new(Chunk { dues: [0; CHUNK], slots: [DEAD; CHUNK] })
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Page {
     /// Entries before this instant belong elsewhere.
     pub(super) bound: i64,
-    dues: Vec<i64>,
-    /// `slots[i]` belongs to `dues[i]`, or is `DEAD`.
-    slots: Vec<u32>,
+    /// All full but the last.
+    #[expect(clippy::vec_box, reason = "a page that grows does not copy its entries")]
+    chunks: Vec<Box<Chunk>>,
+    len: usize,
     live: usize,
+    last: i64,
     /// Whether the instants never fall from one entry to the next.
     ascending: bool,
 }
 
-/// Room to work in, kept from one split to the next.
-#[derive(Debug)]
-pub(super) struct Scratch {
-    dues: Box<[i64; PAGE]>,
-    slots: Box<[u32; PAGE]>,
-}
-
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch { dues: Box::new([0; PAGE]), slots: Box::new([0; PAGE]) }
-    }
-}
-
 impl Page {
     pub(super) fn new(bound: i64) -> Page {
-        Page { bound, dues: Vec::new(), slots: Vec::new(), live: 0, ascending: true }
+        Page { bound, chunks: Vec::new(), len: 0, live: 0, last: i64::MIN, ascending: true }
     }
 
     /// How many entries are not dead.
@@ -47,71 +56,61 @@ impl Page {
         self.live
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.dues.len() >= PAGE
+    pub(super) fn has_room(&self, room: usize) -> bool {
+        self.len < room
     }
 
     /// Whether an entry of `due` would continue an ascending page.
     pub(super) fn is_continued_by(&self, due: i64) -> bool {
-        self.ascending && self.dues.last().is_none_or(|last| *last <= due)
+        self.ascending && self.last <= due
     }
 
     pub(super) fn push(&mut self, due: i64, slot: u32) {
-        if self.dues.len() == self.dues.capacity() {
-            self.dues.reserve_exact(STEP);
-            self.slots.reserve_exact(STEP);
+        let at = self.len % CHUNK;
+        if at == 0 {
+            self.chunks.push(Chunk::new());
         }
-        self.ascending = self.is_continued_by(due);
-        self.dues.push(due);
-        self.slots.push(slot);
+        let chunk = self.chunks.last_mut().expect("there is a chunk for the next entry");
+        chunk.dues[at] = due;
+        chunk.slots[at] = slot;
+        self.len += 1;
         self.live += 1;
+        self.ascending &= self.last <= due;
+        self.last = due;
     }
 
     /// Marks the entry of `slot` dead.
     pub(super) fn kill(&mut self, slot: u32) {
-        let at = position(&self.slots, slot).expect("the page holds the slots whose place it is");
-        self.slots[at] = DEAD;
+        let found = self.chunks.iter_mut().find_map(|chunk| {
+            let at = position(&chunk.slots, slot)?;
+            Some(&mut chunk.slots[at])
+        });
+        *found.expect("the page holds the slots whose place it is") = DEAD;
         self.live -= 1;
     }
 
     /// Whether most entries are dead.
     pub(super) fn is_sparse(&self) -> bool {
-        self.dues.len() > 2 * self.live + STEP / 2
+        self.len > 2 * self.live + CHUNK / 4
     }
 
     /// Drops dead entries and the room that they took.
     pub(super) fn purge(&mut self) {
-        if self.live == self.dues.len() {
+        if self.live == self.len {
             return;
         }
-        let slots = &self.slots;
-        let mut at = 0;
-        self.dues.retain(|_| {
-            at += 1;
-            slots[at - 1] != DEAD
-        });
-        self.slots.retain(|slot| *slot != DEAD);
-        self.trim();
-    }
-
-    fn trim(&mut self) {
-        let room = (self.dues.len() + STEP).min(PAGE);
-        self.dues.shrink_to(room);
-        self.slots.shrink_to(room);
+        let mut kept = Page::new(self.bound);
+        for entry in self.entries() {
+            kept.push(entry.due, entry.slot);
+        }
+        *self = kept;
     }
 
     /// The living entries, in the order of their puts.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.dues
-            .iter()
-            .zip(&self.slots)
-            .filter(|(_, slot)| **slot != DEAD)
-            .map(|(due, slot)| Entry { due: *due, slot: *slot })
-    }
-
-    /// Instants and slots of all entries, the dead ones included.
-    pub(super) fn columns(&self) -> (&[i64], &[u32]) {
-        (&self.dues, &self.slots)
+        // What a chunk does not use yet is marked dead too.
+        let columns = self.chunks.iter().flat_map(|chunk| chunk.dues.iter().zip(&chunk.slots));
+        columns.filter(|(_, slot)| **slot != DEAD).map(|(due, slot)| Entry { due: *due, slot: *slot })
     }
 
     /// Whether [`entries`](Page::entries) come in (due, sequence) order already.
@@ -119,58 +118,34 @@ impl Page {
         self.ascending
     }
 
-    /// Moves the later part of a page without dead entries into a new one, bounded by its
-    /// earliest instant. Neither part is empty.
+    /// Parts the living entries into two pages; the later one is bounded by its earliest instant, and this one
+    /// keeps the others. Neither is empty, if there are two entries at least.
     ///
     /// The parts are as even as the instants allow. If all instants are equal, the earlier puts stay.
-    pub(super) fn split(&mut self, scratch: &mut Scratch) -> Page {
-        let count = self.dues.len();
-        let dues = &mut scratch.dues[..count];
-        dues.copy_from_slice(&self.dues);
-        let (before, &mut median, after) = dues.select_nth_unstable(count / 2);
+    pub(super) fn split(&mut self, scratch: &mut Vec<i64>) -> Page {
+        scratch.clear();
+        scratch.extend(self.entries().map(|entry| entry.due));
+        let half = scratch.len() / 2;
+        let (before, &mut median, after) = scratch.select_nth_unstable(half);
         let below = before.iter().filter(|due| **due < median).count();
         let next = after.iter().copied().filter(|due| *due > median);
         let above = next.clone().count();
         if below == 0 && above == 0 {
-            return self.split_off(median, count / 2);
+            return self.part(median, |at, _| at < half);
         }
         // The whole of one instant goes to one side; to the side that leaves the parts more even.
         let bound = if below >= above { median } else { next.min().expect("some are above the median") };
-        let kept = self.part(bound, scratch);
-        self.split_off(bound, kept)
+        self.part(bound, |_, due| due < bound)
     }
 
-    /// Cuts the page after `kept` entries; what follows becomes a page of that bound.
-    fn split_off(&mut self, bound: i64, kept: usize) -> Page {
-        let room = (self.dues.len() - kept + STEP).min(PAGE);
-        let mut later = Page::new(bound);
-        later.ascending = self.ascending;
-        later.live = self.live - kept;
-        later.dues.reserve_exact(room);
-        later.dues.extend_from_slice(&self.dues[kept..]);
-        later.slots.reserve_exact(room);
-        later.slots.extend_from_slice(&self.slots[kept..]);
-        self.live = kept;
-        self.dues.truncate(kept);
-        self.slots.truncate(kept);
-        self.trim();
-        later
-    }
-
-    /// Moves the entries before `bound` to the front, in their order, and the others behind; says how many are before.
-    /// Each entry is written to both and counted in one, since a branch would be mispredicted every other time.
-    fn part(&mut self, bound: i64, later: &mut Scratch) -> usize {
-        let mut kept = 0;
-        for at in 0..self.dues.len() {
-            let (due, slot) = (self.dues[at], self.slots[at]);
-            (self.dues[kept], self.slots[kept]) = (due, slot);
-            (later.dues[at - kept], later.slots[at - kept]) = (due, slot);
-            kept += usize::from(due < bound);
+    fn part(&mut self, bound: i64, stays: impl Fn(usize, i64) -> bool) -> Page {
+        let mut parts = [Page::new(self.bound), Page::new(bound)];
+        for (at, entry) in self.entries().enumerate() {
+            parts[usize::from(!stays(at, entry.due))].push(entry.due, entry.slot);
         }
-        let count = self.dues.len() - kept;
-        self.dues[kept..].copy_from_slice(&later.dues[..count]);
-        self.slots[kept..].copy_from_slice(&later.slots[..count]);
-        kept
+        let [kept, later] = parts;
+        *self = kept;
+        later
     }
 }
 
@@ -205,20 +180,31 @@ mod tests {
             [|_| 7, |n| n, |n| -n, |n| i64::from(n == 0), |n| i64::from(n != 0), |n| n * 7919 % 512];
         for pattern in patterns {
             let mut page = Page::new(i64::MIN);
-            for n in 0..PAGE {
+            for n in 0..PAGE_MAX {
                 page.push(pattern(n as i64), n as u32);
             }
-            assert!(page.is_full());
-            let later = page.split(&mut Scratch::default());
+            assert!(!page.has_room(PAGE_MAX));
+            let later = page.split(&mut Vec::new());
             assert!(page.live() > 0 && later.live() > 0);
-            assert_eq!(page.live() + later.live(), PAGE);
+            assert_eq!(page.live() + later.live(), PAGE_MAX);
             for part in [&page, &later] {
                 let slots: Vec<u32> = part.entries().map(|entry| entry.slot).collect();
                 assert!(slots.is_sorted());
-                assert!(part.dues.capacity() < part.live() + 2 * STEP);
+                assert_eq!(part.chunks.len(), part.live().div_ceil(CHUNK));
             }
             assert!(page.entries().all(|entry| entry.due <= later.bound));
             assert!(later.entries().all(|entry| entry.due >= later.bound));
         }
+    }
+
+    #[test]
+    fn dead_entries_are_gone_and_their_room_with_them() {
+        let mut page = Page::new(0);
+        (0..1_000).for_each(|n| page.push(i64::from(n), n));
+        (0..1_000).filter(|n| n % 10 != 0).for_each(|n| page.kill(n));
+        assert!(page.is_sparse());
+        page.purge();
+        assert!(page.entries().map(|entry| entry.slot).eq((0..1_000).step_by(10)));
+        assert_eq!((page.live(), page.chunks.len()), (100, 1));
     }
 }

@@ -7,7 +7,7 @@
 
 use std::mem;
 
-use super::page::{PAGE, Page, Scratch};
+use super::page::{Page, room_for};
 use super::run::Entry;
 use super::slots::{Place, Slots};
 
@@ -38,8 +38,7 @@ pub(super) struct Pages {
     /// All pages by number; those in `free` stand nowhere.
     all: Vec<Page>,
     free: Vec<u32>,
-    /// Made by the first split: a small queue has no use for it.
-    scratch: Option<Scratch>,
+    scratch: Vec<i64>,
 }
 
 impl Pages {
@@ -50,9 +49,10 @@ impl Pages {
 
     /// The page where an entry of `due`, which is not before the first bound, belongs; with room for it.
     pub(super) fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
+        let room = room_for(slots.len());
         let spot = self.last_at_or_before(due);
         let number = self.number(spot);
-        if self.all[number as usize].is_full() { self.make_room(spot, due, slots) } else { number }
+        if self.all[number as usize].has_room(room) { number } else { self.make_room(spot, due, room, slots) }
     }
 
     pub(super) fn push(&mut self, number: u32, due: i64, slot: u32) {
@@ -139,11 +139,11 @@ impl Pages {
 
     /// Makes room in the full page at `spot` or beside it; the page for an entry of `due` then.
     #[cold]
-    fn make_room<T>(&mut self, spot: Spot, due: i64, slots: &mut Slots<T>) -> u32 {
+    fn make_room<T>(&mut self, spot: Spot, due: i64, room: usize, slots: &mut Slots<T>) -> u32 {
         let number = self.number(spot);
         let page = &mut self.all[number as usize];
         page.purge();
-        if page.live() <= PAGE - PAGE / 4 {
+        if page.live() <= room - room / 4 {
             return number;
         }
         let beside = Spot { at: spot.at + 1, ..spot };
@@ -151,7 +151,7 @@ impl Pages {
             // Rising instants fill page after page; splitting would leave each half empty for ever.
             return self.insert(beside, Page::new(due), slots);
         }
-        let later = page.split(self.scratch.get_or_insert_default());
+        let later = page.split(&mut self.scratch);
         let bound = later.bound;
         let later = self.insert(beside, later, slots);
         if due < bound { number } else { later }
@@ -170,7 +170,7 @@ impl Pages {
     fn merge<T>(&mut self, earlier: Spot, later: Spot, slots: &mut Slots<T>) -> bool {
         let number = self.number(earlier);
         let both = [number, self.number(later)].map(|number| self.all[number as usize].live());
-        if both[0] + both[1] > PAGE / 2 {
+        if both[0] + both[1] > room_for(slots.len()) / 2 {
             return false;
         }
         let later = self.unlink(later);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::page::{PAGE, Page};
+use super::page::{PAGE_MIN, Page};
 
 /// An instant and the slot of what is due then.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Entry {
 
 /// How many entries may be put into the run, beyond those that it was filled with, before it gives its later half
 /// away: what a put has to move stays short.
-const GROWTH: usize = PAGE / 2;
+const GROWTH: usize = PAGE_MIN / 2;
 
 /// Entries in (due, sequence) order. A ring, since both ends are where entries come and go.
 #[derive(Debug, Default)]
@@ -23,6 +23,7 @@ pub(super) struct Run {
     filled: usize,
     /// Room to sort in.
     keys: Vec<u64>,
+    slots: Vec<u32>,
 }
 
 impl Run {
@@ -63,30 +64,40 @@ impl Run {
         self.entries.remove(at.expect("the run holds the slots whose place it is"));
     }
 
-    /// Fills an empty run with the entries of a page without dead ones.
+    /// Fills an empty run with the entries of a page.
     pub(super) fn fill(&mut self, page: &Page) {
         self.filled = page.live();
-        let (dues, slots) = page.columns();
-        let (Some(first), Some(last)) = (dues.iter().min(), dues.iter().max()) else { return };
-        // Numbers are sorted rather than entries: the instant counted from the first one, and behind it the position,
-        // which keeps equals in the order of their puts. That takes half as long as a stable sort.
-        let position_bits = usize::BITS - dues.len().leading_zeros();
-        if page.is_ascending() || last.abs_diff(*first).leading_zeros() < position_bits {
-            self.entries.extend(page.entries());
-            if !page.is_ascending() {
-                self.entries.make_contiguous().sort_by_key(|entry| entry.due);
-            }
+        self.entries.extend(page.entries());
+        if !page.is_ascending() {
+            self.sort();
+        }
+    }
+
+    /// Sorts by instant; entries of one instant stay in their order.
+    ///
+    /// Numbers are sorted rather than entries: the instant counted from the first one, and behind it the position.
+    /// That takes half as long as a stable sort. Instants too far apart for it get the stable sort.
+    fn sort(&mut self) {
+        let entries = self.entries.make_contiguous();
+        let dues = entries.iter().map(|entry| entry.due);
+        let (Some(first), Some(last)) = (dues.clone().min(), dues.max()) else { return };
+        let position_bits = usize::BITS - entries.len().leading_zeros();
+        if last.abs_diff(first).leading_zeros() < position_bits {
+            entries.sort_by_key(|entry| entry.due);
             return;
         }
         self.keys.clear();
-        self.keys
-            .extend(dues.iter().zip(0_u64..).map(|(due, at)| due.abs_diff(*first) << position_bits | at));
+        self.slots.clear();
+        self.slots.extend(entries.iter().map(|entry| entry.slot));
+        self.keys.extend(
+            entries.iter().zip(0_u64..).map(|(entry, at)| entry.due.abs_diff(first) << position_bits | at),
+        );
         self.keys.sort_unstable();
         let position = (1_u64 << position_bits) - 1;
-        self.entries.extend(self.keys.iter().map(|key| Entry {
-            due: first.wrapping_add_unsigned(key >> position_bits),
-            slot: slots[(key & position) as usize],
-        }));
+        for (entry, key) in entries.iter_mut().zip(&self.keys) {
+            let due = first.wrapping_add_unsigned(key >> position_bits);
+            *entry = Entry { due, slot: self.slots[(key & position) as usize] };
+        }
     }
 
     /// Takes out the later half.

@@ -1,0 +1,237 @@
+//! Waiting with a task, on any runtime or none: `put_async`, `take_async`, `take_timeout_async`, `stream`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_core::Stream;
+
+use crate::timing_queue::Handle;
+
+use super::error::{Closed, PutError};
+use super::time::{self, Time};
+use super::timer::Alarm;
+use super::waiters::{Ticket, Wake};
+use super::{DelayQueue, Shared};
+
+impl<T> DelayQueue<T> {
+    /// As [`put`](DelayQueue::put), waiting for room without a thread. Nothing is put until the future is awaited;
+    /// the delay counts from this call.
+    pub fn put_async(&self, value: T, delay: Duration) -> Put<T> {
+        Put::new(&self.shared, value, self.shared.time.after(delay))
+    }
+
+    /// As [`put_at`](DelayQueue::put_at), waiting for room without a thread. Nothing is put until the future is awaited.
+    pub fn put_at_async(&self, value: T, due: Instant) -> Put<T> {
+        Put::new(&self.shared, value, time::from_instant(due))
+    }
+
+    /// As [`take`](DelayQueue::take), without blocking a thread.
+    ///
+    /// Dropping the future loses no item, and whoever waits besides is served. A future that was woken
+    /// has to be polled or dropped: until then it is its turn, and others may wait for it.
+    pub fn take_async(&self) -> Take<T> {
+        Take { turn: Turn::new(&self.shared) }
+    }
+
+    /// As [`take_timeout`](DelayQueue::take_timeout), without blocking a thread. The patience counts from this call.
+    pub fn take_timeout_async(&self, patience: Duration) -> TakeTimeout<T> {
+        TakeTimeout { deadline: self.shared.time.after(patience), turn: Turn::new(&self.shared) }
+    }
+
+    /// The items as they fall due. Ends when the queue is closed and nothing in it is due.
+    ///
+    /// Streams of one queue share its items, as consumers that call [`take`](DelayQueue::take) do.
+    pub fn stream(&self) -> Items<T> {
+        Items { turn: Turn::new(&self.shared) }
+    }
+}
+
+/// One task's part in waiting for items.
+#[derive(Debug)]
+struct Turn<T> {
+    queue: Arc<Shared<T>>,
+    /// Kept from the first wait to the item.
+    ticket: Option<Ticket>,
+    alarm: Option<Alarm>,
+}
+
+impl<T> Turn<T> {
+    fn new(queue: &Arc<Shared<T>>) -> Turn<T> {
+        Turn { queue: Arc::clone(queue), ticket: None, alarm: None }
+    }
+
+    /// Ready with `None` when the deadline has passed.
+    fn poll(&mut self, deadline: Option<i64>, context: &mut Context<'_>) -> Poll<Result<Option<T>, Closed>> {
+        let mut state = self.queue.state();
+        state.consumer_is_back(self.ticket);
+        let time = &self.queue.time;
+        let outcome = if let Some(item) = state.take_due(time) {
+            Some(Ok(Some(item)))
+        } else if state.is_closed() {
+            Some(Err(Closed))
+        } else if deadline.is_some_and(|at| at <= state.read_clock(time)) {
+            Some(Ok(None))
+        } else {
+            None
+        };
+        let (until, forgotten) = if outcome.is_some() {
+            (None, state.consumer_leaves(self.ticket.take()))
+        } else {
+            state.wait_for_item(&mut self.ticket, Wake::Task(context.waker().clone()), deadline)
+        };
+        let calls = state.settle();
+        drop(state);
+        drop(forgotten);
+        // A clock that is moved by hand calls us when it has moved.
+        match until.filter(|_| matches!(time, Time::System)) {
+            None => self.alarm = None,
+            Some(at) => {
+                if !self.alarm.as_ref().is_some_and(|alarm| alarm.is_set_to(at, context.waker())) {
+                    self.alarm = Some(Alarm::set(at, context.waker()));
+                }
+            }
+        }
+        calls.fire();
+        outcome.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<T> Drop for Turn<T> {
+    fn drop(&mut self) {
+        if self.ticket.is_some() {
+            let mut state = self.queue.state();
+            state.consumer_is_back(self.ticket);
+            let forgotten = state.consumer_leaves(self.ticket);
+            // The call that this task will not answer, or the lead that it gives up, goes to the next.
+            let calls = state.settle();
+            drop(state);
+            drop(forgotten);
+            calls.fire();
+        }
+    }
+}
+
+/// The future of [`DelayQueue::take_async`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Take<T> {
+    turn: Turn<T>,
+}
+
+impl<T> Future for Take<T> {
+    type Output = Result<T, Closed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, Closed>> {
+        self.get_mut()
+            .turn
+            .poll(None, context)
+            .map_ok(|item| item.expect("a take without deadline ends with an item or an error"))
+    }
+}
+
+/// The future of [`DelayQueue::take_timeout_async`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct TakeTimeout<T> {
+    turn: Turn<T>,
+    deadline: Option<i64>,
+}
+
+impl<T> Future for TakeTimeout<T> {
+    type Output = Result<Option<T>, Closed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Option<T>, Closed>> {
+        let this = self.get_mut();
+        this.turn.poll(this.deadline, context)
+    }
+}
+
+/// The stream of [`DelayQueue::stream`].
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct Items<T> {
+    turn: Turn<T>,
+}
+
+impl<T> Stream for Items<T> {
+    type Item = T;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.get_mut().turn.poll(None, context).map(|outcome| outcome.ok().flatten())
+    }
+}
+
+/// The future of [`DelayQueue::put_async`] and [`DelayQueue::put_at_async`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Put<T> {
+    queue: Arc<Shared<T>>,
+    /// There until the put is done.
+    value: Option<T>,
+    /// `None` if it is too far.
+    due: Option<i64>,
+    ticket: Option<Ticket>,
+}
+
+/// The value is never pinned: it only passes through.
+impl<T> Unpin for Put<T> {}
+
+impl<T> Put<T> {
+    fn new(queue: &Arc<Shared<T>>, value: T, due: Option<i64>) -> Put<T> {
+        Put { queue: Arc::clone(queue), value: Some(value), due, ticket: None }
+    }
+}
+
+impl<T> Future for Put<T> {
+    type Output = Result<Handle, PutError<T>>;
+
+    /// # Panics
+    /// If polled again after it was ready.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Handle, PutError<T>>> {
+        let this = self.get_mut();
+        let value = this.value.take().expect("a future is not polled again after it was ready");
+        let Some(due) = this.due else { return Poll::Ready(Err(PutError::TooFar(value))) };
+        let mut state = this.queue.state();
+        state.producer_is_back(this.ticket);
+        if state.is_full() && !state.is_closed() {
+            let forgotten = state.wait_for_room(&mut this.ticket, Wake::Task(context.waker().clone()));
+            drop(state);
+            drop(forgotten);
+            this.value = Some(value);
+            return Poll::Pending;
+        }
+        let forgotten = state.producer_leaves(this.ticket.take());
+        let (outcome, calls) = if state.is_closed() {
+            (Err(PutError::Closed(value)), state.settle())
+        } else {
+            let (handle, calls) = state.put(due, value);
+            (Ok(handle), calls)
+        };
+        drop(state);
+        drop(forgotten);
+        calls.fire();
+        Poll::Ready(outcome)
+    }
+}
+
+impl<T> Drop for Put<T> {
+    fn drop(&mut self) {
+        if self.ticket.is_some() {
+            let mut state = self.queue.state();
+            state.producer_is_back(self.ticket);
+            let forgotten = state.producer_leaves(self.ticket);
+            let calls = state.settle();
+            drop(state);
+            drop(forgotten);
+            calls.fire();
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Put<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Put").field("done", &self.value.is_none()).finish_non_exhaustive()
+    }
+}

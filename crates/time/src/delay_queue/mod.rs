@@ -1,0 +1,409 @@
+//! `DelayQueue<T>`: items that may be taken when their delay has passed, for threads and tasks of one process.
+
+mod blocking;
+mod error;
+mod future;
+mod state;
+mod sync;
+mod time;
+mod timer;
+mod waiters;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::clock::{ManualClock, Moved};
+use crate::timing_queue::Handle;
+
+use state::State;
+use sync::{Mutex, MutexGuard};
+use time::Time;
+use waiters::Wake;
+
+pub use error::{Closed, PutError};
+pub use future::{Items, Put, Take, TakeTimeout};
+
+/// An unbounded (or, on request, bounded) queue from which an item can be taken when its delay has passed.
+///
+/// What `java.util.concurrent.DelayQueue` is to Java; `docs/delay-queue.md` compares them method by method.
+/// Any number of threads and tasks put and take; clones are the same queue. `T` needs neither `Ord` nor `Clone`.
+///
+/// # Guarantees
+/// - An item is handed over once, and never before its instant.
+/// - Items leave in the order of their instants; those of one instant in the order of their puts.
+/// - Of many that wait, one has a timer, and the others cost nothing until it is their turn.
+/// - A future that is dropped while it waits loses no item and keeps no one else waiting.
+///
+/// # Time
+/// Instants are [`Instant`]s: monotonic, so that no step of the wall clock moves them; not counted while a machine is
+/// suspended (Linux). They are kept in nanoseconds, which reach 292 years.
+///
+/// # Examples
+/// Threads:
+/// ```
+/// use std::thread;
+/// use std::time::Duration;
+/// use dwell_time::DelayQueue;
+///
+/// let queue = DelayQueue::new();
+/// let consumer = {
+///     let queue = queue.clone();
+///     thread::spawn(move || [queue.take(), queue.take()])
+/// };
+/// queue.put("later", Duration::from_millis(20))?;
+/// queue.put("sooner", Duration::from_millis(10))?;
+/// assert_eq!(consumer.join().unwrap(), [Ok("sooner"), Ok("later")]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Tasks, on any runtime; here tokio:
+/// ```
+/// use std::time::Duration;
+/// use dwell_time::DelayQueue;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = DelayQueue::new();
+/// let consumer = tokio::spawn({
+///     let queue = queue.clone();
+///     async move { queue.take_async().await }
+/// });
+/// let never = queue.put("never", Duration::from_millis(1))?;
+/// queue.put("now", Duration::from_millis(2))?;
+/// assert_eq!(queue.cancel(never), Some("never"));
+/// assert_eq!(consumer.await??, "now");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A cache whose entries expire; using an entry prolongs its life:
+/// ```
+/// use std::collections::HashMap;
+/// use std::time::Duration;
+/// use dwell_time::{DelayQueue, Handle};
+///
+/// const LIFE: Duration = Duration::from_secs(60);
+///
+/// #[derive(Default)]
+/// struct Cache {
+///     entries: HashMap<String, (String, Handle)>,
+///     expiry: DelayQueue<String>,
+/// }
+///
+/// impl Cache {
+///     fn set(&mut self, key: &str, value: &str) {
+///         self.sweep();
+///         let handle = self.expiry.put(key.to_owned(), LIFE).expect("nobody closes it, 60 s are near");
+///         if let Some((_, old)) = self.entries.insert(key.to_owned(), (value.to_owned(), handle)) {
+///             self.expiry.cancel(old);
+///         }
+///     }
+///
+///     fn get(&mut self, key: &str) -> Option<&str> {
+///         self.sweep();
+///         let (value, handle) = self.entries.get(key)?;
+///         self.expiry.reschedule(*handle, LIFE);
+///         Some(value)
+///     }
+///
+///     fn sweep(&mut self) {
+///         while let Some(key) = self.expiry.poll() {
+///             self.entries.remove(&key);
+///         }
+///     }
+/// }
+///
+/// let mut cache = Cache::default();
+/// cache.set("colour", "blue");
+/// assert_eq!(cache.get("colour"), Some("blue"));
+/// ```
+pub struct DelayQueue<T> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    time: Time,
+    /// For how many of its last nanoseconds a blocked thread spins.
+    spin: i64,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // No code of a user's runs under the lock that could panic half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send> Moved for Shared<T> {
+    fn moved(&self) {
+        let wakes = self.state().clock_moved(&self.time);
+        wakes.into_iter().for_each(Wake::fire);
+    }
+}
+
+/// What a [`DelayQueue`] may be asked for beyond the ordinary.
+///
+/// ```
+/// use std::time::Duration;
+/// use dwell_time::DelayQueue;
+///
+/// let queue: DelayQueue<u64> = DelayQueue::builder().capacity_limit(1_000).spin(Duration::from_micros(60)).build();
+/// # assert!(queue.is_empty());
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "build() makes the queue"]
+pub struct Builder {
+    capacity: Option<usize>,
+    spin: Duration,
+    clock: Option<ManualClock>,
+}
+
+impl Builder {
+    /// The most items that may be in at a time. Past it, puts wait and [`DelayQueue::try_put`] refuses.
+    ///
+    /// # Panics
+    /// If it is 0: nothing could ever be put.
+    #[track_caller]
+    pub fn capacity_limit(mut self, items: usize) -> Builder {
+        assert!(items > 0, "a delay queue needs room for one item at least");
+        self.capacity = Some(items);
+        self
+    }
+
+    /// Lets the thread that waits for the head burn a processor for the last stretch before the instant, to
+    /// be there sooner than the operating system wakes it (`docs/delay-queue.md` has what that gains and costs).
+    /// Off by default. Tasks do not spin.
+    pub fn spin(mut self, stretch: Duration) -> Builder {
+        self.spin = stretch;
+        self
+    }
+
+    /// Takes the time from a clock that a test moves, in milliseconds from 0; [`DelayQueue::now`] tells the instant
+    /// that it stands for.
+    pub fn clock(mut self, clock: &ManualClock) -> Builder {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    /// Makes the queue.
+    pub fn build<T: Send + 'static>(self) -> DelayQueue<T> {
+        let time = self.clock.clone().map_or(Time::System, Time::Manual);
+        let spin = i64::try_from(self.spin.as_nanos()).unwrap_or(i64::MAX);
+        let queue = DelayQueue::with(self.capacity, time, spin);
+        if let Some(clock) = self.clock {
+            let shared: Arc<dyn Moved> = Arc::clone(&queue.shared) as Arc<dyn Moved>;
+            clock.tell_when_moved(&shared);
+        }
+        queue
+    }
+}
+
+impl DelayQueue<()> {
+    /// For a queue with a capacity limit, a spin, or a clock of its own.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl<T> DelayQueue<T> {
+    /// An empty queue without limit.
+    pub fn new() -> DelayQueue<T> {
+        DelayQueue::with(None, Time::System, 0)
+    }
+
+    /// An empty queue in which at most `items` may be at a time.
+    ///
+    /// # Panics
+    /// If it is 0: nothing could ever be put.
+    #[track_caller]
+    pub fn with_capacity_limit(items: usize) -> DelayQueue<T> {
+        assert!(items > 0, "a delay queue needs room for one item at least");
+        DelayQueue::with(Some(items), Time::System, 0)
+    }
+
+    fn with(capacity: Option<usize>, time: Time, spin: i64) -> DelayQueue<T> {
+        let state = Mutex::new(State::new(capacity.unwrap_or(usize::MAX)));
+        DelayQueue { shared: Arc::new(Shared { state, time, spin }) }
+    }
+
+    /// Puts `value` unless the queue is full. Never waits.
+    ///
+    /// # Errors
+    /// [`PutError::Full`], [`PutError::Closed`] and [`PutError::TooFar`], with the value.
+    pub fn try_put(&self, value: T, delay: Duration) -> Result<Handle, PutError<T>> {
+        match self.shared.time.after(delay) {
+            Some(due) => self.try_put_ns(value, due),
+            None => Err(PutError::TooFar(value)),
+        }
+    }
+
+    /// As [`try_put`](DelayQueue::try_put), with the instant.
+    ///
+    /// # Errors
+    /// As of [`try_put`](DelayQueue::try_put).
+    pub fn try_put_at(&self, value: T, due: Instant) -> Result<Handle, PutError<T>> {
+        match time::from_instant(due) {
+            Some(due) => self.try_put_ns(value, due),
+            None => Err(PutError::TooFar(value)),
+        }
+    }
+
+    fn try_put_ns(&self, value: T, due: i64) -> Result<Handle, PutError<T>> {
+        let mut state = self.shared.state();
+        if state.is_closed() {
+            return Err(PutError::Closed(value));
+        }
+        if state.is_full() {
+            return Err(PutError::Full(value));
+        }
+        let (handle, calls) = state.put(due, value);
+        drop(state);
+        calls.fire();
+        Ok(handle)
+    }
+
+    /// Takes the earliest item if it is due. Never waits.
+    pub fn poll(&self) -> Option<T> {
+        let mut state = self.shared.state();
+        let item = state.take_due(&self.shared.time)?;
+        let calls = state.settle();
+        drop(state);
+        calls.fire();
+        Some(item)
+    }
+
+    /// The instant of the earliest item, due or not.
+    pub fn peek_due(&self) -> Option<Instant> {
+        self.shared.state().items.next_due().map(time::to_instant)
+    }
+
+    /// Takes up to `max` items that are due, earliest first. Never waits.
+    pub fn drain_due(&self, max: usize) -> Vec<T> {
+        let mut state = self.shared.state();
+        let now = state.read_clock(&self.shared.time);
+        self.drain_until(state, now, max).into_iter().map(|(_, item)| item).collect()
+    }
+
+    /// Takes all items with their instants, due or not, earliest first.
+    pub fn drain(&self) -> Vec<(Instant, T)> {
+        let drained = self.drain_until(self.shared.state(), i64::MAX, usize::MAX);
+        drained.into_iter().map(|(due, item)| (time::to_instant(due), item)).collect()
+    }
+
+    fn drain_until(&self, mut state: MutexGuard<'_, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
+        let mut drained = Vec::new();
+        state.items.drain_due_into(until, max, &mut drained);
+        let calls = state.settle();
+        drop(state);
+        calls.fire();
+        drained
+    }
+
+    /// Drops all items, due or not.
+    pub fn clear(&self) {
+        drop(self.drain());
+    }
+
+    /// Takes the item out before it is due. `None` if it has left already.
+    pub fn cancel(&self, handle: Handle) -> Option<T> {
+        let mut state = self.shared.state();
+        let item = state.items.cancel(handle)?;
+        let calls = state.settle();
+        drop(state);
+        calls.fire();
+        Some(item)
+    }
+
+    /// Lets the item be due `delay` from now instead. Of items with one instant it leaves last. False, and
+    /// nothing happens, if it has left already or if the delay is too far to be counted (292 years).
+    pub fn reschedule(&self, handle: Handle, delay: Duration) -> bool {
+        self.shared.time.after(delay).is_some_and(|due| self.reschedule_ns(handle, due))
+    }
+
+    /// As [`reschedule`](DelayQueue::reschedule), with the instant.
+    pub fn reschedule_at(&self, handle: Handle, due: Instant) -> bool {
+        time::from_instant(due).is_some_and(|due| self.reschedule_ns(handle, due))
+    }
+
+    fn reschedule_ns(&self, handle: Handle, due: i64) -> bool {
+        let (found, calls) = self.shared.state().reschedule(handle, due);
+        calls.fire();
+        found
+    }
+
+    /// Calls `visit` with every item and its instant, in the order in which they would leave.
+    /// The queue is locked meanwhile: `visit` must not use it, and others wait.
+    pub fn for_each(&self, mut visit: impl FnMut(Instant, &T)) {
+        let state = self.shared.state();
+        state.items.iter().for_each(|(due, item)| visit(time::to_instant(due), item));
+    }
+
+    /// How many items are in, due or not.
+    pub fn len(&self) -> usize {
+        self.shared.state().items.len()
+    }
+
+    /// Whether no item is in.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most items that may be in at a time, if that is limited.
+    pub fn capacity_limit(&self) -> Option<usize> {
+        Some(self.shared.state().capacity()).filter(|limit| *limit != usize::MAX)
+    }
+
+    /// How many threads and tasks wait for an item, those not counted that were woken and have not looked yet.
+    pub fn waiting(&self) -> usize {
+        self.shared.state().waiting()
+    }
+
+    /// The present instant on the clock that this queue goes by.
+    pub fn now(&self) -> Instant {
+        time::to_instant(self.shared.time.now())
+    }
+
+    /// Closes the queue: puts are refused from now on, and who waits is woken with [`Closed`]. Items that are
+    /// due can be taken still; [`drain`](DelayQueue::drain) hands over all that is left. Closing twice does nothing.
+    pub fn close(&self) {
+        let wakes = self.shared.state().close();
+        wakes.into_iter().for_each(Wake::fire);
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state().is_closed()
+    }
+}
+
+impl<T> Clone for DelayQueue<T> {
+    /// Another handle on the same queue.
+    fn clone(&self) -> DelayQueue<T> {
+        DelayQueue { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Default for DelayQueue<T> {
+    fn default() -> DelayQueue<T> {
+        DelayQueue::new()
+    }
+}
+
+impl<T> fmt::Debug for DelayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
+    }
+}
+
+impl<T> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("DelayQueue")
+            .field("len", &state.items.len())
+            .field("waiting", &state.waiting())
+            .field("closed", &state.is_closed())
+            .finish_non_exhaustive()
+    }
+}

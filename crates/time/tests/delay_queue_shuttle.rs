@@ -1,0 +1,205 @@
+//! The concurrent queue under a model checker: threads are interleaved on purpose at every lock and every wait,
+//! and a schedule in which somebody waits for ever is found as a deadlock.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p dwell-time --test delay_queue_shuttle --target-dir target/shuttle`
+//!
+//! Each scenario runs under random schedules and under PCT (Burckhardt et al., "A randomized scheduler with
+//! probabilistic guarantees of finding bugs", 2010); `DWELL_SHUTTLE_RUNS` says how many of each (2,000 by default).
+//! A failure prints the schedule; `shuttle::replay` replays it. Time is moved by hand, by a thread of the scenario.
+
+#![cfg(shuttle)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::Timestamp;
+use dwell_time::{Closed, DelayQueue, ManualClock};
+use shuttle::future::block_on;
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::thread;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
+    let runs = std::env::var("DWELL_SHUTTLE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2_000);
+    shuttle::check_random(scenario.clone(), runs);
+    shuttle::check_pct(scenario, runs, 3);
+}
+
+fn queue() -> (DelayQueue<u32>, ManualClock) {
+    let clock = ManualClock::new(Timestamp::MIN);
+    (DelayQueue::builder().clock(&clock).build(), clock)
+}
+
+/// Runs `work` in a thread with a queue handle of its own.
+fn with<R: Send + 'static>(
+    queue: &DelayQueue<u32>,
+    work: impl FnOnce(DelayQueue<u32>) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    let queue = queue.clone();
+    thread::spawn(move || work(queue))
+}
+
+/// Lets time pass until `done`.
+fn pass_time(clock: ManualClock, done: &Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    let done = Arc::clone(done);
+    thread::spawn(move || {
+        while !done.load(Ordering::SeqCst) {
+            clock.advance(1);
+            thread::yield_now();
+        }
+    })
+}
+
+#[test]
+fn no_wake_up_is_lost_between_producers_and_consumers() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let consumers =
+            [with(&queue, |queue| queue.take()), with(&queue, |queue| block_on(queue.take_async()))];
+        let producers = [1, 2].map(|n| with(&queue, move |queue| queue.put(n, Duration::ZERO).map(drop)));
+        let mut taken = consumers.map(|consumer| consumer.join().unwrap().unwrap());
+        producers.into_iter().for_each(|producer| producer.join().unwrap().unwrap());
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
+    });
+}
+
+#[test]
+fn the_lead_is_not_lost_when_an_earlier_head_comes_while_time_passes() {
+    check(|| {
+        let (queue, clock) = queue();
+        queue.put(2, MS * 2).unwrap();
+        let consumers =
+            [with(&queue, |queue| queue.take()), with(&queue, |queue| block_on(queue.take_async()))];
+        let producer = with(&queue, |queue| queue.put(1, MS).map(drop));
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let mut taken = consumers.map(|consumer| consumer.join().unwrap().unwrap());
+        producer.join().unwrap().unwrap();
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
+    });
+}
+
+#[test]
+fn the_lead_is_not_lost_with_a_deadline() {
+    check(|| {
+        let (queue, clock) = queue();
+        queue.put(1, MS * 2).unwrap();
+        let hasty = with(&queue, |queue| queue.take_timeout(MS));
+        let patient = with(&queue, |queue| queue.take_timeout(MS * 50));
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let outcomes = [hasty.join().unwrap(), patient.join().unwrap()];
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        assert!(
+            outcomes.contains(&Ok(Some(1))) && outcomes.contains(&Ok(None)) || outcomes[1] == Ok(Some(1))
+        );
+    });
+}
+
+#[test]
+fn a_dropped_future_loses_neither_item_nor_lead() {
+    check(|| {
+        let (queue, clock) = queue();
+        queue.put(1, MS).unwrap();
+        // Polled once, then dropped, at whatever moment: as leader, as follower, or when it was called.
+        let dropped = with(&queue, |queue| {
+            let mut take = queue.take_async();
+            let polled = block_on(std::future::poll_fn(|context| {
+                std::task::Poll::Ready(std::pin::Pin::new(&mut take).poll(context))
+            }));
+            thread::yield_now();
+            drop(take);
+            match polled {
+                std::task::Poll::Ready(Ok(item)) => Some(item),
+                _ => None,
+            }
+        });
+        let consumer = with(&queue, |queue| queue.take());
+        let producer = with(&queue, |queue| queue.put(2, Duration::ZERO).map(drop));
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let dropped = dropped.join().unwrap();
+        producer.join().unwrap().unwrap();
+        let taken = consumer.join().unwrap().unwrap();
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        let left = queue.drain().into_iter().map(|(_, item)| item);
+        let mut all: Vec<u32> = left.chain([taken]).chain(dropped).collect();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2], "each item is in one place");
+    });
+}
+
+#[test]
+fn closing_ends_every_wait() {
+    check(|| {
+        let clock = ManualClock::new(Timestamp::MIN);
+        let queue: DelayQueue<u32> = DelayQueue::builder().clock(&clock).capacity_limit(1).build();
+        queue.put(1, MS).unwrap();
+        let consumers =
+            [with(&queue, |queue| queue.take()), with(&queue, |queue| block_on(queue.take_async()))];
+        let producers = [
+            with(&queue, |queue| queue.put(2, MS).is_err()),
+            with(&queue, |queue| block_on(queue.put_async(3, MS)).is_err()),
+        ];
+        let closer = with(&queue, |queue| queue.close());
+        assert!(consumers.map(|consumer| consumer.join().unwrap()) == [Err(Closed); 2]);
+        assert!(producers.map(|producer| producer.join().unwrap()) == [true; 2]);
+        closer.join().unwrap();
+        assert_eq!(queue.drain().len(), 1);
+    });
+}
+
+#[test]
+fn room_is_not_lost_among_producers() {
+    check(|| {
+        let clock = ManualClock::new(Timestamp::MIN);
+        let queue: DelayQueue<u32> = DelayQueue::builder().clock(&clock).capacity_limit(1).build();
+        let producers = [
+            with(&queue, |queue| queue.put(1, Duration::ZERO).map(drop)),
+            with(&queue, |queue| block_on(queue.put_async(2, Duration::ZERO)).map(drop)),
+        ];
+        // Gives its place up while it waits for room.
+        let fickle = with(&queue, |queue| {
+            let mut put = queue.put_async(3, Duration::ZERO);
+            block_on(std::future::poll_fn(|context| {
+                std::task::Poll::Ready(std::pin::Pin::new(&mut put).poll(context))
+            }))
+            .is_ready()
+        });
+        let mut taken = vec![queue.take().unwrap(), queue.take().unwrap()];
+        producers.into_iter().for_each(|producer| producer.join().unwrap().unwrap());
+        if fickle.join().unwrap() {
+            taken.push(queue.take().unwrap());
+        }
+        taken.retain(|item| *item != 3);
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
+    });
+}
+
+#[test]
+fn cancels_and_reschedules_strand_nobody() {
+    check(|| {
+        let (queue, clock) = queue();
+        let head = queue.put(1, MS).unwrap();
+        let other = queue.put(2, MS * 3).unwrap();
+        let consumer = with(&queue, |queue| queue.take());
+        let canceller = with(&queue, move |queue| queue.cancel(head));
+        let rescheduler = with(&queue, move |queue| queue.reschedule(other, MS));
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let taken = consumer.join().unwrap().unwrap();
+        let cancelled = canceller.join().unwrap();
+        rescheduler.join().unwrap();
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        assert_eq!(taken == 1, cancelled.is_none(), "cancelled or taken, not both");
+    });
+}
