@@ -9,7 +9,7 @@ use dwell_model::Wake as Moment;
 use dwell_time::{Clock, SystemClock};
 
 use super::stage::{PATIENCE, Stage};
-use crate::{Delivery, Result, Take};
+use crate::{Delivery, Result, Store, Take};
 
 /// A take under way. Dropping it drops its future.
 pub(super) struct Waiting {
@@ -37,12 +37,15 @@ impl Waiting {
         let queue = take.queues[0].clone();
         let count = || stage.store().stats(queue.clone()).map_or(0, |stats| stats.waiting);
         let before = count();
-        let store = stage.raw();
-        let future = Box::pin(async move { store.take(take).await });
-        let mut waiting = Waiting { future, bell: Arc::default() };
+        let mut waiting = Waiting::start(stage.raw(), take);
         assert!(waiting.poll().is_none(), "nothing is due yet");
         await_true("the take counts as waiting", || count() > before);
         waiting
+    }
+
+    /// A take that has not been polled yet.
+    pub(super) fn start(store: Arc<dyn Store>, take: Take) -> Waiting {
+        Waiting { future: Box::pin(async move { store.take(take).await }), bell: Arc::default() }
     }
 
     /// One poll; `None` while it waits.

@@ -118,7 +118,9 @@ pub fn discard_removes_dead_messages_only(factory: &Factory) {
 pub fn discard_removes_one_many_and_all_oldest_first(factory: &Factory) {
     let mut stage = Stage::open(factory);
     let ids: [_; 5] = buried(&mut stage);
-    assert_eq!(stage.store().discard(q(), Selection::Ids(vec![ids[4]])), Ok(done(1)));
+    let gone = (ids[4], Error::MessageNotFound { queue: q() });
+    let swept = stage.store().discard(q(), Selection::Ids(vec![ids[4], ids[4]])).unwrap();
+    assert_eq!(swept, Swept { done: 1, refused: vec![gone], refused_in_all: 1 }, "named twice, there once");
     assert_eq!(stage.store().discard(q(), Selection::Oldest(2)), Ok(done(2)));
     let left: Vec<_> = ids.into_iter().filter(|&id| stage.try_get(Target::Id(id)).is_ok()).collect();
     assert_eq!(left, ids[2..4]);

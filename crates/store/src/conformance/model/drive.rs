@@ -1,0 +1,523 @@
+//! Drives a store and the reference with the same steps, and compares every answer.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use dwell_model::{
+    AttemptLimit, Backoff, Headers, Limits, MessageId, Now, Number, Pause, QueueName, Receipt, Setting,
+    SettingChange, SettingName, Settings, StateKind, Timestamp,
+};
+
+use super::reference::{Reference, shown};
+use super::step::{
+    ActionPlan, ChangePlan, Pick, PutPlan, QUEUES, SelectionPlan, Step, TakePlan, TargetPlan, Then, WhenPlan,
+};
+use crate::conformance::stage::{key, queue, token};
+use crate::conformance::waiting::Waiting;
+use crate::conformance::{Factory, Harness};
+use crate::{
+    Action, Blocking, Delivery, Put, PutAnswer, QueueStats, Result, Selection, Settle, Store, Take, Target,
+    When,
+};
+
+/// What differs, with the calls that led there.
+pub(super) type Difference = String;
+
+/// Limits and defaults that random calls come up against.
+fn limits() -> Limits {
+    Limits {
+        leased: 6,
+        queues: 3,
+        defaults: Settings {
+            lease_ms: 500,
+            max_attempts: AttemptLimit::At(3.try_into().unwrap()),
+            backoff: Backoff { base_ms: 10, factor_percent: 300, cap_ms: 1_000, jitter_percent: 0 },
+            token_ms: 1_000,
+            ..Settings::default()
+        },
+        ..Limits::default()
+    }
+}
+
+/// Runs one life of a store; says what differs first.
+pub(super) fn drive(factory: &Factory, steps: &[Step]) -> std::result::Result<(), Difference> {
+    let mut driver = Driver::open(factory);
+    for (index, step) in steps.iter().enumerate() {
+        let done = driver.step(step).and_then(|()| driver.compare_queues());
+        done.map_err(|difference| format!("at step {index}, {step:?}:\n{difference}"))?;
+    }
+    driver.compare_everything().map_err(|difference| format!("at the end:\n{difference}"))
+}
+
+struct Driver {
+    harness: Box<dyn Harness>,
+    reference: Reference,
+    names: Vec<QueueName>,
+    mono_ms: u64,
+    /// All messages that ever were, latest last.
+    known: Vec<(MessageId, Number)>,
+    /// All receipts that ever were, latest last.
+    receipts: Vec<Receipt>,
+}
+
+impl Driver {
+    fn open(factory: &Factory) -> Driver {
+        let harness = factory(limits());
+        let now = Now { wall: harness.now(), mono_ms: 0 };
+        Driver {
+            reference: Reference::new(limits(), now),
+            harness,
+            names: ["b", "a/1", "B", "a"].map(queue).to_vec(),
+            mono_ms: 0,
+            known: Vec::new(),
+            receipts: Vec::new(),
+        }
+    }
+
+    fn store(&self) -> Blocking<dyn Store> {
+        Blocking::new(self.harness.store())
+    }
+
+    fn now(&self) -> Now {
+        Now { wall: self.harness.now(), mono_ms: self.mono_ms }
+    }
+
+    fn name(&self, q: u8) -> QueueName {
+        self.names[usize::from(q % QUEUES)].clone()
+    }
+
+    fn step(&mut self, step: &Step) -> std::result::Result<(), Difference> {
+        match step {
+            Step::Put(puts) => self.put(puts),
+            Step::Take(take) => {
+                let take = self.take_of(take);
+                let answer = self.store().take(take.clone());
+                self.compare_take(&take, answer)
+            }
+            Step::TakeId { q, pick, lease_ms, bound } => {
+                let (name, id) = (self.name(*q), self.message(*q, *pick));
+                let answer = self.store().take_id(name.clone(), id, *lease_ms, *bound);
+                let given = answer.as_ref().ok();
+                let expected = self.reference.take_id(&name, id, *lease_ms, *bound, given);
+                let expected = expected.map(|delivery| vec![delivery]);
+                self.compare_deliveries(answer.map(|delivery| vec![delivery]), expected)
+            }
+            Step::Settle(plans) => {
+                let settles: Vec<_> = plans.iter().map(|plan| self.settle_of(plan)).collect();
+                let answers = self.store().settle(settles.clone());
+                let expected = settles.iter().map(|settle| self.reference.settle(settle)).collect();
+                same("settle", &settles, answers, expected)
+            }
+            Step::Cancel { q, targets } => {
+                let (name, targets) = (self.name(*q), self.targets(*q, targets));
+                let answers = self.store().cancel(name.clone(), targets.clone());
+                let expected = targets.iter().map(|target| self.reference.cancel(&name, target)).collect();
+                same("cancel", &targets, answers, expected)
+            }
+            Step::Reschedule { q, moves } => {
+                let name = self.name(*q);
+                let moves: Vec<_> = moves
+                    .iter()
+                    .map(|(target, when)| (self.target(*q, target), self.when_of(when)))
+                    .collect();
+                let answers = self.store().reschedule(name.clone(), moves.clone());
+                let reference = &mut self.reference;
+                let expected =
+                    moves.iter().map(|(target, when)| reference.reschedule(&name, target, *when)).collect();
+                same("reschedule", &moves, answers, expected)
+            }
+            Step::Get { q, targets } => {
+                let (name, targets) = (self.name(*q), self.targets(*q, targets));
+                let answers = self.store().get(name.clone(), targets.clone());
+                let answers: Vec<_> = answers.into_iter().map(|answer| answer.map(shown)).collect();
+                let expected = targets.iter().map(|target| self.reference.get(&name, target)).collect();
+                same("get", &targets, answers, expected)
+            }
+            Step::Locate(picks) => {
+                let numbers: Vec<_> = picks.iter().map(|pick| self.number(*pick)).collect();
+                let answer = self.store().locate(numbers.clone());
+                let expected = numbers.iter().map(|number| self.reference.locate(*number)).collect();
+                same("locate", &numbers, answer, Ok(expected))
+            }
+            Step::List { q, state, max } => self.list(&self.name(*q), *state, *max),
+            Step::Stats(q) => {
+                let name = self.name(*q);
+                let answer = self.store().stats(name.clone());
+                self.unless_expiry_is_under_way("stats", &name, answer, self.reference.stats(&name))
+            }
+            Step::Queues { after, max } => {
+                let after = after.map(|q| self.name(q));
+                let answer = self.store().queues(after.clone(), *max);
+                let expected = Ok(self.reference.queues(after.as_ref(), *max));
+                self.unless_expiry_is_under_way("queues", &after, answer, expected)
+            }
+            Step::Configure { q, changes } => {
+                let name = self.name(*q);
+                let changes: Vec<_> = changes.iter().map(|change| self.change_of(change)).collect();
+                let answer = self.store().configure(name.clone(), changes.clone());
+                let expected = self.reference.configure(&name, &changes);
+                self.unless_expiry_is_under_way("configure", &changes, answer, expected)
+            }
+            Step::Revive { q, which, when } => {
+                let (name, which) = (self.name(*q), self.selection(*q, which));
+                let when = self.when_of(when);
+                let answer = self.store().revive(name.clone(), which.clone(), when);
+                let expected = self.reference.revive(&name, &which, when);
+                same("revive", &which, answer, expected)
+            }
+            Step::Discard { q, which } => {
+                let (name, which) = (self.name(*q), self.selection(*q, which));
+                let answer = self.store().discard(name.clone(), which.clone());
+                let expected = self.reference.discard(&name, &which);
+                same("discard", &which, answer, Ok(expected))
+            }
+            Step::Purge(q) => {
+                let name = self.name(*q);
+                let answer = self.store().purge(name.clone());
+                same("purge", &name, answer, Ok(self.reference.purge(&name)))
+            }
+            Step::DeleteQueue(q) => {
+                let name = self.name(*q);
+                let answer = self.store().delete_queue(name.clone());
+                same("delete_queue", &name, answer, Ok(self.reference.delete_queue(&name)))
+            }
+            Step::Advance(ms) => {
+                self.advance(*ms);
+                Ok(())
+            }
+            Step::MoveWall(by_ms) => self.step_wall(*by_ms),
+            Step::Restart => self.restart(),
+            Step::Wait { take, then, dropped } => self.wait(take, then, *dropped),
+        }
+    }
+
+    fn advance(&mut self, ms: u64) {
+        self.harness.advance(ms);
+        self.mono_ms += ms;
+        self.reference.at(self.now());
+    }
+
+    /// What time has brought about so far is seen by all queues before the step, and the step by the store
+    /// after it: else it would be left to chance what had become ready.
+    fn step_wall(&mut self, by_ms: i64) -> std::result::Result<(), Difference> {
+        self.compare_queues()?;
+        if self.harness.step_wall(by_ms) {
+            self.reference.stepped(self.now());
+        }
+        self.compare_queues()
+    }
+
+    fn restart(&mut self) -> std::result::Result<(), Difference> {
+        if self.harness.durable() {
+            self.compare_queues()?;
+            self.harness.restart();
+            self.reference.restarted(self.now());
+        }
+        self.compare_queues()
+    }
+
+    fn put(&mut self, plans: &[PutPlan]) -> std::result::Result<(), Difference> {
+        let puts: Vec<_> = plans.iter().map(|plan| self.put_of(plan)).collect();
+        let answers = self.store().put(puts.clone());
+        let expected: Vec<Result<PutAnswer>> = puts
+            .iter()
+            .enumerate()
+            .map(|(index, put)| self.reference.put(put, answers.get(index).and_then(|a| a.as_ref().ok())))
+            .collect();
+        self.known.extend(expected.iter().flatten().map(|answer| (answer.id, answer.number)));
+        self.complain()?;
+        same("put", &puts, answers, expected)
+    }
+
+    fn wait(&mut self, take: &TakePlan, then: &Then, dropped: bool) -> std::result::Result<(), Difference> {
+        let take = Take { wait_ms: 1_000_000_000, ..self.take_of(take) };
+        if let Some(answer) = self.would_answer(&take) {
+            let given = self.store().take(take.clone());
+            return if answer {
+                self.compare_take(&take, given)
+            } else {
+                same("take", &take, given, Ok(vec![]))
+            };
+        }
+        let mut waiting = Waiting::start(self.harness.store(), take.clone());
+        if let Some(answer) = waiting.poll() {
+            return Err(format!("{take:?} had to wait, and was answered {answer:?}"));
+        }
+        let mut names = take.queues.clone();
+        names.sort();
+        names.dedup();
+        self.reference.waited_on = names;
+        self.compare_queues()?;
+        match then {
+            Then::Put(plan) => self.put(std::slice::from_ref(plan))?,
+            Then::Advance(ms) => self.advance(*ms),
+        }
+        let ends = self.would_answer(&take).is_some();
+        self.reference.waited_on.clear();
+        match (ends, dropped) {
+            (true, true) => {
+                waiting.await_wake();
+                drop(waiting);
+                let given = self.reference.take(&take, &[]).unwrap_or_default();
+                self.reference.give_back(&given);
+            }
+            (true, false) => {
+                let answer = waiting.answer();
+                self.compare_take(&take, answer)?;
+            }
+            (false, _) => drop(waiting),
+        }
+        Ok(())
+    }
+
+    /// Whether a take is answered at once, with something or a refusal (`true`) or because it asks for nothing
+    /// (`false`); `None` if it waits.
+    fn would_answer(&mut self, take: &Take) -> Option<bool> {
+        if take.max == 0 || take.lease_ms == Some(0) {
+            return Some(take.lease_ms == Some(0));
+        }
+        let refused_or_ready = self.reference.has_answer(take);
+        refused_or_ready.then_some(true)
+    }
+
+    fn compare_take(
+        &mut self,
+        take: &Take,
+        answer: Result<Vec<Delivery>>,
+    ) -> std::result::Result<(), Difference> {
+        let expected = self.reference.take(take, answer.as_deref().unwrap_or_default());
+        self.compare_deliveries(answer, expected)
+    }
+
+    fn compare_deliveries(
+        &mut self,
+        answer: Result<Vec<Delivery>>,
+        expected: Result<Vec<Delivery>>,
+    ) -> std::result::Result<(), Difference> {
+        self.complain()?;
+        let taken = expected.iter().flatten();
+        self.receipts.extend(taken.map(|delivery| delivery.receipt.clone()));
+        let comparable = |mut delivery: Delivery| {
+            if !self.reference.knows_lateness(delivery.message.id) {
+                delivery.lateness_ms = 0;
+            }
+            delivery.message = shown(delivery.message);
+            delivery
+        };
+        let comparable = |answer: Result<Vec<Delivery>>| {
+            answer.map(|deliveries| deliveries.into_iter().map(comparable).collect::<Vec<_>>())
+        };
+        same("take", &"", comparable(answer), comparable(expected))
+    }
+
+    fn list(&self, name: &QueueName, state: StateKind, max: usize) -> std::result::Result<(), Difference> {
+        let mut after = None;
+        loop {
+            let answer = self.store().list(name.clone(), state, after, max);
+            let answer = answer.map(|mut page| {
+                page.messages = page.messages.into_iter().map(shown).collect();
+                page
+            });
+            let expected = self.reference.list(name, state, after, max);
+            let next = expected.as_ref().ok().and_then(|page| page.next);
+            self.unless_expiry_is_under_way("list", &(name, state, after, max), answer, expected)?;
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn compare_queues(&self) -> std::result::Result<(), Difference> {
+        let answer: Result<Vec<QueueStats>> = self.store().queues(None, 100);
+        let expected = Ok(self.reference.queues(None, 100));
+        self.unless_expiry_is_under_way("queues", &"", answer, expected)
+    }
+
+    fn compare_everything(&self) -> std::result::Result<(), Difference> {
+        for name in &self.names {
+            for state in StateKind::ALL {
+                self.list(name, state, 7)?;
+            }
+        }
+        let numbers: Vec<_> = self.known.iter().map(|(_, number)| *number).collect();
+        let expected = numbers.iter().map(|number| self.reference.locate(*number)).collect();
+        same("locate", &numbers, self.store().locate(numbers.clone()), Ok(expected))
+    }
+
+    fn unless_expiry_is_under_way<T: PartialEq + Debug>(
+        &self,
+        call: &str,
+        asked: &dyn Debug,
+        answer: Result<T>,
+        expected: Result<T>,
+    ) -> std::result::Result<(), Difference> {
+        if !self.harness.shows_expiry_at_once() && self.reference.has_lately_expired() {
+            return Ok(());
+        }
+        same(call, asked, answer, expected)
+    }
+
+    fn complain(&mut self) -> std::result::Result<(), Difference> {
+        if self.reference.complaints.is_empty() { Ok(()) } else { Err(self.reference.complaints.join("\n")) }
+    }
+
+    // What the plans mean, here and now.
+
+    fn put_of(&self, plan: &PutPlan) -> Put {
+        let name = self.name(plan.q);
+        let expires = plan.expires_ms.map(|ms| self.after(ms));
+        let token = plan.token.map(|n| token(&format!("t{n}")));
+        let headers = [("content-type", "text/plain")];
+        Put {
+            body: Bytes::from(vec![plan.body_len; usize::from(plan.body_len)]),
+            when: self.when_of(&plan.when),
+            key: plan.key.map(|n| key(&format!("k{n}"))),
+            on_conflict: plan.on_conflict,
+            headers: Headers::new(headers.into_iter().filter(|_| plan.header)).unwrap(),
+            priority: plan.priority,
+            lease_ms: plan.lease_ms,
+            max_attempts: plan.max_attempts.map(attempt_limit),
+            expires,
+            token: token.filter(|token| !self.reference.is_doubtful(&name, token)),
+            queue: name,
+        }
+    }
+
+    fn take_of(&self, plan: &TakePlan) -> Take {
+        Take {
+            queues: plan.queues.iter().map(|q| self.name(*q)).collect(),
+            max: plan.max,
+            max_bytes: plan.max_bytes,
+            wait_ms: 0,
+            lease_ms: plan.lease_ms,
+            bound: plan.bound,
+        }
+    }
+
+    /// Mostly a receipt in force; else one that was, or one that never was.
+    fn settle_of(&self, (pick, plan): &(Pick, ActionPlan)) -> Settle {
+        let in_force = self.reference.receipts();
+        let place = usize::from(*pick) % (in_force.len() + 2);
+        let receipt = in_force.get(place).cloned().or_else(|| {
+            let stale = latest(&self.receipts, *pick / 2)?;
+            let mut stale = stale.clone();
+            stale.token.0 ^= u128::from(*pick % 2);
+            Some(stale)
+        });
+        let nobodys = || Receipt {
+            queue: self.name(*pick),
+            id: MessageId::new(Timestamp::MIN, 0, 0, 0),
+            token: dwell_model::LeaseToken(u128::from(*pick)),
+        };
+        let text =
+            |n: &u8| if *n == 3 { "x".repeat(Limits::MAX_ERROR_TEXT_LEN + 1) } else { format!("e{n}") };
+        let action = match plan {
+            ActionPlan::Ack => Action::Ack,
+            ActionPlan::Retry { after_ms, error, priority } => Action::Retry {
+                after_ms: *after_ms,
+                error: error.as_ref().map(|n| text(n).into()),
+                priority: *priority,
+            },
+            ActionPlan::Release { after_ms, priority } => {
+                Action::Release { after_ms: *after_ms, priority: *priority }
+            }
+            ActionPlan::Bury { reason, priority } => {
+                Action::Bury { reason: reason.as_ref().map(|n| text(n).into()), priority: *priority }
+            }
+            ActionPlan::Extend { lease_ms } => Action::Extend { lease_ms: *lease_ms },
+        };
+        Settle { receipt: receipt.unwrap_or_else(nobodys), action }
+    }
+
+    /// Mostly a message of the queue; else one that is gone or elsewhere.
+    fn message(&self, q: u8, pick: Pick) -> MessageId {
+        let name = self.name(q);
+        let here = self.reference.kept.iter().map(|kept| &kept.message).filter(|m| m.queue == name);
+        let here: Vec<_> = here.map(|message| message.id).collect();
+        let place = usize::from(pick) % (here.len() + 1);
+        let elsewhere = || latest(&self.known, pick).map(|(id, _)| *id);
+        let nobody = MessageId::new(Timestamp::MIN, 0, 0, 0);
+        here.get(place).copied().or_else(elsewhere).unwrap_or(nobody)
+    }
+
+    fn number(&self, pick: Pick) -> Number {
+        latest(&self.known, pick).map_or(Number::MAX, |(_, number)| *number)
+    }
+
+    fn target(&self, q: u8, plan: &TargetPlan) -> Target {
+        match plan {
+            TargetPlan::Id(pick) => Target::Id(self.message(q, *pick)),
+            TargetPlan::Key(n) => Target::Key(key(&format!("k{n}"))),
+        }
+    }
+
+    fn targets(&self, q: u8, plans: &[TargetPlan]) -> Vec<Target> {
+        plans.iter().map(|plan| self.target(q, plan)).collect()
+    }
+
+    fn selection(&self, q: u8, plan: &SelectionPlan) -> Selection {
+        match plan {
+            SelectionPlan::Ids(picks) => {
+                Selection::Ids(picks.iter().map(|pick| self.message(q, *pick)).collect())
+            }
+            SelectionPlan::Oldest(count) => Selection::Oldest(*count),
+            SelectionPlan::All => Selection::All,
+        }
+    }
+
+    fn when_of(&self, plan: &WhenPlan) -> When {
+        match plan {
+            WhenPlan::Now => When::Now,
+            WhenPlan::At(ms) => When::At(self.after(*ms)),
+            WhenPlan::AfterMs(ms) => When::AfterMs(*ms),
+            WhenPlan::Level(level) => When::Level(*level),
+        }
+    }
+
+    fn change_of(&self, plan: &ChangePlan) -> SettingChange {
+        SettingChange::Set(match plan {
+            ChangePlan::LeaseMs(ms) => Setting::LeaseMs(*ms),
+            ChangePlan::MaxAttempts(n) => Setting::MaxAttempts(attempt_limit(*n)),
+            ChangePlan::Backoff { base_ms, factor_percent } => Setting::Backoff(Backoff {
+                base_ms: *base_ms,
+                factor_percent: *factor_percent,
+                cap_ms: 2_000,
+                jitter_percent: 0,
+            }),
+            ChangePlan::MaxPending(limit) => Setting::MaxPending(*limit),
+            ChangePlan::Pause(None) => Setting::Pause(Pause::Indefinite),
+            ChangePlan::Pause(Some(ms)) => Setting::Pause(Pause::Until(self.after(*ms))),
+            ChangePlan::Resume => Setting::Pause(Pause::Running),
+            ChangePlan::Levels(levels) => Setting::Levels(levels.clone()),
+            ChangePlan::Spread(spread) => Setting::Spread(*spread),
+            ChangePlan::TokenMs(ms) => Setting::TokenMs(*ms),
+            ChangePlan::Reset(place) => return SettingChange::Reset(SettingName::ALL[*place]),
+        })
+    }
+
+    fn after(&self, ms: i64) -> Timestamp {
+        Timestamp::from_ms(self.reference.wall().as_ms() + ms).unwrap()
+    }
+}
+
+fn attempt_limit(n: u8) -> AttemptLimit {
+    u32::from(n).try_into().map_or(AttemptLimit::Unlimited, AttemptLimit::At)
+}
+
+/// One of the latest few.
+fn latest<T>(all: &[T], pick: Pick) -> Option<&T> {
+    all.iter().rev().nth(usize::from(pick) % all.len().clamp(1, 8))
+}
+
+fn same<T: PartialEq + Debug>(
+    call: &str,
+    asked: &dyn Debug,
+    answer: T,
+    expected: T,
+) -> std::result::Result<(), Difference> {
+    if answer == expected {
+        return Ok(());
+    }
+    Err(format!("{call} {asked:?}\n  the store says  {answer:?}\n  the model says  {expected:?}"))
+}

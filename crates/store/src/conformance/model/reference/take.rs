@@ -1,0 +1,149 @@
+//! Take, by order and by id.
+
+use dwell_model::{Command, Grant, LeaseToken, MessageId, QueueName, Receipt, State, StateKind, Timestamp};
+
+use super::{Reference, check_lease};
+use crate::{Delivery, Error, Result, Take};
+
+impl Reference {
+    /// Hands out what is ready; the tokens of the leases are those of the store's answer.
+    pub(in super::super) fn take(&mut self, take: &Take, answer: &[Delivery]) -> Result<Vec<Delivery>> {
+        check_lease(take.lease_ms)?;
+        let runs = |queue: &QueueName| {
+            take.queues.contains(queue) && !self.settings(queue).pause.is_paused_at(self.now.wall)
+        };
+        let mut heads: Vec<_> = self
+            .kept
+            .iter()
+            .filter(|kept| kept.kind() == StateKind::Ready && runs(&kept.message.queue))
+            .map(|kept| (kept.message.standing.priority, kept.message.standing.due, kept.message.id))
+            .collect();
+        heads.sort();
+        let mut deliveries: Vec<Delivery> = Vec::new();
+        let mut bytes = 0;
+        for (_, _, id) in heads.into_iter().take(take.max) {
+            let index = self.index_of(id);
+            bytes += self.kept[index].message.body.len();
+            if !deliveries.is_empty() && take.max_bytes.is_some_and(|most| bytes > most) {
+                break;
+            }
+            match self.check_leased() {
+                Err(refusal) if deliveries.is_empty() => return Err(refusal),
+                Err(_) => break,
+                Ok(()) => {}
+            }
+            let token = answer.get(deliveries.len()).map(|delivery| delivery.receipt.token);
+            let lease_ms = self.lease_ms(index, take.lease_ms);
+            deliveries.push(self.deliver(index, Command::Take, token, lease_ms, take.bound));
+        }
+        Ok(deliveries)
+    }
+
+    /// Whether a take has something to hand out, or is refused.
+    pub(in super::super) fn has_answer(&self, take: &Take) -> bool {
+        let is_due = |kept: &super::Kept| {
+            let queue = &kept.message.queue;
+            kept.kind() == StateKind::Ready
+                && take.queues.contains(queue)
+                && !self.settings(queue).pause.is_paused_at(self.now.wall)
+        };
+        self.kept.iter().any(is_due)
+    }
+
+    pub(in super::super) fn take_id(
+        &mut self,
+        queue: &QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+        answer: Option<&Delivery>,
+    ) -> Result<Delivery> {
+        check_lease(lease_ms)?;
+        let not_found = || Error::MessageNotFound { queue: queue.clone() };
+        let index = self.find_id(queue, id).ok_or_else(not_found)?;
+        match self.kept[index].kind() {
+            StateKind::Leased => return Err(Error::Leased { id }),
+            StateKind::Dead => self.check_key(index)?,
+            StateKind::Scheduled | StateKind::Ready => {}
+        }
+        self.check_leased()?;
+        let token = answer.map(|delivery| delivery.receipt.token);
+        let lease_ms = self.lease_ms(index, lease_ms);
+        Ok(self.deliver(index, Command::TakeById, token, lease_ms, bound))
+    }
+
+    /// Nobody was there to receive these.
+    pub(in super::super) fn give_back(&mut self, deliveries: &[Delivery]) {
+        for delivery in deliveries {
+            let index = self.index_of(delivery.message.id);
+            let token = self.lease_token(index).expect("it has just been taken");
+            self.change(index, &Command::GiveBack(token)).expect("it has just been taken");
+        }
+    }
+
+    /// The receipts in force.
+    pub(in super::super) fn receipts(&self) -> Vec<Receipt> {
+        let receipt = |index: usize| {
+            let message = &self.kept[index].message;
+            Some(Receipt { queue: message.queue.clone(), id: message.id, token: self.lease_token(index)? })
+        };
+        (0..self.kept.len()).filter_map(receipt).collect()
+    }
+
+    fn deliver(
+        &mut self,
+        index: usize,
+        command: fn(Grant) -> Command,
+        token: Option<LeaseToken>,
+        lease_ms: u64,
+        bound: bool,
+    ) -> Delivery {
+        if let Some(token) = token.filter(|token| !self.leases.insert(*token)) {
+            self.complaints.push(format!("lease token {token:?} was issued before"));
+        }
+        let token = token.unwrap_or(LeaseToken(0));
+        self.change(index, &command(Grant { token, lease_ms, bound })).expect("it can be taken");
+        let taken_at = self.now.wall;
+        let message = self.shown(index);
+        let since = message.standing.due.max(message.created).max(self.kept[index].made_ready);
+        Delivery {
+            receipt: Receipt { queue: message.queue.clone(), id: message.id, token },
+            lease_until: self.now.wall.saturating_after(lease_ms),
+            taken_at,
+            lateness_ms: taken_at.ms_since(since),
+            message,
+        }
+    }
+
+    /// Whether the lateness that the reference says is one that a store has to say as well.
+    pub(in super::super) fn knows_lateness(&self, id: MessageId) -> bool {
+        self.kept.iter().any(|kept| kept.message.id == id && kept.exact)
+    }
+
+    fn check_leased(&self) -> Result<()> {
+        let limit = self.limits.leased;
+        let leased = self.kept.iter().filter(|kept| kept.kind() == StateKind::Leased).count();
+        if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
+    }
+
+    /// The take's lease, else the message's, else the queue's.
+    fn lease_ms(&self, index: usize, asked: Option<u64>) -> u64 {
+        let message = &self.kept[index].message;
+        asked.or(message.lease_ms).unwrap_or_else(|| self.settings(&message.queue).lease_ms)
+    }
+
+    fn index_of(&self, id: MessageId) -> usize {
+        self.kept.iter().position(|kept| kept.message.id == id).expect("it was found a moment ago")
+    }
+
+    pub(super) fn lease_token(&self, index: usize) -> Option<LeaseToken> {
+        match self.kept[index].message.standing.state {
+            State::Leased(lease) => Some(lease.token),
+            _ => None,
+        }
+    }
+
+    pub(in super::super) fn wall(&self) -> Timestamp {
+        self.now.wall
+    }
+}
