@@ -112,6 +112,11 @@ impl<B: StoredBody> Core<B> {
         self.seen = wall;
     }
 
+    /// Goes on with `next` or a higher number: lower ones may have been given to messages that are gone.
+    pub fn skip_numbers(&mut self, next: u64) {
+        self.next_number = self.next_number.max(next);
+    }
+
     /// Begins service after replay, or of a new core: leases run on by this process's clock, and those bound to
     /// the process before it end.
     pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
