@@ -1,0 +1,126 @@
+//! The disk: the only door through which the engine touches files.
+//!
+//! [`RealDisk`] is the machine's, [`MemoryDisk`] keeps what was synced apart from what was not and loses the
+//! latter on demand. The engine wraps whichever it is given in a [`CountedDisk`], so that its reads and
+//! writes are counted in calls and bytes.
+
+mod counted;
+mod memory;
+mod real;
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use counted::{CountedDisk, DiskCounts};
+pub use memory::{Calls, Crash, Fault, MemoryDisk};
+pub use real::RealDisk;
+
+/// A place with directories and files.
+///
+/// # Contract
+/// - What a file held at its last [`DiskFile::sync`] survives a crash. What was written later may survive
+///   whole, in part, or not at all, in units of a sector and in any order.
+/// - A name made, moved or removed survives once its directory was synced; before that it may or may not.
+pub trait Disk: Debug + Send + Sync + 'static {
+    /// Makes a directory and those above it, durably. No error if it exists.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// The names in a directory, in order.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, and the operating system's others.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Opens a file for reading and writing; makes it if it is missing, empties it if it is there.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens a file that is there for reading and writing.
+    ///
+    /// # Errors
+    /// `NotFound` and the operating system's others.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Gives a file another name in the same directory; what had that name is gone. Atomic.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name. Who has it open goes on.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    ///
+    /// # Errors
+    /// The operating system's. After an error nothing is known about any change since the last success.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Locks a file against every other holder, in this process or another, and makes it if it is missing.
+    /// `None` if somebody has it. The lock ends when the returned value is dropped, and with the process.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>>;
+
+    /// How many bytes an ordinary user may still write where `dir` is.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn free_space(&self, dir: &Path) -> io::Result<u64>;
+}
+
+/// An open file. All calls may be made from several threads at once.
+pub trait DiskFile: Debug + Send + Sync {
+    /// Fills `buf` from `offset` on.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before, and the operating system's others.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`. After an error any part of it may have been written.
+    ///
+    /// # Errors
+    /// `StorageFull` and the operating system's others.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes what was written, and what is needed to read it back, durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// The operating system's. After an error nothing is known about any write since the last success, and a
+    /// second call may succeed without having written them: the kernel drops what it could not write
+    /// (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+    fn sync(&self) -> io::Result<()>;
+
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Cuts or extends it with zeros to `len` bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn set_size(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves room for `len` bytes and extends the file with zeros to that length, where the file system
+    /// can; else does nothing.
+    ///
+    /// # Errors
+    /// `StorageFull` and the operating system's others.
+    fn preallocate(&self, len: u64) -> io::Result<()>;
+}
+
+/// A lock that is held.
+pub trait DiskLock: Debug + Send + Sync {}

@@ -1,0 +1,353 @@
+//! The engine as a store: each call is a command to the shard, and bodies are read where the caller is.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
+use dwell_store::core::WaiterId;
+use dwell_store::{
+    Blocking, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Swept, Take, Target, When,
+};
+use futures_channel::oneshot;
+
+use crate::disk::CountedDisk;
+use crate::journal::segment::Place;
+use crate::open::{Opened, open};
+use crate::report::{Counters, OpenReport};
+use crate::shard::Tally;
+use crate::shard::command::{Command, Reply};
+use crate::shard::thread::{Driver, Inbox};
+use crate::{OpenError, Options};
+
+/// An open data directory. Clones are the same engine; the last one to be dropped closes it.
+///
+/// Calls need no async runtime: a future is woken by the shard's thread. The bodies of messages are read from
+/// the journal when the future is polled, on the thread that polls it.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    inbox: Arc<Inbox>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    limits: Limits,
+    report: OpenReport,
+    disk: CountedDisk,
+    tally: Arc<Tally>,
+    next_waiter: AtomicU64,
+}
+
+impl Engine {
+    /// Opens a data directory; makes it if it is not there.
+    ///
+    /// # Errors
+    /// [`OpenError`]: nothing in the directory was changed then, but where the disk itself failed.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> std::result::Result<Engine, OpenError> {
+        let dir = dir.as_ref();
+        let (engine, driver) = Engine::open_driven(dir, options)?;
+        let thread = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
+        *engine.inner.thread() = Some(thread);
+        Ok(engine)
+    }
+
+    /// Opens a data directory without a thread: commands are run when [`Driver::turn`] is called, and only
+    /// then. For simulations, which decide themselves what happens when.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_driven(
+        dir: impl AsRef<Path>,
+        options: Options,
+    ) -> std::result::Result<(Engine, Driver), OpenError> {
+        let disk = CountedDisk::new(Arc::clone(&options.disk));
+        let tally = Arc::new(Tally::default());
+        let Opened { shard, lock, report } = open(dir.as_ref(), &options, &disk, &tally)?;
+        let (driver, inbox) = Driver::new(shard, options.clock, Arc::clone(&tally), lock);
+        let inner = Inner {
+            inbox,
+            thread: Mutex::new(None),
+            limits: options.limits,
+            report,
+            disk,
+            tally,
+            next_waiter: AtomicU64::new(0),
+        };
+        Ok((Engine { inner: Arc::new(inner) }, driver))
+    }
+
+    /// Answers all takes that wait with nothing, frees leases bound to this process without spending an attempt,
+    /// syncs everything and lets the directory go. Other calls that are under way are finished first.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] or [`Error::Unavailable`] if the disk failed, now or before;
+    /// [`Error::Closed`] if it was closed already. The directory is let go all the same.
+    pub fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+
+    /// A face whose calls block.
+    pub fn blocking(&self) -> Blocking<Engine> {
+        Blocking::new(Arc::new(self.clone()))
+    }
+
+    /// What the opening found.
+    pub fn report(&self) -> &OpenReport {
+        &self.inner.report
+    }
+
+    /// What was done since the opening.
+    pub fn counters(&self) -> Counters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let tally = &self.inner.tally;
+        Counters {
+            disk: self.inner.disk.counts(),
+            wakeups: read(&tally.wakeups),
+            commands: read(&tally.commands),
+            batches: read(&tally.batches),
+            syncs: read(&tally.syncs),
+            segments: read(&tally.segments),
+        }
+    }
+
+    /// Sends a command and waits for its answer; nothing if the shard ended without one.
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.inbox.send(command(reply));
+        answer.await.ok()
+    }
+
+    async fn ask_one<T>(&self, command: impl FnOnce(Reply<Result<T>>) -> Command) -> Result<T> {
+        self.ask(command).await.unwrap_or_else(|| Err(gone()))
+    }
+
+    async fn ask_each<T>(
+        &self,
+        items: usize,
+        command: impl FnOnce(Reply<Vec<Result<T>>>) -> Command,
+    ) -> Vec<Result<T>>
+    where
+        T: Send + 'static,
+    {
+        self.ask(command).await.unwrap_or_else(|| (0..items).map(|_| Err(gone())).collect())
+    }
+
+    /// Takes that may be dropped at any time: what they were handed goes back then.
+    async fn ask_taken(
+        &self,
+        command: impl FnOnce(WaiterId, Reply<Result<Vec<Delivery<Place>>>>) -> Command,
+    ) -> Result<Vec<Delivery>> {
+        let id = WaiterId(self.inner.next_waiter.fetch_add(1, Ordering::Relaxed));
+        let (reply, answer) = oneshot::channel();
+        self.inner.inbox.send(command(id, reply));
+        let mut asked = Asked { inner: &self.inner, id, answer: Some(answer) };
+        let answer = match &mut asked.answer {
+            Some(answer) => answer.await,
+            None => Err(oneshot::Canceled),
+        };
+        asked.answer = None;
+        read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?)
+    }
+}
+
+/// The shard ended without an answer: its thread has panicked, after the command was sent.
+fn gone() -> Error {
+    Error::OutcomeUnknown { reason: "the engine stopped before it answered".into() }
+}
+
+/// A take that waits for its answer.
+struct Asked<'a> {
+    inner: &'a Inner,
+    id: WaiterId,
+    answer: Option<oneshot::Receiver<Result<Vec<Delivery<Place>>>>>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let Some(mut answer) = self.answer.take() else { return };
+        // From here on the shard notices that nobody is there; what it had sent before is here.
+        answer.close();
+        self.inner.inbox.send(match answer.try_recv() {
+            Ok(Some(Ok(deliveries))) => Command::GiveBack(receipts(&deliveries)),
+            _ => Command::Forget(self.id),
+        });
+    }
+}
+
+fn receipts<B>(deliveries: &[Delivery<B>]) -> Vec<Receipt> {
+    deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
+}
+
+/// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: its lease
+/// runs out, and it is dead when its attempts are spent.
+fn read_deliveries(deliveries: Vec<Delivery<Place>>) -> Result<Vec<Delivery>> {
+    let places: Vec<_> = deliveries.iter().map(|delivery| place(&delivery.message)).collect();
+    let count = deliveries.len();
+    let mut refusal = None;
+    let mut read = Vec::with_capacity(count);
+    for (delivery, body) in deliveries.into_iter().zip(Place::read_all(&places)) {
+        match body {
+            Ok(body) => read.push(Delivery {
+                message: delivery.message.with_body(body),
+                receipt: delivery.receipt,
+                lease_until: delivery.lease_until,
+                taken_at: delivery.taken_at,
+                lateness_ms: delivery.lateness_ms,
+            }),
+            Err(error) => refusal = Some(unreadable(&error)),
+        }
+    }
+    match refusal {
+        Some(refusal) if read.is_empty() => Err(refusal),
+        _ => Ok(read),
+    }
+}
+
+fn place(message: &Message<Place>) -> (Number, Place) {
+    (message.number, message.body.clone())
+}
+
+fn unreadable(error: &std::io::Error) -> Error {
+    Error::Unavailable { reason: format!("a body can not be read: {error}").into() }
+}
+
+fn read_messages(messages: Vec<Message<Place>>) -> impl Iterator<Item = Result<Message>> {
+    let places: Vec<_> = messages.iter().map(place).collect();
+    let with_body = |(message, body): (Message<Place>, std::io::Result<Bytes>)| match body {
+        Ok(body) => Ok(message.with_body(body)),
+        Err(error) => Err(unreadable(&error)),
+    };
+    messages.into_iter().zip(Place::read_all(&places)).map(with_body)
+}
+
+impl Inner {
+    fn thread(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) -> Result<()> {
+        let (reply, mut answer) = oneshot::channel();
+        self.inbox.send(Command::Close(reply));
+        // Without a thread, whoever drives the shard takes the turn that answers.
+        let Some(thread) = self.thread().take() else {
+            return match answer.try_recv() {
+                Ok(Some(answer)) => answer,
+                _ => Ok(()),
+            };
+        };
+        let has_panicked = thread.join().is_err();
+        match answer.try_recv() {
+            Ok(Some(answer)) => answer,
+            _ if has_panicked => Err(gone()),
+            _ => Err(Error::Closed),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Who wants to know whether it went well calls `close`.
+        let _ = self.close();
+    }
+}
+
+#[async_trait]
+impl Store for Engine {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let items = puts.len();
+        let answered = Vec::new();
+        self.ask_each(items, |reply| Command::Put { puts, answered, reply }).await
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        self.ask_taken(|id, reply| Command::Take { id, take, reply }).await
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        let command = |_, reply| Command::TakeId { queue, id, lease_ms, bound, reply };
+        let mut taken = self.ask_taken(command).await?;
+        Ok(taken.pop().expect("a take by id is answered with its message or a refusal"))
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.ask_each(settles.len(), |reply| Command::Settle(settles, reply)).await
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.ask_each(targets.len(), |reply| Command::Cancel(queue, targets, reply)).await
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.ask_each(moves.len(), |reply| Command::Reschedule(queue, moves, reply)).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        let found = self.ask_each(targets.len(), |reply| Command::Get(queue, targets, reply)).await;
+        let places = found.iter().flatten().map(place).collect::<Vec<_>>();
+        let mut bodies = Place::read_all(&places).into_iter();
+        let mut with_body = |message: Message<Place>| match bodies.next().expect("each message has a body") {
+            Ok(body) => Ok(message.with_body(body)),
+            Err(error) => Err(unreadable(&error)),
+        };
+        found.into_iter().map(|found| found.and_then(&mut with_body)).collect()
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.ask_one(|reply| Command::Locate(numbers, reply)).await
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        let page = self.ask_one(|reply| Command::List { queue, state, after, max, reply }).await?;
+        Ok(Page { messages: read_messages(page.messages).collect::<Result<_>>()?, next: page.next })
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.ask_one(|reply| Command::Stats(queue, reply)).await
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.ask_one(|reply| Command::Queues(after, max, reply)).await
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.ask_one(|reply| Command::Configure(queue, changes, reply)).await
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.ask_one(|reply| Command::Revive(queue, which, when, reply)).await
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.ask_one(|reply| Command::Discard(queue, which, reply)).await
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.ask_one(|reply| Command::Purge(queue, reply)).await
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.ask_one(|reply| Command::DeleteQueue(queue, reply)).await
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+}

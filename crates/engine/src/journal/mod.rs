@@ -1,0 +1,19 @@
+//! The journal: batches of records, appended to segments.
+//!
+//! # Layout
+//! - `format`: names, headers, checksums, [`FORMAT_VERSION`]
+//! - `wire`, `record`, `setting`: a record's bytes
+//! - `batch`: a batch while it is built; `segment`: an open segment, and the place of a body in it
+//! - `writer`: appending, syncing, rolling over to the next segment, letting the oldest go
+//! - `reader`: reading a segment batch by batch, and looking for evidence behind damage
+
+pub(crate) mod batch;
+pub(crate) mod format;
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod segment;
+mod setting;
+pub(crate) mod wire;
+pub(crate) mod writer;
+
+pub use format::FORMAT_VERSION;

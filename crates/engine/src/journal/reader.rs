@@ -1,0 +1,133 @@
+//! Reading a segment: batch by batch, and behind damage, looking for what a later batch says about it.
+
+use std::io;
+use std::sync::Arc;
+
+use super::format::{BATCH_MARKER, BatchHeader, Salt};
+use crate::disk::DiskFile;
+
+/// Reads one segment from front to back through a window of its bytes.
+#[derive(Debug)]
+pub(crate) struct SegmentReader {
+    file: Arc<dyn DiskFile>,
+    salt: Salt,
+    /// `None` if the segment's header can not be read: then any batch's may be right.
+    incarnation: Option<u32>,
+    len: u64,
+    window: Vec<u8>,
+    /// Where in the segment the window begins.
+    start: u64,
+}
+
+/// What stands at some place of a segment.
+#[derive(Debug)]
+pub(crate) enum Found<'a> {
+    /// A whole batch, its checksums right.
+    Batch(BatchHeader, &'a [u8]),
+    /// Something else, and why it is not a batch. Where it is damaged in a batch, if it can be told.
+    Other(&'static str),
+}
+
+impl SegmentReader {
+    /// So much is read at a time.
+    const STEP: usize = 1024 * 1024;
+
+    pub(crate) fn new(
+        file: Arc<dyn DiskFile>,
+        salt: Salt,
+        incarnation: Option<u32>,
+    ) -> io::Result<SegmentReader> {
+        let len = file.size()?;
+        Ok(SegmentReader { file, salt, incarnation, len, window: Vec::new(), start: 0 })
+    }
+
+    /// `len` bytes from `at` on; `None` if the segment ends before.
+    pub(crate) fn bytes(&mut self, at: u64, len: usize) -> io::Result<Option<&[u8]>> {
+        if at > self.len || self.len - at < len as u64 {
+            return Ok(None);
+        }
+        let end = self.start + self.window.len() as u64;
+        if at < self.start || at + len as u64 > end {
+            let wanted = len.max(SegmentReader::STEP).min((self.len - at) as usize);
+            self.window.resize(wanted, 0);
+            self.start = at;
+            self.file.read_at(&mut self.window, at)?;
+        }
+        let from = (at - self.start) as usize;
+        Ok(Some(&self.window[from..from + len]))
+    }
+
+    /// What stands at `at`, where batch `sequence` should.
+    pub(crate) fn find(&mut self, at: u64, sequence: u64) -> io::Result<Found<'_>> {
+        let (salt, incarnation) = (self.salt, self.incarnation);
+        let Some(header) = self.bytes(at, BatchHeader::LEN)? else {
+            return Ok(Found::Other("the segment ends within a batch's header"));
+        };
+        let Some(header) = BatchHeader::decode(header, salt) else {
+            return Ok(Found::Other("a batch's header fails its checksum"));
+        };
+        if incarnation.is_some_and(|incarnation| incarnation != header.incarnation) {
+            return Ok(Found::Other("a batch is of another incarnation than its segment"));
+        }
+        if header.sequence != sequence {
+            return Ok(Found::Other("a batch is not the next in sequence"));
+        }
+        let Some(records) = self.bytes(at + BatchHeader::LEN as u64, header.len as usize)? else {
+            return Ok(Found::Other("the segment ends within a batch"));
+        };
+        if salt.checksum(records) != header.checksum {
+            return Ok(Found::Other("a batch's records fail their checksum"));
+        }
+        Ok(Found::Batch(header, records))
+    }
+
+    /// Where what was written ends, from `at` on: behind the last byte that is not zero.
+    pub(crate) fn written_end(&mut self, at: u64) -> io::Result<u64> {
+        let mut end = at;
+        let mut next = at;
+        while next < self.len {
+            let len = SegmentReader::STEP.min((self.len - next) as usize);
+            let bytes = self.bytes(next, len)?.expect("not beyond the end");
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                end = next + last as u64 + 1;
+            }
+            next += len as u64;
+        }
+        Ok(end)
+    }
+
+    /// The highest synced mark in any batch header from `at` on, wherever it stands; 0 if there is none.
+    ///
+    /// Damage may have hidden where batches begin, so every byte is tried. A body may hold the bytes
+    /// of a real header of this segment; but it was copied before it was put, so that its mark is lower than
+    /// the sequence of the batch that it is in, and proves nothing that is not so.
+    pub(crate) fn highest_mark(&mut self, at: u64) -> io::Result<u64> {
+        let (salt, incarnation) = (self.salt, self.incarnation);
+        let mut highest = 0;
+        let mut next = at;
+        while next < self.len {
+            let len = SegmentReader::STEP.min((self.len - next) as usize);
+            let bytes = self.bytes(next, len)?.expect("not beyond the end");
+            for from in marker_places(bytes) {
+                let Some(header) = BatchHeader::decode(&bytes[from..], salt) else { continue };
+                if incarnation.is_none_or(|incarnation| incarnation == header.incarnation) {
+                    highest = highest.max(header.synced);
+                }
+            }
+            // A header may lie across two windows.
+            let step = if next + (len as u64) < self.len { len - BatchHeader::LEN + 1 } else { len };
+            next += step as u64;
+        }
+        Ok(highest)
+    }
+}
+
+fn marker_places(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let first = BATCH_MARKER[0];
+    bytes
+        .iter()
+        .enumerate()
+        .filter(move |(_, byte)| **byte == first)
+        .map(|(at, _)| at)
+        .filter(move |at| bytes[*at..].starts_with(&BATCH_MARKER))
+}

@@ -1,0 +1,212 @@
+//! The bytes that records are made of: varints, texts, tagged fields.
+//!
+//! - *varint*: LEB128, seven bits a byte, low ones first, at most ten bytes, and never longer than needed.
+//! - *zigzag*: a signed difference as a varint, `(n << 1) ^ (n >> 63)`.
+//! - *text*: a varint length, then so many bytes.
+//! - *field*: a varint key `number << 2 | critical << 1 | kind`, then a varint (kind 0) or a text (kind 1).
+//!   Fields come in rising order of their numbers; a zero byte ends them. A reader that does not know
+//!   a field skips it, or refuses it as newer if it is critical.
+
+/// Why bytes can not be read as records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// They are not what any version writes.
+    Malformed(&'static str),
+    /// A later version wrote something that must not be ignored.
+    Newer(&'static str),
+}
+
+pub(crate) type Read<T> = std::result::Result<T, Unreadable>;
+
+/// The values of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Int(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn int(self) -> Read<u64> {
+        match self {
+            Value::Int(value) => Ok(value),
+            Value::Bytes(_) => Err(Unreadable::Malformed("a field has bytes where a number belongs")),
+        }
+    }
+
+    pub(crate) fn u32(self) -> Read<u32> {
+        u32::try_from(self.int()?).map_err(|_| Unreadable::Malformed("a number is out of range"))
+    }
+
+    pub(crate) fn bytes(self) -> Read<&'a [u8]> {
+        match self {
+            Value::Bytes(bytes) => Ok(bytes),
+            Value::Int(_) => Err(Unreadable::Malformed("a field has a number where bytes belong")),
+        }
+    }
+
+    pub(crate) fn text(self) -> Read<&'a str> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Unreadable::Malformed("a text is not UTF-8"))
+    }
+}
+
+const CRITICAL: u64 = 0b10;
+const BYTES: u64 = 0b01;
+
+#[inline]
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[inline]
+pub(crate) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
+    put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
+pub(crate) fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A field that no reader may skip.
+pub(crate) fn put_int_field(out: &mut Vec<u8>, number: u64, value: u64) {
+    put_varint(out, number << 2 | CRITICAL);
+    put_varint(out, value);
+}
+
+/// A field that no reader may skip.
+pub(crate) fn put_bytes_field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
+    put_varint(out, number << 2 | CRITICAL | BYTES);
+    put_text(out, bytes);
+}
+
+pub(crate) fn end_fields(out: &mut Vec<u8>) {
+    out.push(0);
+}
+
+pub(crate) const fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Reads from front to back.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Cursor<'a> {
+        Cursor { bytes, at: 0 }
+    }
+
+    /// How many bytes were read so far.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Read<&'a [u8]> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or(Unreadable::Malformed("a record is longer than its batch"))?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    pub(crate) fn byte(&mut self) -> Read<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(crate) fn varint(&mut self) -> Read<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 || byte == 0 && shift > 0 {
+                return Err(Unreadable::Malformed("a number is not in its shortest form"));
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Unreadable::Malformed("a number has more than 64 bits"))
+    }
+
+    pub(crate) fn zigzag(&mut self) -> Read<i64> {
+        Ok(unzigzag(self.varint()?))
+    }
+
+    pub(crate) fn text(&mut self) -> Read<&'a [u8]> {
+        let len = usize::try_from(self.varint()?)
+            .map_err(|_| Unreadable::Malformed("a text is longer than its batch"))?;
+        self.take(len)
+    }
+
+    /// The next field, or nothing after the last one. `known` says up to which number the caller knows them.
+    pub(crate) fn field(&mut self, known: u64) -> Read<Option<(u64, Value<'a>)>> {
+        loop {
+            let key = self.varint()?;
+            if key == 0 {
+                return Ok(None);
+            }
+            let value =
+                if key & BYTES == 0 { Value::Int(self.varint()?) } else { Value::Bytes(self.text()?) };
+            let number = key >> 2;
+            if number <= known {
+                return Ok(Some((number, value)));
+            }
+            if key & CRITICAL != 0 {
+                return Err(Unreadable::Newer("a record has an attribute that this version does not know"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_and_have_one_form() {
+        for value in [0, 1, 127, 128, 300, 1 << 35, u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            let mut cursor = Cursor::new(&out);
+            assert_eq!(cursor.varint(), Ok(value));
+            assert!(cursor.is_at_end());
+            assert!(Cursor::new(&out[..out.len() - 1]).varint().is_err());
+        }
+        for value in [0, -1, 1, i64::MIN, i64::MAX] {
+            let mut out = Vec::new();
+            put_zigzag(&mut out, value);
+            assert_eq!(Cursor::new(&out).zigzag(), Ok(value));
+        }
+        assert!(Cursor::new(&[0x80, 0]).varint().is_err(), "longer than needed");
+        assert!(Cursor::new(&[0xff; 10]).varint().is_err(), "over 64 bits");
+    }
+
+    #[test]
+    fn unknown_fields_are_skipped_unless_critical() {
+        let mut out = Vec::new();
+        put_int_field(&mut out, 1, 7);
+        put_varint(&mut out, 9 << 2 | BYTES);
+        put_text(&mut out, b"from the future");
+        end_fields(&mut out);
+        let mut cursor = Cursor::new(&out);
+        assert_eq!(cursor.field(3), Ok(Some((1, Value::Int(7)))));
+        assert_eq!(cursor.field(3), Ok(None));
+        assert!(cursor.is_at_end());
+
+        let mut out = Vec::new();
+        put_bytes_field(&mut out, 9, b"matters");
+        assert!(matches!(Cursor::new(&out).field(3), Err(Unreadable::Newer(_))));
+    }
+}

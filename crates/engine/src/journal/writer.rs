@@ -1,0 +1,264 @@
+//! Appending to the journal: batches, syncs, the next segment, and letting the oldest go.
+//!
+//! Ground rules:
+//! 1. A segment is made only when all before it are synced. So damage in any but the last is damage, never a
+//!    torn tail, and the header can say so.
+//! 2. A new segment is durable, name and all, before the first batch goes into it.
+//! 3. A segment goes when no message in it is left, no token that it holds is in force, and none before
+//!    it stays; and only after a newer segment's header says, durably, that it is not needed. The records that
+//!    ended its messages are synced by then.
+//!
+//! Crash story, for rule 3: 1. segment 5 is made, its header says that 3 is the oldest. 2. The files of 1 and 2
+//! are removed, the power fails, and 1 is back. 3. Recovery reads the header of 5 and starts at 3; it does not
+//! read 1, which would bring settled messages back, and removes it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dwell_model::Timestamp;
+
+use super::batch::{Batch, Carry};
+use super::format::{SegmentHeader, SegmentName};
+use super::record::Context;
+use super::segment::Segment;
+use crate::disk::Disk;
+
+/// Why something could not be written.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// There is no room. Nothing has changed, and the same call may succeed later.
+    Full(io::Error),
+    /// The disk failed: what it holds now is known only after reading it again.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> WriteError {
+        // Over quota is no room either.
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full(error),
+            _ => WriteError::Failed(error),
+        }
+    }
+}
+
+/// What stays the same while the store is open.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) directory: u64,
+    pub(crate) shard: u16,
+    pub(crate) incarnation: u32,
+    pub(crate) segment_bytes: u64,
+    /// Whether batches are synced before they are answered.
+    pub(crate) synced_answers: bool,
+}
+
+/// A segment that is written no more.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) segment: Arc<Segment>,
+    /// See [`Carry::tokens_until`].
+    pub(crate) tokens_until: Timestamp,
+    /// See [`Carry::revived`].
+    pub(crate) revived: bool,
+}
+
+/// The end of the journal.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    home: Home,
+    /// Oldest first.
+    kept: VecDeque<Kept>,
+    active: Active,
+    /// The sequence of the last batch written.
+    sequence: u64,
+    /// The sequence up to which all is synced.
+    synced: u64,
+}
+
+#[derive(Debug)]
+struct Active {
+    segment: Arc<Segment>,
+    /// Where the next batch goes.
+    end: u64,
+    /// How many bytes of the file the disk has set aside.
+    reserved: u64,
+    /// The sequence of the last batch in it.
+    sequence: u64,
+}
+
+impl Writer {
+    /// So many segments that could go are worth a new one that lets them.
+    const WORTH_A_SEGMENT: usize = 4;
+
+    /// Begins segment `number` behind those that were recovered, all synced up to `sequence`.
+    pub(crate) fn begin(
+        home: Home,
+        kept: VecDeque<Kept>,
+        number: u64,
+        sequence: u64,
+        carry: Carry,
+        now: Timestamp,
+    ) -> Result<(Writer, Batch), WriteError> {
+        let gone = removable(&kept, false, now);
+        let oldest = kept.get(gone).map_or(number, |kept| kept.segment.name.segment);
+        let segment = create(&home, number)?;
+        let context = Context { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
+        let mut batch = Batch::new(Arc::clone(&segment), context, carry);
+        let active = fill(&home, segment, sequence, oldest, &mut batch, now)?;
+        batch.carry.begin_segment();
+        let sequence = active.sequence;
+        let mut writer = Writer { home, kept, active, sequence, synced: sequence };
+        writer.let_go(gone);
+        Ok((writer, batch))
+    }
+
+    /// Prepares `batch` for the records of commands at `now`; rolls over to the next segment first, if it is
+    /// time. If there is no room for one, the segment grows beyond its size instead.
+    pub(crate) fn begin_batch(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), WriteError> {
+        let is_full = self.active.end >= self.home.segment_bytes;
+        if is_full || self.removable(batch, now) >= Writer::WORTH_A_SEGMENT {
+            match self.roll_over(batch, now) {
+                Ok(()) | Err(WriteError::Full(_)) => {}
+                Err(failed) => return Err(failed),
+            }
+        }
+        let Active { segment, end, .. } = &self.active;
+        batch.begin(segment, *end, self.sequence + 1, self.synced, now);
+        Ok(())
+    }
+
+    /// Writes a batch. After [`WriteError::Full`] it may be appended again.
+    pub(crate) fn append(&mut self, batch: &mut Batch) -> Result<(), WriteError> {
+        self.active.segment.file.write_at(batch.finish(), self.active.end)?;
+        self.active.end += batch.len() as u64;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if self.synced < self.sequence {
+            self.active.segment.file.sync()?;
+            self.synced = self.sequence;
+        }
+        Ok(())
+    }
+
+    /// Whether something was written and not synced.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.synced < self.sequence
+    }
+
+    /// How many bytes may still be written: set aside, or free on the disk.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        let free = self.home.disk.free_space(&self.home.dir)?;
+        Ok(free.saturating_add(self.active.reserved.saturating_sub(self.active.end)))
+    }
+
+    /// How many segments there are.
+    pub(crate) fn segments(&self) -> usize {
+        self.kept.len() + 1
+    }
+
+    /// Gives back what was set aside and not used. Nothing depends on it.
+    pub(crate) fn trim(&mut self) {
+        let _ = self.active.segment.file.set_size(self.active.end);
+        self.active.reserved = self.active.end;
+    }
+
+    fn removable(&self, batch: &Batch, now: Timestamp) -> usize {
+        removable(&self.kept, batch.carry.revived, now)
+    }
+
+    fn roll_over(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), WriteError> {
+        self.sync().map_err(WriteError::Failed)?;
+        let gone = self.removable(batch, now);
+        let number = self.active.segment.name.segment + 1;
+        let oldest = self.kept.get(gone).map_or(number - 1, |kept| kept.segment.name.segment);
+        let segment = create(&self.home, number)?;
+        let active = fill(&self.home, segment, self.sequence, oldest, batch, now)?;
+        self.trim();
+        self.sequence = active.sequence;
+        self.synced = active.sequence;
+        let sealed = std::mem::replace(&mut self.active, active);
+        self.kept.push_back(Kept {
+            segment: sealed.segment,
+            tokens_until: batch.carry.tokens_until,
+            revived: batch.carry.revived,
+        });
+        batch.carry.begin_segment();
+        self.let_go(gone);
+        Ok(())
+    }
+
+    /// Removes the oldest segments. What can not be removed now is removed when the store is next opened.
+    fn let_go(&mut self, count: usize) {
+        for kept in self.kept.drain(..count) {
+            let _ = self.home.disk.remove(&kept.segment.path);
+        }
+    }
+}
+
+/// How many of the oldest segments nobody needs.
+fn removable(kept: &VecDeque<Kept>, active_revived: bool, now: Timestamp) -> usize {
+    let is_empty = |kept: &&Kept| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
+    let count = kept.iter().take_while(is_empty).count();
+    let revived = active_revived || kept.iter().skip(count).any(|kept| kept.revived);
+    if revived { 0 } else { count }
+}
+
+/// An empty segment file.
+fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
+    let name = SegmentName { directory: home.directory, shard: home.shard, segment: number };
+    let file = home.disk.create(&home.dir.join(name.file_name()))?;
+    Ok(Arc::new(Segment::new(name, &home.dir, file)))
+}
+
+/// Writes header and settings into an empty segment, and makes it durable.
+fn fill(
+    home: &Home,
+    segment: Arc<Segment>,
+    sequence: u64,
+    oldest: u64,
+    batch: &mut Batch,
+    now: Timestamp,
+) -> Result<Active, WriteError> {
+    let reserved = match segment.file.preallocate(home.segment_bytes).map_err(WriteError::from) {
+        Ok(()) => home.segment_bytes,
+        Err(WriteError::Full(_)) => 0,
+        Err(failed) => return Err(failed),
+    };
+    let header = SegmentHeader {
+        name: segment.name,
+        incarnation: home.incarnation,
+        first: sequence + 1,
+        oldest,
+        next_number: batch.carry.next_number,
+        made: now,
+        synced_answers: home.synced_answers,
+    };
+    let mut bytes = header.encode().to_vec();
+    batch.begin(&segment, SegmentHeader::LEN as u64, sequence + 1, sequence, now);
+    batch.take_in_settings();
+    let mut sequence = sequence;
+    if !batch.is_empty() {
+        bytes.extend_from_slice(batch.finish());
+        sequence += 1;
+    }
+    if let Err(error) = segment.file.write_at(&bytes, 0) {
+        let error = WriteError::from(error);
+        if let WriteError::Full(_) = error {
+            // The room that it took may be what the next batch needs.
+            let _ = home.disk.remove(&segment.path);
+        }
+        return Err(error);
+    }
+    segment.file.sync().map_err(WriteError::Failed)?;
+    home.disk.sync_dir(&home.dir).map_err(WriteError::Failed)?;
+    Ok(Active { segment, end: bytes.len() as u64, reserved, sequence })
+}

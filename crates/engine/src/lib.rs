@@ -1,0 +1,41 @@
+//! The embedded engine of dwell: messages in a journal of their own, durable before a put is answered.
+//!
+//! ```
+//! use dwell_engine::{Engine, Options};
+//! use dwell_store::{Put, Take};
+//!
+//! # let dir = std::env::temp_dir().join(format!("dwell-doc-{}", std::process::id()));
+//! let engine = Engine::open(&dir, Options::default())?;
+//! let store = engine.blocking();
+//! store.put_one(Put::new("orders".parse()?, "close order 7").after_ms(50))?;
+//! let taken = store.take(Take::from("orders".parse()?).wait_ms(30_000))?;
+//! assert_eq!(&taken[0].message.body[..], b"close order 7");
+//! engine.close()?;
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Layout
+//! - `engine`: [`Engine`], the store; [`Options`]; [`OpenError`]; [`OpenReport`] and [`Counters`]
+//! - `shard`: commands, turns, the thread that takes them
+//! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
+//! - `open`, `recovery`: opening a directory, reading it back, and telling a torn tail from damage
+//! - [`disk`]: the only door to files
+
+pub mod disk;
+mod engine;
+mod error;
+mod journal;
+mod manifest;
+mod open;
+mod options;
+mod recovery;
+mod report;
+mod shard;
+
+pub use engine::Engine;
+pub use error::OpenError;
+pub use journal::FORMAT_VERSION;
+pub use options::{Durability, Options};
+pub use report::{Counters, Cut, OpenReport};
+pub use shard::thread::Driver;

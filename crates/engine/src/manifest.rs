@@ -1,0 +1,182 @@
+//! The manifest: what must be known of a data directory before anything else in it is read.
+//!
+//! It is never changed in place: a new one is written under another name, synced, renamed over the old one,
+//! and the directory is synced. So it is whole at every moment, and damage in it is damage.
+
+use std::path::Path;
+
+use dwell_model::Timestamp;
+
+use crate::OpenError;
+use crate::disk::Disk;
+use crate::journal::FORMAT_VERSION;
+use crate::journal::format::{u16_at, u32_at, u64_at};
+
+/// The manifest's file name.
+pub(crate) const FILE: &str = "MANIFEST";
+/// The name under which a new one is written.
+pub(crate) const NEW_FILE: &str = "MANIFEST.new";
+
+const MAGIC: [u8; 8] = *b"DWELLMAN";
+const LEN: usize = 64;
+
+/// A data directory's manifest, little-endian.
+///
+/// | bytes | field |
+/// |---|---|
+/// | 0–7 | magic, `DWELLMAN` |
+/// | 8–9 | format version |
+/// | 10–11 | number of shards; format 1 has 1 |
+/// | 12–15 | incarnation: how often the directory was opened |
+/// | 16–23 | directory: a random number, drawn when it was made |
+/// | 24–31 | when it was made, wall clock, milliseconds |
+/// | 32–39 | newest: a segment of this number or a higher one exists; 0 if none need exist |
+/// | 40–47 | next number: lower ones are not given to messages any more |
+/// | 48–59 | zero |
+/// | 60–63 | CRC-32 (IEEE) of bytes 0–59 |
+///
+/// To change it, see [`FORMAT_VERSION`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) incarnation: u32,
+    pub(crate) directory: u64,
+    pub(crate) made: Timestamp,
+    pub(crate) newest: u64,
+    pub(crate) next_number: u64,
+}
+
+impl Manifest {
+    fn encode(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&1u16.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.directory.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.made.as_ms().to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.newest.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.next_number.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..60]);
+        bytes[60..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the manifest of `dir`.
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, OpenError> {
+        let path = dir.join(FILE);
+        let io = |error| OpenError::io(&path, error);
+        let file = disk.open(&path).map_err(io)?;
+        let len = file.size().map_err(io)?;
+        let mut bytes = [0; LEN];
+        let readable = usize::try_from(len).map_or(LEN, |len| len.min(LEN));
+        file.read_at(&mut bytes[..readable], 0).map_err(io)?;
+        if readable < LEN {
+            return Err(OpenError::damaged(&path, len, "the manifest is shorter than 64 bytes"));
+        }
+        if crc32fast::hash(&bytes[..60]) != u32_at(&bytes, 60) {
+            if bytes[..8] != MAGIC {
+                return Err(OpenError::damaged(&path, 0, "the manifest does not start with its magic"));
+            }
+            return Err(OpenError::damaged(&path, 0, "the manifest fails its checksum"));
+        }
+        let version = u16_at(&bytes, 8);
+        if bytes[..8] == MAGIC && version > FORMAT_VERSION {
+            return Err(OpenError::NewerFormat { file: path, found: version, known: FORMAT_VERSION });
+        }
+        let made = i64::try_from(u64_at(&bytes, 24)).ok().and_then(|ms| Timestamp::from_ms(ms).ok());
+        let manifest = Manifest {
+            incarnation: u32_at(&bytes, 12),
+            directory: u64_at(&bytes, 16),
+            made: made.unwrap_or(Timestamp::MIN),
+            newest: u64_at(&bytes, 32),
+            next_number: u64_at(&bytes, 40),
+        };
+        if len != LEN as u64 || manifest.encode() != bytes {
+            return Err(OpenError::damaged(&path, 0, "the manifest holds values that nobody writes"));
+        }
+        Ok(manifest)
+    }
+
+    /// Puts this manifest in the place of the one that `dir` has, if any, durably.
+    pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+        let new = dir.join(NEW_FILE);
+        let written = disk.create(&new).and_then(|file| {
+            file.write_at(&self.encode(), 0)?;
+            file.sync()?;
+            disk.rename(&new, &dir.join(FILE))?;
+            disk.sync_dir(dir)
+        });
+        written.map_err(|error| OpenError::io(&new, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Crash, MemoryDisk};
+
+    fn manifest() -> Manifest {
+        Manifest {
+            incarnation: 7,
+            directory: u64::MAX - 3,
+            made: Timestamp::from_ms(1_795_000_000_000).unwrap(),
+            newest: 12,
+            next_number: 1 << 52,
+        }
+    }
+
+    fn dir() -> (MemoryDisk, &'static Path) {
+        let disk = MemoryDisk::new();
+        disk.create_dir(Path::new("/d")).unwrap();
+        (disk, Path::new("/d"))
+    }
+
+    #[test]
+    fn is_read_as_it_was_written() {
+        let (disk, dir) = dir();
+        manifest().write(&disk, dir).unwrap();
+        assert_eq!(Manifest::read(&disk, dir).unwrap(), manifest());
+    }
+
+    #[test]
+    fn every_flipped_byte_and_every_cut_is_damage() {
+        let (disk, dir) = dir();
+        let path = dir.join(FILE);
+        for at in 0..LEN {
+            let mut bytes = manifest().encode();
+            bytes[at] ^= 0x20;
+            disk.put_file(&path, bytes.to_vec());
+            assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "damaged", "byte {at}");
+            disk.put_file(&path, manifest().encode()[..at].to_vec());
+            assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "damaged", "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_told_from_damage() {
+        let (disk, dir) = dir();
+        let mut bytes = manifest().encode();
+        bytes[8] = 99;
+        let checksum = crc32fast::hash(&bytes[..60]);
+        bytes[60..].copy_from_slice(&checksum.to_le_bytes());
+        disk.put_file(&dir.join(FILE), bytes.to_vec());
+        assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "newer_format");
+    }
+
+    #[test]
+    fn is_the_old_or_the_new_one_after_a_crash_at_any_moment() {
+        let newer = Manifest { incarnation: 8, ..manifest() };
+        for crash_at in 1..=5 {
+            for seed in 0..20 {
+                let (disk, dir) = dir();
+                manifest().write(&disk, dir).unwrap();
+                disk.power_off_at(disk.changes() + crash_at);
+                let written = newer.write(&disk, dir);
+                disk.power_on(Crash::Holes(seed));
+                let found = Manifest::read(&disk, dir).unwrap();
+                assert!(found == manifest() || found == newer);
+                assert!(written.is_err() || found == newer, "crash at {crash_at}, seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Opening a data directory, step by step.
+//!
+//! Nothing is changed before the journal was read and found good. Then, each step durable before the next:
+//! 1. the recovered tail and the names in the directory are synced, since they may be in the page cache alone;
+//! 2. the manifest gets the next incarnation, so that ids and lease tokens of this opening are new;
+//! 3. a new segment is begun, which says that all before it is synced;
+//! 4. leases that were bound to the process before are freed.
+//!
+//! Crash story, for the order of 1 and 3: 1. the process is killed between a write and its sync. 2. The next one
+//! reads the batch from the page cache and begins segment 6, whose header says that all before is synced.
+//! 3. The power fails, segment 6 is there, the batch is not. Had it not been synced first, recovery would now
+//! refuse the directory for damage that no disk has done.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dwell_model::{MessageId, Now};
+use dwell_store::core::{Core, CoreConfig};
+
+use crate::disk::{CountedDisk, Disk, DiskLock};
+use crate::journal::batch::Batch;
+use crate::journal::writer::{Home, WriteError, Writer};
+use crate::manifest::{self, Manifest};
+use crate::recovery::{Recovered, recover};
+use crate::report::OpenReport;
+use crate::shard::step::Step;
+use crate::shard::{Shard, Tally};
+use crate::{Durability, OpenError, Options};
+
+/// The file whose lock keeps a second process out.
+const LOCK: &str = "LOCK";
+
+/// A directory that was opened.
+pub(crate) struct Opened {
+    pub(crate) shard: Shard,
+    pub(crate) lock: Box<dyn DiskLock>,
+    pub(crate) report: OpenReport,
+}
+
+pub(crate) fn open(
+    dir: &Path,
+    options: &Options,
+    disk: &CountedDisk,
+    tally: &Arc<Tally>,
+) -> Result<Opened, OpenError> {
+    options.check()?;
+    let lock = enter(disk, dir)?;
+    let now = options.clock.now();
+    let is_new = is_empty(disk, dir)?;
+    let mut manifest = if is_new { new_manifest(options, now) } else { Manifest::read(disk, dir)? };
+    if manifest.incarnation >= MessageId::MAX_INCARNATION {
+        return Err(OpenError::Exhausted { dir: dir.to_owned(), times: manifest.incarnation });
+    }
+    let core = CoreConfig {
+        incarnation: manifest.incarnation + 1,
+        waiting_limit: options.waiting,
+        ..CoreConfig::new(options.limits.clone(), options.seed())
+    };
+    let mut step = Step::new(Core::new(core));
+    let recovered = recover(disk, dir, &manifest, &mut step)?;
+    step.core_mut().skip_numbers(recovered.carry.next_number);
+
+    if let Some(tail) = recovered.kept.back() {
+        let file = &tail.segment.file;
+        file.sync().map_err(|error| OpenError::io(&tail.segment.path, error))?;
+    }
+    disk.sync_dir(dir).map_err(|error| OpenError::io(dir, error))?;
+    manifest.incarnation += 1;
+    manifest.newest = recovered.newest;
+    manifest.next_number = recovered.carry.next_number;
+    manifest.write(disk, dir)?;
+
+    let mut report = recovered.report.clone();
+    report.incarnation = manifest.incarnation;
+    let (writer, batch) = begin(dir, options, disk, &manifest, recovered, &mut step, now)?;
+    report.messages = step.core().len() as u64;
+    tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
+    let shard = Shard::new(step, batch, writer, options.durability, options.low_water(), Arc::clone(tally));
+    Ok(Opened { shard, lock, report })
+}
+
+/// Makes the directory if need be, and locks it. Leaves alone what is not ours.
+fn enter(disk: &CountedDisk, dir: &Path) -> Result<Box<dyn DiskLock>, OpenError> {
+    let at_dir = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => OpenError::NotADirectory { dir: dir.to_owned() },
+        _ => OpenError::io(dir, error),
+    };
+    disk.create_dir(dir).map_err(at_dir)?;
+    is_empty(disk, dir)?;
+    match disk.lock(&dir.join(LOCK)).map_err(at_dir)? {
+        Some(lock) => Ok(lock),
+        None => Err(OpenError::Locked { dir: dir.to_owned() }),
+    }
+}
+
+/// Whether the directory has no store in it yet; refuses one that holds something else.
+fn is_empty(disk: &CountedDisk, dir: &Path) -> Result<bool, OpenError> {
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    if names.iter().any(|name| name == manifest::FILE) {
+        return Ok(false);
+    }
+    // What a first opening leaves behind that was cut short before it had a manifest.
+    let is_ours = |name: &String| name == LOCK || name == manifest::NEW_FILE;
+    match names.into_iter().find(|name| !is_ours(name)) {
+        None => Ok(true),
+        Some(found) if found.starts_with("journal-") => {
+            Err(OpenError::damaged(&dir.join(manifest::FILE), 0, "the manifest is missing"))
+        }
+        Some(found) => Err(OpenError::Foreign { dir: dir.to_owned(), found }),
+    }
+}
+
+fn new_manifest(options: &Options, now: Now) -> Manifest {
+    Manifest { incarnation: 0, directory: options.seed(), made: now.wall, newest: 0, next_number: 1 }
+}
+
+/// Begins the first segment of this incarnation, and service.
+fn begin(
+    dir: &Path,
+    options: &Options,
+    disk: &CountedDisk,
+    manifest: &Manifest,
+    recovered: Recovered,
+    step: &mut Step,
+    now: Now,
+) -> Result<(Writer, Batch), OpenError> {
+    let home = Home {
+        disk: Arc::new(disk.clone()),
+        dir: dir.to_owned(),
+        directory: manifest.directory,
+        shard: 0,
+        incarnation: manifest.incarnation,
+        segment_bytes: options.segment_bytes,
+        synced_answers: options.durability == Durability::Always,
+    };
+    let Recovered { kept, carry, sequence, newest, end, stale, .. } = recovered;
+    let tail = kept.back().map(|kept| Arc::clone(&kept.segment.file));
+    let at_dir = |error| match error {
+        WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(dir, error),
+    };
+    let (mut writer, mut batch) =
+        Writer::begin(home, kept, newest + 1, sequence, carry, now.wall).map_err(at_dir)?;
+    if let Some(tail) = tail {
+        // The torn tail, and room that was set aside. Nothing reads it any more, so nothing depends on this.
+        let _ = tail.set_size(end);
+    }
+    for path in stale {
+        let _ = disk.remove(&path);
+    }
+    writer.begin_batch(&mut batch, now.wall).map_err(at_dir)?;
+    step.core_mut().opened(now, &mut batch);
+    if !batch.is_empty() {
+        writer.append(&mut batch).map_err(at_dir)?;
+        writer.sync().map_err(|error| OpenError::io(dir, error))?;
+    }
+    Ok((writer, batch))
+}

@@ -1,0 +1,95 @@
+//! How a data directory is opened.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use dwell_model::Limits;
+use dwell_time::{Clock, SystemClock};
+
+use crate::OpenError;
+use crate::disk::{Disk, RealDisk};
+
+/// When what was written is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Before it is answered: put, ack, retry, release, bury, cancel, reschedule, settings. All commands that
+    /// wait share one sync.
+    #[default]
+    Always,
+    /// At most so many milliseconds after it was answered. A power failure loses what is younger.
+    IntervalMs(u64),
+    /// When the operating system likes. The death of the process loses nothing, a power failure what the
+    /// system had not written yet.
+    Os,
+}
+
+/// How a data directory is opened. [`Options::default`] is meant for production.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the store accepts at most.
+    pub limits: Limits,
+    /// When what was written is made durable.
+    pub durability: Durability,
+    /// How long a segment of the journal gets, in bytes: 4 KiB to 1 GiB. Space comes back a segment at a
+    /// time; it is set aside before it is used. 64 MiB by default.
+    pub segment_bytes: u64,
+    /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for
+    /// a quarter of `segment_bytes`.
+    pub low_water_bytes: Option<u64>,
+    /// How many takes may wait at a time.
+    pub waiting: usize,
+    /// All time goes through this.
+    pub clock: Arc<dyn Clock>,
+    /// All files go through this.
+    pub disk: Arc<dyn Disk>,
+    /// Where chance begins: the jitter of retries, the number of a new directory. `None` draws it.
+    pub seed: Option<u64>,
+}
+
+impl Options {
+    /// The shortest segments.
+    pub const MIN_SEGMENT_BYTES: u64 = 4 * 1024;
+    /// The longest segments.
+    pub const MAX_SEGMENT_BYTES: u64 = 1024 * 1024 * 1024;
+
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        let bounds = Options::MIN_SEGMENT_BYTES..=Options::MAX_SEGMENT_BYTES;
+        if !bounds.contains(&self.segment_bytes) {
+            let reason = format!("a segment has 4 KiB to 1 GiB, not {} bytes", self.segment_bytes);
+            return Err(OpenError::InvalidOption { option: "segment_bytes", reason });
+        }
+        if self.limits.body_len > Limits::MAX_BODY_LEN {
+            let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
+            return Err(OpenError::InvalidOption { option: "limits.body_len", reason });
+        }
+        if self.durability == Durability::IntervalMs(0) {
+            let reason = "an interval has at least 1 ms; `always` syncs before it answers".to_owned();
+            return Err(OpenError::InvalidOption { option: "durability", reason });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn low_water(&self) -> u64 {
+        self.low_water_bytes.unwrap_or(self.segment_bytes / 4)
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        // The keys of a new hasher are the one source of chance that std has.
+        self.seed.unwrap_or_else(|| RandomState::new().hash_one("dwell"))
+    }
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            limits: Limits::default(),
+            durability: Durability::default(),
+            segment_bytes: 64 * 1024 * 1024,
+            low_water_bytes: None,
+            waiting: 1_000_000,
+            clock: Arc::new(SystemClock::new()),
+            disk: Arc::new(RealDisk),
+            seed: None,
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Recovery: reading the journal back, and telling a torn tail from damage. Changes nothing on the disk.
+//!
+//! Batches have sequences without gaps. Whatever was found in batch headers and in the headers of segments
+//! bears witness to how far the journal was synced: the highest of these is the *mark*. It is looked for behind
+//! damage too. Where batch *k* is expected:
+//!
+//! | found | next segment begins with | mark | verdict |
+//! |---|---|---|---|
+//! | anything | *k* | any | go on with the next segment: what stands here was cut by an earlier recovery |
+//! | batch *k*, whole | – or later | any | replay it |
+//! | anything else | – or later | ≥ *k* | refuse: it was durable and is damaged |
+//! | nothing but zeros | – | < *k* | the end |
+//! | anything else | – | < *k* | the end: a torn tail, cut and reported |
+//!
+//! A segment whose header can not be read is judged the same, as a place where the batch after the last one is
+//! expected: it was being made when the machine stopped, or it is damaged. One that should be there and is not
+//! is damage.
+//!
+//! Why the end is the end though whole batches may follow it: a disk writes what is not synced in any order.
+//! They were not answered either, or there would be a mark.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dwell_model::Timestamp;
+use dwell_store::core::{PutRecord, Record};
+
+use crate::OpenError;
+use crate::disk::{Disk, DiskFile};
+use crate::journal::FORMAT_VERSION;
+use crate::journal::batch::Carry;
+use crate::journal::format::{BadHeader, BatchHeader, SegmentHeader, SegmentName};
+use crate::journal::reader::{Found, SegmentReader};
+use crate::journal::record::{Context, Decoder, Fact};
+use crate::journal::segment::{Place, Segment};
+use crate::journal::wire::Unreadable;
+use crate::journal::writer::Kept;
+use crate::manifest::Manifest;
+use crate::report::{Cut, OpenReport};
+
+/// Who builds the state again. A refusal means that the journal contradicts itself.
+pub(crate) trait Replay {
+    fn put(&mut self, record: PutRecord, body: Place) -> Result<(), String>;
+    fn record(&mut self, record: Record) -> Result<(), String>;
+    /// The wall clock of the batch whose records were replayed last.
+    fn time(&mut self, wall: Timestamp);
+}
+
+/// What the journal holds.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) kept: VecDeque<Kept>,
+    pub(crate) carry: Carry,
+    /// The sequence of the last batch.
+    pub(crate) sequence: u64,
+    /// The number of the newest segment that was read; 0 if there is none.
+    pub(crate) newest: u64,
+    /// Where the newest segment ends.
+    pub(crate) end: u64,
+    /// Files that nobody needs.
+    pub(crate) stale: Vec<PathBuf>,
+    pub(crate) report: OpenReport,
+}
+
+/// So many numbers are skipped if some may have been seen that the disk did not keep: more than the records
+/// that go into one segment, and all but the last are synced.
+const SKIPPED_NUMBERS: u64 = 1 << 32;
+
+/// What is to be done where a batch is expected: a row of the table above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    NextSegment,
+    Replay,
+    Refuse,
+    End,
+    TornEnd,
+}
+
+/// What stands where a batch is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    WholeBatch,
+    Zeros,
+    Other,
+}
+
+fn judge(sequence: u64, what: What, next_first: Option<u64>, mark: u64) -> Verdict {
+    match what {
+        _ if next_first == Some(sequence) => Verdict::NextSegment,
+        What::WholeBatch => Verdict::Replay,
+        // That a later segment exists is a mark of its own: all before it were synced.
+        _ if mark >= sequence || next_first.is_some() => Verdict::Refuse,
+        What::Zeros => Verdict::End,
+        What::Other => Verdict::TornEnd,
+    }
+}
+
+/// A segment's file, and what its header says.
+struct Opened {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    name: SegmentName,
+    header: Result<SegmentHeader, &'static str>,
+}
+
+/// Reads the journal of a directory and replays it.
+pub(crate) fn recover(
+    disk: &dyn Disk,
+    dir: &Path,
+    manifest: &Manifest,
+    replay: &mut impl Replay,
+) -> Result<Recovered, OpenError> {
+    let mut segments = open_all(disk, dir, manifest)?;
+    let stale = drop_stale(&mut segments);
+    let torn = check_presence(dir, manifest, &mut segments)?;
+
+    let mut scan = Scan {
+        replay,
+        carry: Carry::starting_at(manifest.next_number),
+        report: OpenReport { segments: segments.len() as u64, ..OpenReport::default() },
+        sequence: 0,
+        mark: 0,
+        floor: 0,
+    };
+    let headers = || segments.values().filter_map(|opened| opened.header.as_ref().ok());
+    if let Some(oldest) = headers().next() {
+        scan.floor = oldest.next_number;
+        scan.sequence = oldest.first - 1;
+    }
+    scan.mark = headers().map(|header| header.first - 1).max().unwrap_or(0);
+    for header in headers() {
+        scan.carry.next_number = scan.carry.next_number.max(header.next_number);
+    }
+    if let Some(torn) = &torn {
+        scan.mark = scan.mark.max(highest_mark(torn)?);
+    }
+
+    let firsts: Vec<u64> = headers().map(|header| header.first).skip(1).collect();
+    let synced_answers = headers().next_back().is_none_or(|header| header.synced_answers);
+    let newest = segments.keys().last().copied().unwrap_or(0);
+    let mut kept = VecDeque::new();
+    let mut end = 0;
+    for (i, opened) in segments.into_values().enumerate() {
+        scan.carry.begin_segment();
+        let segment = Arc::new(Segment::new(opened.name, dir, opened.file));
+        let header = opened.header.expect("segments without a header were set aside");
+        end = scan.segment(&segment, &header, firsts.get(i).copied())?;
+        let Carry { tokens_until, revived, .. } = scan.carry;
+        kept.push_back(Kept { segment, tokens_until, revived });
+    }
+    if let Some(torn) = torn {
+        scan.judge_torn(&torn)?;
+    }
+    if !scan.report.was_closed && !synced_answers {
+        scan.carry.next_number = scan.carry.next_number.saturating_add(SKIPPED_NUMBERS);
+    }
+    let Scan { carry, report, sequence, .. } = scan;
+    Ok(Recovered { kept, carry, sequence, newest, end, stale, report })
+}
+
+fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap<u64, Opened>, OpenError> {
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    let mut segments = BTreeMap::new();
+    for file_name in names {
+        let Some((shard, segment)) = SegmentName::parse(&file_name) else { continue };
+        let path = dir.join(&file_name);
+        if shard != 0 {
+            return Err(OpenError::damaged(&path, 0, "the manifest knows of no such shard"));
+        }
+        let io = |error| OpenError::io(&path, error);
+        let file = disk.open(&path).map_err(io)?;
+        let name = SegmentName { directory: manifest.directory, shard, segment };
+        let mut bytes = [0; SegmentHeader::LEN];
+        let is_long_enough = file.size().map_err(io)? >= bytes.len() as u64;
+        let header = if is_long_enough {
+            file.read_at(&mut bytes, 0).map_err(io)?;
+            match SegmentHeader::decode(&bytes, name) {
+                Err(BadHeader::Newer(found)) => {
+                    return Err(OpenError::NewerFormat { file: path, found, known: FORMAT_VERSION });
+                }
+                Err(BadHeader::Damaged(reason)) => Err(reason),
+                Ok(header) if header.first == 0 || header.oldest > segment => {
+                    Err("the segment's header contradicts itself")
+                }
+                Ok(header) => Ok(header),
+            }
+        } else {
+            Err("the segment is shorter than its header")
+        };
+        segments.insert(segment, Opened { file, path, name, header });
+    }
+    Ok(segments)
+}
+
+/// Takes out the segments that the newest one says are not needed: they were to be removed.
+fn drop_stale(segments: &mut BTreeMap<u64, Opened>) -> Vec<PathBuf> {
+    let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok());
+    let oldest = newest.map_or(0, |header| header.oldest);
+    let needed = segments.split_off(&oldest);
+    std::mem::replace(segments, needed).into_values().map(|opened| opened.path).collect()
+}
+
+/// Checks that every segment that should be there is, with a header; takes out the one that was being made.
+fn check_presence(
+    dir: &Path,
+    manifest: &Manifest,
+    segments: &mut BTreeMap<u64, Opened>,
+) -> Result<Option<Opened>, OpenError> {
+    let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok()).copied();
+    let (oldest, newest) = newest.map_or((1, 0), |header| (header.oldest, header.name.segment));
+    let torn = match segments.last_entry() {
+        Some(last) if last.get().header.is_err() && *last.key() == newest + 1 => Some(last.remove()),
+        _ => None,
+    };
+    let at_least = if newest < manifest.newest { manifest.newest } else { newest };
+    for segment in oldest..=at_least {
+        let name = SegmentName { directory: manifest.directory, shard: 0, segment };
+        let path = dir.join(name.file_name());
+        let found = segments.get(&segment).or(torn.as_ref().filter(|torn| torn.name == name));
+        match found.map(|opened| opened.header) {
+            Some(Ok(_)) => {}
+            Some(Err(reason)) => return Err(OpenError::damaged(&path, 0, reason)),
+            None => return Err(OpenError::damaged(&path, 0, "the segment is missing")),
+        }
+    }
+    match segments.values().find_map(|opened| Some((opened, opened.header.err()?))) {
+        Some((opened, reason)) => Err(OpenError::damaged(&opened.path, 0, reason)),
+        None => Ok(torn),
+    }
+}
+
+fn highest_mark(torn: &Opened) -> Result<u64, OpenError> {
+    let io = |error| OpenError::io(&torn.path, error);
+    let mut reader = SegmentReader::new(Arc::clone(&torn.file), torn.name.salt(), None).map_err(io)?;
+    reader.highest_mark(0).map_err(io)
+}
+
+/// Reading on, segment after segment.
+struct Scan<'a, R> {
+    replay: &'a mut R,
+    carry: Carry,
+    report: OpenReport,
+    /// The last batch that was read.
+    sequence: u64,
+    mark: u64,
+    /// Messages of lower numbers were put in segments that are gone, and so are they: what is recorded of them
+    /// later means nothing any more.
+    floor: u64,
+}
+
+impl<R: Replay> Scan<'_, R> {
+    /// Reads a segment to its end, and says where that is.
+    fn segment(
+        &mut self,
+        segment: &Arc<Segment>,
+        header: &SegmentHeader,
+        next_first: Option<u64>,
+    ) -> Result<u64, OpenError> {
+        let io = |error| OpenError::io(&segment.path, error);
+        if header.first != self.sequence + 1 {
+            let reason = "the segment does not go on where the one before it ends";
+            return Err(OpenError::damaged(&segment.path, 0, reason));
+        }
+        let file = Arc::clone(&segment.file);
+        let mut reader = SegmentReader::new(file, segment.salt, Some(header.incarnation)).map_err(io)?;
+        let mut at = SegmentHeader::LEN as u64;
+        loop {
+            let sequence = self.sequence + 1;
+            let (what, reason) = match reader.find(at, sequence).map_err(io)? {
+                Found::Batch(batch, records) => {
+                    if judge(sequence, What::WholeBatch, next_first, self.mark) == Verdict::NextSegment {
+                        return Ok(at);
+                    }
+                    at += self.batch(segment, at, &batch, records)?;
+                    continue;
+                }
+                // No need to look for evidence.
+                Found::Other(_) if next_first == Some(sequence) => return Ok(at),
+                Found::Other(reason) => {
+                    self.mark = self.mark.max(reader.highest_mark(at).map_err(io)?);
+                    let is_zeros = reader.written_end(at).map_err(io)? == at;
+                    (if is_zeros { What::Zeros } else { What::Other }, reason)
+                }
+            };
+            match judge(sequence, what, next_first, self.mark) {
+                Verdict::Refuse => return Err(OpenError::damaged(&segment.path, at, reason)),
+                Verdict::TornEnd => {
+                    let bytes = reader.written_end(at).map_err(io)? - at;
+                    self.report.cuts.push(Cut { file: segment.path.clone(), offset: at, bytes, reason });
+                }
+                Verdict::NextSegment | Verdict::End => {}
+                Verdict::Replay => unreachable!("what is no batch is not replayed"),
+            }
+            return Ok(at);
+        }
+    }
+
+    /// Replays a batch, and says how long it is.
+    fn batch(
+        &mut self,
+        segment: &Arc<Segment>,
+        at: u64,
+        header: &BatchHeader,
+        records: &[u8],
+    ) -> Result<u64, OpenError> {
+        let context = Context {
+            shard: segment.name.shard,
+            incarnation: header.incarnation,
+            now: header.now,
+            salt: segment.salt,
+        };
+        let mut decoder = Decoder::new(records, context);
+        let mut count = 0;
+        self.report.was_closed = false;
+        loop {
+            let fact = decoder.next().map_err(|unreadable| match unreadable {
+                Unreadable::Malformed(reason) => OpenError::damaged(&segment.path, at, reason),
+                Unreadable::Newer(reason) => {
+                    OpenError::NewerRecord { file: segment.path.clone(), offset: at, reason }
+                }
+            })?;
+            let Some(fact) = fact else { break };
+            count += 1;
+            self.fact(fact, segment, at).map_err(|reason| OpenError::damaged(&segment.path, at, reason))?;
+        }
+        if count != header.records {
+            let reason = "a batch has another number of records than its header says";
+            return Err(OpenError::damaged(&segment.path, at, reason));
+        }
+        self.replay.time(header.now);
+        self.report.batches += 1;
+        self.report.records += u64::from(count);
+        self.mark = self.mark.max(header.synced);
+        self.sequence = header.sequence;
+        Ok((BatchHeader::LEN + records.len()) as u64)
+    }
+
+    fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), String> {
+        match fact {
+            Fact::Put { record, body_at, body_len } => {
+                self.carry.see_put(&record);
+                let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
+                let at = u32::try_from(at).map_err(|_| "a body lies past 4 GiB".to_owned())?;
+                self.replay.put(record, Place { segment: Arc::clone(segment), at, len: body_len })
+            }
+            Fact::Record(record) => {
+                self.carry.see(&record);
+                match &record {
+                    Record::Stands { number, .. } | Record::Gone { number } if number.get() < self.floor => {
+                        Ok(())
+                    }
+                    _ => self.replay.record(record),
+                }
+            }
+            Fact::Closed => {
+                self.report.was_closed = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Judges a segment whose header can not be read, behind all others.
+    fn judge_torn(&mut self, torn: &Opened) -> Result<(), OpenError> {
+        let io = |error| OpenError::io(&torn.path, error);
+        let file = Arc::clone(&torn.file);
+        let mut reader = SegmentReader::new(file, torn.name.salt(), None).map_err(io)?;
+        let end = reader.written_end(0).map_err(io)?;
+        let what = if end == 0 { What::Zeros } else { What::Other };
+        let reason = torn.header.err().unwrap_or_default();
+        match judge(self.sequence + 1, what, None, self.mark) {
+            Verdict::Refuse => return Err(OpenError::damaged(&torn.path, 0, reason)),
+            Verdict::TornEnd => {
+                self.report.cuts.push(Cut { file: torn.path.clone(), offset: 0, bytes: end, reason });
+            }
+            Verdict::End => {}
+            Verdict::NextSegment | Verdict::Replay => unreachable!("a header is no batch"),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds_for_every_combination() {
+        const K: u64 = 10;
+        for what in [What::WholeBatch, What::Zeros, What::Other] {
+            for next_first in [None, Some(K), Some(K + 1), Some(K + 5)] {
+                for mark in [0, K - 1, K, K + 5] {
+                    let row = match (what, next_first, mark >= K) {
+                        (_, Some(K), _) => Verdict::NextSegment,
+                        (What::WholeBatch, _, _) => Verdict::Replay,
+                        (_, _, true) | (_, Some(_), _) => Verdict::Refuse,
+                        (What::Zeros, None, false) => Verdict::End,
+                        (What::Other, None, false) => Verdict::TornEnd,
+                    };
+                    assert_eq!(judge(K, what, next_first, mark), row, "{what:?} {next_first:?} {mark}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a shard may be asked, and how its answers leave.
+
+use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
+use dwell_store::core::WaiterId;
+use dwell_store::{
+    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Swept, Take, Target, When,
+};
+use futures_channel::oneshot;
+
+use crate::journal::segment::Place;
+
+/// Where an answer goes. Whoever waits there may have gone.
+pub(crate) type Reply<T> = oneshot::Sender<T>;
+
+/// Where messages are, by their numbers.
+type Located = Vec<Option<(QueueName, MessageId)>>;
+
+/// A command and the way back. Bodies go back as places: whoever asked reads them.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Put {
+        puts: Vec<Put>,
+        answered: Vec<Result<PutAnswer>>,
+        reply: Reply<Vec<Result<PutAnswer>>>,
+    },
+    Take {
+        id: WaiterId,
+        take: Take,
+        reply: Reply<Result<Vec<Delivery<Place>>>>,
+    },
+    Forget(WaiterId),
+    GiveBack(Vec<Receipt>),
+    TakeId {
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+        reply: Reply<Result<Vec<Delivery<Place>>>>,
+    },
+    Settle(Vec<Settle>, Reply<Vec<Result<Settled>>>),
+    Cancel(QueueName, Vec<Target>, Reply<Vec<Result<Cancelled>>>),
+    Reschedule(QueueName, Vec<(Target, When)>, Reply<Vec<Result<Rescheduled>>>),
+    Get(QueueName, Vec<Target>, Reply<Vec<Result<Message<Place>>>>),
+    Locate(Vec<Number>, Reply<Result<Located>>),
+    List {
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+        reply: Reply<Result<Page<Place>>>,
+    },
+    Stats(QueueName, Reply<Result<QueueStats>>),
+    Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
+    Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
+    Revive(QueueName, Selection, When, Reply<Result<Swept>>),
+    Discard(QueueName, Selection, Reply<Result<Swept>>),
+    Purge(QueueName, Reply<Result<u64>>),
+    DeleteQueue(QueueName, Reply<Result<u64>>),
+    Close(Reply<Result<()>>),
+}
+
+/// Whether the batch that an answer depends on is where it should be.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// The disk failed: what it says.
+    Failed(Box<str>),
+}
+
+/// An answer that is held until its batch is written, and synced if need be.
+pub(crate) enum Effect {
+    /// Any answer but messages handed out.
+    Answer(Box<dyn FnOnce(&Outcome) + Send>),
+    /// Messages handed out: if nobody is there to receive them, they go back.
+    Deliver(Reply<Result<Vec<Delivery<Place>>>>, Result<Vec<Delivery<Place>>>),
+}
+
+impl Effect {
+    /// An answer to a command that may have changed something.
+    pub(crate) fn change<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
+        Effect::Answer(Box::new(move |outcome| {
+            // Whoever asked may have gone; what was asked for has happened all the same.
+            let _ = match outcome {
+                Outcome::Done => reply.send(answer),
+                Outcome::Failed(reason) => reply.send(answer.failed(outcome_unknown(reason))),
+            };
+        }))
+    }
+
+    /// An answer to a command that only looked.
+    pub(crate) fn look<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
+        Effect::Answer(Box::new(move |outcome| {
+            let _ = match outcome {
+                Outcome::Done => reply.send(answer),
+                Outcome::Failed(reason) => reply.send(answer.failed(unavailable(reason))),
+            };
+        }))
+    }
+
+    /// Lets it go. Receipts of messages that nobody was there to receive come back.
+    pub(crate) fn release(self, outcome: &Outcome) -> Vec<Receipt> {
+        match (self, outcome) {
+            (Effect::Answer(answer), _) => answer(outcome),
+            (Effect::Deliver(reply, answer), Outcome::Done) => {
+                if let Err(Ok(deliveries)) = reply.send(answer) {
+                    return deliveries.into_iter().map(|delivery| delivery.receipt).collect();
+                }
+            }
+            (Effect::Deliver(reply, _), Outcome::Failed(reason)) => {
+                let _ = reply.send(Err(unavailable(reason)));
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// What can be turned into a refusal as a whole.
+pub(crate) trait Answer: Send + 'static {
+    fn failed(self, error: Error) -> Self;
+}
+
+impl<T: Send + 'static> Answer for Result<T> {
+    fn failed(self, error: Error) -> Self {
+        Err(error)
+    }
+}
+
+impl<T: Send + 'static> Answer for Vec<Result<T>> {
+    fn failed(self, error: Error) -> Self {
+        self.into_iter().map(|_| Err(error.clone())).collect()
+    }
+}
+
+pub(crate) fn outcome_unknown(reason: &str) -> Error {
+    Error::OutcomeUnknown { reason: reason.into() }
+}
+
+pub(crate) fn unavailable(reason: &str) -> Error {
+    Error::Unavailable { reason: format!("{reason}; open the store again").into() }
+}
+
+impl Command {
+    /// Whether it puts messages: the first to be refused when room gets short.
+    pub(crate) fn is_put(&self) -> bool {
+        matches!(self, Command::Put { .. })
+    }
+
+    /// Refuses it before anything was done.
+    pub(crate) fn refuse(self, error: &Error) {
+        fn one<T>(reply: Reply<Result<T>>, error: &Error) {
+            let _ = reply.send(Err(error.clone()));
+        }
+        fn each<T>(reply: Reply<Vec<Result<T>>>, count: usize, error: &Error) {
+            let _ = reply.send((0..count).map(|_| Err(error.clone())).collect());
+        }
+        match self {
+            Command::Put { puts, mut answered, reply } => {
+                answered.extend(puts.iter().map(|_| Err(error.clone())));
+                let _ = reply.send(answered);
+            }
+            Command::Take { reply, .. } | Command::TakeId { reply, .. } => one(reply, error),
+            Command::Forget(_) | Command::GiveBack(_) => {}
+            Command::Settle(items, reply) => each(reply, items.len(), error),
+            Command::Cancel(_, items, reply) => each(reply, items.len(), error),
+            Command::Reschedule(_, items, reply) => each(reply, items.len(), error),
+            Command::Get(_, items, reply) => each(reply, items.len(), error),
+            Command::Locate(_, reply) => one(reply, error),
+            Command::List { reply, .. } => one(reply, error),
+            Command::Stats(_, reply) | Command::Configure(_, _, reply) => one(reply, error),
+            Command::Queues(_, _, reply) => one(reply, error),
+            Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),
+            Command::Purge(_, reply) | Command::DeleteQueue(_, reply) => one(reply, error),
+            Command::Close(reply) => one(reply, error),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A shard: one queue of commands, one journal, one thread.
+//!
+//! # Layout
+//! - `command`: what a shard may be asked, and how its answers leave
+//! - `step`: the deterministic part, commands to records
+//! - this file: a turn, which is a batch of commands, written and synced before it is answered
+//! - `thread`: who takes the turns, and sleeps between them
+//!
+//! # Ground rules
+//! 1. Nothing leaves before the batch that it may depend on is written, and synced if it has to be. All commands
+//!    of a turn are in one batch, and all batches before it are where they should be: so it is enough
+//!    to hold a turn's answers until its own batch is safe.
+//! 2. A failed sync is never repeated: the kernel may have dropped what it could not write, and say yes the
+//!    second time. The shard answers `OutcomeUnknown`, and nothing after.
+//! 3. A write that found no room has changed nothing that counts: its batch is kept and written again.
+
+pub(crate) mod command;
+pub(crate) mod step;
+pub(crate) mod thread;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dwell_model::{Now, Receipt, Wake};
+use dwell_store::Error;
+
+use self::command::{Command, Effect, Outcome, unavailable};
+use self::step::{Step, Stepped};
+use crate::Durability;
+use crate::journal::batch::Batch;
+use crate::journal::writer::{WriteError, Writer};
+
+/// How long a batch that found no room waits before it is tried again.
+const RETRY_MS: u64 = 100;
+
+/// What a shard counts for everybody to read.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) wakeups: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) segments: AtomicU64,
+}
+
+/// A shard between two turns.
+pub(crate) struct Shard {
+    step: Step,
+    batch: Batch,
+    writer: Writer,
+    durability: Durability,
+    low_water: u64,
+    /// So many bytes may be written before room is looked at again; 0 while there is too little.
+    unchecked: u64,
+    /// When the oldest batch that is not synced was written, on the monotonic clock.
+    unsynced_since: Option<u64>,
+    /// A batch that found no room, and the answers that wait for it.
+    stuck: Option<Stuck>,
+    /// Why nothing is accepted any more.
+    failed: Option<Box<str>>,
+    is_closed: bool,
+    tally: Arc<Tally>,
+}
+
+struct Stuck {
+    effects: Vec<Effect>,
+    closes: bool,
+    again_at_ms: u64,
+    reason: Box<str>,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        step: Step,
+        batch: Batch,
+        writer: Writer,
+        durability: Durability,
+        low_water: u64,
+        tally: Arc<Tally>,
+    ) -> Shard {
+        Shard {
+            step,
+            batch,
+            writer,
+            durability,
+            low_water,
+            unchecked: 0,
+            unsynced_since: None,
+            stuck: None,
+            failed: None,
+            is_closed: false,
+            tally,
+        }
+    }
+
+    /// Whether it was closed: no turn is to be taken any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Whether it waits for room on the disk: a turn at once would find no more of it.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// When the next turn is due if no command comes.
+    pub(crate) fn next_wake(&self) -> Wake {
+        if self.failed.is_some() || self.is_closed {
+            return Wake::default();
+        }
+        if let Some(stuck) = &self.stuck {
+            return Wake { wall: None, mono_ms: Some(stuck.again_at_ms) };
+        }
+        let mut wake = self.step.core().next_wake();
+        if let (Durability::IntervalMs(interval), Some(since)) = (self.durability, self.unsynced_since) {
+            wake.by_mono(since.saturating_add(interval));
+        }
+        wake
+    }
+
+    /// Takes commands from the inbox, as many as belong into one batch, and answers them. What is left belongs
+    /// into the next turn, which is due at once.
+    pub(crate) fn turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        if let Some(reason) = &self.failed {
+            let error = unavailable(reason);
+            for command in inbox.drain(..) {
+                self.is_closed |= matches!(command, Command::Close(_));
+                command.refuse(&error);
+            }
+            return;
+        }
+        if self.stuck.is_some() && !self.try_stuck(inbox, now) {
+            return;
+        }
+        if !inbox.is_empty() || self.next_wake().is_reached(now) {
+            self.take_in(inbox, now);
+        }
+    }
+
+    fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        let begun = self.writer.begin_batch(&mut self.batch, now.wall);
+        if let Err(WriteError::Failed(error) | WriteError::Full(error)) = begun {
+            self.fail(&error, Vec::new());
+            return self.turn(inbox, now);
+        }
+        let refuses_puts = inbox.iter().any(Command::is_put).then(|| self.no_room()).flatten();
+        let mut effects = Vec::new();
+        let mut closes = false;
+        while self.batch.len() < Batch::FULL
+            && let Some(command) = inbox.pop_front()
+        {
+            self.tally.commands.fetch_add(1, Ordering::Relaxed);
+            closes = matches!(command, Command::Close(_));
+            if closes {
+                effects.extend(self.step.dismiss());
+            }
+            match self.step.step(command, now, &mut self.batch, refuses_puts.as_ref()) {
+                Stepped::Answered(effect) => effects.push(effect),
+                Stepped::Quiet => {}
+                Stepped::Unfinished(rest) => {
+                    inbox.push_front(rest);
+                    break;
+                }
+                Stepped::Closed(effect) => effects.push(effect),
+            }
+            if closes {
+                break;
+            }
+        }
+        effects.extend(self.step.serve(now, &mut self.batch));
+        self.commit(effects, closes, inbox, now);
+    }
+
+    /// Writes the batch and lets the answers go.
+    fn commit(&mut self, effects: Vec<Effect>, closes: bool, inbox: &mut VecDeque<Command>, now: Now) {
+        if !self.batch.is_empty() {
+            match self.writer.append(&mut self.batch) {
+                Ok(()) => {}
+                Err(WriteError::Full(error)) => {
+                    let again_at_ms = now.mono_ms.saturating_add(RETRY_MS);
+                    let reason = error.to_string().into();
+                    self.unchecked = 0;
+                    self.stuck = Some(Stuck { effects, closes, again_at_ms, reason });
+                    return;
+                }
+                Err(WriteError::Failed(error)) => return self.fail(&error, effects),
+            }
+            self.tally.batches.fetch_add(1, Ordering::Relaxed);
+            self.unchecked = self.unchecked.saturating_sub(self.batch.len() as u64);
+        }
+        if self.must_sync(closes, now)
+            && let Err(error) = self.sync()
+        {
+            return self.fail(&error, effects);
+        }
+        self.tally.segments.store(self.writer.segments() as u64, Ordering::Relaxed);
+        if closes {
+            self.is_closed = true;
+            self.writer.trim();
+        }
+        let returned: Vec<Receipt> =
+            effects.into_iter().flat_map(|effect| effect.release(&Outcome::Done)).collect();
+        if !returned.is_empty() {
+            inbox.push_front(Command::GiveBack(returned));
+        }
+    }
+
+    fn must_sync(&mut self, closes: bool, now: Now) -> bool {
+        if !self.writer.is_unsynced() {
+            return false;
+        }
+        let since = *self.unsynced_since.get_or_insert(now.mono_ms);
+        closes
+            || match self.durability {
+                Durability::Always => !self.batch.is_empty() && self.batch.needs_sync(),
+                Durability::IntervalMs(interval) => now.mono_ms >= since.saturating_add(interval),
+                Durability::Os => false,
+            }
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.tally.syncs.fetch_add(1, Ordering::Relaxed);
+        self.writer.sync()?;
+        self.unsynced_since = None;
+        Ok(())
+    }
+
+    /// Tries a batch again that found no room. False if it finds none still; puts are refused meanwhile, and all
+    /// else waits.
+    fn try_stuck(&mut self, inbox: &mut VecDeque<Command>, now: Now) -> bool {
+        let Some(stuck) = self.stuck.take() else { return true };
+        let is_due = stuck.again_at_ms <= now.mono_ms || !inbox.is_empty();
+        if is_due {
+            self.commit(stuck.effects, stuck.closes, inbox, now);
+        } else {
+            self.stuck = Some(stuck);
+        }
+        let Some(still) = &self.stuck else {
+            return self.failed.is_none() && !self.is_closed;
+        };
+        if still.closes || inbox.iter().any(|command| matches!(command, Command::Close(_))) {
+            // There is no telling when there will be room, and whoever closes wants to go.
+            let error = std::io::Error::new(std::io::ErrorKind::StorageFull, &*still.reason);
+            let effects = self.stuck.take().map(|stuck| stuck.effects).unwrap_or_default();
+            self.fail(&error, effects);
+            self.turn(inbox, now);
+            return false;
+        }
+        let error = Error::DiskFull { reason: still.reason.clone() };
+        for command in std::mem::take(inbox) {
+            if command.is_put() { command.refuse(&error) } else { inbox.push_back(command) }
+        }
+        false
+    }
+
+    /// Why no message may be put now, if there is too little room.
+    fn no_room(&mut self) -> Option<Error> {
+        if self.unchecked > 0 {
+            return None;
+        }
+        let room = match self.writer.room() {
+            Ok(room) => room,
+            // A disk that can not say is not known to be full.
+            Err(_) => return None,
+        };
+        if room >= self.low_water {
+            self.unchecked = ((room - self.low_water) / 2).clamp(1, self.low_water.max(1));
+            return None;
+        }
+        let low_water = self.low_water;
+        let reason = format!("{room} bytes are left to write, and {low_water} are kept for acks and cancels");
+        Some(Error::DiskFull { reason: reason.into() })
+    }
+
+    /// Nothing is known of what the disk holds now: says so to all who wait, and accepts nothing more.
+    fn fail(&mut self, error: &std::io::Error, effects: Vec<Effect>) {
+        let reason: Box<str> = format!("the journal could not be written: {error}").into();
+        let outcome = Outcome::Failed(reason.clone());
+        let waiting = self.step.dismiss();
+        self.failed = Some(reason);
+        for effect in effects.into_iter().chain(waiting) {
+            effect.release(&outcome);
+        }
+    }
+}

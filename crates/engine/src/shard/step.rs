@@ -1,0 +1,219 @@
+//! The deterministic part of a shard: a command goes in, records and answers come out.
+//!
+//! No thread, no file and no clock in here. The same commands at the same times give the same bytes.
+
+use std::collections::HashMap;
+
+use dwell_model::{Now, QueueName, Receipt, State, StateKind, Timestamp};
+use dwell_store::core::{Core, PutRecord, Record, WaiterId};
+use dwell_store::{Delivery, Error, Put, Result};
+
+use super::command::{Command, Effect, Reply};
+use crate::journal::batch::Batch;
+use crate::journal::segment::Place;
+use crate::recovery::Replay;
+
+/// Bodies of one put command that go into one batch, in bytes; what is over waits for the next batch.
+const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
+
+/// A shard's messages, and the takes that wait for them.
+pub(crate) struct Step {
+    core: Core<Place>,
+    waiting: HashMap<WaiterId, Reply<Result<Vec<Delivery<Place>>>>>,
+}
+
+/// What came of a command, its records apart.
+pub(crate) enum Stepped {
+    Answered(Effect),
+    /// It waits, or needs no answer.
+    Quiet,
+    /// The rest of it belongs into the next batch.
+    Unfinished(Command),
+    /// Nothing comes after this.
+    Closed(Effect),
+}
+
+impl Step {
+    pub(crate) fn new(core: Core<Place>) -> Step {
+        Step { core, waiting: HashMap::new() }
+    }
+
+    pub(crate) fn core(&self) -> &Core<Place> {
+        &self.core
+    }
+
+    pub(crate) fn core_mut(&mut self) -> &mut Core<Place> {
+        &mut self.core
+    }
+
+    /// Runs one command. `refuses_puts` says why, if there is no room for more messages.
+    pub(crate) fn step(
+        &mut self,
+        command: Command,
+        now: Now,
+        batch: &mut Batch,
+        refuses_puts: Option<&Error>,
+    ) -> Stepped {
+        let core = &mut self.core;
+        Stepped::Answered(match command {
+            Command::Put { .. } if let Some(error) = refuses_puts => {
+                command.refuse(error);
+                return Stepped::Quiet;
+            }
+            Command::Put { puts, answered, reply } => {
+                return put(core, puts, answered, reply, now, batch);
+            }
+            Command::Take { id, take, reply } => {
+                let taken = core.take(&take, now, batch);
+                let waits = take.wait_ms > 0 && taken.as_ref().is_ok_and(Vec::is_empty);
+                if !waits {
+                    Effect::Deliver(reply, taken)
+                } else if let Err(refusal) = core.wait(id, take, now, batch) {
+                    Effect::Deliver(reply, Err(refusal))
+                } else {
+                    self.waiting.insert(id, reply);
+                    return Stepped::Quiet;
+                }
+            }
+            Command::Forget(id) => {
+                core.forget(id, now, batch);
+                self.waiting.remove(&id);
+                return Stepped::Quiet;
+            }
+            Command::GiveBack(receipts) => {
+                core.give_back(&receipts, now, batch);
+                return Stepped::Quiet;
+            }
+            Command::TakeId { queue, id, lease_ms, bound, reply } => {
+                let taken = core.take_id(&queue, id, lease_ms, bound, now, batch);
+                Effect::Deliver(reply, taken.map(|delivery| vec![delivery]))
+            }
+            Command::Settle(settles, reply) => Effect::change(reply, core.settle(settles, now, batch)),
+            Command::Cancel(queue, targets, reply) => {
+                Effect::change(reply, core.cancel(&queue, targets, now, batch))
+            }
+            Command::Reschedule(queue, moves, reply) => {
+                Effect::change(reply, core.reschedule(&queue, moves, now, batch))
+            }
+            Command::Get(queue, targets, reply) => Effect::look(reply, core.get(&queue, targets, now, batch)),
+            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(&numbers)),
+            Command::List { queue, state, after, max, reply } => {
+                Effect::look(reply, core.list(&queue, state, after, max, now, batch))
+            }
+            Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
+            Command::Queues(after, max, reply) => {
+                Effect::look(reply, Ok(core.queues(after.as_ref(), max, now, batch)))
+            }
+            Command::Configure(queue, changes, reply) => {
+                Effect::change(reply, core.configure(&queue, changes, now, batch))
+            }
+            Command::Revive(queue, which, when, reply) => {
+                Effect::change(reply, core.revive(&queue, which, when, now, batch))
+            }
+            Command::Discard(queue, which, reply) => {
+                Effect::change(reply, core.discard(&queue, which, now, batch))
+            }
+            Command::Purge(queue, reply) => Effect::change(reply, Ok(core.purge(&queue, now, batch))),
+            Command::DeleteQueue(queue, reply) => {
+                Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
+            }
+            Command::Close(reply) => {
+                let bound = self.bound_leases(now, batch);
+                self.core.give_back(&bound, now, batch);
+                batch.close();
+                return Stepped::Closed(Effect::change(reply, Ok(())));
+            }
+        })
+    }
+
+    /// Answers takes that waited and have messages now, or whose time is over.
+    pub(crate) fn serve(&mut self, now: Now, batch: &mut Batch) -> Vec<Effect> {
+        let answers = self.core.serve(now, batch);
+        self.effects(answers)
+    }
+
+    /// Answers all takes that wait with nothing.
+    pub(crate) fn dismiss(&mut self) -> Vec<Effect> {
+        let answers = self.core.dismiss_all();
+        self.effects(answers)
+    }
+
+    fn effects(&mut self, answers: Vec<dwell_store::core::Answer<Place>>) -> Vec<Effect> {
+        let waiting = &mut self.waiting;
+        answers
+            .into_iter()
+            .map(|(id, answer)| {
+                let reply = waiting.remove(&id).expect("a take that waits has its reply here");
+                Effect::Deliver(reply, answer)
+            })
+            .collect()
+    }
+
+    /// The leases that end with the process.
+    fn bound_leases(&mut self, now: Now, batch: &mut Batch) -> Vec<Receipt> {
+        let mut bound = Vec::new();
+        let mut after: Option<QueueName> = None;
+        loop {
+            let queues = self.core.queues(after.as_ref(), usize::MAX, now, batch);
+            let Some(last) = queues.last() else { return bound };
+            after = Some(last.name.clone());
+            for queue in queues.into_iter().filter(|queue| queue.counts.leased > 0) {
+                let mut cursor = None;
+                while let Ok(page) =
+                    self.core.list(&queue.name, StateKind::Leased, cursor, usize::MAX, now, batch)
+                {
+                    bound.extend(page.messages.iter().filter_map(|message| match message.standing.state {
+                        State::Leased(lease) if lease.bound => {
+                            Some(Receipt { queue: queue.name.clone(), id: message.id, token: lease.token })
+                        }
+                        _ => None,
+                    }));
+                    cursor = page.next;
+                    if cursor.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Puts as many messages as one batch should have bodies.
+fn put(
+    core: &mut Core<Place>,
+    mut puts: Vec<Put>,
+    mut answered: Vec<Result<dwell_store::PutAnswer>>,
+    reply: Reply<Vec<Result<dwell_store::PutAnswer>>>,
+    now: Now,
+    batch: &mut Batch,
+) -> Stepped {
+    let mut bytes = 0;
+    let fits = puts.iter().take_while(|put| {
+        let has_room = bytes < MOST_PUT_BYTES;
+        bytes += put.body.len();
+        has_room
+    });
+    let fits = fits.count();
+    // A call with too many items is refused whole, by the core; and so it has to stay whole.
+    if fits == puts.len() || core.limits().check_batch(puts.len()).is_err() {
+        answered.extend(core.put(puts, now, batch));
+        return Stepped::Answered(Effect::change(reply, answered));
+    }
+    let rest = puts.split_off(fits);
+    answered.extend(core.put(puts, now, batch));
+    Stepped::Unfinished(Command::Put { puts: rest, answered, reply })
+}
+
+impl Replay for Step {
+    fn put(&mut self, record: PutRecord, body: Place) -> std::result::Result<(), String> {
+        self.core.replay_put(record, body).map_err(|error| error.to_string())
+    }
+
+    fn record(&mut self, record: Record) -> std::result::Result<(), String> {
+        self.core.replay(record).map_err(|error| error.to_string())
+    }
+
+    fn time(&mut self, wall: Timestamp) {
+        self.core.replay_time(wall);
+    }
+}

@@ -1,0 +1,10 @@
+//! The engine from outside: one file for each thing that it must survive.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+mod faults;
+mod opening;
+mod recovery;
+mod restart;
+mod support;
+mod threads;

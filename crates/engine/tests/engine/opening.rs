@@ -1,0 +1,182 @@
+//! Directories that can not be opened: each a typed error that says what to do, and nothing in them changed.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dwell_engine::disk::MemoryDisk;
+use dwell_engine::{Engine, FORMAT_VERSION, OpenError, Options};
+use dwell_model::MessageId;
+use dwell_store::{Put, Store as _};
+use dwell_time::ManualClock;
+
+use crate::support::{Driven, dir, options, queue, start};
+
+/// A directory of the machine's that goes with the test.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new(name: &str) -> TempDir {
+        let dir = std::env::temp_dir().join(format!("dwell-engine-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&dir));
+        TempDir(dir)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn small() -> Options {
+    Options { segment_bytes: 64 * 1024, ..Options::default() }
+}
+
+fn code(opened: Result<Engine, OpenError>) -> &'static str {
+    opened.map(drop).unwrap_err().code()
+}
+
+#[test]
+fn a_second_engine_in_this_process_is_kept_out_until_the_first_is_closed() {
+    let dir = TempDir::new("second");
+    let engine = Engine::open(dir.path().join("deep/er"), small()).unwrap();
+    let error = Engine::open(dir.path().join("deep/er"), small()).map(drop).unwrap_err();
+    assert_eq!(error.code(), "locked");
+    assert!(error.is_retryable());
+    engine.close().unwrap();
+    drop(Engine::open(dir.path().join("deep/er"), small()).unwrap());
+}
+
+/// Run as a process of its own by the test below, which names the directory in the environment.
+#[test]
+#[ignore = "run by a_second_process_is_kept_out_until_the_first_is_killed"]
+fn hold_a_directory() {
+    let Some(dir) = std::env::var_os("DWELL_TEST_HOLD") else { return };
+    let engine = Engine::open(Path::new(&dir), small()).unwrap();
+    engine.blocking().put_one(Put::new(queue("q"), "held")).unwrap();
+    println!("\nheld");
+    // Until the parent kills this process or closes its end.
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+#[test]
+fn a_second_process_is_kept_out_until_the_first_is_killed() {
+    let dir = TempDir::new("process");
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "opening::hold_a_directory", "--ignored", "--nocapture"])
+        .env("DWELL_TEST_HOLD", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(holder.stdout.take().unwrap());
+    // Ends with the holder's output, so that a holder that fails does not hang this test.
+    assert!(output.lines().map_while(Result::ok).any(|line| line == "held"));
+    assert_eq!(code(Engine::open(dir.path(), small())), "locked");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let engine = Engine::open(dir.path(), small()).unwrap();
+    assert_eq!(engine.blocking().stats(queue("q")).unwrap().counts.ready, 1);
+}
+
+#[test]
+fn a_directory_of_something_else_is_left_alone() {
+    let dir = TempDir::new("foreign");
+    std::fs::create_dir_all(dir.path()).unwrap();
+    std::fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();
+    let error = Engine::open(dir.path(), small()).map(drop).unwrap_err();
+    assert_eq!(error.code(), "foreign_directory");
+    assert!(error.to_string().contains("thesis.txt"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was added");
+}
+
+#[test]
+fn a_path_that_is_a_file_or_lies_below_one_is_no_directory() {
+    let dir = TempDir::new("file");
+    std::fs::create_dir_all(dir.path()).unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(code(Engine::open(&file, small())), "not_a_directory");
+    assert_eq!(code(Engine::open(file.join("below"), small())), "not_a_directory");
+}
+
+#[test]
+fn an_unwritable_directory_is_refused() {
+    // Root may write anywhere but into a kernel's own file system.
+    let candidates =
+        [PathBuf::from("/sys/dwell"), PathBuf::from("/proc/dwell"), PathBuf::from("/dwell-unwritable")];
+    let refused: Vec<&str> = candidates
+        .iter()
+        .filter_map(|dir| Engine::open(dir, small()).map(drop).err())
+        .map(|error| error.code())
+        .collect();
+    drop(std::fs::remove_dir_all(&candidates[2]));
+    assert!(!refused.is_empty());
+    assert!(refused.iter().all(|code| ["unwritable", "io"].contains(code)), "{refused:?}");
+}
+
+#[test]
+fn what_a_later_version_wrote_is_told_from_damage() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "x")).unwrap();
+    let (disk, clock) = store.close();
+    let path = dir().join("MANIFEST");
+    let mut bytes = disk.read_file(&path).unwrap();
+    bytes[8..10].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
+    let checksum = crc32fast::hash(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+    disk.put_file(&path, bytes);
+    let error = Driven::open(disk.clone(), clock.clone(), options(&disk, &clock)).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::NewerFormat { found, known, .. }
+        if (found, known) == (FORMAT_VERSION + 1, FORMAT_VERSION)));
+    assert!(!error.is_retryable());
+}
+
+#[test]
+fn a_directory_that_was_opened_too_often_is_refused() {
+    let store = Driven::new();
+    let (disk, clock) = store.close();
+    let path = dir().join("MANIFEST");
+    let mut bytes = disk.read_file(&path).unwrap();
+    bytes[12..16].copy_from_slice(&MessageId::MAX_INCARNATION.to_le_bytes());
+    let checksum = crc32fast::hash(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+    disk.put_file(&path, bytes);
+    let error = Driven::open(disk.clone(), clock.clone(), options(&disk, &clock)).map(drop).unwrap_err();
+    assert_eq!(error.code(), "exhausted");
+}
+
+#[test]
+fn options_out_of_bounds_are_refused_before_anything_is_made() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let good = || options(&disk, &clock);
+    let mut large = good();
+    large.limits.body_len = 65 << 20;
+    for bad in [
+        Options { segment_bytes: 4_095, ..good() },
+        Options { segment_bytes: (1 << 30) + 1, ..good() },
+        Options { durability: dwell_engine::Durability::IntervalMs(0), ..good() },
+        large,
+    ] {
+        let error = Driven::open(disk.clone(), clock.clone(), bad).map(drop).unwrap_err();
+        assert_eq!(error.code(), "invalid_option");
+    }
+    assert_eq!(disk.used(), 0);
+}
+
+#[test]
+fn an_opening_that_was_cut_short_before_its_manifest_is_begun_anew() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    for name in ["LOCK", "MANIFEST.new"] {
+        disk.put_file(&dir().join(name), b"half".to_vec());
+    }
+    let mut store = Driven::on(disk, clock);
+    let engine = store.engine.clone();
+    assert!(store.run(engine.queues(None, 10)).unwrap().is_empty());
+}

@@ -1,0 +1,209 @@
+//! The journal, cut and flipped at every byte: what is recovered, what is cut, what is refused.
+
+use std::path::Path;
+
+use crate::support::{Driven, dir, options, queue, segment, start};
+use dwell_engine::disk::{Crash, Disk, MemoryDisk};
+use dwell_engine::{Driver, Engine, OpenError};
+use dwell_model::{Number, Setting, SettingChange};
+use dwell_store::{Action, Put, Settle, Store, Take};
+use dwell_time::ManualClock;
+
+/// Where each batch of a small journal ends, and the messages that are there then.
+struct Journal {
+    disk: MemoryDisk,
+    /// (end in the segment, numbers there)
+    ends: Vec<(usize, Vec<Number>)>,
+}
+
+/// A journal of one segment, a batch a command; the process was killed behind the last one.
+fn journal() -> Journal {
+    let mut store = Driven::new();
+    let mut ends = Vec::new();
+    // All that was written so far but the manifest, which has 64 bytes.
+    let end = |store: &Driven| store.engine.counters().disk.written_bytes as usize - 64;
+    ends.push((end(&store), Vec::new()));
+    let engine = store.engine.clone();
+    for i in 0..6 {
+        let body = format!("body {i} ").repeat(1 + i * 3);
+        store.put(Put::new(queue("q"), body).after_ms(i as u64 * 1_000)).unwrap();
+        ends.push((end(&store), store.numbers()));
+    }
+    let change = SettingChange::Set(Setting::LeaseMs(77_777));
+    store.run(engine.configure(queue("q"), vec![change])).unwrap();
+    ends.push((end(&store), store.numbers()));
+    let taken = store.take(Take::from(queue("q"))).unwrap().remove(0);
+    ends.push((end(&store), store.numbers()));
+    store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
+    ends.push((end(&store), store.numbers()));
+    store.put(Put::new(queue("other"), "last")).unwrap();
+    ends.push((end(&store), store.numbers()));
+    drop(engine);
+    let (disk, _) = store.kill();
+    disk.power_on(Crash::Drop);
+    Journal { disk, ends }
+}
+
+/// The disk of a journal with the bytes of its segment changed.
+fn changed(journal: &Journal, change: impl FnOnce(&mut Vec<u8>)) -> MemoryDisk {
+    let disk = journal.disk.copied();
+    let mut bytes = disk.read_file(&segment(1)).unwrap();
+    assert!(bytes.len() <= 32 * 1024);
+    change(&mut bytes);
+    disk.put_file(&segment(1), bytes);
+    disk
+}
+
+fn open(disk: &MemoryDisk) -> Result<(Engine, Driver), OpenError> {
+    Engine::open_driven(dir(), options(disk, &ManualClock::new(start())))
+}
+
+fn reopened(disk: MemoryDisk) -> Driven {
+    Driven::on(disk, ManualClock::new(start()))
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_recovers_the_whole_batches_before_the_cut() {
+    let journal = journal();
+    let written = journal.ends.last().unwrap().0;
+    for cut in 0..=written {
+        let disk = changed(&journal, |bytes| bytes.truncate(cut));
+        let mut store = reopened(disk);
+        let before = journal.ends.iter().rev().find(|(end, _)| *end <= cut);
+        let numbers = before.map_or(Vec::new(), |(_, numbers)| numbers.clone());
+        assert_eq!(store.numbers(), numbers, "cut at {cut}");
+        let whole = before.map_or(0, |(end, _)| *end);
+        let rest = &journal.disk.read_file(&segment(1)).unwrap()[whole..cut];
+        let rest = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+        let cuts: u64 = store.engine.report().cuts.iter().map(|cut| cut.bytes).sum();
+        assert_eq!(cuts, rest, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_byte_flipped_below_the_synced_mark_is_refused_and_above_it_cut() {
+    let journal = journal();
+    // The last batch says that the one before it was synced; nobody says so of the last.
+    let mark = journal.ends[journal.ends.len() - 2].0;
+    let written = journal.ends.last().unwrap().0;
+    for at in 0..written {
+        for flip in [0x01, 0x80] {
+            let disk = changed(&journal, |bytes| bytes[at] ^= flip);
+            if at < mark {
+                let before = disk.changes();
+                match open(&disk).map(drop).unwrap_err() {
+                    OpenError::Damaged { file, offset, reason } => {
+                        assert_eq!(file, segment(1));
+                        let batch = journal.ends.iter().map(|(end, _)| *end).rfind(|end| *end <= at);
+                        assert_eq!(offset, batch.unwrap_or(0) as u64, "byte {at}: {reason}");
+                        assert!(!reason.is_empty());
+                    }
+                    other => panic!("byte {at}: {other}"),
+                }
+                assert_eq!(disk.changes(), before, "a refusal changes nothing");
+            } else {
+                let mut store = reopened(disk);
+                let report = store.engine.report().clone();
+                assert_eq!(report.cuts.len(), 1, "byte {at}");
+                assert_eq!(report.cuts[0].offset, mark as u64);
+                assert_eq!(report.cuts[0].bytes, (written - mark) as u64);
+                assert_eq!(store.numbers(), journal.ends[journal.ends.len() - 2].1);
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_proper_close_every_byte_is_below_the_mark_but_the_last_batch() {
+    let mut store = Driven::new();
+    let answer = store.put(Put::new(queue("q"), "body")).unwrap();
+    let (disk, _) = store.close();
+    let len = disk.read_file(&segment(1)).unwrap().len();
+    for at in 0..len {
+        let copy = disk.copied();
+        let mut bytes = disk.read_file(&segment(1)).unwrap();
+        bytes[at] ^= 1;
+        copy.put_file(&segment(1), bytes);
+        match open(&copy).map(drop) {
+            Err(error) => assert_eq!(error.code(), "damaged"),
+            Ok(()) => {
+                assert!(at > len - 64, "byte {at} of {len}");
+                assert_eq!(reopened(copy).numbers(), [answer.number]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tail_that_was_cut_is_not_reported_again_and_never_comes_back() {
+    let journal = journal();
+    let written = journal.ends.last().unwrap().0;
+    let disk = changed(&journal, |bytes| bytes[written - 1] ^= 1);
+    let store = reopened(disk);
+    assert_eq!(store.engine.report().cuts.len(), 1);
+    let mut store = store.reopen();
+    assert!(store.engine.report().cuts.is_empty());
+    assert!(store.engine.report().was_closed);
+    let numbers = store.numbers();
+    // The tail stands in the first segment again, as if cutting it had not lasted.
+    let (disk, _) = store.close();
+    let mut bytes = journal.disk.read_file(&segment(1)).unwrap();
+    bytes.truncate(written);
+    disk.put_file(&segment(1), bytes);
+    let mut store = reopened(disk);
+    assert!(store.engine.report().cuts.is_empty());
+    assert_eq!(store.numbers(), numbers);
+}
+
+#[test]
+fn a_segment_that_should_be_there_and_is_not_is_damage() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "a")).unwrap();
+    let mut store = store.reopen();
+    store.put(Put::new(queue("q"), "b")).unwrap();
+    let mut store = store.reopen();
+    store.put(Put::new(queue("q"), "c")).unwrap();
+    let (disk, _) = store.close();
+    let names = disk.list(dir()).unwrap();
+    let segments: Vec<&String> = names.iter().filter(|name| name.starts_with("journal-")).collect();
+    assert_eq!(segments.len(), 3);
+    for missing in segments {
+        let copy = disk.copied();
+        copy.remove(&dir().join(missing)).unwrap();
+        let opened = open(&copy).map(drop);
+        if missing.ends_with('3') {
+            // The last one: nothing tells that it was there. Its name was durable before anything in it was
+            // answered, so only a hand can have taken it away.
+            assert!(opened.is_ok());
+        } else {
+            assert_eq!(opened.unwrap_err().code(), "damaged", "{missing}");
+        }
+    }
+    let copy = disk.copied();
+    copy.remove(Path::new("/data/MANIFEST")).unwrap();
+    assert_eq!(open(&copy).map(drop).unwrap_err().code(), "damaged");
+}
+
+#[test]
+fn a_segment_of_another_directory_or_another_number_never_replays() {
+    let journal = journal();
+    let foreign = {
+        let disk = MemoryDisk::new();
+        let clock = ManualClock::new(start());
+        let options = dwell_engine::Options { seed: Some(8), ..options(&disk, &clock) };
+        let mut store = Driven::open(disk, clock, options).unwrap();
+        store.put(Put::new(queue("q"), "foreign")).unwrap();
+        store.put(Put::new(queue("q"), "foreign")).unwrap();
+        store.disk.read_file(&segment(1)).unwrap()
+    };
+    // In the place of ours: nothing in it is ours, so it is a torn beginning of a segment.
+    let disk = changed(&journal, |bytes| *bytes = foreign.clone());
+    let mut store = reopened(disk);
+    assert!(store.numbers().is_empty());
+    assert_eq!(store.engine.report().cuts.len(), 1);
+    // Our own bytes under another number.
+    let disk = journal.disk.copied();
+    disk.put_file(&segment(2), disk.read_file(&segment(1)).unwrap());
+    let mut store = reopened(disk);
+    assert_eq!(store.numbers(), journal.ends.last().unwrap().1);
+}

@@ -1,0 +1,269 @@
+//! What a restart keeps, and what the journal lets go.
+
+use dwell_engine::disk::{Crash, Disk, MemoryDisk};
+use dwell_engine::{Durability, Options};
+use dwell_model::{Number, Setting, SettingChange, State, StateKind};
+use dwell_store::{Action, Error, Put, Selection, Settle, Store, Take, When};
+use dwell_time::ManualClock;
+
+use crate::support::{Driven, dir, options, queue, start};
+
+fn ack(store: &mut Driven, take: Take) -> usize {
+    let taken = store.take(take).unwrap();
+    for delivery in &taken {
+        let receipt = delivery.receipt.clone();
+        store.settle(Settle { receipt, action: Action::Ack }).unwrap();
+    }
+    taken.len()
+}
+
+fn segments(disk: &MemoryDisk) -> usize {
+    disk.list(dir()).unwrap().iter().filter(|name| name.starts_with("journal-")).count()
+}
+
+#[test]
+fn every_state_is_the_same_after_a_restart() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let q = queue("q");
+    for (i, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        let put = Put::new(q.clone(), format!("body {i}")).key(key.parse().unwrap()).priority(i as u32);
+        store.put(put).unwrap();
+    }
+    store.put(Put::new(q.clone(), "").after_ms(60_000)).unwrap();
+    let taken = store.take(Take::from(q.clone()).max(2).lease_ms(5_000)).unwrap();
+    let bury = Action::Bury { reason: Some("no luck".into()), priority: None };
+    store.settle(Settle { receipt: taken[0].receipt.clone(), action: bury }).unwrap();
+    let change = SettingChange::Set(Setting::LeaseMs(1_234));
+    store.run(engine.configure(q.clone(), vec![change])).unwrap();
+    let before = store.dump();
+    let settings = store.run(engine.stats(q.clone())).unwrap().own;
+    drop(engine);
+
+    let mut store = store.reopen();
+    let mut after = store.dump();
+    let mono = |message: &mut dwell_model::Message| {
+        if let State::Leased(lease) = &mut message.standing.state {
+            lease.deadline_mono_ms = 0;
+        }
+    };
+    let mut before = before;
+    before.iter_mut().for_each(mono);
+    after.iter_mut().for_each(mono);
+    assert_eq!(before, after);
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.stats(q)).unwrap().own, settings);
+    // The lease survived with its receipt.
+    store.settle(Settle { receipt: taken[1].receipt.clone(), action: Action::Ack }).unwrap();
+}
+
+#[test]
+fn bound_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "body")).unwrap();
+    let taken = store.take(Take::from(queue("q")).bound()).unwrap().remove(0);
+    let mut store = store.reopen();
+    let stale = Settle { receipt: taken.receipt, action: Action::Ack };
+    assert_eq!(store.settle(stale), Err(Error::LeaseLost));
+    let message = store.dump().remove(0);
+    assert_eq!((message.standing.state.kind(), message.standing.attempts), (StateKind::Ready, 0));
+    assert_eq!(message.standing.counts.takes, 0);
+
+    store.take(Take::from(queue("q")).bound()).unwrap();
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    let mut store = Driven::on(disk, clock);
+    let message = store.dump().remove(0);
+    assert_eq!((message.standing.state.kind(), message.standing.attempts), (StateKind::Ready, 1));
+}
+
+#[test]
+fn space_comes_back_when_messages_are_gone_and_settings_and_tokens_stay() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let change = SettingChange::Set(Setting::LeaseMs(1_234));
+    store.run(engine.configure(queue("kept"), vec![change])).unwrap();
+    let token = || Put::new(queue("q"), "once").token("t".parse().unwrap());
+    let first = store.put(token()).unwrap();
+    let mut last = first.number;
+    let mut most = 0;
+    for _ in 0..200 {
+        for _ in 0..10 {
+            last = store.put(Put::new(queue("q"), vec![7; 1_000])).unwrap().number;
+        }
+        ack(&mut store, Take::from(queue("q")).max(100));
+        most = most.max(segments(&store.disk));
+    }
+    assert!(most > 40, "the token keeps what came after it for ten minutes");
+    assert_eq!(store.put(token()).unwrap(), first);
+    store.advance(600_001);
+    for _ in 0..40 {
+        store.put(Put::new(queue("q"), vec![7; 1_000])).unwrap();
+        ack(&mut store, Take::from(queue("q")));
+    }
+    assert!(segments(&store.disk) <= 6, "{} segments of an empty store", segments(&store.disk));
+
+    drop(engine);
+    let mut store = store.reopen();
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.stats(queue("kept"))).unwrap().settings.lease_ms, 1_234);
+    let next = store.put(Put::new(queue("q"), "next")).unwrap();
+    assert_eq!(next.number.get(), last.get() + 41, "numbers are never used again");
+}
+
+#[test]
+fn one_far_message_keeps_what_came_later_and_nothing_before() {
+    let mut store = Driven::new();
+    let fill = |store: &mut Driven, count: usize| {
+        for _ in 0..count {
+            store.put(Put::new(queue("q"), vec![7; 1_000])).unwrap();
+            ack(store, Take::from(queue("q")));
+        }
+    };
+    fill(&mut store, 300);
+    let before = segments(&store.disk);
+    store.put(Put::new(queue("far"), "far").after_ms(86_400_000)).unwrap();
+    fill(&mut store, 300);
+    let pinned = segments(&store.disk);
+    assert!(before <= 6 && pinned > 9, "{before} then {pinned}");
+    let engine = store.engine.clone();
+    store.run(engine.purge(queue("far"))).unwrap();
+    drop(engine);
+    fill(&mut store, 40);
+    assert!(segments(&store.disk) <= 6);
+}
+
+#[test]
+fn records_of_messages_whose_segment_is_gone_mean_nothing() {
+    // Many messages are put, then settled much later, so that settlements outlive the segments of the puts.
+    let mut store = Driven::new();
+    for round in 0..6 {
+        for _ in 0..100 {
+            store.put(Put::new(queue("q"), vec![round; 900])).unwrap();
+        }
+        ack(&mut store, Take::from(queue("q")).max(60));
+        store = store.reopen();
+        store.advance(60_000);
+    }
+    let before = store.dump();
+    assert!(!before.is_empty());
+    let mut store = store.reopen();
+    assert_eq!(store.dump(), before);
+}
+
+#[test]
+fn a_revival_meets_the_same_messages_though_old_segments_might_go() {
+    let mut store = Driven::new();
+    let q = queue("q");
+    let keyed = |store: &mut Driven, body: &str| {
+        store.put(Put::new(queue("q"), body.to_owned()).key("k".parse().unwrap())).unwrap();
+        let taken = store.take(Take::from(queue("q"))).unwrap().remove(0);
+        let bury = Action::Bury { reason: None, priority: None };
+        store.settle(Settle { receipt: taken.receipt, action: bury }).unwrap();
+    };
+    let fill = |store: &mut Driven| {
+        for _ in 0..100 {
+            store.put(Put::new(queue("other"), vec![7; 1_000])).unwrap();
+            ack(store, Take::from(queue("other")));
+        }
+    };
+    // Two dead messages of one key, in different segments; the elder gets the key back, and is acked.
+    keyed(&mut store, "elder");
+    fill(&mut store);
+    keyed(&mut store, "younger");
+    store.advance(1_000);
+    let engine = store.engine.clone();
+    let swept = store.run(engine.revive(q.clone(), Selection::All, When::Now)).unwrap();
+    assert_eq!((swept.done, swept.refused_in_all), (1, 1));
+    drop(engine);
+    assert_eq!(ack(&mut store, Take::from(q.clone())), 1);
+    fill(&mut store);
+    let before = store.dump();
+    assert_eq!(before.len(), 1);
+    for _ in 0..3 {
+        store = store.reopen();
+        assert_eq!(store.dump(), before, "the younger one stays dead");
+        fill(&mut store);
+    }
+}
+
+#[test]
+fn what_became_ready_stays_ready_though_the_clock_is_set_back_while_it_was_down() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "body").after_ms(1_000)).unwrap();
+    store.advance(2_000);
+    assert_eq!(store.dump()[0].standing.state, State::Ready);
+    let (disk, clock) = store.close();
+    clock.step_wall(start());
+    let mut store = Driven::on(disk, clock);
+    assert_eq!(store.dump()[0].standing.state, State::Ready);
+}
+
+#[test]
+fn numbers_that_a_power_failure_took_back_are_not_given_again() {
+    for durability in [Durability::Os, Durability::IntervalMs(1_000)] {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        let options = || Options { durability, ..options(&disk, &clock) };
+        let mut store = Driven::open(disk.clone(), clock.clone(), options()).unwrap();
+        let lost = store.put(Put::new(queue("q"), "answered, not synced")).unwrap().number;
+        drop(store.kill());
+        disk.power_on(Crash::Drop);
+        let mut store = Driven::open(disk.clone(), clock.clone(), options()).unwrap();
+        assert_eq!(store.numbers(), Vec::<Number>::new());
+        let next = store.put(Put::new(queue("q"), "next")).unwrap().number;
+        assert!(next > lost);
+        store.close();
+        let mut store = Driven::open(disk.clone(), clock.clone(), options()).unwrap();
+        let after = store.put(Put::new(queue("q"), "after a proper close")).unwrap().number;
+        assert_eq!(after.get(), next.get() + 1);
+    }
+}
+
+#[test]
+fn an_interval_syncs_when_it_has_passed_and_not_before() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { durability: Durability::IntervalMs(50), ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let syncs = store.engine.counters().syncs;
+    store.put(Put::new(queue("q"), "body")).unwrap();
+    store.advance(49);
+    assert_eq!(store.engine.counters().syncs, syncs);
+    store.advance(1);
+    assert_eq!(store.engine.counters().syncs, syncs + 1);
+    store.advance(1_000);
+    assert_eq!(store.engine.counters().syncs, syncs + 1, "nothing new to sync");
+}
+
+#[test]
+fn a_batch_of_many_large_bodies_goes_through_in_parts() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { segment_bytes: 1 << 20, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let engine = store.engine.clone();
+    let puts: Vec<Put> = (0..40).map(|i| Put::new(queue("q"), vec![i; 1 << 20])).collect();
+    let answers = store.run(engine.put(puts));
+    assert_eq!(answers.len(), 40);
+    let numbers: Vec<u64> = answers.iter().map(|answer| answer.as_ref().unwrap().number.get()).collect();
+    assert_eq!(numbers, (1..=40).collect::<Vec<u64>>(), "in their order");
+    assert!(store.engine.counters().batches >= 3);
+    let taken = store.take(Take::from(queue("q")).max(40)).unwrap();
+    assert!(taken.iter().enumerate().all(|(i, taken)| taken.message.body == vec![i as u8; 1 << 20]));
+}
+
+#[test]
+fn a_damaged_body_is_handed_to_nobody() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "a body that will rot")).unwrap();
+    store.put(Put::new(queue("q"), "another")).unwrap();
+    let path = crate::support::segment(1);
+    let bytes = store.disk.read_file(&path).unwrap();
+    let at = bytes.windows(4).position(|four| four == b"rot\x00" || four == b" rot").unwrap();
+    let file = store.disk.open(&path).unwrap();
+    file.write_at(b"R", at as u64 + 1).unwrap();
+    let taken = store.take(Take::from(queue("q")).max(2)).unwrap();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].message.body, "another");
+    store.advance(30_000);
+    let error = store.take(Take::from(queue("q"))).unwrap_err();
+    assert!(error.to_string().contains("journal-000-000000000001 is damaged at byte"), "{error}");
+}

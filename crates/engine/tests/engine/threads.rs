@@ -1,0 +1,156 @@
+//! The engine with its thread: waiting, waking, giving back, closing.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use dwell_engine::disk::MemoryDisk;
+use dwell_engine::{Engine, Options};
+use dwell_model::StateKind;
+use dwell_store::{Action, Error, Put, Settle, Store, Take};
+use dwell_time::{ManualClock, SystemClock};
+use pollster::block_on;
+
+use crate::support::{dir, options, queue, start};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn engine(clock: &ManualClock) -> Engine {
+    Engine::open(dir(), options(&MemoryDisk::new(), clock)).unwrap()
+}
+
+/// Runs `work` in a thread; its result can be awaited with patience.
+fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
+    let (say, hear) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = say.send(work());
+    });
+    hear
+}
+
+#[test]
+fn a_waiting_take_is_woken_at_the_instant_and_an_idle_engine_does_not_run() {
+    let clock = ManualClock::new(start());
+    let engine = engine(&clock);
+    let store = engine.blocking();
+    store.put_one(Put::new(queue("q"), "body").after_ms(5_000)).unwrap();
+    let waiting = engine.blocking();
+    let taken = spawn(move || waiting.take(Take::from(queue("q")).wait_ms(60_000)));
+    while store.stats(queue("q")).unwrap().waiting == 0 {
+        thread::yield_now();
+    }
+    assert!(clock.await_asleep(1, PATIENCE));
+    let before = engine.counters();
+    clock.advance(4_999);
+    assert!(clock.await_asleep(1, PATIENCE));
+    assert!(taken.try_recv().is_err(), "one millisecond is missing");
+    assert_eq!(engine.counters().batches, before.batches);
+    clock.advance(1);
+    let taken = taken.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(taken[0].message.body, "body");
+    assert_eq!(taken[0].lateness_ms, 0);
+}
+
+#[test]
+fn an_idle_engine_with_waiting_takes_is_not_woken_by_the_real_clock() {
+    let disk = MemoryDisk::new();
+    let options =
+        Options { clock: Arc::new(SystemClock::new()), ..options(&disk, &ManualClock::new(start())) };
+    let engine = Engine::open(dir(), options).unwrap();
+    let store = engine.blocking();
+    store.put_one(Put::new(queue("q"), "far").after_ms(3_600_000)).unwrap();
+    let waiting = engine.blocking();
+    let taken = spawn(move || waiting.take(Take::from(queue("q")).wait_ms(400)));
+    while store.stats(queue("q")).unwrap().waiting == 0 {
+        thread::yield_now();
+    }
+    let before = engine.counters().wakeups;
+    assert_eq!(taken.recv_timeout(PATIENCE).unwrap().unwrap(), []);
+    let woken = engine.counters().wakeups - before;
+    assert!(woken <= 4, "{woken} wake-ups in 400 ms with nothing to do");
+}
+
+#[test]
+fn a_take_that_is_dropped_gives_its_messages_back_at_once_and_spends_no_attempt() {
+    let clock = ManualClock::new(start());
+    let engine = engine(&clock);
+    let store = engine.blocking();
+    // Dropped while it waits.
+    let mut waiting = Box::pin(engine.take(Take::from(queue("q")).wait_ms(60_000)));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    while store.stats(queue("q")).map_or(0, |stats| stats.waiting) == 0 {
+        thread::yield_now();
+    }
+    drop(waiting);
+    // The drop is a command like any other, and comes before the next one.
+    assert_eq!(store.stats(queue("q")).unwrap_err().code(), "unknown_queue");
+    // Dropped with an answer that nobody looked at.
+    let mut waiting = Box::pin(engine.take(Take::from(queue("q")).wait_ms(60_000)));
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    store.put_one(Put::new(queue("q"), "body")).unwrap();
+    while store.stats(queue("q")).unwrap().counts.leased == 0 {
+        thread::yield_now();
+    }
+    drop(waiting);
+    let taken = store.take(Take::from(queue("q"))).unwrap();
+    let standing = &taken[0].message.standing;
+    assert_eq!((standing.attempts, standing.counts.takes, standing.counts.lapses), (0, 1, 0));
+}
+
+#[test]
+fn a_close_answers_waiting_takes_with_nothing_and_later_calls_with_closed() {
+    let clock = ManualClock::new(start());
+    let engine = engine(&clock);
+    let store = engine.blocking();
+    let waiting = engine.blocking();
+    let taken = spawn(move || waiting.take(Take::from(queue("q")).wait_ms(60_000)));
+    while store.stats(queue("q")).map_or(0, |stats| stats.waiting) == 0 {
+        thread::yield_now();
+    }
+    engine.close().unwrap();
+    assert_eq!(taken.recv_timeout(PATIENCE).unwrap(), Ok(Vec::new()));
+    assert_eq!(store.put_one(Put::new(queue("q"), "late")), Err(Error::Closed));
+    assert_eq!(engine.close(), Err(Error::Closed));
+}
+
+#[test]
+fn callers_share_syncs() {
+    let clock = ManualClock::new(start());
+    let engine = engine(&clock);
+    let before = engine.counters();
+    let calls: Vec<_> = (0..64)
+        .map(|i| {
+            let store = engine.blocking();
+            spawn(move || {
+                for j in 0..50 {
+                    store.put_one(Put::new(queue("q"), format!("{i}/{j}"))).unwrap();
+                }
+            })
+        })
+        .collect();
+    for call in calls {
+        call.recv_timeout(PATIENCE).unwrap();
+    }
+    let after = engine.counters();
+    assert_eq!(after.commands - before.commands, 64 * 50);
+    assert_eq!(engine.blocking().stats(queue("q")).unwrap().counts.ready, 64 * 50);
+    assert!(after.syncs - before.syncs <= after.batches - before.batches);
+}
+
+#[test]
+fn futures_of_any_runtime_are_answered() {
+    let clock = ManualClock::new(start());
+    let engine = engine(&clock);
+    block_on(async {
+        let puts = (0..10).map(|i| Put::new(queue("q"), format!("{i}"))).collect();
+        assert!(engine.put(puts).await.iter().all(Result::is_ok));
+        let taken = engine.take(Take::from(queue("q")).max(10)).await.unwrap();
+        let settles =
+            taken.into_iter().map(|taken| Settle { receipt: taken.receipt, action: Action::Ack }).collect();
+        assert!(engine.settle(settles).await.iter().all(Result::is_ok));
+        let ready = engine.list(queue("q"), StateKind::Ready, None, 10).await;
+        assert_eq!(ready.unwrap_err().code(), "unknown_queue");
+    });
+}
