@@ -66,9 +66,11 @@ pub(crate) fn request_too_large(limit: usize) -> Problem {
     Problem::new(Refusal::RequestTooLarge, detail).with_limit(limit as u64)
 }
 
-/// How much of a refused request is still read, and for how long.
+/// How much of a refused request is still read, and for how long in all;
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(5);
+/// and how long a client may be quiet before it is taken to be reading its answer.
+const LINGER_IDLE: Duration = Duration::from_millis(500);
 
 /// A request's body that is read to its end, within bounds, when nobody wants it any more.
 ///
@@ -127,7 +129,7 @@ impl Drop for Lingering {
 
 async fn discard(mut incoming: Incoming) {
     let mut left = LINGER_BYTES;
-    while let Some(Ok(frame)) = incoming.frame().await {
+    while let Ok(Some(Ok(frame))) = timeout(LINGER_IDLE, incoming.frame()).await {
         let len = frame.data_ref().map_or(0, Bytes::len);
         match left.checked_sub(len) {
             Some(rest) => left = rest,

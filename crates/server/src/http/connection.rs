@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future as _;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -108,6 +110,10 @@ impl Unwritten {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    fn is_empty(&self) -> bool {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Where messages are given back.
     pub(crate) fn returns(&self) -> &Returns {
         &self.returns
@@ -131,6 +137,22 @@ struct Wire {
 }
 
 impl Wire {
+    /// Fails if messages are about to be written to a client that has closed the connection.
+    ///
+    /// The operating system knows before the runtime does, which learns of it at its next turn: without
+    /// asking, a message that falls due in between would be written to nobody, and be lost for a lease.
+    fn check_reader(&self) -> io::Result<()> {
+        if self.unwritten.is_empty() {
+            return Ok(());
+        }
+        match SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]) {
+            Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.stalled = None;
@@ -157,6 +179,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_reader()?;
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch(cx, written)
     }
@@ -166,6 +189,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_reader()?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         self.watch(cx, written)
     }

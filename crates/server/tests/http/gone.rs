@@ -1,0 +1,90 @@
+//! Clients that go away: what was taken for them goes back at once, and no attempt is counted.
+//!
+//! The clock stands still in these tests, so that no lease can run out and hide a mistake.
+
+use dwell_store::{Put, Store};
+
+use crate::support::{Connection, start};
+
+#[tokio::test]
+async fn a_waiting_take_whose_connection_closes_takes_nothing() {
+    let server = start().await;
+    let mut connection = Connection::open(server.address).await;
+    connection.request("POST", "/v1/queues/q/take?wait=1m", &[], b"").await;
+    server.until_count("waiting", 1).await;
+    drop(connection);
+    // Without messages, waiters and settings the queue is no more.
+    crate::support::until("the take is gone", || async { server.count("waiting").await.is_none() }).await;
+    server.put("", b"x").await;
+    assert_eq!(server.count("ready").await, Some(1));
+    let taken = server.take("").await;
+    assert_eq!(taken["counts"]["takes"], 1);
+    server.stop().await;
+}
+
+/// The runtime of this test has one thread, so that the server can not learn that the client is gone
+/// before it has a message for it.
+#[tokio::test]
+async fn a_message_that_falls_due_just_as_the_client_goes_is_given_back() {
+    let server = start().await;
+    for round in 0..50 {
+        let mut connection = Connection::open(server.address).await;
+        connection.request("POST", "/v1/queues/q/take?wait=1m&lease=1h", &[], b"").await;
+        server.until_count("waiting", 1).await;
+        drop(connection);
+        let put = server.store.put(vec![Put::new("q".parse().unwrap(), "x")]).await;
+        assert!(put[0].is_ok());
+        server.until_count("ready", 1).await;
+        let taken = server.take("").await;
+        assert_eq!(taken["attempt"], 1, "round {round}");
+        server.post(&format!("/v1/receipts/{}/ack", taken["receipt"].as_str().unwrap())).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_made_and_not_written_gives_its_messages_back() {
+    let server = start().await;
+    // More than socket buffers hold, so that the answer stays in the server's.
+    let body = vec![b'x'; 1 << 20];
+    for _ in 0..48 {
+        server.put("", &body).await;
+    }
+    let mut connection = Connection::open(server.address).await;
+    connection.request("POST", "/v1/queues/q/take?max=48&max_bytes=67108864&lease=1h", &[], b"").await;
+    server.until_count("leased", 48).await;
+    assert_eq!(connection.answer_head().await.status, 200, "the answer is on its way");
+    assert_eq!(server.count("ready").await, Some(0));
+    drop(connection);
+    server.until_count("ready", 48).await;
+    assert_eq!(server.count("leased").await, Some(0));
+    let taken = server.take("").await;
+    assert_eq!(taken["attempt"], 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_written_keeps_its_lease_when_the_client_goes() {
+    let server = start().await;
+    server.put("", b"x").await;
+    let taken = server.take("?lease=1h").await;
+    assert_eq!(server.count("leased").await, Some(1));
+    let acked = server.post(&format!("/v1/receipts/{}/ack", taken["receipt"].as_str().unwrap())).await;
+    assert_eq!(acked.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_pipelines_and_goes_gives_its_message_back() {
+    let server = start().await;
+    let mut connection = Connection::open(server.address).await;
+    let take =
+        format!("POST /v1/queues/q/take?wait=1m&lease=1h HTTP/1.1\r\nHost: {}\r\n\r\n", server.address);
+    connection.write(take.repeat(2).as_bytes()).await;
+    server.until_count("waiting", 1).await;
+    drop(connection);
+    server.put("", b"x").await;
+    server.until_count("ready", 1).await;
+    server.until_count("waiting", 0).await;
+    server.stop().await;
+}

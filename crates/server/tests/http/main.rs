@@ -1,0 +1,19 @@
+//! The HTTP interface over real sockets, with the memory store behind it.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+
+mod bad_input;
+mod batch;
+mod bind;
+mod concurrent;
+mod dead;
+mod foreign;
+mod gone;
+mod messages;
+mod put;
+mod queues;
+mod settle;
+mod shutdown;
+mod slow;
+mod support;
+mod take;

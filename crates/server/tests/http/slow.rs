@@ -1,0 +1,51 @@
+//! Clients that stand still.
+
+use dwell_model::Limits;
+use serde_json::Value;
+
+use crate::support::{Connection, start_with};
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let server = start_with(Limits::default(), |config| config.http.head_ms = 50).await;
+    let mut connection = Connection::open(server.address).await;
+    connection.write(b"GET /health/live HTTP/1.1\r\nHost: local").await;
+    assert!(connection.is_closed().await);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_stands_still_is_refused() {
+    let server = start_with(Limits::default(), |config| config.http.body_ms = 50).await;
+    let mut connection = Connection::open(server.address).await;
+    connection.head("POST", "/v1/queues/q/messages", &[("content-length", "5")]).await;
+    connection.write(b"hel").await;
+    let answer = connection.answer().await;
+    assert_eq!(answer.problem(), (408, "request_timeout".to_owned()));
+
+    let mut connection = Connection::open(server.address).await;
+    let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+    connection.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+    connection.chunk(b"{\"body\":\"1\"}\n{\"body\"").await;
+    let answer = connection.answer().await;
+    let answers: Vec<Value> = answer.lines();
+    assert_eq!(answers.len(), 2);
+    assert_eq!(answers[0]["status"], 201);
+    assert_eq!(answers[1]["error"]["code"], "request_timeout");
+    assert_eq!(server.count("ready").await, Some(1));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_given_up() {
+    let server = start_with(Limits::default(), |config| config.http.write_ms = 50).await;
+    let body = vec![b'x'; 1 << 20];
+    for _ in 0..48 {
+        server.put("", &body).await;
+    }
+    let mut unread = Connection::open(server.address).await;
+    unread.request("POST", "/v1/queues/q/take?max=48&max_bytes=67108864&lease=1h", &[], b"").await;
+    server.until_count("leased", 48).await;
+    server.until_count("ready", 48).await;
+    server.stop().await;
+}
