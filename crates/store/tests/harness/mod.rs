@@ -18,6 +18,11 @@ impl MemoryHarness {
         let store = MemoryStore::with_seed(limits, Arc::new(clock.clone()), 7);
         MemoryHarness { store: Arc::new(store), clock }
     }
+
+    #[allow(dead_code, reason = "each test file is a program of its own, and not all need it")]
+    pub(crate) fn clock(&self) -> ManualClock {
+        self.clock.clone()
+    }
 }
 
 impl Harness for MemoryHarness {

@@ -1,0 +1,376 @@
+//! Canaries: stores that are broken on purpose, one fault each. The suite has to notice every one of them, the
+//! scenario that names the promise and the model test both; else their silence on other stores means nothing.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+mod harness;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dwell_model::{
+    Cursor, DEFAULT_PRIORITY, LeaseToken, Limits, Message, MessageId, Number, QueueName, Receipt,
+    SettingChange, State, StateKind, Timestamp,
+};
+use dwell_store::conformance::scenario::{change, key, lease, restart, settle, store, token, wait};
+use dwell_store::conformance::{Factory, Harness, model, run};
+use dwell_store::{
+    Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When,
+};
+use dwell_time::{Clock, ManualClock};
+
+use harness::MemoryHarness;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Hands a message out one millisecond before its instant.
+    Early,
+    /// Adds one millisecond to every delay.
+    Late,
+    /// Puts again under the same token.
+    ForgetsTokens,
+    /// Gives every lease of a message the same receipt.
+    ReusesReceipts,
+    /// A message that replaces another loses its key.
+    LosesKeyOnReplace,
+    /// A retry spends no attempt.
+    RetriesForEver,
+    /// Says of a leased message that it was cancelled.
+    LiesAboutCancel,
+    /// A message that is released is gone.
+    DropsReleased,
+    /// All messages have the same priority.
+    IgnoresPriority,
+    /// A take does not wait.
+    NeverWaits,
+    /// An extended lease ends when it would have ended.
+    IgnoresExtend,
+    /// A restart loses everything.
+    ForgetsOverRestart,
+}
+
+/// A sound store behind one fault.
+struct Broken {
+    sound: Arc<dyn Store>,
+    clock: ManualClock,
+    fault: Fault,
+    /// The tokens in force, behind the ones handed out.
+    tokens: Mutex<HashMap<MessageId, LeaseToken>>,
+}
+
+impl Broken {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn delayed(&self, when: When) -> When {
+        match when {
+            When::AfterMs(ms) if self.has(Fault::Late) => When::AfterMs(ms.saturating_add(1)),
+            when => when,
+        }
+    }
+
+    fn delivered(&self, mut delivery: Delivery) -> Delivery {
+        if self.has(Fault::ReusesReceipts) {
+            let id = delivery.message.id;
+            self.tokens.lock().unwrap().insert(id, delivery.receipt.token);
+            delivery.receipt.token = LeaseToken(id.as_bits());
+        }
+        Delivery { message: self.shown(delivery.message), ..delivery }
+    }
+
+    fn shown(&self, mut message: Message) -> Message {
+        if let (true, State::Leased(lease)) = (self.has(Fault::ReusesReceipts), &mut message.standing.state) {
+            lease.token = LeaseToken(message.id.as_bits());
+        }
+        message
+    }
+
+    async fn is_held(&self, receipt: &Receipt) -> bool {
+        let found = self.sound.get(receipt.queue.clone(), vec![Target::Id(receipt.id)]).await.pop().unwrap();
+        let lease = found.map(|message| message.standing.state);
+        matches!(lease, Ok(State::Leased(lease)) if lease.token == receipt.token)
+    }
+
+    /// A message that is due in a millisecond.
+    async fn early(&self, take: &Take) -> Option<Delivery> {
+        let soon = self.clock.now().wall.after(1).ok()?;
+        for queue in take.queues.iter().filter(|_| take.max > 0) {
+            let page = self.sound.list(queue.clone(), StateKind::Scheduled, None, 1).await.ok()?;
+            if let Some(message) = page.messages.into_iter().find(|message| message.standing.due == soon) {
+                return self.sound.take_id(queue.clone(), message.id, take.lease_ms, take.bound).await.ok();
+            }
+        }
+        None
+    }
+}
+
+#[async_trait]
+impl Store for Broken {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let mut broken = Vec::new();
+        for mut put in puts {
+            put.when = self.delayed(put.when);
+            if self.has(Fault::ForgetsTokens) {
+                put.token = None;
+            }
+            if self.has(Fault::IgnoresPriority) {
+                put.priority = DEFAULT_PRIORITY;
+            }
+            if self.has(Fault::LosesKeyOnReplace) && put.on_conflict == OnConflict::Replace {
+                let target = put.key.clone().map(Target::Key);
+                let found = self.sound.get(put.queue.clone(), target.into_iter().collect()).await;
+                if found.iter().any(|answer| answer.is_ok()) {
+                    // The answer is right, and the key is gone with the next look.
+                    let answer = self.sound.put(vec![put.clone()]).await.pop().unwrap();
+                    if let Ok(answer) = &answer {
+                        self.sound.cancel(put.queue.clone(), vec![Target::Id(answer.id)]).await;
+                        put.key = None;
+                        put.token = None;
+                        self.sound.put(vec![put]).await;
+                    }
+                    broken.push(answer);
+                    continue;
+                }
+            }
+            broken.extend(self.sound.put(vec![put]).await);
+        }
+        broken
+    }
+
+    async fn take(&self, mut take: Take) -> Result<Vec<Delivery>> {
+        if self.has(Fault::NeverWaits) {
+            take.wait_ms = 0;
+        }
+        if self.has(Fault::Early)
+            && let Some(delivery) = self.early(&take).await
+        {
+            return Ok(vec![delivery]);
+        }
+        let taken = self.sound.take(take).await?;
+        Ok(taken.into_iter().map(|delivery| self.delivered(delivery)).collect())
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.sound.take_id(queue, id, lease_ms, bound).await.map(|delivery| self.delivered(delivery))
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let mut broken = Vec::new();
+        for mut settle in settles {
+            if let Some(token) = self.tokens.lock().unwrap().get(&settle.receipt.id)
+                && settle.receipt.token == LeaseToken(settle.receipt.id.as_bits())
+            {
+                settle.receipt.token = *token;
+            }
+            settle.action = match (self.fault, settle.action) {
+                (Fault::RetriesForEver, Action::Retry { after_ms: Some(after_ms), priority, .. }) => {
+                    Action::Release { after_ms: Some(after_ms), priority }
+                }
+                (Fault::DropsReleased, Action::Release { .. }) => Action::Ack,
+                (Fault::IgnoresExtend, Action::Extend { lease_ms: Some(lease_ms) })
+                    if lease_ms > 0 && self.is_held(&settle.receipt).await =>
+                {
+                    let until = self.clock.now().wall.saturating_after(lease_ms);
+                    broken.push(Ok(Settled::Leased(until)));
+                    continue;
+                }
+                (_, action) => action,
+            };
+            broken.extend(self.sound.settle(vec![settle]).await);
+        }
+        broken
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        let answers = self.sound.cancel(queue, targets).await;
+        let lie = |answer| match answer {
+            Cancelled::Leased(id) if self.has(Fault::LiesAboutCancel) => Cancelled::Cancelled(id),
+            answer => answer,
+        };
+        answers.into_iter().map(|answer| answer.map(lie)).collect()
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        let moves = moves.into_iter().map(|(target, when)| (target, self.delayed(when)));
+        self.sound.reschedule(queue, moves.collect()).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        let answers = self.sound.get(queue, targets).await;
+        answers.into_iter().map(|answer| answer.map(|message| self.shown(message))).collect()
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.sound.locate(numbers).await
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        let page = self.sound.list(queue, state, after, max).await?;
+        let messages = page.messages.into_iter().map(|message| self.shown(message));
+        Ok(Page { messages: messages.collect(), next: page.next })
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.sound.stats(queue).await
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.sound.queues(after, max).await
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.sound.configure(queue, changes).await
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.sound.revive(queue, which, self.delayed(when)).await
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.sound.discard(queue, which).await
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.sound.purge(queue).await
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.sound.delete_queue(queue).await
+    }
+
+    fn limits(&self) -> &Limits {
+        self.sound.limits()
+    }
+}
+
+struct BrokenHarness {
+    sound: MemoryHarness,
+    broken: Arc<Broken>,
+    limits: Limits,
+}
+
+impl BrokenHarness {
+    fn open(fault: Fault, limits: Limits) -> BrokenHarness {
+        let sound = MemoryHarness::open(limits.clone());
+        let broken =
+            Arc::new(Broken { sound: sound.store(), clock: sound.clock(), fault, tokens: Mutex::default() });
+        BrokenHarness { sound, broken, limits }
+    }
+}
+
+impl Harness for BrokenHarness {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.broken) as Arc<dyn Store>
+    }
+
+    fn now(&self) -> Timestamp {
+        self.sound.now()
+    }
+
+    fn advance(&mut self, ms: u64) {
+        self.sound.advance(ms);
+    }
+
+    fn step_wall(&mut self, by_ms: i64) -> bool {
+        self.sound.step_wall(by_ms)
+    }
+
+    fn durable(&self) -> bool {
+        self.broken.has(Fault::ForgetsOverRestart)
+    }
+
+    fn restart(&mut self) {
+        *self = BrokenHarness::open(Fault::ForgetsOverRestart, self.limits.clone());
+    }
+}
+
+/// The scenario and the model test both notice the fault.
+#[track_caller]
+fn noticed(fault: Fault, scenario: fn(&Factory)) {
+    let factory = move |limits| Box::new(BrokenHarness::open(fault, limits)) as Box<dyn Harness>;
+    let outcome = catch_unwind(AssertUnwindSafe(|| run("canary", Arc::new(factory), scenario)));
+    assert!(outcome.is_err(), "{fault:?}: the scenario passes");
+    let failure = model::try_run(move |limits| BrokenHarness::open(fault, limits), 100, 200, 1);
+    let failure = failure.expect_err(&format!("{fault:?}: the model test passes"));
+    assert!(failure.contains("DWELL_SEED="), "{fault:?}: it does not say how to replay: {failure}");
+    println!("{fault:?}: {failure}");
+}
+
+#[test]
+fn a_message_handed_out_a_millisecond_early_is_noticed() {
+    noticed(Fault::Early, store::a_message_is_handed_out_at_its_instant_and_never_before);
+}
+
+#[test]
+fn a_delay_too_long_by_a_millisecond_is_noticed() {
+    noticed(Fault::Late, store::a_message_is_handed_out_at_its_instant_and_never_before);
+}
+
+#[test]
+fn a_forgotten_token_is_noticed() {
+    noticed(
+        Fault::ForgetsTokens,
+        token::the_same_token_gives_the_same_answer_and_puts_nothing_also_when_the_message_is_gone,
+    );
+}
+
+#[test]
+fn a_receipt_that_is_used_again_is_noticed() {
+    noticed(Fault::ReusesReceipts, store::at_most_one_valid_receipt_exists_for_a_message);
+}
+
+#[test]
+fn a_key_lost_on_replace_is_noticed() {
+    noticed(Fault::LosesKeyOnReplace, key::replace_puts_a_new_message_and_the_old_id_is_gone);
+}
+
+#[test]
+fn an_attempt_that_is_not_spent_is_noticed() {
+    noticed(Fault::RetriesForEver, lease::a_message_is_dead_when_its_attempts_are_spent);
+}
+
+#[test]
+fn an_untrue_answer_to_a_cancel_is_noticed() {
+    noticed(Fault::LiesAboutCancel, change::cancel_says_truthfully_what_it_found);
+}
+
+#[test]
+fn a_message_lost_on_release_is_noticed() {
+    noticed(Fault::DropsReleased, settle::a_release_spends_no_attempt);
+}
+
+#[test]
+fn an_order_without_priority_is_noticed() {
+    noticed(Fault::IgnoresPriority, store::due_messages_go_out_by_priority_then_due_then_id);
+}
+
+#[test]
+fn a_take_that_does_not_wait_is_noticed() {
+    noticed(Fault::NeverWaits, wait::a_take_waits_without_polling_and_wakes_on_the_instant);
+}
+
+#[test]
+fn a_lease_that_is_not_extended_is_noticed() {
+    noticed(Fault::IgnoresExtend, settle::extend_moves_the_deadline);
+}
+
+#[test]
+fn a_restart_that_loses_messages_is_noticed() {
+    noticed(Fault::ForgetsOverRestart, restart::a_put_that_was_answered_survives_a_restart);
+}
