@@ -1,0 +1,118 @@
+//! What can be typed: options common to all subcommands, and groups that several share.
+
+mod message;
+mod when;
+
+use clap::{Args, Parser, ValueEnum};
+use dwell_client::DEFAULT_SERVER;
+use dwell_model::{Invalid, parse_duration_ms};
+
+pub(crate) use message::{DeadArgs, TargetArgs};
+pub(crate) use when::WhenArgs;
+
+use crate::command::Command;
+
+const EXAMPLES: &str = "\
+Examples:
+  dwell serve                                     a server in ./dwell-data on 127.0.0.1:7411
+  dwell put orders 'close order 7' --delay 30m    due in half an hour
+  dwell take orders --wait 1m --ack               the next due message, acked once printed
+  dwell put --from messages.jsonl                 a whole file, which may be repeated after a crash
+
+Exit codes:
+  0 done   1 refused   2 usage   3 nothing there   4 no server answers   5 outcome unknown   6 can not start
+
+`dwell COMMAND --help` has examples for each command. Durations need units (ms s m h d): 1h30m.
+Instants are RFC 3339: 2026-11-21T18:00:00Z.";
+
+/// Holds messages until their moment: a delay queue's server and command line.
+#[derive(Debug, Parser)]
+#[command(name = "dwell", version, after_help = EXAMPLES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every subcommand.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
+pub(crate) struct Common {
+    /// The server to talk to
+    #[arg(long, global = true, env = "DWELL_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
+    pub(crate) server: String,
+    /// Print JSON, one value a line (the default unless a terminal reads)
+    #[arg(long, global = true, conflicts_with = "human")]
+    pub(crate) json: bool,
+    /// Print for people, also where no terminal reads
+    #[arg(long, global = true)]
+    pub(crate) human: bool,
+    /// Colours
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Reads a duration with units into milliseconds.
+pub(crate) fn duration_ms(text: &str) -> Result<u64, Invalid> {
+    parse_duration_ms(text)
+}
+
+/// Reads a limit of attempts: a number, or `unlimited`.
+pub(crate) fn attempts(text: &str) -> Result<dwell_model::AttemptLimit, String> {
+    if text == "unlimited" {
+        return Ok(dwell_model::AttemptLimit::Unlimited);
+    }
+    text.parse().map(dwell_model::AttemptLimit::At).map_err(|_| "1 or more, or 'unlimited'".to_owned())
+}
+
+/// Reads a number of bytes: `1048576`, `64KiB`, `1MiB`, `1GiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let refuse = || format!("'{text}' is no size: write bytes, or a whole number with KiB, MiB or GiB");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(refuse()),
+    };
+    let number: u64 = digits.parse().map_err(|_| refuse())?;
+    number.checked_mul(unit).ok_or_else(refuse)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_binary_units_or_none() {
+        for (text, size) in
+            [("0", 0), ("1048576", 1 << 20), ("64KiB", 1 << 16), ("1MiB", 1 << 20), ("2GiB", 2 << 30)]
+        {
+            assert_eq!(bytes(text).unwrap(), size);
+        }
+        for bad in ["", "MiB", "1MB", "1.5MiB", "-1", "1 MiB", "99999999999999999999", "18014398509481985KiB"]
+        {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+}

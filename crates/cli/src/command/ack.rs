@@ -1,0 +1,26 @@
+//! `dwell ack`
+
+use clap::Args;
+use dwell_model::Receipt;
+use dwell_store::Action;
+
+use super::{Context, Outcome};
+
+/// Say that taken messages are done; they are gone then
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell ack AQGa…
+  dwell take orders --max 10 --json | jq -r .receipt | xargs dwell ack
+
+A receipt whose lease ran out is refused (lease_lost) and nothing changes.")]
+pub(crate) struct Ack {
+    /// Receipts, as take gave them
+    #[arg(required = true, value_name = "RECEIPT")]
+    receipts: Vec<Receipt>,
+}
+
+impl Ack {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        context.settle(&self.receipts, &Action::Ack)
+    }
+}

@@ -1,0 +1,140 @@
+//! `dwell configure`
+
+use clap::{Args, ValueEnum};
+use dwell_client::{BackoffSettings, Client};
+use dwell_model::{AttemptLimit, Backoff, QueueName, Setting, SettingChange, SettingName};
+
+use super::{Context, Outcome, settings};
+use crate::args::{attempts, duration_ms};
+use crate::exit::Failure;
+
+/// Change settings of a queue at run time: all that are named, or none
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell configure orders --lease 2m --max-attempts 5
+  dwell configure orders --levels '1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h'
+  dwell configure orders --backoff-base 5s --backoff-cap 30m
+  dwell configure orders --reset lease --reset backoff
+
+A pause is a setting too: see `dwell pause` and `dwell resume`.")]
+pub(crate) struct Configure {
+    /// The queue
+    queue: QueueName,
+    /// How long a lease lasts where neither take nor message says otherwise
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    lease: Option<u64>,
+    /// How often a message is handed out before it is dead: a number, or `unlimited`
+    #[arg(long, value_parser = attempts, value_name = "COUNT")]
+    max_attempts: Option<AttemptLimit>,
+    /// The delay after the first failed attempt
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    backoff_base: Option<u64>,
+    /// The growth from one attempt to the next, in percent: 200 doubles
+    #[arg(long, value_name = "PERCENT")]
+    backoff_factor_percent: Option<u32>,
+    /// The longest delay
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    backoff_cap: Option<u64>,
+    /// The largest share of a delay that is taken off at random, in percent
+    #[arg(long, value_name = "PERCENT")]
+    backoff_jitter_percent: Option<u32>,
+    /// The most scheduled and ready messages; past it a put is refused
+    #[arg(long, value_name = "COUNT")]
+    max_pending: Option<u64>,
+    /// Named delays, separated by blanks; level 1 is the first
+    #[arg(long, value_parser = levels, value_name = "DURATIONS")]
+    levels: Option<Levels>,
+    /// Over how many partitions the queue is spread; fixed while it has messages
+    #[arg(long, value_name = "COUNT")]
+    spread: Option<u16>,
+    /// How long a put's token is remembered
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    token_ttl: Option<u64>,
+    /// Follow the server's default again in this; may be repeated
+    #[arg(long, value_enum, value_name = "SETTING")]
+    reset: Vec<ResetName>,
+}
+
+#[derive(Clone, Debug)]
+struct Levels(Vec<u64>);
+
+fn levels(text: &str) -> Result<Levels, dwell_model::Invalid> {
+    text.split_whitespace().map(duration_ms).collect::<Result<_, _>>().map(Levels)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum ResetName {
+    Lease,
+    MaxAttempts,
+    Backoff,
+    MaxPending,
+    Pause,
+    Levels,
+    Spread,
+    TokenTtl,
+}
+
+impl From<ResetName> for SettingName {
+    fn from(name: ResetName) -> SettingName {
+        match name {
+            ResetName::Lease => SettingName::Lease,
+            ResetName::MaxAttempts => SettingName::MaxAttempts,
+            ResetName::Backoff => SettingName::Backoff,
+            ResetName::MaxPending => SettingName::MaxPending,
+            ResetName::Pause => SettingName::Pause,
+            ResetName::Levels => SettingName::Levels,
+            ResetName::Spread => SettingName::Spread,
+            ResetName::TokenTtl => SettingName::TokenTtl,
+        }
+    }
+}
+
+impl Configure {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let mut values = Vec::new();
+        values.extend(self.lease.map(Setting::LeaseMs));
+        values.extend(self.max_attempts.map(Setting::MaxAttempts));
+        values.extend(self.backoff(&client)?);
+        values.extend(self.max_pending.map(Setting::MaxPending));
+        values.extend(self.levels.map(|levels| Setting::Levels(levels.0)));
+        values.extend(self.spread.map(Setting::Spread));
+        values.extend(self.token_ttl.map(Setting::TokenMs));
+        let mut changes: Vec<SettingChange> = values.into_iter().map(SettingChange::Set).collect();
+        for name in self.reset {
+            let name = SettingName::from(name);
+            let set =
+                |change: &SettingChange| matches!(change, SettingChange::Set(set) if set.name() == name);
+            if changes.iter().any(set) {
+                let word = name.as_str();
+                return Err(Failure::usage(format!("{word} is both given a value and reset; choose one")));
+            }
+            changes.push(SettingChange::Reset(name));
+        }
+        if changes.is_empty() {
+            return Err(Failure::usage("name at least one setting; `dwell settings` shows those in force"));
+        }
+        settings::show(context, &client.configure(&self.queue, &changes)?)
+    }
+
+    /// The queue's backoff with the named parts of it changed.
+    fn backoff(&self, client: &Client) -> Result<Option<Setting>, Failure> {
+        let parts = [self.backoff_factor_percent, self.backoff_jitter_percent].iter().any(Option::is_some)
+            || [self.backoff_base, self.backoff_cap].iter().any(Option::is_some);
+        if !parts {
+            return Ok(None);
+        }
+        let standing: BackoffSettings = match client.stats(&self.queue) {
+            Ok(queue) => queue.settings.backoff,
+            Err(error) if error.code() == "unknown_queue" => client.info()?.defaults.backoff,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(Setting::Backoff(Backoff {
+            base_ms: self.backoff_base.unwrap_or(standing.base_ms),
+            factor_percent: self.backoff_factor_percent.unwrap_or(standing.factor_percent),
+            cap_ms: self.backoff_cap.unwrap_or(standing.cap_ms),
+            jitter_percent: self.backoff_jitter_percent.unwrap_or(standing.jitter_percent),
+        })))
+    }
+}

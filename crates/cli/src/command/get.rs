@@ -1,0 +1,55 @@
+//! `dwell get`
+
+use clap::Args;
+use dwell_model::{Key, MessageId, Number, QueueName};
+use dwell_store::Target;
+
+use super::{Context, Outcome};
+use crate::exit::{Exit, Failure};
+use crate::human;
+
+/// Show a message, in any state
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell get orders 0197c5e2-…
+  dwell get orders --key order-7
+  dwell get --number 17
+  dwell get orders --key order-7 --raw > body")]
+pub(crate) struct Get {
+    /// The queue
+    #[arg(required_unless_present = "number", conflicts_with = "number")]
+    queue: Option<QueueName>,
+    /// The message's id
+    id: Option<MessageId>,
+    /// The live message that has this key
+    #[arg(long, conflicts_with = "id")]
+    key: Option<Key>,
+    /// The message with this number, in whatever queue
+    #[arg(long, conflicts_with_all = ["id", "key"])]
+    number: Option<Number>,
+    /// Write the body alone, as it was put
+    #[arg(long)]
+    raw: bool,
+}
+
+impl Get {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let message = match (self.number, self.queue, self.id, self.key) {
+            (Some(number), ..) => client.get_number(number)?,
+            (None, Some(queue), Some(id), _) => client.get(&queue, &Target::Id(id))?,
+            (None, Some(queue), None, Some(key)) => client.get(&queue, &Target::Key(key))?,
+            _ => {
+                return Err(Failure::usage(
+                    "name the message: QUEUE ID, QUEUE --key KEY, or --number NUMBER",
+                ));
+            }
+        };
+        if self.raw {
+            context.output.raw(message.body())?;
+        } else {
+            context.output.show(&message, |out| human::message(out, &message))?;
+        }
+        Ok(Exit::Ok)
+    }
+}

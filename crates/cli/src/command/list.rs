@@ -1,0 +1,103 @@
+//! `dwell list`
+
+use clap::{Args, ValueEnum};
+use dwell_client::Message;
+use dwell_model::{QueueName, StateKind};
+
+use super::{Context, Outcome};
+use crate::exit::Exit;
+use crate::human::{FAINT, PLAIN, STRONG, excerpt, instant, state_style};
+use crate::table::{self, Cell};
+
+/// So many messages are asked for at a time.
+const PAGE: usize = 500;
+
+/// List the messages of a queue that are in one state, by due instant
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell list orders                            scheduled ones, the next 100
+  dwell list orders --state dead --all --json | jq -r .last_error")]
+pub(crate) struct List {
+    /// The queue
+    queue: QueueName,
+    /// Which state
+    #[arg(long, value_enum, default_value_t = ListState::Scheduled)]
+    state: ListState,
+    /// At most so many
+    #[arg(long, default_value_t = 100)]
+    max: usize,
+    /// However many there are
+    #[arg(long, conflicts_with = "max")]
+    all: bool,
+    /// Leave the bodies out
+    #[arg(long)]
+    no_body: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ListState {
+    Scheduled,
+    Ready,
+    Leased,
+    Dead,
+}
+
+impl From<ListState> for StateKind {
+    fn from(state: ListState) -> StateKind {
+        match state {
+            ListState::Scheduled => StateKind::Scheduled,
+            ListState::Ready => StateKind::Ready,
+            ListState::Leased => StateKind::Leased,
+            ListState::Dead => StateKind::Dead,
+        }
+    }
+}
+
+impl List {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let mut left = if self.all { usize::MAX } else { self.max };
+        let mut cursor = None;
+        let mut shown = 0;
+        while left > 0 {
+            let page = client.list(&self.queue, self.state.into(), cursor, left.min(PAGE), !self.no_body)?;
+            left -= page.messages.len().min(left);
+            shown += page.messages.len();
+            self.show(context, &page.messages)?;
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if cursor.is_some() {
+            context.output.remark("there are more: --max or --all");
+        }
+        Ok(if shown == 0 { Exit::Nothing } else { Exit::Ok })
+    }
+
+    fn show(&self, context: &Context, messages: &[Message]) -> Result<(), crate::exit::Failure> {
+        if !context.output.is_human() {
+            return messages.iter().try_for_each(|message| context.output.show(message, |_| Ok(())));
+        }
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let style = state_style(self.state.into());
+        let rows: Vec<Vec<Cell>> = messages
+            .iter()
+            .map(|message| {
+                let note = message.dead_reason.map_or(String::new(), |reason| reason.as_str().to_owned());
+                vec![
+                    Cell::text(message.id, style),
+                    Cell::text(instant(message.due), PLAIN),
+                    Cell::count(message.attempt.into(), PLAIN),
+                    Cell::text(message.key.as_deref().unwrap_or(""), STRONG),
+                    Cell::text(note, FAINT),
+                    Cell::text(if self.no_body { String::new() } else { excerpt(message, 40) }, PLAIN),
+                ]
+            })
+            .collect();
+        let heading = ["id", "due", "attempt", "key", "", "body"];
+        context.output.print(|out| table::write(out, &heading, &rows))
+    }
+}

@@ -1,0 +1,35 @@
+//! `dwell pause`
+
+use clap::Args;
+use dwell_model::{QueueName, Timestamp};
+
+use super::{Context, Outcome};
+use crate::args::duration_ms;
+
+/// Stop handing messages of a queue out; puts go on
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell pause orders                  until `dwell resume orders`
+  dwell pause orders --for 10m
+  dwell pause orders --until 2026-11-21T18:00:00Z")]
+pub(crate) struct Pause {
+    /// The queue
+    queue: QueueName,
+    /// For so long, by the server's clock
+    #[arg(long = "for", value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    for_ms: Option<u64>,
+    /// Until this instant
+    #[arg(long, conflicts_with = "for_ms", value_name = "INSTANT")]
+    until: Option<Timestamp>,
+}
+
+impl Pause {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let queue = match self.for_ms {
+            Some(for_ms) => client.pause_for(&self.queue, for_ms)?,
+            None => client.pause(&self.queue, self.until)?,
+        };
+        context.show_queue(&queue)
+    }
+}

@@ -1,0 +1,192 @@
+//! `dwell put`
+
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use dwell_client::PutOutcome;
+use dwell_model::{AttemptLimit, Headers, Key, PutToken, QueueName, Timestamp};
+use dwell_store::OnConflict;
+
+use super::{Context, Outcome};
+use crate::args::{WhenArgs, attempts, duration_ms};
+use crate::exit::{Exit, Failure};
+use crate::human::{FAINT, STRONG, instant};
+use crate::load;
+
+/// Put a message, or a whole file of them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell put orders 'close order 7' --delay 30m
+  dwell put orders - --due 2026-11-21T18:00:00Z < body       the body from standard input
+  dwell put orders x --key order-7 --on-conflict replace     debounce: the last one counts
+  dwell put --from messages.jsonl --answers answers.jsonl
+
+A file has one JSON object a line:
+  {\"queue\":\"orders\",\"body\":\"close order 7\",\"delay\":\"30m\",\"key\":\"order-7\",\"headers\":{\"n\":\"7\"}}
+with body or body_base64, one of delay, delay_ms, due and level, and key, on_conflict, headers, priority,
+expires, lease, max_attempts and token as the HTTP interface has them. Each line carries a token made of the
+file's digest up to it and its number: the same file put again within 10 minutes (the queue's token_ttl)
+puts nothing twice, so a run that broke off is simply run again. With --answers, lines that the answers file
+tells of are not even sent again, however long ago that was.")]
+pub(crate) struct Put {
+    /// The queue; with --from, the queue of lines that name none
+    #[arg(required_unless_present = "from")]
+    queue: Option<QueueName>,
+    /// The body; `-` reads it from standard input
+    #[arg(required_unless_present = "from", conflicts_with = "from", allow_hyphen_values = true)]
+    body: Option<String>,
+    #[command(flatten)]
+    when: WhenArgs,
+    #[command(flatten)]
+    options: MessageOptions,
+    #[command(flatten)]
+    file: FileOptions,
+}
+
+/// What one message may be given.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of one message")]
+struct MessageOptions {
+    /// The caller's own name for it, unique among the queue's live messages
+    #[arg(long)]
+    key: Option<Key>,
+    /// What to do when a live message has the key
+    #[arg(long, value_enum, requires = "key", value_name = "WHAT")]
+    on_conflict: Option<Conflict>,
+    /// A header; may be repeated
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// Its content type: the header content-type
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// Smaller first, among due messages
+    #[arg(long)]
+    priority: Option<u32>,
+    /// The instant after due past which it is dead if nobody took it
+    #[arg(long, value_name = "INSTANT")]
+    expires: Option<Timestamp>,
+    /// Its own lease, over the queue's
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    lease: Option<u64>,
+    /// Its own limit of attempts: a number, or `unlimited`
+    #[arg(long, value_parser = attempts, value_name = "COUNT")]
+    max_attempts: Option<AttemptLimit>,
+    /// The same token gives the same answer and puts nothing, for the queue's token_ttl
+    #[arg(long)]
+    token: Option<PutToken>,
+}
+
+/// How a file is put.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of a file")]
+struct FileOptions {
+    /// A file of messages, one JSON object a line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "delay", "due", "level", "key", "headers", "content_type", "priority", "expires", "lease",
+        "max_attempts", "token",
+    ])]
+    from: Option<PathBuf>,
+    /// Write what became of each line; a later run goes on behind the last line told of
+    #[arg(long, requires = "from", value_name = "FILE")]
+    answers: Option<PathBuf>,
+    /// Write refused lines' numbers and reasons here, not to standard error
+    #[arg(long, requires = "from", value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// Put the same file anew, as a run of this name: its tokens are others
+    #[arg(long, requires = "from", value_name = "NAME", default_value = "")]
+    run: String,
+    /// How long to go on trying while the server is away or asks to try later
+    #[arg(long, requires = "from", value_parser = duration_ms, allow_hyphen_values = true, default_value = "2m", value_name = "DURATION")]
+    retry_for: u64,
+    /// So many requests at a time, 1 to 64; lines of one queue are never put side by side
+    #[arg(long, requires = "from", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "COUNT")]
+    in_flight: u16,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Conflict {
+    /// Refuse: the standing message stays as it is
+    Reject,
+    /// The new message counts, the old one is gone
+    Replace,
+    /// The standing message stays; the earlier instant counts
+    Keep,
+}
+
+impl Put {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match &self.file.from {
+            Some(from) => load::run(
+                context,
+                &load::Wish {
+                    from: from.clone(),
+                    queue: self.queue.clone(),
+                    answers: self.file.answers.clone(),
+                    rejects: self.file.rejects.clone(),
+                    run: self.file.run.clone(),
+                    retry_for_ms: self.file.retry_for,
+                    in_flight: self.file.in_flight.into(),
+                },
+            ),
+            None => self.one(context),
+        }
+    }
+
+    fn one(self, context: &Context) -> Outcome {
+        let (Some(queue), Some(body)) = (self.queue.clone(), self.body.clone()) else {
+            return Err(Failure::usage("say QUEUE and BODY, or --from FILE"));
+        };
+        let body = if body == "-" { standard_input()? } else { body.into_bytes() };
+        let options = self.options;
+        let headers = headers(&options.headers, options.content_type.as_deref())?;
+        let mut put = dwell_store::Put::new(queue, body);
+        put.when = self.when.when();
+        put.key = options.key;
+        put.on_conflict = match options.on_conflict {
+            None | Some(Conflict::Reject) => OnConflict::Reject,
+            Some(Conflict::Replace) => OnConflict::Replace,
+            Some(Conflict::Keep) => OnConflict::Keep,
+        };
+        put.headers = headers;
+        put.priority = options.priority.unwrap_or(put.priority);
+        put.expires = options.expires;
+        put.lease_ms = options.lease;
+        put.max_attempts = options.max_attempts;
+        put.token = options.token;
+        let answer = context.client()?.put_one(put)?;
+        context.output.show(&answer, |out| {
+            writeln!(
+                out,
+                "{STRONG}{}{STRONG:#}  {}, due {}  {FAINT}number {}{FAINT:#}",
+                answer.id,
+                match answer.outcome {
+                    PutOutcome::Created => "created",
+                    PutOutcome::Replaced => "created in place of another",
+                    PutOutcome::Kept => "kept as it stood",
+                },
+                instant(answer.due),
+                answer.number
+            )
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn standard_input() -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
+    io::stdin().read_to_end(&mut body).map_err(|error| Failure::file("input", "standard input", &error))?;
+    Ok(body)
+}
+
+fn headers(lines: &[String], content_type: Option<&str>) -> Result<Headers, Failure> {
+    let mut pairs = Vec::new();
+    for line in lines {
+        let (name, value) = line
+            .split_once(':')
+            .ok_or_else(|| Failure::usage(format!("'{line}' is no header: write 'name: value'")))?;
+        pairs.push((name.trim(), value.trim()));
+    }
+    pairs.extend(content_type.map(|value| ("content-type", value)));
+    Ok(Headers::new(pairs)?)
+}

@@ -1,0 +1,21 @@
+//! `dwell resume`
+
+use clap::Args;
+use dwell_model::QueueName;
+
+use super::{Context, Outcome};
+
+/// Hand messages of a paused queue out again
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  dwell resume orders")]
+pub(crate) struct Resume {
+    /// The queue
+    queue: QueueName,
+}
+
+impl Resume {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        context.show_queue(&context.client()?.resume(&self.queue)?)
+    }
+}

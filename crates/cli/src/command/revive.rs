@@ -1,0 +1,27 @@
+//! `dwell revive`
+
+use clap::Args;
+
+use super::{Context, Outcome};
+use crate::args::{DeadArgs, WhenArgs};
+
+/// Bring dead messages back, oldest first, with all their attempts before them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell revive orders 0197c5e2-…
+  dwell revive orders --oldest 10 --delay 5m
+  dwell revive orders --all")]
+pub(crate) struct Revive {
+    #[command(flatten)]
+    which: DeadArgs,
+    #[command(flatten)]
+    when: WhenArgs,
+}
+
+impl Revive {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let selection = self.which.selection();
+        let swept = context.client()?.revive(&self.which.queue, &selection, self.when.when())?;
+        context.show_swept(&swept, "revived")
+    }
+}

@@ -1,0 +1,112 @@
+//! The store in files: opening it, what that found, closing it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_engine::{Engine, OpenError, Options};
+use dwell_model::Limits;
+use dwell_store::{MemoryStore, Store};
+use serde::Serialize;
+
+use super::durability::Durability;
+use crate::exit::{Exit, Failure};
+
+/// An open store.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) recovered: Option<Recovered>,
+    engine: Option<Engine>,
+}
+
+/// What an opening found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Recovered {
+    messages: u64,
+    segments: u64,
+    batches: u64,
+    records: u64,
+    /// How often the directory has been opened, this time included.
+    opened: u32,
+    /// Whether the last run ended in good order.
+    was_closed: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cuts: Vec<Cut>,
+}
+
+/// A torn tail that was cut.
+#[derive(Debug, Serialize)]
+pub(crate) struct Cut {
+    file: String,
+    offset: u64,
+    bytes: u64,
+    reason: String,
+}
+
+impl From<&dwell_engine::Cut> for Cut {
+    fn from(cut: &dwell_engine::Cut) -> Cut {
+        Cut {
+            file: cut.file.display().to_string(),
+            offset: cut.offset,
+            bytes: cut.bytes,
+            reason: cut.reason.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Recovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.opened <= 1 {
+            return f.write_str("nothing; the directory is new");
+        }
+        write!(f, "{} messages from {} segments", self.messages, self.segments)?;
+        if self.was_closed { Ok(()) } else { f.write_str("; the last run did not end in good order") }
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cut { file, offset, bytes, reason } = self;
+        write!(f, "{bytes} bytes of {file} behind byte {offset}: {reason}; it had not been synced")
+    }
+}
+
+/// Opens the data directory.
+pub(crate) fn open(
+    dir: &Path,
+    limits: Limits,
+    durability: Durability,
+    segment: Option<u64>,
+) -> Result<Opened, Failure> {
+    let mut options = Options { limits, durability: durability.0, ..Options::default() };
+    options.segment_bytes = segment.unwrap_or(options.segment_bytes);
+    let engine = Engine::open(dir, options).map_err(|error| refused(&error))?;
+    let report = engine.report();
+    let recovered = Recovered {
+        messages: report.messages,
+        segments: report.segments,
+        batches: report.batches,
+        records: report.records,
+        opened: report.incarnation,
+        was_closed: report.was_closed,
+        cuts: report.cuts.iter().map(Cut::from).collect(),
+    };
+    Ok(Opened { store: Arc::new(engine.clone()), recovered: Some(recovered), engine: Some(engine) })
+}
+
+fn refused(error: &OpenError) -> Failure {
+    Failure { retryable: error.is_retryable(), ..Failure::new(Exit::CanNotStart, error.code(), error) }
+}
+
+impl Opened {
+    /// A store of which nothing is kept.
+    pub(crate) fn memory(store: MemoryStore) -> Opened {
+        Opened { store: Arc::new(store), recovered: None, engine: None }
+    }
+
+    /// Closes the store; what was answered is on the disk then, whatever the durability.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let Some(engine) = self.engine else { return Ok(()) };
+        engine.close().map_err(|error| Failure::new(Exit::Refused, error.code(), error))
+    }
+}

@@ -1,0 +1,56 @@
+//! What ends a server: SIGTERM or SIGINT; the second one at once.
+
+use std::io;
+
+/// Waits for signals.
+pub(crate) struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Listens from now on: a signal that comes before [`Signals::first`] is asked for is not lost.
+    #[cfg(unix)]
+    pub(crate) fn listen() -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// As above.
+    #[cfg(not(unix))]
+    pub(crate) fn listen() -> io::Result<Signals> {
+        Ok(Signals {})
+    }
+
+    /// The first signal. From then on, another one ends the process at once.
+    pub(crate) async fn first(mut self) -> &'static str {
+        let name = self.next().await;
+        tokio::spawn(async move {
+            self.next().await;
+            // 128 + SIGINT, what shells show for an interrupted process.
+            std::process::exit(130);
+        });
+        name
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) -> &'static str {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => "Ctrl-C",
+            Err(_) => std::future::pending().await,
+        }
+    }
+}

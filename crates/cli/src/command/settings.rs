@@ -1,0 +1,74 @@
+//! `dwell settings`
+
+use std::io::{self, Write};
+
+use clap::Args;
+use dwell_client::{QueueSettings, QueueStats};
+use dwell_model::{AttemptLimit, QueueName, format_duration_ms};
+
+use super::{Context, Outcome};
+use crate::exit::Exit;
+use crate::human::{FAINT, STRONG};
+
+/// Show the settings in force for a queue, and which of them are its own
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell settings orders
+  dwell configure orders --lease 2m")]
+pub(crate) struct Settings {
+    /// The queue
+    queue: QueueName,
+}
+
+impl Settings {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let queue = context.client()?.stats(&self.queue)?;
+        show(context, &queue)
+    }
+}
+
+/// Shows the settings of `queue`.
+pub(super) fn show(context: &Context, queue: &QueueStats) -> Outcome {
+    context.output.show(queue, |out| human(out, queue))?;
+    Ok(Exit::Ok)
+}
+
+fn human(out: &mut dyn Write, queue: &QueueStats) -> io::Result<()> {
+    writeln!(out, "{STRONG}{}{STRONG:#}", queue.queue)?;
+    for (name, value) in rows(&queue.settings) {
+        let own = queue.own.iter().any(|own| own == name);
+        let (style, note) = if own { (STRONG, "its own") } else { (FAINT, "default") };
+        writeln!(out, "{FAINT}{name:12}{FAINT:#}  {style}{value}{style:#}  {FAINT}{note}{FAINT:#}")?;
+    }
+    Ok(())
+}
+
+fn rows(settings: &QueueSettings) -> [(&'static str, String); 8] {
+    let backoff = &settings.backoff;
+    let levels: Vec<String> = settings.levels.iter().copied().map(format_duration_ms).collect();
+    [
+        ("lease", format_duration_ms(settings.lease_ms)),
+        (
+            "max_attempts",
+            match settings.max_attempts {
+                AttemptLimit::Unlimited => "unlimited".to_owned(),
+                AttemptLimit::At(limit) => limit.to_string(),
+            },
+        ),
+        (
+            "backoff",
+            format!(
+                "from {}, times {} %, up to {}, less up to {} %",
+                format_duration_ms(backoff.base_ms),
+                backoff.factor_percent,
+                format_duration_ms(backoff.cap_ms),
+                backoff.jitter_percent
+            ),
+        ),
+        ("max_pending", settings.max_pending.map_or("none".to_owned(), |limit| limit.to_string())),
+        ("pause", settings.pause.clone()),
+        ("levels", if levels.is_empty() { "none".to_owned() } else { levels.join(" ") }),
+        ("spread", settings.spread.to_string()),
+        ("token_ttl", format_duration_ms(settings.token_ms)),
+    ]
+}

@@ -1,0 +1,113 @@
+//! `dwell take`
+
+use clap::Args;
+use dwell_client::{Client, Delivery};
+use dwell_model::{QueueName, format_duration_ms};
+use dwell_store::{Action, Settle};
+
+use super::{Context, Outcome};
+use crate::args::duration_ms;
+use crate::exit::{Exit, Failure};
+use crate::human::{self, FAINT, PLAIN, WAITING};
+
+/// Take due messages, under a lease; wait for the first one if asked to
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell take orders                              what is due now, or exit code 3
+  dwell take orders --wait 10m --lease 2m        at the instant the next one is due
+  dwell take orders mails --max 100              from several queues, in order across them
+  dwell take orders --wait 1m --raw --ack | sh   one body as it was put; gone once it is printed
+
+A message that is neither acked nor otherwise settled is ready again when its lease ends, and the attempt
+counts. With --ack it is settled after it was printed: if printing fails, it is given back instead.")]
+pub(crate) struct Take {
+    /// One queue or several
+    #[arg(required = true, value_name = "QUEUE")]
+    queues: Vec<QueueName>,
+    /// At most so many messages
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    max: u32,
+    /// At most so many bytes of bodies, but always one message
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<usize>,
+    /// How long to wait for the first message
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "0s", value_name = "DURATION")]
+    wait: u64,
+    /// How long the messages are held; without it the message's, else the queue's
+    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, value_name = "DURATION")]
+    lease: Option<u64>,
+    /// Ack each message once it was printed
+    #[arg(long)]
+    ack: bool,
+    /// Write the body alone, as it was put; one message only
+    #[arg(long, conflicts_with = "max")]
+    raw: bool,
+}
+
+impl Take {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let client = context.client()?;
+        let take = dwell_store::Take {
+            max: self.max as usize,
+            max_bytes: self.max_bytes,
+            wait_ms: self.wait,
+            lease_ms: self.lease,
+            ..dwell_store::Take::from_all(self.queues.clone())
+        };
+        let deliveries = client.take(&take)?;
+        if deliveries.is_empty() {
+            return Ok(Exit::Nothing);
+        }
+        let printed = deliveries.iter().try_for_each(|delivery| self.show(context, delivery));
+        match printed {
+            Ok(()) if self.ack => ack(&client, context, &deliveries),
+            Ok(()) => Ok(Exit::Ok),
+            Err(failure) => {
+                give_back(&client, deliveries);
+                Err(failure)
+            }
+        }
+    }
+
+    fn show(&self, context: &Context, delivery: &Delivery) -> Result<(), Failure> {
+        if self.raw {
+            return context.output.raw(delivery.message.body());
+        }
+        context.output.show(delivery, |out| {
+            human::message(out, &delivery.message)?;
+            let late = format_duration_ms(delivery.lateness_ms);
+            writeln!(out, "{FAINT}late{FAINT:#} {late}")?;
+            let style = if self.ack { PLAIN } else { WAITING };
+            writeln!(out, "{FAINT}receipt{FAINT:#} {style}{}{style:#}", delivery.receipt)
+        })
+    }
+}
+
+/// Acks what was printed; ends as the first that failed.
+fn ack(client: &Client, context: &Context, deliveries: &[Delivery]) -> Outcome {
+    let settles: Vec<Settle> = deliveries
+        .iter()
+        .map(|delivery| Settle { receipt: delivery.receipt.clone(), action: Action::Ack })
+        .collect();
+    let mut exit = Exit::Ok;
+    for error in client.settle(&settles).into_iter().filter_map(Result::err) {
+        let failure = Failure::from(error);
+        context.output.failure(&failure);
+        if exit == Exit::Ok {
+            exit = failure.exit;
+        }
+    }
+    Ok(exit)
+}
+
+/// Nobody has seen these: gives them back. Where that fails too, their leases run out.
+fn give_back(client: &Client, deliveries: Vec<Delivery>) {
+    let settles: Vec<Settle> = deliveries
+        .into_iter()
+        .map(|delivery| Settle {
+            receipt: delivery.receipt,
+            action: Action::Release { after_ms: None, priority: None },
+        })
+        .collect();
+    drop(client.settle(&settles));
+}

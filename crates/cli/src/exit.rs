@@ -1,0 +1,100 @@
+//! Exit codes, and the failures that lead to them.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+use dwell_client::Error;
+use dwell_model::Invalid;
+use serde::Serialize;
+
+/// What the process ends with. Scripts rely on these numbers: `docs/cli.md` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// The server refused, or a file could not be read or written; of a file of messages, at least one line.
+    Refused = 1,
+    /// What was typed makes no sense; nothing was sent.
+    Usage = 2,
+    /// There is nothing: an empty take, no such message, no such queue.
+    Nothing = 3,
+    /// No server answers.
+    Unreachable = 4,
+    /// It may or may not have happened.
+    Unknown = 5,
+    /// The server can not start.
+    CanNotStart = 6,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a subcommand failed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Failure {
+    #[serde(skip)]
+    pub(crate) exit: Exit,
+    /// A stable word.
+    pub(crate) code: String,
+    /// What happened and what to do.
+    pub(crate) detail: String,
+    /// Whether the same command may succeed later.
+    pub(crate) retryable: bool,
+    /// The HTTP status of a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<u16>,
+}
+
+impl Failure {
+    /// A failure of `exit`'s kind.
+    pub(crate) fn new(exit: Exit, code: &str, detail: impl Display) -> Failure {
+        Failure { exit, code: code.to_owned(), detail: detail.to_string(), retryable: false, status: None }
+    }
+
+    /// What was typed makes no sense.
+    pub(crate) fn usage(detail: impl Display) -> Failure {
+        Failure::new(Exit::Usage, "usage", detail)
+    }
+
+    /// A file could not be read or written.
+    pub(crate) fn file(code: &str, path: impl Display, error: &io::Error) -> Failure {
+        Failure::new(Exit::Refused, code, format!("{path}: {error}"))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let exit = match &error {
+            Error::Invalid(_) | Error::BadServer { .. } => Exit::Usage,
+            Error::Refused(problem) if problem.status == 404 => Exit::Nothing,
+            Error::Refused(problem) if problem.code == "outcome_unknown" => Exit::Unknown,
+            Error::Unreachable { .. } | Error::BadAnswer { .. } => Exit::Unreachable,
+            Error::OutcomeUnknown { .. } => Exit::Unknown,
+            _ => Exit::Refused,
+        };
+        Failure {
+            exit,
+            code: error.code().to_owned(),
+            detail: error.to_string(),
+            retryable: error.is_retryable(),
+            status: error.status(),
+        }
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Failure {
+        Failure::new(Exit::Usage, invalid.code(), invalid)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Standard output could not be written.
+    fn from(error: io::Error) -> Failure {
+        Failure::new(Exit::Refused, "output", format!("the output can not be written: {error}"))
+    }
+}

@@ -1,0 +1,159 @@
+//! `put --from`: a whole file of messages, with bounded memory, resumable.
+//!
+//! One thread reads lines and makes chunks of them; each chunk goes down a *lane*, a thread with a request
+//! at a time. A queue's lines always go down the same lane, so that they are put in the file's order. What
+//! became of each line is told to the *ledger*, which writes it down in the file's order; the reader waits
+//! where it would get too far ahead of the ledger, which is what bounds memory.
+//!
+//! # Layout
+//! - `lines`: text, number and digest of each line, in one pass
+//! - `item`: a line as the server takes it
+//! - `lane`: chunks on their way, tried again while the server is away
+//! - `ledger`: what became of each line, in order
+//! - `answers`: the file of answers, and where a later run goes on
+//! - `progress`: the bar
+
+mod answers;
+mod item;
+mod lane;
+mod ledger;
+mod lines;
+mod progress;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+use std::thread;
+
+use dwell_model::QueueName;
+
+use self::answers::{Answers, Resume};
+use self::item::Item;
+use self::lane::Lanes;
+use self::ledger::{Ledger, Outcome, Summary};
+use self::lines::Lines;
+use self::progress::Progress;
+use crate::command::{self, Context};
+use crate::exit::{Exit, Failure};
+use crate::human::{BAD, STRONG};
+
+/// What is to be put, and how.
+pub(crate) struct Wish {
+    /// The file; `-` is standard input.
+    pub(crate) from: PathBuf,
+    /// The queue of lines that name none.
+    pub(crate) queue: Option<QueueName>,
+    /// Where answers are written, and where an earlier run left off.
+    pub(crate) answers: Option<PathBuf>,
+    /// Where refused lines are told.
+    pub(crate) rejects: Option<PathBuf>,
+    /// Tells one deliberate run over a file from another.
+    pub(crate) run: String,
+    /// How long to try while nothing succeeds.
+    pub(crate) retry_for_ms: u64,
+    /// How many requests at a time.
+    pub(crate) in_flight: usize,
+}
+
+/// Puts the file.
+pub(crate) fn run(context: &Context, wish: &Wish) -> command::Outcome {
+    let client = context.client()?;
+    let (reader, len) = open(wish)?;
+    let mut lines = Lines::new(reader, &wish.run);
+    let (answers, resume) = Answers::open(wish.answers.as_deref())?;
+    let rejects = wish.rejects.as_deref().map(ledger::Rejects::create).transpose()?;
+    let progress = Progress::new(context.output.has_progress(), len);
+    let skipped = skip(&mut lines, resume.as_ref(), &progress)?;
+    let ledger = Ledger::new(answers, rejects, &progress, skipped);
+
+    let read = thread::scope(|scope| {
+        let mut lanes = Lanes::start(scope, wish.in_flight, &client, wish.retry_for_ms, &ledger);
+        let read = read(&mut lines, wish, &mut lanes, &ledger, &progress);
+        lanes.finish();
+        read
+    });
+    let summary = ledger.finish();
+    progress.finish();
+    read?;
+    show(context, &summary?)
+}
+
+fn open(wish: &Wish) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
+    const BUFFER: usize = 256 * 1024;
+    if wish.from.as_os_str() == "-" {
+        return Ok((Box::new(BufReader::with_capacity(BUFFER, io::stdin())), None));
+    }
+    let unreadable = |error| Failure::file("input", wish.from.display(), &error);
+    let file = File::open(&wish.from).map_err(unreadable)?;
+    let about = file.metadata().map_err(unreadable)?;
+    let len = about.is_file().then_some(about.len());
+    Ok((Box::new(BufReader::with_capacity(BUFFER, file)), len))
+}
+
+/// Reads over the lines that an earlier run's answers tell of; says how many there were.
+fn skip(
+    lines: &mut Lines<Box<dyn BufRead>>,
+    resume: Option<&Resume>,
+    progress: &Progress,
+) -> Result<u64, Failure> {
+    let Some(resume) = resume else { return Ok(0) };
+    let mut skipped = 0;
+    loop {
+        let line = lines.next().map_err(|error| Failure::file("input", "the file of messages", &error))?;
+        let reached = line.as_ref().is_some_and(|line| line.number == resume.line);
+        if line.as_ref().is_none_or(|line| line.number > resume.line)
+            || (reached && line.is_some_and(|line| line.digest.to_string() != resume.digest))
+        {
+            let detail =
+                "the answers file tells of another file of messages, or of another --run: name a new one";
+            return Err(Failure::new(Exit::Usage, "foreign_answers", detail));
+        }
+        skipped += 1;
+        if reached {
+            progress.bytes(lines.bytes());
+            return Ok(skipped);
+        }
+    }
+}
+
+/// Reads the lines and sends them on their way, until the end or until the ledger is closed by a failure.
+fn read(
+    lines: &mut Lines<Box<dyn BufRead>>,
+    wish: &Wish,
+    lanes: &mut Lanes<'_>,
+    ledger: &Ledger<'_>,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    loop {
+        let line = match lines.next() {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(Failure::file("input", wish.from.display(), &error)),
+        };
+        progress.bytes(lines.bytes());
+        if ledger.is_far_ahead() {
+            lanes.send_all();
+        }
+        let Some(place) = ledger.enter(line.number, line.digest) else {
+            return Ok(());
+        };
+        match Item::new(&line, wish.queue.as_ref()) {
+            Ok(item) => lanes.add(place, item),
+            Err(reason) => ledger.settle([(place, Outcome::Refused(reason))]),
+        }
+    }
+}
+
+fn show(context: &Context, summary: &Summary) -> command::Outcome {
+    context.output.show(summary, |out| {
+        write!(out, "{STRONG}{}{STRONG:#} lines put", summary.put)?;
+        if summary.skipped > 0 {
+            write!(out, ", {} told of before", summary.skipped)?;
+        }
+        if summary.refused > 0 {
+            write!(out, ", {BAD}{} refused{BAD:#}", summary.refused)?;
+        }
+        writeln!(out)
+    })?;
+    Ok(if summary.refused == 0 { Exit::Ok } else { Exit::Refused })
+}

@@ -1,0 +1,162 @@
+//! Lanes: chunks of lines on their way to the server, one request at a time in each.
+//!
+//! A request that brought no answer is sent again, as it was: the tokens make that harmless. So is an item
+//! that the server asks to repeat later. Both end when nothing has succeeded for the run's patience.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::Scope;
+
+use dwell_client::{Client, Error, Pauses};
+
+use super::item::Item;
+use super::ledger::{Ledger, Outcome, Place, Reason};
+use crate::exit::Failure;
+
+/// A chunk has at most so many items.
+const CHUNK_ITEMS: usize = 1_000;
+/// A chunk has at most so many bytes, but always one item.
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+/// Lines that travel together.
+#[derive(Default)]
+struct Chunk {
+    items: Vec<(Place, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// All lanes, and what is gathered for each.
+pub(crate) struct Lanes<'a> {
+    lanes: Vec<(SyncSender<Chunk>, Chunk)>,
+    ledger: &'a Ledger<'a>,
+}
+
+impl<'a> Lanes<'a> {
+    /// Starts so many lanes.
+    pub(crate) fn start<'scope>(
+        scope: &'scope Scope<'scope, 'a>,
+        count: usize,
+        client: &'a Client,
+        patience_ms: u64,
+        ledger: &'a Ledger<'a>,
+    ) -> Lanes<'a> {
+        let lanes = (0..count)
+            .map(|_| {
+                let (sender, chunks) = sync_channel(1);
+                let lane = Lane { client, patience_ms, ledger };
+                scope.spawn(move || lane.run(&chunks));
+                (sender, Chunk::default())
+            })
+            .collect();
+        Lanes { lanes, ledger }
+    }
+
+    /// Adds an item to its queue's lane.
+    pub(crate) fn add(&mut self, place: Place, item: Item) {
+        let mut hasher = DefaultHasher::new();
+        item.queue.hash(&mut hasher);
+        let lane = (hasher.finish() % self.lanes.len() as u64) as usize;
+        let (_, chunk) = &mut self.lanes[lane];
+        chunk.bytes += item.json.len();
+        chunk.items.push((place, item.json));
+        if chunk.items.len() >= CHUNK_ITEMS || chunk.bytes >= CHUNK_BYTES {
+            self.send(lane);
+        }
+    }
+
+    /// Sends all that is gathered.
+    pub(crate) fn send_all(&mut self) {
+        (0..self.lanes.len()).for_each(|lane| self.send(lane));
+    }
+
+    /// Sends all that is gathered, and lets the lanes end once they are done.
+    pub(crate) fn finish(mut self) {
+        self.send_all();
+    }
+
+    fn send(&mut self, lane: usize) {
+        let (sender, chunk) = &mut self.lanes[lane];
+        let chunk = std::mem::take(chunk);
+        // A lane ends before its time only when the run has failed.
+        if !chunk.items.is_empty() && sender.send(chunk).is_err() {
+            assert!(self.ledger.is_failed(), "a lane ended and nothing failed");
+        }
+    }
+}
+
+struct Lane<'a> {
+    client: &'a Client,
+    patience_ms: u64,
+    ledger: &'a Ledger<'a>,
+}
+
+impl Lane<'_> {
+    fn run(&self, chunks: &Receiver<Chunk>) {
+        while let Ok(chunk) = chunks.recv() {
+            if self.ledger.is_failed() {
+                return;
+            }
+            if let Err(failure) = self.put(chunk.items) {
+                self.ledger.fail(failure);
+                return;
+            }
+        }
+    }
+
+    /// Puts items until each is answered for good.
+    fn put(&self, mut items: Vec<(Place, Vec<u8>)>) -> Result<(), Failure> {
+        let mut pauses = Pauses::within_ms(self.patience_ms);
+        loop {
+            let error = match self.client.put_lines(lines(&items), items.len()) {
+                Ok(answers) => {
+                    let before = items.len();
+                    let last = self.settle(&mut items, answers);
+                    let Some(error) = last else { return Ok(()) };
+                    if items.len() < before {
+                        pauses = Pauses::within_ms(self.patience_ms);
+                    }
+                    error
+                }
+                Err(error) if error.is_retryable() => error,
+                Err(error) => return Err(error.into()),
+            };
+            if self.ledger.is_failed() || !pauses.pause() {
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// Notes the answers that are final, keeps the items of the others, and gives the reason of one of them.
+    fn settle(
+        &self,
+        items: &mut Vec<(Place, Vec<u8>)>,
+        answers: Vec<dwell_client::Result<dwell_client::PutAnswer>>,
+    ) -> Option<Error> {
+        let mut later = None;
+        let mut outcomes = Vec::with_capacity(items.len());
+        let mut answers = answers.into_iter();
+        items.retain(|(place, _)| match answers.next() {
+            Some(Ok(answer)) => {
+                outcomes.push((*place, Outcome::Put(answer)));
+                false
+            }
+            // `leased` is retryable too, but it may last as long as somebody's work does.
+            Some(Err(error)) if error.is_retryable() && error.code() != "leased" => {
+                later = Some(error);
+                true
+            }
+            Some(Err(error)) => {
+                outcomes.push((*place, Outcome::Refused(Reason::from(&error))));
+                false
+            }
+            None => unreachable!("the client has counted the answers"),
+        });
+        self.ledger.settle(outcomes);
+        later
+    }
+}
+
+fn lines(items: &[(Place, Vec<u8>)]) -> Vec<u8> {
+    items.iter().flat_map(|(_, json)| json).copied().collect()
+}

@@ -1,0 +1,230 @@
+//! The ledger: which lines are under way, and what became of each, written down in the file's order.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use dwell_client::{Error, PutAnswer};
+use serde::Serialize;
+
+use super::answers::Answers;
+use super::lines::Digest;
+use super::progress::Progress;
+use crate::exit::{Exit, Failure};
+
+/// The reader waits where so many lines are under way.
+const FAR_AHEAD: usize = 64 * 1024;
+/// From here on the reader sends on what it has gathered, so that waiting has an end.
+const AHEAD: usize = FAR_AHEAD / 2;
+
+/// A line's place in the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+/// Why a line was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Reason {
+    pub(crate) code: String,
+    pub(crate) detail: String,
+}
+
+impl Reason {
+    pub(crate) fn new(code: &str, detail: impl ToString) -> Reason {
+        Reason { code: code.to_owned(), detail: detail.to_string() }
+    }
+}
+
+impl From<&Error> for Reason {
+    fn from(error: &Error) -> Reason {
+        Reason::new(error.code(), error)
+    }
+}
+
+/// What became of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Put(PutAnswer),
+    Refused(Reason),
+}
+
+/// What a whole run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Summary {
+    /// Lines that the server has put, in this run or, by their tokens, in an earlier one.
+    pub(crate) put: u64,
+    /// Lines that were refused.
+    pub(crate) refused: u64,
+    /// Lines that the answers file told of before.
+    pub(crate) skipped: u64,
+}
+
+/// How a refused line is told.
+#[derive(Serialize)]
+pub(super) struct Rejected<'a> {
+    pub(super) line: u64,
+    #[serde(flatten)]
+    pub(super) reason: &'a Reason,
+}
+
+/// Tells refused lines in a file.
+pub(crate) struct Rejects(BufWriter<File>);
+
+impl Rejects {
+    /// In the file at `path`, behind what it holds already.
+    pub(crate) fn create(path: &Path) -> Result<Rejects, Failure> {
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.map_err(|error| Failure::file("rejects", path.display(), &error))?;
+        Ok(Rejects(BufWriter::new(file)))
+    }
+
+    fn tell(&mut self, line: u64, reason: &Reason) -> io::Result<()> {
+        serde_json::to_writer(&mut self.0, &Rejected { line, reason })?;
+        self.0.write_all(b"\n")
+    }
+}
+
+/// See the module.
+pub(crate) struct Ledger<'a> {
+    state: Mutex<State>,
+    moved: Condvar,
+    progress: &'a Progress,
+}
+
+struct State {
+    /// Lines under way, oldest first; those before the first that is not done are written and gone.
+    under_way: VecDeque<Entry>,
+    /// The place of the first of them.
+    first: u64,
+    answers: Answers,
+    rejects: Option<Rejects>,
+    summary: Summary,
+    failure: Option<Failure>,
+    /// Whether writing down failed, perhaps half-way through a line: nothing more is written then.
+    is_broken: bool,
+}
+
+struct Entry {
+    line: u64,
+    digest: Digest,
+    outcome: Option<Outcome>,
+}
+
+impl<'a> Ledger<'a> {
+    /// An empty ledger.
+    pub(crate) fn new(
+        answers: Answers,
+        rejects: Option<Rejects>,
+        progress: &'a Progress,
+        skipped: u64,
+    ) -> Ledger<'a> {
+        let summary = Summary { skipped, ..Summary::default() };
+        Ledger {
+            state: Mutex::new(State {
+                under_way: VecDeque::new(),
+                first: 0,
+                answers,
+                rejects,
+                summary,
+                failure: None,
+                is_broken: false,
+            }),
+            moved: Condvar::new(),
+            progress,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while holding the ledger")
+    }
+
+    /// Whether the reader should send on what it has gathered.
+    pub(crate) fn is_far_ahead(&self) -> bool {
+        self.state().under_way.len() >= AHEAD
+    }
+
+    /// Enters a line that is to be sent; waits while too many are under way. `None` once something failed.
+    pub(crate) fn enter(&self, line: u64, digest: Digest) -> Option<Place> {
+        let full = |state: &mut State| state.under_way.len() >= FAR_AHEAD && state.failure.is_none();
+        let mut state = self.moved.wait_while(self.state(), full).expect("as in `state`");
+        if state.failure.is_some() {
+            return None;
+        }
+        state.under_way.push_back(Entry { line, digest, outcome: None });
+        Some(Place(state.first + state.under_way.len() as u64 - 1))
+    }
+
+    /// Notes what became of lines, and writes down all that are done with up to the first that is not.
+    pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (Place, Outcome)>) {
+        let mut state = self.state();
+        for (place, outcome) in outcomes {
+            let at = (place.0 - state.first) as usize;
+            let before = state.under_way[at].outcome.replace(outcome);
+            assert!(before.is_none(), "a line is settled once");
+        }
+        if state.is_broken {
+            return;
+        }
+        if let Err(error) = state.write_down(self.progress) {
+            state.is_broken = true;
+            let detail = format!("the answers or rejects can not be written: {error}; run again to go on");
+            state.failure.get_or_insert(Failure::new(Exit::Refused, "answers", detail));
+        }
+        self.moved.notify_all();
+    }
+
+    /// Ends the run: nothing more is entered.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.state().failure.get_or_insert(failure);
+        self.moved.notify_all();
+    }
+
+    /// Whether something failed.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.state().failure.is_some()
+    }
+
+    /// The end of the run: its summary, or what ended it.
+    pub(crate) fn finish(self) -> Result<Summary, Failure> {
+        let state = self.state.into_inner().expect("as in `state`");
+        match state.failure {
+            Some(mut failure) => {
+                if let Some(entry) = state.under_way.front() {
+                    failure.detail = format!(
+                        "{}; all lines before {} are done with: run the same command again to go on",
+                        failure.detail, entry.line
+                    );
+                }
+                Err(failure)
+            }
+            None => Ok(state.summary),
+        }
+    }
+}
+
+impl State {
+    fn write_down(&mut self, progress: &Progress) -> io::Result<()> {
+        while let Some(Entry { line, digest, outcome: Some(outcome) }) = self.under_way.front() {
+            self.answers.tell(*line, *digest, outcome)?;
+            match outcome {
+                Outcome::Put(_) => self.summary.put += 1,
+                Outcome::Refused(reason) => {
+                    self.summary.refused += 1;
+                    match &mut self.rejects {
+                        Some(rejects) => rejects.tell(*line, reason)?,
+                        None => progress.refused(*line, reason)?,
+                    }
+                }
+            }
+            self.under_way.pop_front();
+            self.first += 1;
+        }
+        self.answers.flush()?;
+        if let Some(rejects) = &mut self.rejects {
+            rejects.0.flush()?;
+        }
+        progress.lines(self.summary.put + self.summary.refused);
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! The bar on a terminal, and refused lines beside it.
+
+use std::io::{self, Write as _};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::ledger::{Reason, Rejected};
+
+/// How far a run is.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    on_terminal: bool,
+}
+
+impl Progress {
+    /// A bar over `len` bytes, or a spinner where the length is unknown; hidden unless `on_terminal`.
+    pub(crate) fn new(on_terminal: bool, len: Option<u64>) -> Progress {
+        let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(len, target);
+        let template = match len {
+            Some(_) => "{bar:30} {bytes}/{total_bytes}  {msg}  {elapsed}, {eta} to go",
+            None => "{spinner} {bytes}  {msg}  {elapsed}",
+        };
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is one"));
+        Progress { bar, on_terminal }
+    }
+
+    /// So many bytes were read.
+    pub(crate) fn bytes(&self, bytes: u64) {
+        self.bar.set_position(bytes);
+    }
+
+    /// So many lines are done with.
+    pub(crate) fn lines(&self, lines: u64) {
+        if self.on_terminal {
+            self.bar.set_message(format!("{lines} lines"));
+        }
+    }
+
+    /// A line was refused: for people beside the bar, else as JSON.
+    pub(crate) fn refused(&self, line: u64, reason: &Reason) -> io::Result<()> {
+        if self.on_terminal {
+            let Reason { code, detail } = reason;
+            self.bar.suspend(|| writeln!(io::stderr(), "line {line}: {code}: {detail}"))
+        } else {
+            let told = serde_json::to_string(&Rejected { line, reason }).map_err(io::Error::other)?;
+            writeln!(io::stderr(), "{told}")
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,37 @@
+//! `dwell`: the delay queue's server and its command line.
+//!
+//! # Layout
+//! - `args`: what can be typed, and groups of options that several subcommands share
+//! - `command`: a subcommand a file
+//! - `load`: `put --from`, a whole file of messages
+//! - `output`, `human`, `table`: for people on a terminal, JSON for all else
+//! - `exit`: exit codes and failures
+
+mod args;
+mod command;
+mod exit;
+mod human;
+mod load;
+mod output;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::Cli;
+use crate::command::Context;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(&cli.common);
+    let context = Context { server: cli.common.server, output };
+    match cli.command.run(&context) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            context.output.failure(&failure);
+            failure.exit.into()
+        }
+    }
+}

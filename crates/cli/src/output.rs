@@ -1,0 +1,112 @@
+//! Where output goes and in which form: for people on a terminal, one JSON value a line for all else.
+
+use std::io::{self, IsTerminal as _, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use serde::Serialize;
+
+use crate::args::{Color, Common};
+use crate::exit::Failure;
+use crate::human::{BAD, STRONG};
+
+/// The two forms.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Human,
+    Json,
+}
+
+/// Standard output and standard error.
+pub(crate) struct Output {
+    form: Form,
+    failure_form: Form,
+    color: Color,
+}
+
+impl Output {
+    /// The form that was asked for; without a wish, the one that fits whoever reads.
+    pub(crate) fn new(common: &Common) -> Output {
+        let form = |terminal: bool| match (common.json, common.human, terminal) {
+            (true, ..) => Form::Json,
+            (_, true, _) | (_, _, true) => Form::Human,
+            _ => Form::Json,
+        };
+        Output {
+            form: form(io::stdout().is_terminal()),
+            failure_form: form(io::stderr().is_terminal()),
+            color: common.color,
+        }
+    }
+
+    /// Whether people read.
+    pub(crate) fn is_human(&self) -> bool {
+        self.form == Form::Human
+    }
+
+    /// Whether a progress bar has a place.
+    pub(crate) fn has_progress(&self) -> bool {
+        self.failure_form == Form::Human && io::stderr().is_terminal()
+    }
+
+    /// Writes one value: as a line of JSON, or as `human` writes it.
+    pub(crate) fn show(
+        &self,
+        value: &impl Serialize,
+        human: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        match self.form {
+            Form::Json => {
+                let mut line = serde_json::to_vec(value).map_err(io::Error::other)?;
+                line.push(b'\n');
+                io::stdout().write_all(&line)?;
+            }
+            Form::Human => return self.print(human),
+        }
+        Ok(io::stdout().flush()?)
+    }
+
+    /// Writes for people.
+    pub(crate) fn print(&self, human: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+        let mut stream = AutoStream::new(io::stdout().lock(), self.choice(io::stdout().is_terminal()));
+        human(&mut stream)?;
+        Ok(stream.flush()?)
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), Failure> {
+        io::stdout().write_all(bytes)?;
+        Ok(io::stdout().flush()?)
+    }
+
+    /// Tells of a failure on standard error; where that is closed too, there is nobody to tell.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        let mut stream = AutoStream::new(io::stderr().lock(), self.choice(io::stderr().is_terminal()));
+        let _ = match self.failure_form {
+            Form::Json => {
+                let line = serde_json::json!({ "error": failure });
+                writeln!(stream, "{line}")
+            }
+            Form::Human => {
+                let Failure { code, detail, .. } = failure;
+                writeln!(stream, "{BAD}{code}{BAD:#}: {STRONG}{detail}{STRONG:#}")
+            }
+        };
+    }
+
+    /// A remark on standard error for people; programs do not see it.
+    pub(crate) fn remark(&self, text: &str) {
+        if self.failure_form == Form::Human {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    fn choice(&self, terminal: bool) -> ColorChoice {
+        let wanted_not = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        match self.color {
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+            Color::Auto if terminal && !wanted_not => ColorChoice::Always,
+            Color::Auto => ColorChoice::Never,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The real binary as the tests run it: servers that die with their test, commands that end in time.
+
+#![allow(dead_code, reason = "each test file is a program of its own and uses a part of this")]
+
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// No wait lasts longer. Far more than anything takes on a machine that does ten things at a time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A `dwell` command, without anything of the environment that would change what it does.
+pub(crate) fn dwell() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    for name in ["DWELL_SERVER", "DWELL_DATA", "DWELL_LISTEN", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// Its exit code; -1 if a signal ended it.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// The JSON values of its output, one a line.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The one JSON value of its output.
+    pub(crate) fn json(&self) -> Value {
+        let mut lines = self.lines();
+        assert_eq!(lines.len(), 1, "{self:?}");
+        lines.remove(0)
+    }
+
+    /// The code of the failure that it told.
+    pub(crate) fn failure(&self) -> String {
+        let error: Value = serde_json::from_str(self.stderr.trim()).expect(&self.stderr);
+        assert!(error["error"]["detail"].as_str().unwrap().len() > 10, "{error}");
+        error["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    /// The same, if it went well.
+    pub(crate) fn ok(self) -> Ran {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+}
+
+/// A child that is killed, and waited for, when this is dropped.
+pub(crate) struct Kept(pub(crate) Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It may be gone already; then there is nothing left to do.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a command to its end, with `input` on its standard input.
+pub(crate) fn run_with(mut command: Command, input: &[u8]) -> Ran {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Kept(command.spawn().unwrap());
+    let mut stdin = child.0.stdin.take().unwrap();
+    let input = input.to_vec();
+    thread::spawn(move || {
+        // A command that does not read its input closes it.
+        let _ = stdin.write_all(&input);
+    });
+    let stdout = read_all(child.0.stdout.take().unwrap());
+    let stderr = read_all(child.0.stderr.take().unwrap());
+    let late = |_| panic!("{command:?} did not end in {PATIENCE:?}");
+    let stdout = stdout.recv_timeout(PATIENCE).unwrap_or_else(late);
+    let stderr = stderr.recv_timeout(PATIENCE).unwrap_or_else(late);
+    let status = child.0.wait().unwrap();
+    Ran { code: status.code().unwrap_or(-1), stdout, stderr }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: Command) -> Ran {
+    run_with(command, b"")
+}
+
+fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text).unwrap();
+        let _ = sender.send(String::from_utf8_lossy(&text).into_owned());
+    });
+    receiver
+}
+
+/// A `dwell serve` that serves.
+pub(crate) struct Server {
+    child: Kept,
+    lines: Receiver<String>,
+    /// What it said when it began to serve.
+    pub(crate) serving: Value,
+}
+
+impl Server {
+    /// On a free port, with its data in `dir`.
+    pub(crate) fn start(dir: &Path) -> Server {
+        Server::start_with(dir, &["--listen", "127.0.0.1:0"])
+    }
+
+    /// With its data in `dir` and these arguments.
+    pub(crate) fn start_with(dir: &Path, args: &[&str]) -> Server {
+        let mut command = dwell();
+        command.arg("serve").arg("--data").arg(dir).args(args);
+        Server::spawn(command)
+    }
+
+    /// In memory, on a free port.
+    pub(crate) fn in_memory(args: &[&str]) -> Server {
+        let mut command = dwell();
+        command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0"]).args(args);
+        Server::spawn(command)
+    }
+
+    /// From a command of the caller's that runs `dwell serve`.
+    pub(crate) fn spawn(mut command: Command) -> Server {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Kept(command.spawn().unwrap());
+        let stdout = BufReader::new(child.0.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let first = lines.recv_timeout(PATIENCE).expect("the server says where it listens");
+        let serving: Value = serde_json::from_str(&first).expect(&first);
+        assert_eq!(serving["event"], "serving");
+        Server { child, lines, serving }
+    }
+
+    /// Where it speaks HTTP.
+    pub(crate) fn url(&self) -> &str {
+        self.serving["http"].as_str().unwrap()
+    }
+
+    /// `127.0.0.1:1234`.
+    pub(crate) fn address(&self) -> &str {
+        self.url().strip_prefix("http://").unwrap()
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// Runs `dwell ARGS` against it.
+    pub(crate) fn dwell(&self, args: &[&str]) -> Ran {
+        self.dwell_with(args, b"")
+    }
+
+    /// Runs `dwell ARGS` against it, with `input` on its standard input.
+    pub(crate) fn dwell_with(&self, args: &[&str], input: &[u8]) -> Ran {
+        let mut command = dwell();
+        command.env("DWELL_SERVER", self.url()).args(args);
+        run_with(command, input)
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
+    }
+
+    /// Sends a signal (`TERM`, `INT`) and waits for the end; what it said last, and how it ended.
+    pub(crate) fn stop_by(mut self, signal: &str) -> (Value, ExitStatus) {
+        let sent =
+            Command::new("kill").args([format!("-{signal}"), self.pid().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let last = self.lines.recv_timeout(PATIENCE).expect("the server says that it stopped");
+        // Its output ends with it.
+        assert!(self.lines.recv_timeout(PATIENCE).is_err());
+        (serde_json::from_str(&last).unwrap(), self.child.0.wait().unwrap())
+    }
+}
