@@ -48,7 +48,9 @@ pub fn run(name: &'static str, factory: Arc<Factory>, scenario: fn(&Factory)) {
 /// nobody takes silence for a pass.
 pub(super) fn not_applicable(why: &str) {
     let name = thread::current().name().unwrap_or("a scenario").to_owned();
-    let _ = writeln!(std::io::stderr(), "not applicable: {name}: {why}");
+    // In one piece, on a line of its own, since other tests print at the same time.
+    let line = format!("\nnot applicable: {name}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// A store under test.

@@ -202,7 +202,7 @@ impl Driver {
     fn step_wall(&mut self, by_ms: i64) -> std::result::Result<(), Difference> {
         self.compare_queues()?;
         if self.harness.step_wall(by_ms) {
-            self.reference.stepped(self.now());
+            self.reference.at(self.now());
         }
         self.compare_queues()
     }

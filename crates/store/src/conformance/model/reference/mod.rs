@@ -28,7 +28,8 @@ pub(super) struct Kept {
     pub(super) message: Message,
     /// When it was last made ready other than by its instant coming; the put, before that.
     made_ready: Timestamp,
-    /// Whether that is still exact: a lapse is noted by monotonic time, which steps and restarts do not follow.
+    /// Whether a store can say the same: it need not remember it over a restart, and after a step of the clock
+    /// back it may count from an instant that has not come again.
     exact: bool,
 }
 
@@ -94,6 +95,9 @@ impl Reference {
 
     /// Lets it be `now`.
     pub(super) fn at(&mut self, now: Now) {
+        if now.wall < self.now.wall {
+            self.kept.iter_mut().for_each(|kept| kept.exact = false);
+        }
         self.now = now;
         self.latest = self.latest.max(now.wall);
         for index in 0..self.kept.len() {
@@ -115,27 +119,20 @@ impl Reference {
         kept.message.standing = next;
     }
 
-    /// The wall clock was stepped.
-    pub(super) fn stepped(&mut self, now: Now) {
-        self.blur();
-        self.at(now);
-    }
-
     /// The store has ended and is open again.
     pub(super) fn restarted(&mut self, now: Now) {
-        self.blur();
-        for index in 0..self.kept.len() {
-            if let State::Leased(lease) = &mut self.kept[index].message.standing.state {
+        for kept in &mut self.kept {
+            kept.exact = false;
+            if let State::Leased(lease) = &mut kept.message.standing.state {
                 *lease = lease.rebased(now);
-                self.change(index, &Command::Unbind).expect("it is refused to nobody");
             }
         }
         self.at(now);
-    }
-
-    fn blur(&mut self) {
-        for kept in &mut self.kept {
-            kept.exact = false;
+        for index in 0..self.kept.len() {
+            if self.kept[index].kind() == StateKind::Leased {
+                self.change(index, &Command::Unbind).expect("it is refused to nobody");
+                self.note_ready(index);
+            }
         }
     }
 
@@ -163,8 +160,8 @@ impl Reference {
     fn note_ready(&mut self, index: usize) {
         let now = self.now.wall;
         let kept = &mut self.kept[index];
-        if kept.kind() == StateKind::Ready && now >= kept.made_ready {
-            (kept.made_ready, kept.exact) = (now, true);
+        if kept.kind() == StateKind::Ready {
+            kept.made_ready = kept.made_ready.max(now);
         }
     }
 
