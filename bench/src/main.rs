@@ -2,20 +2,20 @@
 //!
 //! # Layout
 //! - `scenarios`: what is measured, a file each, and the list of them
-//! - `peers`: the other sides
+//! - `ours`, `server`: our side, as a library and as a process; `peers`: the other sides
 //! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
 //! - `report`: results as a table and as JSON
 //! - `workload`, `stopwatch`, `page_cache`, `machine`: what scenarios share
 
-#![allow(dead_code, reason = "the scenarios that use all of this come with the engine")]
-
 mod arguments;
 mod machine;
+mod ours;
 mod page_cache;
 mod peers;
 mod report;
 mod run;
 mod scenarios;
+mod server;
 mod stopwatch;
 mod workload;
 

@@ -4,6 +4,9 @@
 # Everything but the comparisons, whose peers would slow the build for everybody.
 workspace=(--workspace --exclude dwell-bench)
 
+# Where cargo builds to.
+target=${CARGO_TARGET_DIR:-target}
+
 # Packages whose tests start a server or a process of ours.
 e2e_packages=(dwell-server dwell-cli)
 
@@ -63,5 +66,5 @@ part_sim() {
 part_bench() {
     local ours=(--release --locked -p dwell-bench --no-default-features)
     stage "bench: build and tests" cargo test "${ours[@]}"
-    stage "bench: disk" cargo run "${ours[@]}" -- disk --quick
+    stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --quick --rounds 1 --dir "$target"
 }

@@ -47,7 +47,7 @@ impl Drain {
     /// Writes the bodies in due order, and forgets what the kernel has cached of them.
     pub(crate) fn prepare(folder: &Path, items: impl Iterator<Item = Item>) -> Result<Drain> {
         let mut items: Vec<Item> = items.collect();
-        items.sort_unstable_by_key(|item| (item.due_ms, item.number));
+        items.sort_unstable_by_key(Item::key);
         let path = folder.join("in-due-order");
         let mut file = File::create(&path)?;
         for chunk in items.chunks(BATCH) {

@@ -1,6 +1,10 @@
 //! What is measured: a file a scenario, and a line in this list.
 
 mod disk;
+mod engine_drain;
+mod engine_put;
+mod engine_put_1;
+mod lateness_longpoll;
 
 use crate::Result;
 use crate::run::Run;
@@ -14,4 +18,10 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, as `list` shows them.
-pub(crate) const SCENARIOS: &[Scenario] = &[disk::SCENARIO];
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    disk::SCENARIO,
+    engine_put::SCENARIO,
+    engine_put_1::SCENARIO,
+    engine_drain::SCENARIO,
+    lateness_longpoll::SCENARIO,
+];

@@ -1,0 +1,105 @@
+//! Our server as a process of its own: the real binary on a free loopback port, stopped when it goes out of scope.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::Result;
+
+/// A running `dwell serve`.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Child,
+    url: String,
+}
+
+impl Server {
+    /// Starts it with its data in `folder`, and waits until it says where it listens.
+    pub(crate) fn start(folder: &Path) -> Result<Server> {
+        let mut process = Command::new(binary()?)
+            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = process.stdout.take().expect("it was piped");
+        // From here on it is stopped whatever happens.
+        let mut server = Server { process, url: String::new() };
+        for line in BufReader::new(output).lines() {
+            let said: Value = serde_json::from_str(&line?)?;
+            if let Some(url) = said["http"].as_str() {
+                server.url = url.to_owned();
+                return Ok(server);
+            }
+        }
+        Err("the server ended without saying where it listens".into())
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What the kernel has counted of it so far.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        Usage::of(self.process.id())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let stopped = self.process.kill().and_then(|()| self.process.wait());
+        if let Err(error) = stopped {
+            eprintln!("dwell-bench: the server was not stopped: {error}");
+        }
+    }
+}
+
+/// A process's use of processors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// How often its threads were put off a processor, of their own will or not: each is a wake-up later.
+    pub(crate) switches: u64,
+    /// How long they ran, in clock ticks (100 a second on Linux).
+    pub(crate) ticks: u64,
+}
+
+impl Usage {
+    fn of(process: u32) -> Result<Usage> {
+        let mut usage = Usage { switches: 0, ticks: 0 };
+        for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let thread = thread?.path();
+            let status = std::fs::read_to_string(thread.join("status"))?;
+            for line in status.lines().filter(|line| line.contains("ctxt_switches:")) {
+                usage.switches += line.split_whitespace().last().unwrap_or("0").parse::<u64>()?;
+            }
+            // proc_pid_stat(5): utime and stime are the 14th and 15th, the 12th and 13th behind the name.
+            let stat = std::fs::read_to_string(thread.join("stat"))?;
+            let behind_name = stat.rsplit(')').next().unwrap_or_default();
+            for ticks in behind_name.split_whitespace().skip(11).take(2) {
+                usage.ticks += ticks.parse::<u64>()?;
+            }
+        }
+        Ok(usage)
+    }
+}
+
+/// The binary beside this one; built first if this was started through cargo.
+fn binary() -> Result<PathBuf> {
+    let beside = std::env::current_exe()?.with_file_name(format!("dwell{}", std::env::consts::EXE_SUFFIX));
+    let cargo: Option<OsString> = std::env::var_os("CARGO");
+    if let Some(cargo) = cargo {
+        let built =
+            Command::new(cargo).args(["build", "--release", "--locked", "-p", "dwell-cli"]).status()?;
+        if !built.success() {
+            return Err("the server could not be built".into());
+        }
+    }
+    if beside.is_file() {
+        Ok(beside)
+    } else {
+        Err(format!("{} is missing: run `cargo build --release -p dwell-cli`", beside.display()).into())
+    }
+}
