@@ -149,12 +149,25 @@ impl<T> TimingQueue<T> {
 
     /// All items in the order in which they would leave. Sorts a few hundred at a time, as it gets there.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &T)> {
-        let later = self.pages.iter().flat_map(|page| {
+        self.iter_from(i64::MIN)
+    }
+
+    /// Those that are due at `from` or later, in the order in which they would leave. Finds the first one
+    /// without a walk over the earlier ones.
+    pub fn iter_from(&self, from: i64) -> impl Iterator<Item = (i64, &T)> {
+        let later = self.pages.iter_from(from).flat_map(|page| {
             let mut entries: Vec<Entry> = page.entries().collect();
             entries.sort_by_key(|entry| entry.due);
             entries
         });
-        self.run.iter().chain(later).map(|entry| (entry.due, self.slots.get(entry.slot)))
+        let entries = self.run.iter().chain(later).skip_while(move |entry| entry.due < from);
+        entries.map(|entry| (entry.due, self.slots.get(entry.slot)))
+    }
+
+    /// How many items are due at `now`. Looks at one page of them in detail, and at the lengths of the others.
+    pub fn count_due(&self, now: i64) -> usize {
+        let in_run = self.run.count_due(now);
+        if in_run < self.run.len() { in_run } else { in_run + self.pages.count_due(now) }
     }
 
     fn place_for(&mut self, due: i64) -> Place {

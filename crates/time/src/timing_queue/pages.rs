@@ -94,6 +94,30 @@ impl Pages {
         self.blocks.iter().flat_map(|block| &block.pages).map(|number| &self.all[*number as usize])
     }
 
+    /// The pages in the order of time, without those that hold only entries before `from`.
+    pub(super) fn iter_from(&self, from: i64) -> impl Iterator<Item = &Page> {
+        // The last page whose bound is before `from`, and those that follow: what is before it ends at its bound.
+        let block = self.firsts.partition_point(|first| *first < from).saturating_sub(1);
+        let bounds = self.blocks.get(block).map_or(&[][..], |block| &block.bounds);
+        let at = bounds.partition_point(|bound| *bound < from).saturating_sub(1);
+        let numbers = self.blocks.get(block..).unwrap_or_default().iter().flat_map(|block| &block.pages);
+        numbers.skip(at).map(|number| &self.all[*number as usize])
+    }
+
+    /// How many entries are due at `now`.
+    pub(super) fn count_due(&self, now: i64) -> usize {
+        let mut count = 0;
+        let mut pages = self.iter().take_while(|page| page.bound <= now).peekable();
+        while let Some(page) = pages.next() {
+            // What is before another page ends at that one's bound.
+            count += match pages.peek() {
+                Some(_) => page.live(),
+                None => page.entries().filter(|entry| entry.due <= now).count(),
+            };
+        }
+        count
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Pages::default();
     }

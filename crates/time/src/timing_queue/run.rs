@@ -31,6 +31,14 @@ impl Run {
         self.entries.front().copied()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn count_due(&self, now: i64) -> usize {
+        self.entries.partition_point(|entry| entry.due <= now)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

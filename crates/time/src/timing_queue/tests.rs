@@ -62,7 +62,8 @@ enum Step {
         max: u16,
     },
     Get(u16),
-    Iterate,
+    /// Looks at everything, from the model's instant of this rank on too.
+    Iterate(u16),
     Clear,
 }
 
@@ -75,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<u16>(), 1_u8..20).prop_map(|(rank, times)| Step::Pop { rank, times }),
         2 => (any::<u16>(), 0_u16..600).prop_map(|(rank, max)| Step::Drain { rank, max }),
         2 => any::<u16>().prop_map(Step::Get),
-        1 => Just(Step::Iterate),
+        1 => any::<u16>().prop_map(Step::Iterate),
         1 => Just(Step::Clear),
     ]
 }
@@ -195,11 +196,17 @@ fn walk(pattern: &Pattern, steps: &[Step]) -> Result<(), TestCaseError> {
                     prop_assert_eq!(queue.get_mut(handles[item]).copied(), present.then_some(item as u32));
                 }
             }
-            Step::Iterate => {
+            Step::Iterate(rank) => {
                 let all: Vec<(i64, u32)> = queue.iter().map(|(due, item)| (due, *item)).collect();
-                let expected: Vec<(i64, u32)> =
+                let mut expected: Vec<(i64, u32)> =
                     model.entries.iter().map(|entry| (entry.0, entry.2)).collect();
-                prop_assert_eq!(all, expected);
+                prop_assert_eq!(&all, &expected);
+                let from = at_rank(&model, rank);
+                let due = expected.iter().filter(|entry| entry.0 <= from).count();
+                prop_assert_eq!(queue.count_due(from), due);
+                let later: Vec<(i64, u32)> = queue.iter_from(from).map(|(due, item)| (due, *item)).collect();
+                expected.retain(|entry| entry.0 >= from);
+                prop_assert_eq!(later, expected);
             }
             Step::Clear => {
                 queue.clear();
