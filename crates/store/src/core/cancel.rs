@@ -1,7 +1,8 @@
 //! Removing messages that nobody holds yet.
 
-use dwell_model::{Now, QueueName, StateKind};
+use dwell_model::{Now, QueueName};
 
+use super::entry::Place;
 use super::{Core, Log, StoredBody};
 use crate::{Cancelled, Result, Target};
 
@@ -21,10 +22,10 @@ impl<B: StoredBody> Core<B> {
             let Some((queue, Some(slot))) = found else { return Ok(Cancelled::NotFound) };
             let entry = core.entries.get(slot);
             let id = entry.id;
-            Ok(match entry.place.kind() {
-                StateKind::Leased => Cancelled::Leased(id),
-                StateKind::Dead => Cancelled::Dead(id),
-                StateKind::Scheduled | StateKind::Ready => {
+            Ok(match entry.place {
+                Place::Leased(_) => Cancelled::Leased(id),
+                Place::Dead => Cancelled::Dead(id),
+                Place::Scheduled(_) | Place::Ready => {
                     core.drop_message(slot, log);
                     core.queues.remove_if_bare(queue);
                     Cancelled::Cancelled(id)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_model::{Now, Timestamp};
+use dwell_model::Now;
 
 use super::entry::Place;
 use super::queue::{Queue, ReadyKey, is_urgent, mono};
@@ -27,9 +27,12 @@ impl<B: StoredBody> Core<B> {
             }
             let counts = counts.entry(entry.queue).or_default();
             match entry.place {
-                Place::Scheduled(handle) => {
-                    assert_eq!(queue.scheduled.get(handle), Some(&slot), "{:?} is scheduled", entry.id);
-                    counts.scheduled += 1;
+                Place::Scheduled(spot) => {
+                    assert_eq!(queue.scheduled.get(spot), Some(slot), "{:?} is scheduled", entry.id);
+                    let due = u64::from(entry.due <= queue.ripe);
+                    counts.scheduled += 1 - due;
+                    counts.ready += due;
+                    counts.ready_urgent += if is_urgent(entry.priority) { due } else { 0 };
                 }
                 Place::Ready => {
                     assert_eq!(queue.ready.get(&ReadyKey::of(entry)), Some(&slot), "{:?} is ready", entry.id);
@@ -39,7 +42,7 @@ impl<B: StoredBody> Core<B> {
                 Place::Leased(held) => {
                     assert_eq!(
                         queue.leased.get(self.leases.get(held).timer),
-                        Some(&slot),
+                        Some(slot),
                         "{:?} is held",
                         entry.id
                     );
@@ -50,11 +53,15 @@ impl<B: StoredBody> Core<B> {
                     counts.dead += 1;
                 }
             }
-            let unheld = matches!(entry.place, Place::Scheduled(_) | Place::Ready);
             let timer = entry.rare.as_deref().and_then(|rare| rare.expiry);
-            assert_eq!(timer.is_some(), unheld && entry.expires().is_some(), "{:?} expires", entry.id);
+            assert_eq!(
+                timer.is_some(),
+                entry.place.is_pending() && entry.expires().is_some(),
+                "{:?} expires",
+                entry.id
+            );
             if let Some(timer) = timer {
-                assert_eq!(queue.expiries.get(timer), Some(&slot), "{:?} has its timer", entry.id);
+                assert_eq!(queue.expiries.get(timer), Some(slot), "{:?} has its timer", entry.id);
                 *expiring.entry(entry.queue).or_default() += 1;
             }
         }
@@ -63,6 +70,7 @@ impl<B: StoredBody> Core<B> {
         assert_eq!(self.by_key.len(), keyed, "live keys");
         for queue in self.queues.all() {
             let found = self.queues.get(queue);
+            found.scheduled.check(&self.entries);
             assert!(!found.is_bare(), "{} is kept for nothing", found.name);
             assert_eq!(found.counts(), counts.remove(&queue).unwrap_or_default(), "counts of {}", found.name);
             assert_eq!(found.dead.by_due.len(), found.dead.by_death.len(), "dead of {}", found.name);
@@ -97,8 +105,8 @@ impl<B: StoredBody> Core<B> {
             if found.watch.is_none() || self.settings(queue).pause.is_paused_at(now.wall) {
                 continue;
             }
-            let due = |due: Timestamp| found.scheduled.next_due().is_some_and(|head| head <= due.as_ms());
-            assert!(found.ready.is_empty() && !due(now.wall), "{} has messages and waiters", found.name);
+            let due = found.scheduled.next_due().is_some_and(|due| due <= now.wall);
+            assert!(found.ready.is_empty() && !due, "{} has messages and waiters", found.name);
             let lapsed = found.leased.next_due().is_some_and(|head| head <= mono(now.mono_ms));
             assert!(!lapsed, "{} has a lapsed lease and waiters", found.name);
         }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    AttemptLimit, Counts, Death, Headers, Key, Lease, MessageId, Number, Standing, State, StateKind,
-    Timestamp,
+    AttemptLimit, Counts, Death, Headers, Key, Lease, MessageId, Number, Standing, State, Timestamp,
 };
 use dwell_time::Handle;
+
+use super::schedule::Spot;
 
 /// One message. What few messages have lies in [`Rare`], and a lease beside all other leases.
 #[derive(Debug)]
@@ -27,20 +28,20 @@ pub(super) struct Entry<B> {
 /// Where a message stands, and where its queue's order or the leases hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Scheduled(Handle),
+    Scheduled(Spot),
     Ready,
     Leased(u32),
     Dead,
 }
 
 impl Place {
-    pub(super) fn kind(self) -> StateKind {
-        match self {
-            Place::Scheduled(_) => StateKind::Scheduled,
-            Place::Ready => StateKind::Ready,
-            Place::Leased(_) => StateKind::Leased,
-            Place::Dead => StateKind::Dead,
-        }
+    pub(super) fn is_leased(self) -> bool {
+        matches!(self, Place::Leased(_))
+    }
+
+    /// Whether it is scheduled or ready.
+    pub(super) fn is_pending(self) -> bool {
+        matches!(self, Place::Scheduled(_) | Place::Ready)
     }
 }
 
@@ -88,12 +89,13 @@ impl<B> Entry<B> {
         self.rare.as_deref()?.expires
     }
 
-    /// Where it stands, as the state machine wants it; `lease` is the one it is held under.
-    pub(super) fn standing(&self, lease: Option<Lease>) -> Standing {
+    /// Where it stands, as the state machine wants it; `lease` is the one it is held under, and what is scheduled and
+    /// due by `ripe` is ready.
+    pub(super) fn standing(&self, lease: Option<Lease>, ripe: Timestamp) -> Standing {
         let rare = self.rare.as_deref();
         let state = match self.place {
-            Place::Scheduled(_) => State::Scheduled,
-            Place::Ready => State::Ready,
+            Place::Scheduled(_) if self.due > ripe => State::Scheduled,
+            Place::Scheduled(_) | Place::Ready => State::Ready,
             Place::Leased(_) => State::Leased(lease.expect("a leased message has a lease")),
             Place::Dead => {
                 State::Dead(rare.and_then(|rare| rare.death).expect("a dead message knows how it died"))

@@ -1,7 +1,8 @@
 //! Lists of messages in a state, by (due, id).
 //!
-//! Dead messages, and ready ones of a single priority, lie in that order. Of others a page is selected by looking
-//! at all of them.
+//! What is scheduled and dead lies in the order of due, and so do ready messages of a single priority: a page is
+//! found there without a walk over the earlier ones. For other ready messages, and leased ones, which are
+//! capped, all are looked at.
 
 use std::collections::BinaryHeap;
 use std::ops::Bound;
@@ -58,42 +59,82 @@ impl<B: StoredBody> Core<B> {
     /// The first `count` messages of a queue in a state, after `after`.
     fn first_after(&self, queue: &Queue, state: StateKind, after: Option<Place>, count: usize) -> Vec<u32> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let from_due = after.map_or(Timestamp::MIN, |(due, _)| due);
+        let mut page = Selection { after, count, least: BinaryHeap::new() };
         match state {
-            StateKind::Scheduled => self.select(queue.scheduled.iter().map(|(_, slot)| *slot), after, count),
-            StateKind::Leased => self.select(queue.leased.iter().map(|(_, slot)| *slot), after, count),
-            StateKind::Dead => {
-                let range = queue.dead.by_due.range((from, Bound::Unbounded));
-                range.take(count).map(|(_, slot)| *slot).collect()
-            }
-            StateKind::Ready => match only_priority(queue) {
-                Some(priority) => {
-                    let from = from.map(|(due, id)| ReadyKey { priority, due, id });
-                    let range = queue.ready.range((from, Bound::Unbounded));
-                    range.take(count).map(|(_, slot)| *slot).collect()
+            StateKind::Scheduled => {
+                // The instant after the last one that has come; that may be the last of all.
+                let unripe = queue.ripe.saturating_after(1).max(from_due);
+                for part in queue.scheduled.parts_from(unripe) {
+                    let unripe = part.filter(|(due, _)| *due > queue.ripe.as_ms());
+                    self.select_ascending(&mut page, unripe);
                 }
-                None => self.select(queue.ready.values().copied(), after, count),
-            },
+            }
+            StateKind::Ready => {
+                for part in queue.scheduled.parts_from(from_due) {
+                    self.select_ascending(&mut page, part.take_while(|(due, _)| *due <= queue.ripe.as_ms()));
+                }
+                match only_priority(queue) {
+                    Some(priority) => {
+                        let from = from.map(|(due, id)| ReadyKey { priority, due, id });
+                        let range = queue.ready.range((from, Bound::Unbounded)).take(count);
+                        self.select(&mut page, range.map(|(_, slot)| *slot));
+                    }
+                    None => self.select(&mut page, queue.ready.values().copied()),
+                }
+            }
+            StateKind::Leased => {
+                self.select(&mut page, queue.leased.iter_from(i64::MIN).map(|(_, slot)| slot));
+            }
+            StateKind::Dead => {
+                let range = queue.dead.by_due.range((from, Bound::Unbounded)).take(count);
+                return range.map(|(_, slot)| *slot).collect();
+            }
+        }
+        page.least.into_sorted_vec().into_iter().map(|(_, slot)| slot).collect()
+    }
+
+    fn select(&self, page: &mut Selection, slots: impl Iterator<Item = u32>) {
+        for slot in slots {
+            let entry = self.entries.get(slot);
+            page.offer((entry.due, entry.id), slot);
         }
     }
 
-    /// The least `count` of `slots` by (due, id) after `after`, in that order.
-    fn select(&self, slots: impl Iterator<Item = u32>, after: Option<Place>, count: usize) -> Vec<u32> {
-        let mut least = BinaryHeap::new();
-        for slot in slots {
-            let entry = self.entries.get(slot);
-            let place = (entry.due, entry.id);
-            if after.is_some_and(|after| place <= after) {
-                continue;
+    /// The same of messages whose instants rise: no later one is looked at than the page can hold.
+    fn select_ascending(&self, page: &mut Selection, slots: impl Iterator<Item = (i64, u32)>) {
+        let full = |page: &Selection, due: i64| {
+            page.least.len() == page.count
+                && page.least.peek().is_some_and(|((last, _), _)| last.as_ms() < due)
+        };
+        for (due, slot) in slots {
+            if full(page, due) {
+                return;
             }
-            if least.len() < count {
-                least.push((place, slot));
-            } else if let Some(mut greatest) = least.peek_mut()
-                && place < greatest.0
-            {
-                *greatest = (place, slot);
-            }
+            page.offer((Timestamp::from_ms(due).unwrap_or(Timestamp::MAX), self.entries.get(slot).id), slot);
         }
-        least.into_sorted_vec().into_iter().map(|(_, slot)| slot).collect()
+    }
+}
+
+/// The least `count` messages after `after` of those that were offered.
+struct Selection {
+    after: Option<Place>,
+    count: usize,
+    least: BinaryHeap<(Place, u32)>,
+}
+
+impl Selection {
+    fn offer(&mut self, place: Place, slot: u32) {
+        if self.after.is_some_and(|after| place <= after) {
+            return;
+        }
+        if self.least.len() < self.count {
+            self.least.push((place, slot));
+        } else if let Some(mut greatest) = self.least.peek_mut()
+            && place < greatest.0
+        {
+            *greatest = (place, slot);
+        }
     }
 }
 

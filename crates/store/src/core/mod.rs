@@ -18,13 +18,13 @@
 //! # Ground rules
 //! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it
 //!    looks, and on no other, so that a storm in one queue does not delay the next.
-//! 2. Where a message stands changes in two places only: `promote`, for what becomes due, and `restand`, for
-//!    all else. Both keep every index right; [`check`](Core::check) verifies it.
+//! 2. Where a message stands changes in two places only: `time` and `queue`, for what becomes due, and `restand`,
+//!    for all else. Both keep every index right; [`check`](Core::check) verifies it.
 //! 3. What a message may do is decided by [`dwell_model::apply`] alone.
 //!
 //! # Layout
 //! - [`Record`], [`Log`]: what is told to the log
-//! - `entry`, `slab`, `index`, `queue`, `queues`, `tokens`, `random`: the parts
+//! - `entry`, `slab`, `index`, `schedule`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin
@@ -48,6 +48,7 @@ mod record;
 mod replay;
 mod reschedule;
 mod revive;
+mod schedule;
 mod settle;
 mod slab;
 mod stand;

@@ -41,8 +41,8 @@ impl<B: StoredBody> Core<B> {
         found.ready_urgent = 0;
         found.expiries.clear();
         let purged = (scheduled.len() + ready.len()) as u64;
-        for (_, slot) in scheduled.iter() {
-            self.purge_one(*slot);
+        for slot in scheduled.iter() {
+            self.purge_one(slot);
         }
         for slot in ready.into_values() {
             self.purge_one(slot);

@@ -1,6 +1,6 @@
 //! Putting messages: token, validity, key, room, in this order; a refusal changes nothing.
 
-use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, StateKind, Timestamp};
+use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, Timestamp};
 
 use super::entry::{Entry, Place, Rare};
 use super::stand::check_lease;
@@ -81,7 +81,7 @@ impl<B: StoredBody> Core<B> {
     fn keep(&mut self, owner: u32, due: Timestamp, now: Now, log: &mut impl Log<B>) -> Result<PutAnswer> {
         let entry = self.entries.get(owner);
         let (id, number, stands) = (entry.id, entry.number, entry.due);
-        if entry.place.kind() == StateKind::Leased {
+        if entry.place.is_leased() {
             return Err(Error::Leased { id });
         }
         if due < stands {
@@ -103,7 +103,7 @@ impl<B: StoredBody> Core<B> {
         if queue.is_none() && self.queues.len() >= self.config.limits.queues {
             return Err(Error::TooManyQueues { limit: self.config.limits.queues });
         }
-        let leaves = owner.is_some_and(|owner| self.entries.get(owner).place.kind() != StateKind::Leased);
+        let leaves = owner.is_some_and(|owner| self.entries.get(owner).place.is_pending());
         let pending = queue.map_or(0, |queue| self.queues.get(queue).pending()) - u64::from(leaves);
         match max_pending {
             Some(limit) if pending >= limit => Err(Error::QueueFull { queue: name.clone(), limit }),
@@ -126,7 +126,7 @@ impl<B: StoredBody> Core<B> {
     /// Takes the key from the message that has it: one that is held stays, keyless; any other goes.
     fn replace(&mut self, owner: u32, now: Now, log: &mut impl Log<B>) -> MessageId {
         let id = self.entries.get(owner).id;
-        if self.entries.get(owner).place.kind() == StateKind::Leased {
+        if self.entries.get(owner).place.is_leased() {
             self.change(owner, &Command::GiveUpKey, now, Durability::Synced, log)
                 .expect("a leased message gives its key up");
         } else {

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_model::{DEFAULT_PRIORITY, MessageId, OwnSettings, QueueName, Settings, Timestamp};
-use dwell_time::{Handle, TimingQueue};
+use dwell_time::Handle;
 
-use super::entry::Entry;
+use super::entry::{Entry, Place};
+use super::schedule::{Schedule, Timers};
+use super::slab::Slab;
 use crate::StateCounts;
 
 /// The order in which due messages go out.
@@ -27,14 +29,16 @@ impl ReadyKey {
 pub(super) struct Queue {
     pub(super) name: QueueName,
     pub(super) own: Option<Box<Own>>,
-    /// By due.
-    pub(super) scheduled: TimingQueue<u32>,
+    pub(super) scheduled: Schedule,
+    /// Scheduled messages that are due by then are ready. Where the clock steps back, they are moved to the ready
+    /// first.
+    pub(super) ripe: Timestamp,
     pub(super) ready: BTreeMap<ReadyKey, u32>,
     pub(super) ready_urgent: u64,
     /// Leased messages, by their deadlines in monotonic milliseconds.
-    pub(super) leased: TimingQueue<u32>,
+    pub(super) leased: Timers,
     /// Scheduled and ready messages that expire, by that instant.
-    pub(super) expiries: TimingQueue<u32>,
+    pub(super) expiries: Timers,
     pub(super) dead: Dead,
     /// The call that last let time act here.
     pub(super) touched: u64,
@@ -80,11 +84,12 @@ impl Queue {
         Queue {
             name,
             own: None,
-            scheduled: TimingQueue::new(),
+            scheduled: Schedule::default(),
+            ripe: Timestamp::MIN,
             ready: BTreeMap::new(),
             ready_urgent: 0,
-            leased: TimingQueue::new(),
-            expiries: TimingQueue::new(),
+            leased: Timers::default(),
+            expiries: Timers::default(),
             dead: Dead::default(),
             touched: 0,
             watch: None,
@@ -101,7 +106,8 @@ impl Queue {
     }
 
     pub(super) fn has_messages(&self) -> bool {
-        self.pending() > 0 || !self.leased.is_empty() || !self.dead.by_death.is_empty()
+        let pending = !self.scheduled.is_empty() || !self.ready.is_empty();
+        pending || self.leased.len() > 0 || !self.dead.by_death.is_empty()
     }
 
     /// Whether nothing keeps it: no messages, no waiters, no settings of its own.
@@ -110,13 +116,32 @@ impl Queue {
     }
 
     pub(super) fn counts(&self) -> StateCounts {
+        let (due, urgent) = self.scheduled.count_due(self.ripe);
         StateCounts {
-            scheduled: self.scheduled.len() as u64,
-            ready: self.ready.len() as u64,
-            ready_urgent: self.ready_urgent,
+            scheduled: self.scheduled.len() as u64 - due,
+            ready: self.ready.len() as u64 + due,
+            ready_urgent: self.ready_urgent + urgent,
             leased: self.leased.len() as u64,
             dead: self.dead.by_death.len() as u64,
         }
+    }
+
+    /// The message that goes out first. It is among the ready then, and no other scheduled one needs to be.
+    pub(super) fn first_ready<B>(&mut self, entries: &mut Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
+        let first = self.ready.first_key_value().map(|(key, slot)| (*key, *slot));
+        let Some((key, slot, lane)) = self.scheduled.first_due(self.ripe, entries) else { return first };
+        if first.is_some_and(|(first, _)| first < key) {
+            return first;
+        }
+        self.scheduled.pop_lane(lane);
+        entries.get_mut(slot).place = Place::Ready;
+        self.insert_ready(key, slot);
+        Some((key, slot))
+    }
+
+    /// Whether any message may be handed out.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || self.scheduled.next_due().is_some_and(|due| due <= self.ripe)
     }
 
     pub(super) fn insert_ready(&mut self, key: ReadyKey, slot: u32) {

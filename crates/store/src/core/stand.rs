@@ -44,7 +44,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn standing(&self, slot: u32) -> Standing {
-        self.entries.get(slot).standing(self.lease_of(slot))
+        let entry = self.entries.get(slot);
+        entry.standing(self.lease_of(slot), self.queues.get(entry.queue).ripe)
     }
 
     pub(super) fn message(&self, slot: u32) -> Message<B> {
@@ -125,14 +126,21 @@ impl<B: StoredBody> Core<B> {
         self.remove(slot);
     }
 
-    /// Takes a message in. Its place is set here, by `state`, which is scheduled or ready.
+    /// Takes a message in that was just put. Its place is set here, by `state`, which is scheduled or ready.
     pub(super) fn insert(&mut self, entry: Entry<B>, state: State) -> u32 {
         let (id, number, queue) = (entry.id, entry.number, entry.queue);
         let slot = self.entries.insert(entry);
         let entries = &self.entries;
         self.by_id.insert(id_hash(id), slot, |slot| id_hash(entries.get(slot).id));
         self.by_number.insert(number_hash(number), slot, |slot| number_hash(entries.get(slot).number));
-        self.place(slot, state);
+        match state {
+            State::Scheduled => {
+                let entry = self.entries.get_mut(slot);
+                let scheduled = &mut self.queues.get_mut(queue).scheduled;
+                entry.place = Place::Scheduled(scheduled.insert_put(entry.priority, entry.due, slot));
+            }
+            _ => self.place(slot, state),
+        }
         if self.entries.get(slot).rare.is_some() {
             self.claim_key(slot);
             self.time_expiry(slot);
@@ -173,7 +181,7 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get_mut(slot);
         let queue = self.queues.get_mut(entry.queue);
         entry.place = match state {
-            State::Scheduled => Place::Scheduled(queue.scheduled.insert(entry.due.as_ms(), slot)),
+            State::Scheduled => Place::Scheduled(queue.scheduled.insert(entry.due, slot)),
             State::Ready => {
                 queue.insert_ready(ReadyKey::of(entry), slot);
                 Place::Ready
@@ -196,11 +204,11 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get(slot);
         let queue = self.queues.get_mut(entry.queue);
         match entry.place {
-            // Nothing where the timer itself brought the message here.
-            Place::Scheduled(handle) => drop(queue.scheduled.cancel(handle)),
+            Place::Scheduled(spot) => queue.scheduled.remove(spot),
             Place::Ready => queue.remove_ready(ReadyKey::of(entry)),
             Place::Leased(held) => {
                 let Held { timer, .. } = self.leases.remove(held);
+                // Nothing where the timer itself brought the message here.
                 queue.leased.cancel(timer);
             }
             Place::Dead => {
@@ -234,8 +242,9 @@ impl<B: StoredBody> Core<B> {
     fn time_expiry(&mut self, slot: u32) {
         self.cancel_expiry(slot);
         let entry = self.entries.get_mut(slot);
-        let unheld = matches!(entry.place, Place::Scheduled(_) | Place::Ready);
-        if let (true, Some(expires), Some(rare)) = (unheld, entry.expires(), entry.rare.as_deref_mut()) {
+        if let (true, Some(expires), Some(rare)) =
+            (entry.place.is_pending(), entry.expires(), entry.rare.as_deref_mut())
+        {
             let queue = self.queues.get_mut(entry.queue);
             rare.expiry = Some(queue.expiries.insert(expires.as_ms(), slot));
         }

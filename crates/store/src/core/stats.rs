@@ -1,6 +1,6 @@
 //! Queues as they are now.
 
-use dwell_model::{Now, QueueName, Timestamp};
+use dwell_model::{Now, QueueName};
 
 use super::{Core, Log, StoredBody};
 use crate::{QueueStats, Result};
@@ -38,10 +38,7 @@ impl<B: StoredBody> Core<B> {
             name: found.name.clone(),
             counts: found.counts(),
             waiting: found.watch.as_ref().map_or(0, |watch| watch.waiting.len() as u64),
-            next_due: found
-                .scheduled
-                .next_due()
-                .map(|due| Timestamp::from_ms(due).expect("the instants of messages are timestamps")),
+            next_due: found.scheduled.next_due_after(found.ripe),
             settings: self.settings(queue).clone(),
             own: found.own.as_ref().map(|own| own.own.clone()).unwrap_or_default(),
         }

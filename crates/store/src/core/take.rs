@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use dwell_model::{
-    Command, Grant, LeaseToken, MessageId, Now, QueueName, Receipt, Refusal, State, StateKind,
-};
+use dwell_model::{Command, Grant, LeaseToken, MessageId, Now, QueueName, Receipt, Refusal, State};
 
+use super::entry::Place;
 use super::queue::ReadyKey;
 use super::stand::check_lease;
 use super::{Core, Durability, Log, StoredBody};
@@ -69,11 +68,12 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// The message that a queue hands out next, if it hands any out.
-    fn head(&self, queue: u32, now: Now) -> Option<(ReadyKey, u32, u32)> {
+    fn head(&mut self, queue: u32, now: Now) -> Option<(ReadyKey, u32, u32)> {
         if self.settings(queue).pause.is_paused_at(now.wall) {
             return None;
         }
-        self.queues.get(queue).ready.first_key_value().map(|(key, slot)| (*key, queue, *slot))
+        let (key, slot) = self.queues.get_mut(queue).first_ready(&mut self.entries)?;
+        Some((key, queue, slot))
     }
 
     /// Hands out this message. See [`Store::take_id`](crate::Store::take_id).
@@ -97,10 +97,10 @@ impl<B: StoredBody> Core<B> {
             .and_then(|queue| self.find_id(queue, id))
             .ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
         let entry = self.entries.get(slot);
-        if entry.place.kind() == StateKind::Leased {
+        if entry.place.is_leased() {
             return Err(Error::Leased { id });
         }
-        if entry.place.kind() == StateKind::Dead
+        if entry.place == Place::Dead
             && let Some(owner) = entry.key().and_then(|key| self.find_key(entry.queue, key))
         {
             return Err(Error::KeyTaken { id: self.entries.get(owner).id });

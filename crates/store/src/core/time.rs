@@ -3,7 +3,7 @@
 //! Once a message is ready it stays so though the clock steps back. Messages become ready only when their queue
 //! is touched; so at a step back, everything that was due by the last time seen is promoted first.
 
-use dwell_model::{Now, StateKind, Timestamp, as_of};
+use dwell_model::{Now, Timestamp, as_of};
 
 use super::entry::Place;
 use super::queue::{ReadyKey, mono};
@@ -60,26 +60,31 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// What is due at `wall` becomes ready.
-    pub(super) fn promote(&mut self, queue: u32, wall: Timestamp) {
+    /// What is due at `wall` becomes ready: in the lanes where it lies, beside them by being moved.
+    fn promote(&mut self, queue: u32, wall: Timestamp) {
         let found = self.queues.get_mut(queue);
-        let mut promoted = false;
-        while let Some((_, slot)) = found.scheduled.pop_due(wall.as_ms()) {
+        found.ripe = wall;
+        while let Some(slot) = found.scheduled.pop_beside(wall) {
             let entry = self.entries.get_mut(slot);
             entry.place = Place::Ready;
             found.insert_ready(ReadyKey::of(entry), slot);
-            promoted = true;
         }
-        if promoted {
+        if found.watch.is_some() && found.has_ready() {
             self.look_at(queue);
         }
     }
 
-    /// What is due at `wall` becomes ready, in all queues.
+    /// What is due at `wall` is moved to the ready, in all queues: by a clock that steps back it is not due.
     pub(super) fn ripen_all(&mut self, wall: Timestamp) {
         let queues: Vec<u32> = self.queues.all().collect();
         for queue in queues {
-            self.promote(queue, wall);
+            let found = self.queues.get_mut(queue);
+            found.ripe = Timestamp::MIN;
+            while let Some(slot) = found.scheduled.pop(wall) {
+                let entry = self.entries.get_mut(slot);
+                entry.place = Place::Ready;
+                found.insert_ready(ReadyKey::of(entry), slot);
+            }
         }
     }
 
@@ -93,7 +98,7 @@ impl<B: StoredBody> Core<B> {
     /// Notes that a message was made ready, if it is ready, for lateness to count from.
     pub(super) fn note_ready(&mut self, slot: u32, since: Timestamp) {
         let entry = self.entries.get_mut(slot);
-        if entry.place.kind() == StateKind::Ready && since > entry.ready_since() {
+        if entry.place == Place::Ready && since > entry.ready_since() {
             entry.rare.get_or_insert_default().ready_since = since;
         }
     }

@@ -216,7 +216,7 @@ impl<B: StoredBody> Core<B> {
         let found = self.queues.find_mut(queue)?;
         let turn = *found.watch.as_ref()?.waiting.first()?;
         let paused = found.settings(&self.config.limits.defaults).pause.is_paused_at(now.wall);
-        (!found.ready.is_empty() && !paused).then_some(turn)
+        (found.has_ready() && !paused).then_some(turn)
     }
 
     fn stop_waiting(&mut self, turn: u64) -> Waiter {
@@ -275,7 +275,9 @@ impl<B: StoredBody> Core<B> {
         let (wall, lapse) = match pause {
             Pause::Indefinite => (None, None),
             Pause::Until(end) if now.wall < end => (Some(end.as_ms()), None),
-            Pause::Until(_) | Pause::Running => (found.scheduled.next_due(), found.leased.next_due()),
+            Pause::Until(_) | Pause::Running => {
+                (found.scheduled.next_due().map(Timestamp::as_ms), found.leased.next_due())
+            }
         };
         let Some(watch) = found.watch.as_deref_mut() else { return };
         set_alarm(&mut waiters.wall_alarms, &mut watch.wall_alarm, queue, wall);
