@@ -65,7 +65,6 @@ impl<B: StoredBody> Core<B> {
                 *expiring.entry(entry.queue).or_default() += 1;
             }
         }
-        assert_eq!(self.by_id.len(), self.entries.len(), "ids");
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
         assert_eq!(self.by_key.len(), keyed, "live keys");
         for queue in self.queues.all() {

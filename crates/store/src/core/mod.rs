@@ -20,7 +20,8 @@
 //!    looks, and on no other, so that a storm in one queue does not delay the next.
 //! 2. Where a message stands changes in two places only: `time` and `queue`, for what becomes due, and `restand`,
 //!    for all else. Both keep every index right; [`check`](Core::check) verifies it.
-//! 3. What a message may do is decided by [`dwell_model::apply`] alone.
+//! 3. Ids and numbers rise together, put by put: so one index finds a message by either.
+//! 4. What a message may do is decided by [`dwell_model::apply`] alone.
 //!
 //! # Layout
 //! - [`Record`], [`Log`]: what is told to the log
@@ -64,7 +65,7 @@ use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
 use entry::{Entry, Held};
-use index::{SlotTable, TextHash};
+use index::{Numbering, SlotTable, TextHash};
 use queues::Queues;
 use random::Random;
 use slab::Slab;
@@ -129,7 +130,7 @@ pub struct Core<B> {
     /// No lease ends before this, by the monotonic clock: a lower bound, made exact when it is come to.
     lapse_from_ms: u64,
     queues: Queues,
-    by_id: SlotTable,
+    numbering: Numbering,
     by_number: SlotTable,
     /// Live messages with a key of their own.
     by_key: SlotTable,
@@ -158,7 +159,7 @@ impl<B: StoredBody> Core<B> {
             leases: Slab::new(),
             lapse_from_ms: u64::MAX,
             queues: Queues::new(),
-            by_id: SlotTable::new(),
+            numbering: Numbering::new(config.number_step),
             by_number: SlotTable::new(),
             by_key: SlotTable::new(),
             key_hash: TextHash::default(),

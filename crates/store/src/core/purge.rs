@@ -4,7 +4,7 @@ use std::mem;
 
 use dwell_model::{Now, QueueName};
 
-use super::index::{id_hash, number_hash};
+use super::index::number_hash;
 use super::{Core, Durability, Log, Record, StoredBody};
 
 impl<B: StoredBody> Core<B> {
@@ -73,7 +73,6 @@ impl<B: StoredBody> Core<B> {
     fn purge_one(&mut self, slot: u32) {
         self.release_key(slot);
         let entry = self.entries.remove(slot);
-        self.by_id.remove(id_hash(entry.id), slot);
         self.by_number.remove(number_hash(entry.number), slot);
     }
 }

@@ -118,6 +118,8 @@ impl<B: StoredBody> Core<B> {
         let number =
             Number::new(self.next_number).map_err(|_| Error::Exhausted { what: "message numbers" })?;
         let id = MessageId::new(due, self.config.shard, self.config.incarnation, self.next_counter);
+        let in_step = self.numbering.note(id, number);
+        assert!(in_step, "ids and numbers rise together");
         self.next_counter += 1;
         self.next_number += self.config.number_step;
         Ok((id, number))

@@ -34,13 +34,16 @@ impl<B: StoredBody> Core<B> {
         if self.find_number(number).is_some() {
             return refuse("was put twice");
         }
-        if let Some(queue) = self.queues.find(&record.queue) {
-            if self.find_id(queue, record.id).is_some() {
-                return refuse("has the id of another message");
-            }
-            if record.key.as_ref().is_some_and(|key| self.find_key(queue, key).is_some()) {
-                return refuse("has the key of another live message");
-            }
+        if let Some(queue) = self.queues.find(&record.queue)
+            && record.key.as_ref().is_some_and(|key| self.find_key(queue, key).is_some())
+        {
+            return refuse("has the key of another live message");
+        }
+        if record.id.shard() != self.config.shard {
+            return refuse("is of another shard");
+        }
+        if !self.numbering.note(record.id, number) {
+            return refuse("has a number that is out of step with its id");
         }
         self.next_number = self.next_number.max(number.get() + self.config.number_step);
         self.take_in(record, body);

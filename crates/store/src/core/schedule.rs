@@ -116,6 +116,8 @@ impl Schedule {
         if self.lanes.len() == LANES {
             return None;
         }
+        // Most queues have one: a vector's own guess would be four.
+        self.lanes.reserve_exact(1);
         self.lanes.push(Lane { priority, messages: TimingQueue::new() });
         Some(self.lanes.len() - 1)
     }

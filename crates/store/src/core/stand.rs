@@ -6,15 +6,16 @@ use dwell_model::{
 };
 
 use super::entry::{Entry, Held, Place};
-use super::index::{id_hash, number_hash};
+use super::index::number_hash;
 use super::queue::{ReadyKey, mono};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Target, When};
 
 impl<B: StoredBody> Core<B> {
     pub(super) fn find_id(&self, queue: u32, id: MessageId) -> Option<u32> {
-        let slot = self.by_id.find(id_hash(id), |slot| self.entries.get(slot).id == id)?;
-        (self.entries.get(slot).queue == queue).then_some(slot)
+        let slot = self.find_number(self.numbering.number(id)?)?;
+        let entry = self.entries.get(slot);
+        (entry.id == id && entry.queue == queue).then_some(slot)
     }
 
     pub(super) fn find_number(&self, number: Number) -> Option<u32> {
@@ -128,10 +129,9 @@ impl<B: StoredBody> Core<B> {
 
     /// Takes a message in that was just put. Its place is set here, by `state`, which is scheduled or ready.
     pub(super) fn insert(&mut self, entry: Entry<B>, state: State) -> u32 {
-        let (id, number, queue) = (entry.id, entry.number, entry.queue);
+        let (number, queue) = (entry.number, entry.queue);
         let slot = self.entries.insert(entry);
         let entries = &self.entries;
-        self.by_id.insert(id_hash(id), slot, |slot| id_hash(entries.get(slot).id));
         self.by_number.insert(number_hash(number), slot, |slot| number_hash(entries.get(slot).number));
         match state {
             State::Scheduled => {
@@ -171,7 +171,6 @@ impl<B: StoredBody> Core<B> {
         self.displace(slot);
         self.cancel_expiry(slot);
         let entry = self.entries.remove(slot);
-        self.by_id.remove(id_hash(entry.id), slot);
         self.by_number.remove(number_hash(entry.number), slot);
         entry
     }

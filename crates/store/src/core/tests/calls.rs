@@ -74,6 +74,7 @@ fn ids_and_numbers_run_out_with_a_refusal() {
     assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message numbers" }));
     let mut rig = Rig::new();
     rig.core.next_counter = MessageId::MAX_COUNTER;
+    rig.core.next_number = 1 + MessageId::MAX_COUNTER;
     assert_eq!(rig.put(put_to("q"), now(0)).unwrap().id.counter(), MessageId::MAX_COUNTER);
     assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message ids" }));
     assert_eq!(rig.core.len(), 1);
@@ -88,21 +89,17 @@ fn a_log_that_is_not_this_cores_is_refused() {
     let refuse =
         |again: &mut Rig, record: PutRecord| again.core.replay_put(record, body.clone()).unwrap_err().reason;
     assert_eq!(refuse(&mut again, record.clone()), "was put twice");
-    let other = Number::new(9).unwrap();
-    assert_eq!(
-        refuse(&mut again, PutRecord { number: other, ..record.clone() }),
-        "has the id of another message"
-    );
-    let id = MessageId::new(at(0), 0, 0, 5);
-    assert_eq!(
-        refuse(&mut again, PutRecord { number: other, id, ..record.clone() }),
-        "has the key of another live message"
-    );
-    let id = MessageId::new(at(0), 0, 1, 5);
-    assert_eq!(
-        refuse(&mut again, PutRecord { number: other, id, ..record }),
-        "was put by this incarnation or a later one"
-    );
+    let other = Number::new(6).unwrap();
+    let next = |shard, incarnation, counter| PutRecord {
+        number: other,
+        id: MessageId::new(at(0), shard, incarnation, counter),
+        ..record.clone()
+    };
+    assert_eq!(refuse(&mut again, next(0, 0, 5)), "has the key of another live message");
+    assert_eq!(refuse(&mut again, next(0, 1, 5)), "was put by this incarnation or a later one");
+    let keyless = |record| PutRecord { key: None, ..record };
+    assert_eq!(refuse(&mut again, keyless(next(1, 0, 5))), "is of another shard");
+    assert_eq!(refuse(&mut again, keyless(next(0, 0, 4))), "has a number that is out of step with its id");
     let ReplayError { number, .. } = again.core.replay(Record::Gone { number: other }).unwrap_err();
     assert_eq!(number, other);
     again.core.check();
