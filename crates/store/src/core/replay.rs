@@ -116,7 +116,11 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Goes on with `next` or a higher number: lower ones may have been given to messages that are gone.
+    ///
+    /// # Panics
+    /// After the first put: the numbers of an incarnation follow one another without a gap.
     pub fn skip_numbers(&mut self, next: u64) {
+        assert!(self.next_counter == 0, "numbers are skipped before the first put");
         self.next_number = self.next_number.max(next);
     }
 
