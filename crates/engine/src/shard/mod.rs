@@ -184,7 +184,10 @@ impl Shard {
                     self.stuck = Some(Stuck { effects, closes, again_at_ms, reason });
                     return;
                 }
-                Err(WriteError::Failed(error)) => return self.fail(&error, effects),
+                Err(WriteError::Failed(error)) => {
+                    self.is_closed = closes;
+                    return self.fail(&error, effects);
+                }
             }
             self.tally.batches.fetch_add(1, Ordering::Relaxed);
             self.unchecked = self.unchecked.saturating_sub(self.batch.len() as u64);
@@ -192,6 +195,7 @@ impl Shard {
         if self.must_sync(closes, now)
             && let Err(error) = self.sync()
         {
+            self.is_closed = closes;
             return self.fail(&error, effects);
         }
         self.tally.segments.store(self.writer.segments() as u64, Ordering::Relaxed);
@@ -242,6 +246,7 @@ impl Shard {
         if still.closes || inbox.iter().any(|command| matches!(command, Command::Close(_))) {
             // There is no telling when there will be room, and whoever closes wants to go.
             let error = std::io::Error::new(std::io::ErrorKind::StorageFull, &*still.reason);
+            self.is_closed = still.closes;
             let effects = self.stuck.take().map(|stuck| stuck.effects).unwrap_or_default();
             self.fail(&error, effects);
             self.turn(inbox, now);

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod conformance;
 mod faults;
+mod mortal;
 mod opening;
 mod recovery;
 mod restart;

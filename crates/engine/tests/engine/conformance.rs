@@ -1,0 +1,174 @@
+//! The engine keeps the contract: on a disk in memory, and on real files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dwell_engine::disk::{Crash, Disk, MemoryDisk, RealDisk};
+use dwell_engine::{Engine, Options};
+use dwell_model::{Limits, Timestamp};
+use dwell_store::Store;
+use dwell_store::conformance::Harness;
+use dwell_time::{Clock, ManualClock};
+
+use crate::mortal::MortalDisk;
+use crate::support::start;
+
+/// Where an engine lives, and how its process dies.
+trait Home: Send {
+    fn dir(&self) -> PathBuf;
+
+    /// The disk of the next life.
+    fn disk(&mut self) -> Arc<dyn Disk>;
+
+    /// From now on nothing of this life reaches the disk.
+    fn kill(&mut self);
+}
+
+struct EngineHarness<H> {
+    home: H,
+    clock: ManualClock,
+    limits: Limits,
+    engine: Option<Engine>,
+}
+
+impl<H: Home> EngineHarness<H> {
+    fn open(mut home: H, limits: Limits) -> EngineHarness<H> {
+        let clock = ManualClock::new(start());
+        let engine = Some(open(&mut home, &clock, limits.clone()));
+        EngineHarness { home, clock, limits, engine }
+    }
+}
+
+fn open(home: &mut impl Home, clock: &ManualClock, limits: Limits) -> Engine {
+    let options = Options {
+        limits,
+        // Short, so that segments come and go within a test.
+        segment_bytes: 8 * 1024,
+        low_water_bytes: Some(0),
+        clock: Arc::new(clock.clone()),
+        disk: home.disk(),
+        seed: Some(7),
+        ..Options::default()
+    };
+    Engine::open(home.dir(), options).unwrap()
+}
+
+impl<H: Home> Harness for EngineHarness<H> {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.engine.clone().unwrap())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    fn advance(&mut self, ms: u64) {
+        self.clock.advance(ms);
+    }
+
+    fn step_wall(&mut self, by_ms: i64) -> bool {
+        self.clock.step_wall(Timestamp::from_ms(self.now().as_ms() + by_ms).unwrap());
+        true
+    }
+
+    fn durable(&self) -> bool {
+        true
+    }
+
+    fn restart(&mut self) {
+        self.home.kill();
+        self.engine = None;
+        self.engine = Some(open(&mut self.home, &self.clock, self.limits.clone()));
+    }
+}
+
+struct InMemory(MemoryDisk);
+
+impl InMemory {
+    fn new() -> InMemory {
+        InMemory(MemoryDisk::new())
+    }
+}
+
+impl Home for InMemory {
+    fn dir(&self) -> PathBuf {
+        "/data".into()
+    }
+
+    fn disk(&mut self) -> Arc<dyn Disk> {
+        if self.0.is_off() {
+            self.0.power_on(Crash::Keep);
+        }
+        Arc::new(self.0.clone())
+    }
+
+    fn kill(&mut self) {
+        self.0.power_off();
+    }
+}
+
+struct OnFiles {
+    dir: PathBuf,
+    disk: MortalDisk,
+}
+
+impl OnFiles {
+    fn new() -> OnFiles {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name =
+            format!("dwell-conformance-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        OnFiles { dir: std::env::temp_dir().join(name), disk: MortalDisk::new(RealDisk) }
+    }
+}
+
+impl Home for OnFiles {
+    fn dir(&self) -> PathBuf {
+        self.dir.clone()
+    }
+
+    fn disk(&mut self) -> Arc<dyn Disk> {
+        self.disk = MortalDisk::new(RealDisk);
+        Arc::new(self.disk.clone())
+    }
+
+    fn kill(&mut self) {
+        self.disk.kill();
+    }
+}
+
+impl Drop for OnFiles {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+mod in_memory {
+    use super::*;
+
+    fn harness(limits: Limits) -> EngineHarness<InMemory> {
+        EngineHarness::open(InMemory::new(), limits)
+    }
+
+    dwell_store::conformance_suite!(harness);
+
+    #[test]
+    fn behaves_as_the_model_does() {
+        dwell_store::conformance::model::run(harness, 2_000, 200, 1);
+    }
+}
+
+mod on_files {
+    use super::*;
+
+    fn harness(limits: Limits) -> EngineHarness<OnFiles> {
+        EngineHarness::open(OnFiles::new(), limits)
+    }
+
+    dwell_store::conformance_suite!(harness);
+
+    #[test]
+    fn behaves_as_the_model_does() {
+        dwell_store::conformance::model::run(harness, 50, 200, 1);
+    }
+}
