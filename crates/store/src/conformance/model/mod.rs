@@ -2,6 +2,7 @@
 //! a clock that the test moves, and every answer is compared.
 
 mod drive;
+mod meaning;
 mod reference;
 mod step;
 
