@@ -1,0 +1,64 @@
+//! The audit: everything that is in a server that nobody speaks to, and every setting, told to the oracle.
+
+use std::io;
+
+use dwell_client::{Client, Error, Message};
+use dwell_model::StateKind;
+
+use super::workload::{QUEUES, queue_name};
+use super::{Shared, wire};
+use crate::oracle::{Answer, Ask, Kind};
+
+/// The most messages that a page holds.
+const PAGE: usize = 1_000;
+
+/// Lists all messages of all queues and reads all settings.
+///
+/// # Errors
+/// If the server does not answer.
+pub(super) fn audit(shared: &Shared, client: &Client) -> io::Result<()> {
+    for queue in 0..QUEUES {
+        let op = shared.oracle().begin(Ask::ListAll { queue }, shared.now());
+        let mut sights = Vec::new();
+        for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
+            for message in list(client, queue, state)? {
+                match wire::sight(&message) {
+                    Some(sight) => sights.push(sight),
+                    None => shared.oracle().accuse(Kind::WrongBytes, format!("{message:?}")),
+                }
+            }
+        }
+        shared.oracle().end(op, Answer::Listed(sights), shared.now());
+
+        let op = shared.oracle().begin(Ask::ReadSettings { queue }, shared.now());
+        let settings = match client.stats(&queue_name(queue)) {
+            Ok(stats) => wire::settings(&stats),
+            Err(error) if error.code() == "unknown_queue" => wire::no_settings(),
+            Err(error) => return Err(failed(&error)),
+        };
+        shared.oracle().end(op, Answer::Settings(settings), shared.now());
+    }
+    Ok(())
+}
+
+fn list(client: &Client, queue: u32, state: StateKind) -> io::Result<Vec<Message>> {
+    let mut messages = Vec::new();
+    let mut cursor = None;
+    loop {
+        match client.list(&queue_name(queue), state, cursor, PAGE, true) {
+            Ok(page) => {
+                messages.extend(page.messages);
+                cursor = page.next;
+            }
+            Err(error) if error.code() == "unknown_queue" => return Ok(messages),
+            Err(error) => return Err(failed(&error)),
+        }
+        if cursor.is_none() {
+            return Ok(messages);
+        }
+    }
+}
+
+fn failed(error: &Error) -> io::Error {
+    io::Error::other(format!("the server can not be audited: {error}"))
+}

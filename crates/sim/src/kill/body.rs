@@ -1,0 +1,57 @@
+//! Bodies that say where a message belongs, so that whatever comes back is known, though its put was never
+//! answered.
+
+use crate::oracle::Address;
+use crate::rng::Rng;
+
+/// The body of the message at this address: a head, and bytes that follow from its number. Some are text,
+/// some are not.
+pub(super) fn make(address: Address) -> Vec<u8> {
+    let mut rng = Rng::of(0xb0d7, address.no);
+    let key = address.key.map_or(String::from("-"), |key| key.to_string());
+    let mut body = format!("{} {} {key}\n", address.no, address.queue).into_bytes();
+    let len = match rng.below(50) {
+        0 => rng.below(40_000),
+        _ => rng.below(200),
+    };
+    if rng.percent(50) {
+        body.resize(body.len() + len as usize, b'x');
+    } else {
+        rng.fill(&mut body, len as usize);
+    }
+    body
+}
+
+/// The address in a body; nothing if it is not, byte for byte, a body of ours.
+pub(super) fn read(body: &[u8]) -> Option<Address> {
+    let end = body.iter().position(|byte| *byte == b'\n')?;
+    let mut words = std::str::from_utf8(&body[..end]).ok()?.split(' ');
+    let no = words.next()?.parse().ok()?;
+    let queue = words.next()?.parse().ok()?;
+    let key = match words.next()? {
+        "-" => None,
+        key => Some(key.parse().ok()?),
+    };
+    let address = Address { queue, key, no };
+    (make(address) == body).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_gives_back_its_address_and_any_damage_is_noticed() {
+        for no in 1..200 {
+            let address = Address { queue: 3, key: (no % 2 == 0).then_some(7), no };
+            let mut body = make(address);
+            assert_eq!(read(&body), Some(address));
+            let last = body.len() - 1;
+            body[last] ^= 1;
+            assert_eq!(read(&body), None);
+            body.pop();
+            assert_eq!(read(&body), None);
+        }
+        assert_eq!(read(b""), None);
+    }
+}

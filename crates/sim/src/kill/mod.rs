@@ -1,0 +1,161 @@
+//! `kill`: rounds of `kill -9` of the real server under mixed load over HTTP, and an oracle that knows every
+//! answer.
+//!
+//! # Layout
+//! - `workload`: which command comes next
+//! - `client`: one thread that sends commands and tells the oracle
+//! - `wire`: commands as HTTP requests, and answers as the oracle hears them
+//! - `pool`: messages that commands may be about
+//! - `body`: bodies that say where a message belongs
+//! - `audit`: all that is in the server after a restart
+
+mod audit;
+mod body;
+mod client;
+mod pool;
+mod wire;
+mod workload;
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use dwell_model::Wake;
+use dwell_time::{Clock as _, SystemClock};
+
+use self::client::Client;
+use self::pool::Pool;
+use crate::oracle::{Oracle, Reading, Rules};
+use crate::rng::Rng;
+use crate::server::{Binary, Gate, OverOnDrop, Server};
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// How often to kill the server.
+    pub(crate) rounds: u32,
+    /// Where chance comes from.
+    pub(crate) seed: u64,
+    /// Let the server live: only pause the clients at the end of each round. The control of the experiment,
+    /// and the way to try a server that keeps nothing on disk.
+    pub(crate) spare: bool,
+    /// What is tried.
+    pub(crate) dwell: Binary,
+}
+
+/// Threads that send commands.
+const CLIENTS: usize = 8;
+/// How long nothing may happen before the run is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a round may last, should the machine be too slow for the answers it is meant to have.
+const ROUND: Duration = Duration::from_secs(20);
+
+/// What all threads share.
+#[derive(Debug)]
+struct Shared {
+    oracle: Mutex<Oracle>,
+    pool: Mutex<Pool>,
+    gate: Gate,
+    clock: SystemClock,
+}
+
+impl Shared {
+    fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        // A thread that panicked fails the run by itself.
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody steps the wall clock of the machine meanwhile, so it is both clocks.
+    fn now(&self) -> Reading {
+        let wall = self.clock.now().wall.as_ms();
+        Reading { wall, mono: wall }
+    }
+}
+
+/// Runs the rounds. True if nothing was violated.
+///
+/// # Errors
+/// If something other than dwell's promises broke.
+pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
+    println!(
+        "seed {}; the same choices again, though threads never meet twice in the same way: dwell-sim kill --rounds {} --seed {}",
+        wish.seed, wish.rounds, wish.seed
+    );
+    let directory = tempfile::Builder::new().prefix("dwell-kill-").tempdir()?;
+    let data = directory.path().join("data");
+    // Leases run on the monotonic clock and are announced by the wall clock, which NTP slews.
+    let rules = Rules { lease_tolerance_ms: 25, one_clock: true, ..Rules::default() };
+    let shared = Shared {
+        oracle: Mutex::new(Oracle::new(rules)),
+        pool: Mutex::new(Pool::default()),
+        gate: Gate::new(CLIENTS),
+        clock: SystemClock::new(),
+    };
+    let mut rng = Rng::of(wish.seed, u64::MAX);
+    let rounds = thread::scope(|scope| -> io::Result<u32> {
+        let _over = OverOnDrop(&shared.gate);
+        for number in 0..CLIENTS as u64 {
+            let shared = &shared;
+            scope.spawn(move || Client::new(shared, Rng::of(wish.seed, number)).run());
+        }
+        let mut server = Server::start(&wish.dwell, &data, 0)?;
+        for round in 0..=wish.rounds {
+            audit::audit(&shared, &server.client()?)?;
+            if round == wish.rounds || !shared.oracle().violations().is_empty() {
+                return Ok(round);
+            }
+            shared.gate.open(server.client()?);
+            shared.gate.await_answers(rng.between(20, 1_500), ROUND);
+            server = if wish.spare {
+                close(&shared.gate)?;
+                server
+            } else {
+                pause_us(&shared.clock, rng.below(3_000));
+                server.kill()?;
+                close(&shared.gate)?;
+                shared.oracle().killed();
+                Server::start(&wish.dwell, &data, 0)?
+            };
+        }
+        unreachable!("the last round returns")
+    })?;
+    let oracle = shared.oracle();
+    for violation in oracle.violations().iter().take(5) {
+        println!("VIOLATION {violation}");
+    }
+    let counts = oracle.counts();
+    println!(
+        "rounds {rounds}, acknowledged {}, unknown {}, redelivered {}, violations {}",
+        counts.acknowledged,
+        counts.unknown,
+        counts.redelivered,
+        oracle.violations().len()
+    );
+    Ok(oracle.violations().is_empty())
+}
+
+/// Waits until nothing is in flight.
+fn close(gate: &Gate) -> io::Result<()> {
+    if gate.close(PATIENCE) {
+        return Ok(());
+    }
+    Err(io::Error::other("a client's request did not end with its server"))
+}
+
+/// So that the kill does not always follow an answer.
+fn pause_us(clock: &SystemClock, us: u64) {
+    let mut sleeper = clock.sleeper();
+    let until_ms = clock.now().mono_ms + us / 1_000;
+    while clock.now().mono_ms < until_ms {
+        sleeper.sleep(Wake { wall: None, mono_ms: Some(until_ms) });
+    }
+    // Less than a millisecond is below the clock's grain: pass it in work that cannot be optimised away.
+    for step in 0..us % 1_000 {
+        std::hint::black_box(step);
+    }
+}

@@ -1,0 +1,59 @@
+//! Messages that commands may be about: what answers have told of lately.
+
+use dwell_model::MessageId;
+
+use crate::oracle::Address;
+use crate::rng::Rng;
+
+/// How many of each kind are remembered.
+const MOST: usize = 2_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    known: Vec<(Address, MessageId)>,
+    dead: Vec<(Address, MessageId)>,
+    last_no: u64,
+}
+
+impl Pool {
+    /// A number for a new put.
+    pub(super) fn next_no(&mut self) -> u64 {
+        self.last_no += 1;
+        self.last_no
+    }
+
+    /// A message was told of.
+    pub(super) fn add(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
+        remember(&mut self.known, rng, (address, id));
+    }
+
+    /// A message is dead.
+    pub(super) fn add_dead(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
+        remember(&mut self.dead, rng, (address, id));
+    }
+
+    /// Any message told of; it may be gone.
+    pub(super) fn any(&self, rng: &mut Rng) -> Option<(Address, MessageId)> {
+        (!self.known.is_empty()).then(|| *rng.pick(&self.known))
+    }
+
+    /// A message that was dead when last told of. Now and then it is given to two.
+    pub(super) fn dead(&mut self, rng: &mut Rng) -> Option<(Address, MessageId)> {
+        if self.dead.is_empty() {
+            return None;
+        }
+        let at = rng.below(self.dead.len() as u64) as usize;
+        Some(if rng.percent(80) { self.dead.swap_remove(at) } else { self.dead[at] })
+    }
+}
+
+/// Adds, or takes the place of another.
+fn remember(list: &mut Vec<(Address, MessageId)>, rng: &mut Rng, entry: (Address, MessageId)) {
+    if list.len() < MOST {
+        list.push(entry);
+    } else {
+        let at = rng.below(MOST as u64) as usize;
+        list[at] = entry;
+    }
+}

@@ -1,0 +1,167 @@
+//! The feeder: `dwell put --from` as a process of its own, and its answers as it writes them.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dwell_model::{MessageId, Wake};
+use dwell_time::{Clock as _, Sleeper, SystemClock};
+use serde_json::Value;
+
+use super::ledger::Ledger;
+
+/// See the module. The process dies with this.
+pub(super) struct Feeder {
+    child: Child,
+    status: Option<ExitStatus>,
+    /// Where it writes answers, opened once it has made the file.
+    path: PathBuf,
+    answers: Option<File>,
+    /// The part of a line that was read so far.
+    partial: Vec<u8>,
+    /// How many answers were read.
+    read: u64,
+    ledger: Arc<Mutex<Ledger>>,
+    clock: SystemClock,
+    sleeper: Box<dyn Sleeper>,
+}
+
+impl Feeder {
+    /// Starts to put `file` to the server on `port`.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub(super) fn start(
+        dwell: &Path,
+        file: &Path,
+        answers: &Path,
+        port: u16,
+        ledger: Arc<Mutex<Ledger>>,
+    ) -> io::Result<Feeder> {
+        let child = Command::new(dwell)
+            .arg("put")
+            .arg("--from")
+            .arg(file)
+            .arg("--answers")
+            .arg(answers)
+            .arg("--server")
+            .arg(format!("http://127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let clock = SystemClock::new();
+        let sleeper = clock.sleeper();
+        Ok(Feeder {
+            child,
+            status: None,
+            path: answers.to_path_buf(),
+            answers: None,
+            partial: Vec::new(),
+            read: 0,
+            ledger,
+            clock,
+            sleeper,
+        })
+    }
+
+    /// Reads answers until there are so many, or the file is through.
+    ///
+    /// # Errors
+    /// If none comes for `patience`, or what comes is no answer.
+    pub(super) fn await_lines(&mut self, lines: u64, patience: Duration) -> io::Result<()> {
+        let mut progress_ms = self.clock.now().mono_ms;
+        while self.read < lines {
+            let ended = self.ended()?;
+            let before = self.read;
+            self.read_answers()?;
+            if self.read > before {
+                progress_ms = self.clock.now().mono_ms;
+            } else if ended {
+                return Ok(());
+            } else if self.clock.now().mono_ms > progress_ms + patience.as_millis() as u64 {
+                return Err(io::Error::other(format!("no answer after {} lines", self.read)));
+            } else {
+                // A file that another process appends to has no event that every system offers.
+                self.pause_ms(5);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the rest, until the process has ended.
+    ///
+    /// # Errors
+    /// As [`Feeder::await_lines`]; if it ended with another code than 0.
+    pub(super) fn finish(&mut self, patience: Duration) -> io::Result<()> {
+        self.await_lines(u64::MAX, patience)?;
+        match self.status {
+            Some(status) if status.success() => Ok(()),
+            status => Err(io::Error::other(format!("`dwell put --from` ended with {status:?}"))),
+        }
+    }
+
+    fn ended(&mut self) -> io::Result<bool> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait()?;
+        }
+        Ok(self.status.is_some())
+    }
+
+    fn read_answers(&mut self) -> io::Result<()> {
+        if self.answers.is_none() {
+            self.answers = File::open(&self.path).ok();
+        }
+        let Some(answers) = &mut self.answers else { return Ok(()) };
+        let mut chunk = vec![0; 1 << 20];
+        loop {
+            let len = answers.read(&mut chunk)?;
+            if len == 0 {
+                return Ok(());
+            }
+            let now_ms = self.clock.now().mono_ms;
+            self.partial.extend_from_slice(&chunk[..len]);
+            let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else { continue };
+            let rest = self.partial.split_off(end + 1);
+            let whole = std::mem::replace(&mut self.partial, rest);
+            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            for line in whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                self.read += 1;
+                hear(&mut ledger, line, now_ms)?;
+            }
+        }
+    }
+
+    fn pause_ms(&mut self, ms: u64) {
+        let wake = self.clock.now().mono_ms + ms;
+        while self.clock.now().mono_ms < wake {
+            self.sleeper.sleep(Wake { wall: None, mono_ms: Some(wake) });
+        }
+    }
+}
+
+/// One answer: the file counts lines from 1.
+fn hear(ledger: &mut Ledger, line: &[u8], now_ms: u64) -> io::Result<()> {
+    let odd = || io::Error::other(format!("no answer: {}", String::from_utf8_lossy(line)));
+    let answer: Value = serde_json::from_slice(line).map_err(|_| odd())?;
+    let number = answer["line"].as_u64().and_then(|number| number.checked_sub(1)).ok_or_else(odd)?;
+    match (answer["outcome"].as_str(), answer["id"].as_str()) {
+        (Some("created"), Some(id)) => {
+            let id: MessageId = id.parse().map_err(|_| odd())?;
+            ledger.answered(number, id.as_bits(), now_ms);
+        }
+        (Some("refused"), _) => ledger.refused(number, answer["code"].as_str().unwrap_or("no code")),
+        _ => return Err(odd()),
+    }
+    Ok(())
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        // It may be gone already; then there is nothing left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,77 @@
+//! The inventory: all messages that are in the server at the end, read back through lists.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use dwell_client::{Client, Error};
+use dwell_model::{QueueName, StateKind};
+
+use super::ledger::{Ledger, Seen};
+use crate::jsonl::{QUEUES, queue_name};
+use crate::server::Server;
+
+/// The most messages that a page holds.
+const PAGE: usize = 1_000;
+
+/// Reads every message of every queue and enters it.
+///
+/// # Errors
+/// If the server does not answer.
+pub(super) fn read_back(server: &Server, ledger: &Mutex<Ledger>) -> io::Result<()> {
+    let client = server.client()?;
+    for queue in 0..QUEUES {
+        let queue: QueueName = queue_name(queue).parse().expect("our queues have valid names");
+        // Time moves messages only from an earlier of these states to a later one. One that is seen in two
+        // is counted in the first.
+        let mut seen = std::collections::HashSet::new();
+        for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
+            read_state(&client, &queue, state, &mut seen, ledger)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_state(
+    client: &Client,
+    queue: &QueueName,
+    state: StateKind,
+    seen: &mut std::collections::HashSet<u128>,
+    ledger: &Mutex<Ledger>,
+) -> io::Result<()> {
+    let mut before = std::mem::take(seen);
+    let mut cursor = None;
+    loop {
+        let page = match client.list(queue, state, cursor, PAGE, true) {
+            Ok(page) => page,
+            Err(error) if error.code() == "unknown_queue" => break,
+            Err(error) => return Err(failed(&error)),
+        };
+        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        for message in &page.messages {
+            let id = message.id.as_bits();
+            seen.insert(id);
+            if before.contains(&id) {
+                continue;
+            }
+            ledger.found(&Seen {
+                id,
+                queue: message.queue.as_str(),
+                key: message.key.as_deref(),
+                body: message.body(),
+                due: message.due,
+                created: message.created,
+                attempt: message.attempt,
+            });
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    seen.extend(before.drain());
+    Ok(())
+}
+
+fn failed(error: &Error) -> io::Error {
+    io::Error::other(format!("the server can not be read back: {error}"))
+}

@@ -1,0 +1,434 @@
+//! What is known of each line, and what may not happen to it. A few dozen bytes a line, whatever its body.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use dwell_model::Timestamp;
+
+use super::order::Order;
+use crate::jsonl::Line;
+
+/// How far the end of a lease may lie from where it was announced: leases run on the monotonic clock, which
+/// NTP does not slew, and are announced and carried across restarts by the wall clock.
+const LEASE_TOLERANCE_MS: i64 = 25;
+
+/// What is known of one line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Its message's id, once heard; 0 before.
+    id: u128,
+    /// When its answer was read, in milliseconds of the monotonic clock, less one: so 0 is "not yet".
+    answered_ms: u64,
+    /// It was handed out.
+    delivered: bool,
+    /// Its ack was answered.
+    acked: bool,
+    /// It was found in the server at the end.
+    left: bool,
+}
+
+/// A lease that a consumer has, or had and does not know the end of.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    lease_until: Timestamp,
+    /// How often the server had been killed when it was granted.
+    kills: u32,
+    /// An ack was sent whose outcome is unknown.
+    maybe_acked: bool,
+}
+
+/// A message as a consumer got it, or as the inventory found it.
+#[derive(Clone, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) id: u128,
+    pub(super) queue: &'a str,
+    pub(super) key: Option<&'a str>,
+    pub(super) body: &'a [u8],
+    pub(super) due: Timestamp,
+    pub(super) created: Timestamp,
+    pub(super) attempt: u32,
+}
+
+/// What a take adds to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) begun_ms: u64,
+    pub(super) taken_at: Timestamp,
+    pub(super) lease_until: Timestamp,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Lines that were answered.
+    pub(crate) answered: u64,
+    /// Messages handed out, each time counted.
+    pub(crate) delivered: u64,
+    /// Lines handed out.
+    pub(crate) delivered_lines: u64,
+    /// Deliveries of what had been handed out before a kill and not acked.
+    pub(crate) redelivered: u64,
+    /// Deliveries of what a consumer had held for too long.
+    pub(crate) lapsed: u64,
+    /// Messages left in the server at the end.
+    pub(crate) left: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    seed: u64,
+    entries: Vec<Entry>,
+    held: HashMap<u64, Held>,
+    orders: BTreeMap<String, Order>,
+    kills: u32,
+    /// Queues of which a take was lost in a kill.
+    lost_takes: BTreeMap<String, u32>,
+    /// For each consumer, the begin of its last take that brought less than it could have.
+    caught_up: BTreeMap<u32, u64>,
+    counts: Counts,
+    violations: Vec<String>,
+}
+
+impl Ledger {
+    /// A ledger for so many lines of `seed`.
+    pub(super) fn new(seed: u64, lines: u64) -> Ledger {
+        Ledger {
+            seed,
+            entries: vec![
+                Entry::default();
+                usize::try_from(lines).expect("a file of lines fits into memory")
+            ],
+            held: HashMap::new(),
+            orders: BTreeMap::new(),
+            kills: 0,
+            lost_takes: BTreeMap::new(),
+            caught_up: BTreeMap::new(),
+            counts: Counts::default(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// What was counted.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What may not have happened.
+    pub(super) fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// Something may not have happened.
+    pub(super) fn accuse(&mut self, text: impl fmt::Display) {
+        self.violations.push(text.to_string());
+    }
+
+    /// The server was killed.
+    pub(super) fn killed(&mut self) {
+        self.kills += 1;
+    }
+
+    /// A take from these queues broke with its server.
+    pub(super) fn lost_take<'a>(&mut self, queues: impl Iterator<Item = &'a str>) {
+        for queue in queues {
+            *self.lost_takes.entry(queue.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// A consumer's take, begun then, brought all that was due.
+    pub(super) fn caught_up(&mut self, consumer: u32, begun_ms: u64) {
+        self.caught_up.insert(consumer, begun_ms);
+    }
+
+    /// Whether all consumers have caught up since then.
+    pub(super) fn caught_up_since(&self, since_ms: u64, consumers: u32) -> bool {
+        (0..consumers).all(|consumer| self.caught_up.get(&consumer).is_some_and(|begun| *begun > since_ms))
+    }
+
+    /// The answer to a line was read: it is stored, as this.
+    pub(super) fn answered(&mut self, number: u64, id: u128, now_ms: u64) {
+        let Some(entry) = self.entry(number) else { return };
+        if entry.answered_ms > 0 {
+            return self.accuse(format!("line {number} was answered twice"));
+        }
+        entry.answered_ms = now_ms + 1;
+        self.counts.answered += 1;
+        self.identify(number, id);
+    }
+
+    /// A line was refused: none may be.
+    pub(super) fn refused(&mut self, number: u64, code: &str) {
+        self.accuse(format!("line {number} was refused: {code}"));
+    }
+
+    /// A message was handed out. Says which line it is; nothing if it is none.
+    pub(super) fn delivered(&mut self, seen: &Seen<'_>, taken: Taken) -> Option<u64> {
+        self.counts.delivered += 1;
+        let number = self.recognise(seen)?;
+        if taken.taken_at < seen.due {
+            self.accuse(format!(
+                "early: line {number} was taken at {} and due at {}",
+                taken.taken_at, seen.due
+            ));
+        }
+        let entry = self.entries[number as usize];
+        if entry.acked {
+            self.accuse(format!("line {number} was delivered after its ack was answered"));
+        }
+        self.count_again(number, entry, seen, taken);
+        if seen.attempt == 1 && entry.answered_ms > 0 {
+            let order = self.orders.entry(seen.queue.to_owned()).or_default();
+            if let Some(later) = order.overtaken((seen.due.as_ms(), seen.id), entry.answered_ms - 1) {
+                self.accuse(format!(
+                    "out of order: line {number}, due at {}, came after a message that sorts behind it: {later:?}",
+                    seen.due
+                ));
+            }
+        }
+        self.counts.delivered_lines += u64::from(!entry.delivered);
+        self.entries[number as usize].delivered = true;
+        let held = Held { lease_until: taken.lease_until, kills: self.kills, maybe_acked: false };
+        self.held.insert(number, held);
+        Some(number)
+    }
+
+    /// Whether it may come again, and why it does.
+    fn count_again(&mut self, number: u64, entry: Entry, seen: &Seen<'_>, taken: Taken) {
+        match self.held.get(&number).copied() {
+            Some(held) if held.lease_until.as_ms() > taken.taken_at.as_ms() + LEASE_TOLERANCE_MS => {
+                let text = format!(
+                    "line {number} was handed out at {} though it was held until {}",
+                    taken.taken_at, held.lease_until
+                );
+                self.accuse(text);
+            }
+            Some(held) if held.kills < self.kills => self.counts.redelivered += 1,
+            Some(_) => self.counts.lapsed += 1,
+            None if seen.attempt > 1 && !entry.delivered => {
+                if self.lost_takes.contains_key(seen.queue) {
+                    self.counts.redelivered += 1;
+                } else {
+                    let attempt = seen.attempt;
+                    self.accuse(format!("line {number} came as attempt {attempt}, and was never handed out"));
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A take brought these from a queue.
+    pub(super) fn took(&mut self, queue: &str, taken: Taken, places: impl IntoIterator<Item = (i64, u128)>) {
+        let order = self.orders.entry(queue.to_owned()).or_default();
+        order.took(taken.begun_ms, taken.taken_at.as_ms(), places);
+    }
+
+    /// The ack of a line was answered: it is gone.
+    pub(super) fn acked(&mut self, number: u64) {
+        self.entries[number as usize].acked = true;
+        self.held.remove(&number);
+    }
+
+    /// An ack was sent, and nobody knows whether it was done.
+    pub(super) fn ack_unknown(&mut self, number: u64) {
+        if let Some(held) = self.held.get_mut(&number) {
+            held.maybe_acked = true;
+        }
+    }
+
+    /// An ack was refused because the lease is lost: right if it had run out, or if an earlier ack was done.
+    pub(super) fn ack_lost(&mut self, number: u64, now: Timestamp) {
+        let Some(held) = self.held.get(&number) else { return };
+        if !held.maybe_acked && held.lease_until > now {
+            let until = held.lease_until;
+            self.accuse(format!("the lease of line {number} was lost before it ended at {until}"));
+        }
+    }
+
+    /// A message was found in the server at the end.
+    pub(super) fn found(&mut self, seen: &Seen<'_>) {
+        let Some(number) = self.recognise(seen) else { return };
+        self.counts.left += 1;
+        let entry = &mut self.entries[number as usize];
+        let (twice, acked) = (entry.left, entry.acked);
+        entry.left = true;
+        if twice {
+            self.accuse(format!("line {number} is there twice"));
+        }
+        if acked {
+            self.accuse(format!("line {number} is still there, though its ack was answered"));
+        }
+    }
+
+    /// The last look at every line: each was answered, and is gone by an ack or still there, and not both.
+    pub(super) fn finish(&mut self) {
+        for number in 0..self.entries.len() as u64 {
+            let entry = self.entries[number as usize];
+            if entry.answered_ms == 0 {
+                self.accuse(format!("line {number} was never answered"));
+            }
+            let maybe_acked = self.held.get(&number).is_some_and(|held| held.maybe_acked);
+            if !entry.acked && !entry.left && !maybe_acked {
+                self.accuse(format!("line {number} is lost"));
+            }
+        }
+    }
+
+    /// The line that a message is, if it is that with all its bytes.
+    fn recognise(&mut self, seen: &Seen<'_>) -> Option<u64> {
+        let number = Line::number_in(seen.body).filter(|number| *number < self.entries.len() as u64);
+        let Some(number) = number else {
+            self.accuse(format!("a message in {} is no line: {:?}", seen.queue, seen.body));
+            return None;
+        };
+        let line = Line::make(self.seed, number);
+        if line.body != seen.body || line.key.as_deref() != seen.key || line.queue_name() != seen.queue {
+            self.accuse(format!("line {number} came back with another body, key or queue"));
+        }
+        if seen.attempt <= 1 && seen.due.ms_since(seen.created) != line.delay_ms {
+            let (created, due, delay_ms) = (seen.created, seen.due, line.delay_ms);
+            self.accuse(format!("line {number}: put at {created}, due at {due}, delay {delay_ms} ms"));
+        }
+        self.identify(number, seen.id);
+        Some(number)
+    }
+
+    /// A line is stored once, so all that is heard of it has one id.
+    fn identify(&mut self, number: u64, id: u128) {
+        let Some(entry) = self.entry(number) else { return };
+        if entry.id == 0 {
+            entry.id = id;
+        } else if entry.id != id {
+            self.accuse(format!("line {number} is stored twice, under two ids"));
+        }
+    }
+
+    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
+        if number >= self.entries.len() as u64 {
+            self.accuse(format!("line {number} is answered, and there is none"));
+            return None;
+        }
+        Some(&mut self.entries[number as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ledger of ten lines, and the first of its messages as a server would show it.
+    struct Trial {
+        ledger: Ledger,
+        line: Line,
+        queue: String,
+    }
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_ms(ms).unwrap()
+    }
+
+    fn trial() -> Trial {
+        let line = Line::make(1, 0);
+        let queue = line.queue_name();
+        let mut ledger = Ledger::new(1, 1);
+        ledger.answered(0, 77, 10);
+        Trial { ledger, line, queue }
+    }
+
+    impl Trial {
+        fn seen(&self) -> Seen<'_> {
+            let created = at(1_000);
+            let due = created.after(self.line.delay_ms).unwrap();
+            let key = self.line.key.as_deref();
+            Seen { id: 77, queue: &self.queue, key, body: &self.line.body, due, created, attempt: 1 }
+        }
+
+        /// Handed out `late_ms` after its instant, held for a second.
+        fn taken(mut self, late_ms: i64, attempt: u32) -> Trial {
+            let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
+            let seen = Seen { attempt, ..self.seen() };
+            let taken_at = at(seen.due.as_ms() + late_ms);
+            let taken = Taken { begun_ms: 20, taken_at, lease_until: taken_at.after(1_000).unwrap() };
+            ledger.delivered(&seen, taken);
+            Trial { ledger, ..self }
+        }
+
+        fn acked(mut self) -> Trial {
+            self.ledger.acked(0);
+            self
+        }
+
+        fn killed(mut self) -> Trial {
+            self.ledger.killed();
+            self
+        }
+
+        fn found(mut self) -> Trial {
+            let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
+            ledger.found(&self.seen());
+            Trial { ledger, ..self }
+        }
+
+        #[track_caller]
+        fn ends(mut self, complaint: Option<&str>) -> Counts {
+            self.ledger.finish();
+            match complaint {
+                None => assert!(self.ledger.violations().is_empty(), "{:?}", self.ledger.violations()),
+                Some(complaint) => {
+                    let told = self.ledger.violations().iter().any(|told| told.contains(complaint));
+                    assert!(told, "{:?}", self.ledger.violations());
+                }
+            }
+            self.ledger.counts()
+        }
+    }
+
+    #[test]
+    fn honest_lines_pass() {
+        trial().found().ends(None);
+        trial().taken(0, 1).acked().ends(None);
+    }
+
+    #[test]
+    fn a_line_that_is_nowhere_is_lost() {
+        trial().ends(Some("is lost"));
+        trial().taken(0, 1).ends(Some("is lost"));
+    }
+
+    #[test]
+    fn a_line_in_two_places_is_told() {
+        trial().found().found().ends(Some("there twice"));
+        trial().taken(0, 1).acked().found().ends(Some("still there"));
+        trial().taken(0, 1).acked().taken(5, 2).ends(Some("after its ack"));
+        let mut twice = trial();
+        twice.ledger.identify(0, 78);
+        twice.found().ends(Some("stored twice"));
+    }
+
+    #[test]
+    fn early_and_two_receipts_are_told() {
+        trial().taken(-1, 1).acked().ends(Some("early"));
+        trial().taken(0, 1).taken(900, 2).acked().ends(Some("though it was held"));
+    }
+
+    #[test]
+    fn again_after_a_kill_is_counted_and_again_for_no_reason_is_told() {
+        assert_eq!(trial().taken(0, 1).killed().taken(1_000, 2).acked().ends(None).redelivered, 1);
+        assert_eq!(trial().taken(0, 1).taken(1_000, 2).acked().ends(None).lapsed, 1);
+        trial().taken(0, 2).acked().ends(Some("never handed out"));
+        let mut lost = trial().killed();
+        let queue = lost.queue.clone();
+        lost.ledger.lost_take([queue.as_str()].into_iter());
+        assert_eq!(lost.taken(0, 2).acked().ends(None).redelivered, 1);
+    }
+
+    #[test]
+    fn other_bytes_and_another_instant_are_told() {
+        let mut trial = self::trial();
+        trial.line.body.push(b'!');
+        trial.found().ends(Some("another body"));
+        let mut trial = self::trial();
+        trial.line.delay_ms += 1;
+        trial.found().ends(Some("delay"));
+    }
+}

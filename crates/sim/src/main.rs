@@ -1,0 +1,126 @@
+//! `dwell-sim`: proves dwell by running it under faults and checking everything it said.
+//!
+//! # Layout
+//! - `jsonl`: the input of a load, made from a seed
+//! - `kill/`: rounds of `kill -9` of the real server under mixed load
+//! - `load/`: a file of messages through the command line and the real server, which is killed meanwhile
+//! - `oracle/`: knows what was answered, and what cannot be
+//! - `rng`: chance from a seed
+//! - `server/`: the real server as a child process
+
+#![allow(dead_code, reason = "the seeded simulation, which uses the rest, is on its way")]
+
+mod jsonl;
+mod kill;
+mod load;
+mod oracle;
+mod rng;
+mod server;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use self::server::Binary;
+
+/// Proves dwell by running it under faults and checking everything it said.
+#[derive(Debug, Parser)]
+#[command(name = "dwell-sim", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a JSONL file of messages: the same bytes for the same seed
+    MakeJsonl {
+        /// How many lines
+        #[arg(long, default_value_t = 1_000_000)]
+        lines: u64,
+        /// Where chance comes from
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The file to write
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Feed such a file to the real server, kill it meanwhile, and account for every line
+    Load {
+        /// How many lines
+        #[arg(long, default_value_t = 20_000)]
+        lines: u64,
+        /// How often to kill the server
+        #[arg(long, default_value_t = 3)]
+        kills: u32,
+        /// Where chance comes from
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[command(flatten)]
+        dwell: DwellArgs,
+    },
+    /// Kill the real server at random moments under mixed load, and check all that it has answered
+    Kill {
+        /// How often to kill the server
+        #[arg(long, default_value_t = 30)]
+        rounds: u32,
+        /// Where chance comes from
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Kill nobody, only pause: the control of the experiment
+        #[arg(long)]
+        spare: bool,
+        #[command(flatten)]
+        dwell: DwellArgs,
+    },
+}
+
+/// Which `dwell` is tried, and how.
+#[derive(Debug, Args)]
+struct DwellArgs {
+    /// The `dwell` binary; the one beside this by default
+    #[arg(long, value_name = "PATH")]
+    dwell: Option<PathBuf>,
+    /// Another argument for `dwell serve`; may be repeated
+    #[arg(long = "serve", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    serve: Vec<String>,
+}
+
+impl DwellArgs {
+    fn find(self) -> io::Result<Binary> {
+        Binary::find(self.dwell, self.serve)
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("dwell-sim: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs a command; false if a promise was broken.
+fn run(command: Command) -> io::Result<bool> {
+    match command {
+        Command::MakeJsonl { lines, seed, out } => {
+            let written = jsonl::write(&out, seed, lines)?;
+            println!(
+                "{} lines, {} bytes, {} with a key, {} bytes of bodies",
+                written.lines, written.bytes, written.keyed, written.body_bytes
+            );
+            Ok(true)
+        }
+        Command::Load { lines, kills, seed, dwell } => {
+            load::run(&load::Wish { lines, kills, seed, dwell: dwell.find()? })
+        }
+        Command::Kill { rounds, seed, spare, dwell } => {
+            kill::run(&kill::Wish { rounds, seed, spare, dwell: dwell.find()? })
+        }
+    }
+}

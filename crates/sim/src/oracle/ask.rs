@@ -1,0 +1,103 @@
+//! What drivers tell the oracle: each command before it is sent, and its answer, if one comes.
+
+use super::group::{
+    Action, Changed, Delivered, Due, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec, Sweep,
+    TakenById, Target,
+};
+
+/// Where a message belongs: what its body says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Address {
+    /// Its queue.
+    pub(crate) queue: u32,
+    /// The key that it was put with.
+    pub(crate) key: Option<u32>,
+    /// The number of its put, from 1; a repetition of a put has the number of the first.
+    pub(crate) no: u64,
+}
+
+/// A queue and a key of it, or a message without a key: see [`super::group`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct GroupId {
+    /// The queue.
+    pub(crate) queue: u32,
+    /// Which of its groups.
+    pub(crate) member: Member,
+}
+
+/// A group within its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Member {
+    /// All messages with this key.
+    Key(u32),
+    /// The message of this put, which has no key.
+    Alone(u64),
+}
+
+impl Address {
+    /// Its group.
+    pub(crate) fn group(self) -> GroupId {
+        GroupId { queue: self.queue, member: self.key.map_or(Member::Alone(self.no), Member::Key) }
+    }
+}
+
+/// A command about to be sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    /// Put.
+    Put(GroupId, Spec),
+    /// Take from these queues. A lease has to be named, since a lost take leaves one behind.
+    Take { queues: Vec<u32>, lease_ms: i64, bound: bool },
+    /// Take by id.
+    TakeById { message: Address, lease_ms: i64, bound: bool },
+    /// Settle with the receipt of `token`.
+    Settle { message: Address, token: u128, action: Action },
+    /// Cancel.
+    Cancel(GroupId, Target),
+    /// Reschedule.
+    Reschedule(GroupId, Target, Due),
+    /// Get.
+    Get(GroupId, Target),
+    /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead, so that
+    /// none is missed that time moves on meanwhile. No command to the queue may be under way.
+    ListAll { queue: u32 },
+    /// Revive one message.
+    Revive(Address, Due),
+    /// Discard one message.
+    Discard(Address),
+    /// Something done to a whole queue.
+    Sweep { queue: u32, sweep: Sweep },
+    /// Give a setting this value; nothing for the default.
+    Configure { queue: u32, setting: &'static str, value: Option<String> },
+    /// Read the settings of a queue.
+    ReadSettings { queue: u32 },
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// To a put.
+    Put(PutHeard),
+    /// To a take, in the order handed over.
+    Took(Vec<(Address, Delivered)>),
+    /// To a take by id.
+    TookById(TakenById),
+    /// To a settlement.
+    Settled(SettleHeard),
+    /// To a cancel.
+    Cancelled(Changed),
+    /// To a reschedule.
+    Rescheduled(Move),
+    /// To a get.
+    Got(Found),
+    /// To a list, as it was shown.
+    Listed(Vec<(Address, Sight)>),
+    /// To a revive or discard of one message.
+    Raised(Raised),
+    /// To a sweep or a change of a setting: done.
+    Done,
+    /// To a reading of settings: all that were asked for.
+    Settings(Vec<(&'static str, Option<String>)>),
+    /// Refused, for a reason that lies outside what the oracle follows; nothing has changed.
+    Refused,
+}

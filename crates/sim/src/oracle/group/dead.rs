@@ -1,0 +1,68 @@
+//! Revive and discard: what may be done to a dead message.
+
+use super::{At, Due, Phase, State};
+
+/// The answer to a revive or a discard of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Raised {
+    /// Done.
+    Done,
+    /// Refused: it is not dead.
+    NotDead,
+    /// Refused: this message has its key now.
+    KeyTaken { id: u128 },
+    /// There is no such message.
+    NotFound,
+    /// Refused for a reason that lies outside the group.
+    Refused,
+}
+
+pub(super) fn revive(state: &State, no: u64, due: Due, heard: Option<Raised>, at: At<'_>) -> Vec<State> {
+    each_version(state, no, heard, at, |mut version, place| {
+        let owner = version.owner().filter(|owner| *owner != place);
+        if let (Some(owner), true) = (owner, version.messages[place].keyed) {
+            let fits = match heard {
+                None => true,
+                Some(Raised::KeyTaken { id }) => version.messages[owner].is_id(id),
+                Some(_) => false,
+            };
+            return if fits { vec![version] } else { Vec::new() };
+        }
+        match heard {
+            None | Some(Raised::Done) => version.revived(place, due.span(&at.window), at),
+            Some(_) => Vec::new(),
+        }
+    })
+}
+
+pub(super) fn discard(state: &State, no: u64, heard: Option<Raised>, at: At<'_>) -> Vec<State> {
+    each_version(state, no, heard, at, |version, place| match heard {
+        None | Some(Raised::Done) => vec![version.without(place)],
+        Some(_) => Vec::new(),
+    })
+}
+
+/// Does `act` to each version in which the message is dead.
+fn each_version(
+    state: &State,
+    no: u64,
+    heard: Option<Raised>,
+    at: At<'_>,
+    act: impl Fn(State, usize) -> Vec<State>,
+) -> Vec<State> {
+    if heard == Some(Raised::Refused) {
+        return vec![state.clone()];
+    }
+    let Some(place) = state.place(no) else {
+        let possible = matches!(heard, None | Some(Raised::NotFound));
+        return if possible { vec![state.clone()] } else { Vec::new() };
+    };
+    // A dead message takes its key back, so time has to have its say on whoever has it now.
+    let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
+    let done = versions.flat_map(|version| match version.messages[place].standing.phase {
+        Phase::Dead => act(version, place),
+        Phase::Pending | Phase::Leased(_) if matches!(heard, None | Some(Raised::NotDead)) => vec![version],
+        Phase::Pending | Phase::Leased(_) => Vec::new(),
+    });
+    super::or_nothing(heard.is_some(), state, done.collect())
+}

@@ -1,0 +1,226 @@
+//! A group: the messages whose fates are tied together, which are all that were ever put under one key of a
+//! queue, or one message without a key. What each command makes of a group is a file each; this is the index.
+//!
+//! Ground rules:
+//! 1. Written from the documentation, not from the store's code: it shares no line with `dwell_model::apply`.
+//! 2. A function gives every state that is possible, and what was heard picks among them. What was not heard
+//!    picks nothing, and adds the state in which nothing happened.
+
+mod change;
+mod crash;
+mod dead;
+mod look;
+mod put;
+mod settle;
+mod sweep;
+mod take;
+
+use std::collections::BTreeMap;
+
+use super::linearize::Effect;
+use super::message::{Lease, Message, Phase, Standing};
+use super::window::{At, Reading, Seq, Span, Window};
+
+pub(crate) use change::{Changed, Move};
+pub(crate) use dead::Raised;
+pub(crate) use look::{Found, Shown, Sight};
+pub(crate) use put::{Answered, OnConflict, PutHeard, Spec};
+pub(crate) use settle::{Action, SettleHeard};
+pub(crate) use sweep::Sweep;
+pub(crate) use take::{Delivered, TakenById};
+
+/// All that is known of a group, in one of the ways in which it may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct State {
+    /// Its messages that are not gone, in the order of their puts.
+    pub(crate) messages: Vec<Message>,
+    /// What was answered under the tokens of puts that may be repeated, by the number of the put.
+    pub(crate) answered: BTreeMap<u64, Answered>,
+}
+
+/// A message, as commands name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// By id: the message of this put.
+    Message(u64),
+    /// By key: whichever live message has the key of the group.
+    Key,
+}
+
+/// When a message becomes due, as a command says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// At this instant, or at once if it is past.
+    At(i64),
+    /// So many milliseconds from now.
+    After(i64),
+    /// After some delay up to this many milliseconds: the backoff of the queue.
+    Within(i64),
+}
+
+impl Due {
+    /// The instant, as far as it is known.
+    fn span(self, window: &Window) -> Span {
+        match self {
+            Due::At(at) => Span { lo: at, hi: at.max(window.wall.hi) },
+            Due::After(ms) => window.wall.plus(ms),
+            Due::Within(ms) => Span { lo: window.wall.lo, hi: window.wall.hi.saturating_add(ms) },
+        }
+    }
+}
+
+/// A command, and what was heard of it: nothing, if its outcome is unknown.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// A put, here or a repetition of it under its token.
+    Put(Spec, Option<PutHeard>),
+    /// A take that handed this over.
+    Taken(Delivered),
+    /// A take of which nothing was heard: it may have leased anything that was ready, for so long.
+    LostTake { lease_ms: i64, bound: bool },
+    /// A take by id.
+    TakeById { no: u64, lease_ms: i64, bound: bool, heard: Option<TakenById> },
+    /// A settlement with the receipt of this token.
+    Settle { no: u64, token: u128, action: Action, heard: Option<SettleHeard> },
+    /// A cancel.
+    Cancel { target: Target, heard: Option<Changed> },
+    /// A reschedule.
+    Reschedule { target: Target, due: Due, heard: Option<Move> },
+    /// A get that was answered.
+    Got { target: Target, found: Found },
+    /// A message that a list showed.
+    Listed(Sight),
+    /// A revive of one dead message.
+    Revive { no: u64, due: Due, heard: Option<Raised> },
+    /// A discard of one dead message.
+    Discard { no: u64, heard: Option<Raised> },
+    /// Something done to all messages of the queue; not known to have happened unless `heard`.
+    Sweep { sweep: Sweep, heard: bool },
+    /// The power failed; whatever began up to `durable` was synced.
+    PowerLoss { durable: Seq },
+    /// The store was opened again, at this reading of the clocks.
+    Reopened(Reading),
+}
+
+impl Effect for What {
+    type State = State;
+
+    fn after(&self, state: &State, at: At<'_>) -> Vec<State> {
+        match self {
+            What::Put(spec, heard) => put::after(state, spec, *heard, at),
+            What::Taken(delivered) => take::taken(state, delivered, at),
+            What::LostTake { lease_ms, bound } => take::lost(state, *lease_ms, *bound, at),
+            What::TakeById { no, lease_ms, bound, heard } => {
+                take::by_id(state, *no, (*lease_ms, *bound), heard.as_ref(), at)
+            }
+            What::Settle { no, token, action, heard } => {
+                settle::after(state, (*no, *token), action, *heard, at)
+            }
+            What::Cancel { target, heard } => change::cancel(state, *target, *heard, at),
+            What::Reschedule { target, due, heard } => change::reschedule(state, *target, *due, *heard, at),
+            What::Got { target, found } => look::got(state, *target, found, at),
+            What::Listed(sight) => look::seen(state, sight, at, true),
+            What::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
+            What::Discard { no, heard } => dead::discard(state, *no, *heard, at),
+            What::Sweep { sweep, heard } => sweep::after(state, *sweep, *heard, at),
+            What::PowerLoss { durable } => crash::power_loss(state, *durable),
+            What::Reopened(now) => crash::reopened(state, *now, at),
+        }
+    }
+}
+
+impl State {
+    /// Where the message of this put is.
+    fn place(&self, no: u64) -> Option<usize> {
+        self.messages.iter().position(|message| message.no == no)
+    }
+
+    /// The live message that has the key.
+    fn owner(&self) -> Option<usize> {
+        self.messages.iter().position(Message::owns_key)
+    }
+
+    /// This, with all that time may have made of the message at `place`.
+    fn versions(&self, place: usize, at: At<'_>, lenient: bool) -> Vec<State> {
+        let with = |message| {
+            let mut state = self.clone();
+            state.messages[place] = message;
+            state
+        };
+        self.messages[place].versions(at, lenient).into_iter().map(with).collect()
+    }
+
+    /// This, with all that time may have made of every message that may have the key.
+    fn key_versions(&self, at: At<'_>) -> Vec<State> {
+        let mut states = vec![self.clone()];
+        for place in (0..self.messages.len()).filter(|place| self.messages[*place].owns_key()) {
+            states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
+        }
+        states
+    }
+
+    /// All ways in which the target may stand, and where it is.
+    fn resolve(&self, target: Target, at: At<'_>) -> Vec<(State, Option<usize>)> {
+        match target {
+            Target::Message(no) => match self.place(no) {
+                Some(place) => {
+                    self.versions(place, at, false).into_iter().map(|state| (state, Some(place))).collect()
+                }
+                None => vec![(self.clone(), None)],
+            },
+            Target::Key => {
+                let place = |state: State| {
+                    let owner = state.owner();
+                    (state, owner)
+                };
+                self.key_versions(at).into_iter().map(place).collect()
+            }
+        }
+    }
+
+    /// This with the message at `place` brought back from the dead.
+    fn revived(&self, place: usize, due: Span, at: At<'_>) -> Vec<State> {
+        let with = |after: Standing| {
+            let mut state = self.clone();
+            state.messages[place].change(|standing| *standing = after);
+            state
+        };
+        Message::revived(&self.messages[place].standing, due, at).into_iter().map(with).collect()
+    }
+
+    /// This without the message at `place`.
+    fn without(mut self, place: usize) -> State {
+        self.messages.remove(place);
+        self
+    }
+
+    /// All that time makes at once of the message at `place` that was just given back: an expired one is dead.
+    fn settled_by_time(self, place: usize, at: At<'_>) -> Vec<State> {
+        let versions = self.messages[place].clone().expired_or_not(at, false);
+        let with = |message| {
+            let mut state = self.clone();
+            state.messages[place] = message;
+            state
+        };
+        versions.into_iter().map(with).collect()
+    }
+}
+
+/// The states that a command of unknown outcome may have left: what it would have done, or nothing.
+fn or_nothing(heard: bool, state: &State, mut done: Vec<State>) -> Vec<State> {
+    if !heard {
+        done.push(state.clone());
+    }
+    done
+}
+
+/// A lease granted within `window`.
+fn granted(token: Option<u128>, lease_ms: i64, bound: bool, window: &Window) -> Phase {
+    Phase::Leased(Lease {
+        token,
+        until: window.mono.plus(lease_ms),
+        until_wall: window.wall.plus(lease_ms),
+        lease_ms,
+        bound,
+    })
+}

@@ -1,0 +1,203 @@
+//! Put: a new message, or what its key or its token says instead.
+
+use super::{At, Due, Message, Phase, Span, Standing, State};
+
+/// What to do if the key is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnConflict {
+    /// Refuse.
+    Reject,
+    /// The new message takes its place.
+    Replace,
+    /// The standing one stays, at the earlier instant.
+    Keep,
+}
+
+/// What a put asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spec {
+    /// Its number, which its body carries. A repetition has the same.
+    pub(crate) no: u64,
+    /// Whether it names the key of its group.
+    pub(crate) keyed: bool,
+    /// What to do if the key is taken.
+    pub(crate) on_conflict: OnConflict,
+    /// When it is due.
+    pub(crate) due: Due,
+    /// Its priority.
+    pub(crate) priority: u32,
+    /// Attempts that it is granted; 0 for no limit.
+    pub(crate) max_attempts: u32,
+    /// When it expires.
+    pub(crate) expires: Option<i64>,
+    /// Whether it carries a token.
+    pub(crate) token: bool,
+}
+
+/// The answer to a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum PutHeard {
+    /// A new message, due then.
+    Created { id: u128, due: i64 },
+    /// A new message, in place of `old`.
+    Replaced { id: u128, due: i64, old: u128 },
+    /// The standing one was kept, due then.
+    Kept { id: u128, due: i64 },
+    /// Refused: this message has the key.
+    KeyTaken { id: u128 },
+    /// Refused: this message has the key and is leased.
+    Leased { id: u128 },
+    /// Refused for a reason that lies outside the group: a full queue, a full disk.
+    Refused,
+}
+
+/// What is remembered under a token: a put that was refused leaves it unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Answered {
+    /// This was heard.
+    Heard(PutHeard),
+    /// Nothing was heard of it, but it happened: a new message, due then.
+    Created(Span),
+    /// Likewise, in the place of this one.
+    Replaced(Option<u128>, Span),
+    /// Likewise: the standing message was kept.
+    Kept(Span),
+}
+
+pub(super) fn after(state: &State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Vec<State> {
+    if heard == Some(PutHeard::Refused) {
+        return vec![state.clone()];
+    }
+    if let Some(answered) = state.answered.get(&spec.no) {
+        let Some(heard) = heard else { return vec![state.clone()] };
+        return repeated(state.clone(), spec.no, *answered, heard).into_iter().collect();
+    }
+    let standing = if spec.keyed { state.key_versions(at) } else { vec![state.clone()] };
+    let done = standing.into_iter().filter_map(|state| put(state, spec, heard, at)).collect();
+    super::or_nothing(heard.is_some(), state, done)
+}
+
+/// The answer to a put that had happened already: the one that it got, or would have got, the first time.
+fn repeated(mut state: State, no: u64, answered: Answered, heard: PutHeard) -> Option<State> {
+    let (id, due, span) = match (answered, heard) {
+        (Answered::Heard(first), heard) => return (first == heard).then_some(state),
+        (Answered::Created(span), PutHeard::Created { id, due })
+        | (Answered::Kept(span), PutHeard::Kept { id, due }) => (id, due, span),
+        (Answered::Replaced(old, span), PutHeard::Replaced { id, due, old: heard })
+            if old.is_none_or(|old| old == heard) =>
+        {
+            (id, due, span)
+        }
+        _ => return None,
+    };
+    if !span.holds(due) {
+        return None;
+    }
+    if let (Some(place), false) = (state.place(no), matches!(answered, Answered::Kept(_))) {
+        let message = &mut state.messages[place];
+        if !message.is_id(id) {
+            return None;
+        }
+        if message.standing.due == span {
+            message.is_due(due);
+        }
+    }
+    state.answered.insert(no, Answered::Heard(heard));
+    Some(state)
+}
+
+/// What the put does where time has done its work already; nothing if that is not what was heard.
+fn put(mut state: State, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
+    let owner = if spec.keyed { state.owner() } else { None };
+    let Some(owner) = owner else {
+        let state = created(state, spec, None, at);
+        return match heard {
+            None => Some(remembering(state, spec, Answered::Created(spec.due.span(&at.window)))),
+            Some(PutHeard::Created { id, due }) => answered(state, spec, heard, id, due),
+            Some(_) => None,
+        };
+    };
+    let leased = matches!(state.messages[owner].standing.phase, Phase::Leased(_));
+    match spec.on_conflict {
+        OnConflict::Reject => match heard {
+            None => Some(state),
+            Some(PutHeard::KeyTaken { id }) => state.messages[owner].is_id(id).then_some(state),
+            Some(_) => None,
+        },
+        OnConflict::Replace => match heard {
+            None => {
+                let answer = Answered::Replaced(state.messages[owner].id, spec.due.span(&at.window));
+                Some(remembering(created(state, spec, Some(owner), at), spec, answer))
+            }
+            Some(PutHeard::Replaced { id, due, old }) if state.messages[owner].is_id(old) => {
+                answered(created(state, spec, Some(owner), at), spec, heard, id, due)
+            }
+            Some(_) => None,
+        },
+        OnConflict::Keep if leased => match heard {
+            None => Some(state),
+            Some(PutHeard::Leased { id }) => state.messages[owner].is_id(id).then_some(state),
+            Some(_) => None,
+        },
+        OnConflict::Keep => keep(state, owner, spec, heard, at),
+    }
+}
+
+/// The standing message stays, at the earlier of the two instants.
+fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at: At<'_>) -> Option<State> {
+    let message = &mut state.messages[owner];
+    let kept = message.standing.due.earlier(spec.due.span(&at.window));
+    if kept != message.standing.due {
+        message.reschedule(kept, at);
+    }
+    match heard {
+        None => Some(remembering(state, spec, Answered::Kept(kept))),
+        Some(PutHeard::Kept { id, due }) if message.is_id(id) && message.is_due(due) => {
+            Some(remembering(state, spec, Answered::Heard(PutHeard::Kept { id, due })))
+        }
+        Some(_) => None,
+    }
+}
+
+/// With a new message, in place of the one that has the key: that one is gone, or keyless if somebody holds it.
+fn created(mut state: State, spec: &Spec, replaced: Option<usize>, at: At<'_>) -> State {
+    if let Some(old) = replaced {
+        if matches!(state.messages[old].standing.phase, Phase::Leased(_)) {
+            state.messages[old].undo.clear();
+            state.messages[old].keyed = false;
+        } else {
+            state = state.without(old);
+        }
+    }
+    state.messages.push(Message {
+        no: spec.no,
+        id: None,
+        keyed: spec.keyed,
+        max_attempts: spec.max_attempts,
+        standing: Standing {
+            due: spec.due.span(&at.window),
+            since: at.begin,
+            priority: spec.priority,
+            attempts: 0,
+            expires: spec.expires,
+            phase: Phase::Pending,
+        },
+        undo: Vec::new(),
+    });
+    state
+}
+
+/// With what the answer says of the new message.
+fn answered(mut state: State, spec: &Spec, heard: Option<PutHeard>, id: u128, due: i64) -> Option<State> {
+    let message = state.messages.last_mut().expect("it was just put");
+    let possible = message.is_id(id) && message.is_due(due);
+    heard.filter(|_| possible).map(|heard| remembering(state, spec, Answered::Heard(heard)))
+}
+
+/// What is answered under a token is answered so again.
+fn remembering(mut state: State, spec: &Spec, answer: Answered) -> State {
+    if spec.token {
+        state.answered.insert(spec.no, answer);
+    }
+    state
+}

@@ -1,0 +1,121 @@
+//! Settle: the holder ends, or extends, its lease.
+
+use super::{At, Due, Phase, State, granted};
+
+/// What the holder does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Done.
+    Ack,
+    /// Failed: again after this.
+    Retry { due: Due, priority: Option<u32> },
+    /// Given back, due after this or as it was.
+    Release { due: Option<Due>, priority: Option<u32> },
+    /// Set aside.
+    Bury { priority: Option<u32> },
+    /// Held longer.
+    Extend { lease_ms: i64 },
+}
+
+/// The answer to a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SettleHeard {
+    /// It is gone.
+    Gone,
+    /// It is scheduled for this instant.
+    Scheduled(i64),
+    /// It is ready.
+    Ready,
+    /// It is dead.
+    Dead,
+    /// It is held until this instant of the store's wall clock.
+    Leased(i64),
+    /// The receipt proves nothing any more; nothing has changed.
+    LeaseLost,
+}
+
+pub(super) fn after(
+    state: &State,
+    (no, token): (u64, u128),
+    action: &Action,
+    heard: Option<SettleHeard>,
+    at: At<'_>,
+) -> Vec<State> {
+    let Some(place) = state.place(no) else {
+        let possible = matches!(heard, None | Some(SettleHeard::LeaseLost));
+        return if possible { vec![state.clone()] } else { Vec::new() };
+    };
+    let mut done = Vec::new();
+    for version in state.versions(place, at, false) {
+        let held = match version.messages[place].standing.phase {
+            Phase::Leased(lease) if lease.token == Some(token) => Some(lease),
+            _ => None,
+        };
+        match (held, heard) {
+            (None, None | Some(SettleHeard::LeaseLost)) => done.push(version),
+            (None, Some(_)) | (Some(_), Some(SettleHeard::LeaseLost)) => {}
+            (Some(lease), heard) => {
+                let results = act(version, place, action, lease.bound, at);
+                done.extend(results.into_iter().filter_map(|result| hear(result, place, no, heard, at)));
+            }
+        }
+    }
+    super::or_nothing(heard.is_some(), state, done)
+}
+
+/// What the action makes of the message.
+fn act(mut state: State, place: usize, action: &Action, bound: bool, at: At<'_>) -> Vec<State> {
+    let message = &mut state.messages[place];
+    let mut after = message.standing.clone();
+    match *action {
+        Action::Ack => return vec![state.without(place)],
+        Action::Retry { due, priority } => {
+            after.priority = priority.unwrap_or(after.priority);
+            message.spend_attempt(&mut after);
+            // A dead message has no next instant.
+            if after.phase == Phase::Pending {
+                after.due = due.span(&at.window);
+                after.since = at.begin;
+            }
+        }
+        Action::Release { due, priority } => {
+            if let Some(due) = due {
+                after.due = due.span(&at.window);
+                after.since = at.begin;
+            }
+            after.priority = priority.unwrap_or(after.priority);
+            after.phase = Phase::Pending;
+        }
+        Action::Bury { priority } => {
+            after.attempts += 1;
+            after.priority = priority.unwrap_or(after.priority);
+            after.phase = Phase::Dead;
+        }
+        Action::Extend { lease_ms } => {
+            let token = match after.phase {
+                Phase::Leased(lease) => lease.token,
+                Phase::Pending | Phase::Dead => None,
+            };
+            after.phase = granted(token, lease_ms, bound, &at.window);
+        }
+    }
+    message.change(|standing| *standing = after);
+    state.settled_by_time(place, at)
+}
+
+/// The state, if the answer agrees with it.
+fn hear(mut state: State, place: usize, no: u64, heard: Option<SettleHeard>, at: At<'_>) -> Option<State> {
+    let Some(heard) = heard else { return Some(state) };
+    let message = state.messages.get_mut(place).filter(|message| message.no == no);
+    let agrees = match (message, heard) {
+        (None, SettleHeard::Gone) => true,
+        (Some(message), SettleHeard::Scheduled(due)) => {
+            message.standing.phase == Phase::Pending && message.is_due(due)
+        }
+        (Some(message), SettleHeard::Ready) => message.standing.phase == Phase::Pending,
+        (Some(message), SettleHeard::Dead) => message.standing.phase == Phase::Dead,
+        (Some(message), SettleHeard::Leased(until)) => message.is_leased_until(until, at),
+        _ => false,
+    };
+    agrees.then_some(state)
+}

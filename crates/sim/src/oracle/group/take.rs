@@ -1,0 +1,166 @@
+//! Take: a message is handed out, and somebody may have it who never heard of it.
+
+use super::{At, Message, Phase, Span, Standing, State, granted};
+
+/// What a take handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    /// The number of its put.
+    pub(crate) no: u64,
+    /// Its id.
+    pub(crate) id: u128,
+    /// When it was due.
+    pub(crate) due: i64,
+    /// Its priority.
+    pub(crate) priority: u32,
+    /// Which attempt this is.
+    pub(crate) attempt: u32,
+    /// Whether it has the key of its group.
+    pub(crate) keyed: bool,
+    /// The token of the lease.
+    pub(crate) token: u128,
+    /// When it was taken, by the store's wall clock.
+    pub(crate) taken_at: i64,
+    /// How long the lease lasts, in milliseconds.
+    pub(crate) lease_ms: i64,
+    /// Whether the lease ends with the process.
+    pub(crate) bound: bool,
+    /// How often a lease of it has run out so far.
+    pub(crate) lapses: u32,
+}
+
+/// The answer to a take by id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TakenById {
+    /// Handed over.
+    Delivered(Delivered),
+    /// Refused: somebody holds it.
+    Leased,
+    /// Refused: it is dead and its key has a new owner.
+    KeyTaken { id: u128 },
+    /// There is no such message.
+    NotFound,
+    /// Refused for a reason that lies outside the group.
+    Refused,
+}
+
+pub(super) fn taken(state: &State, delivered: &Delivered, at: At<'_>) -> Vec<State> {
+    let Some(place) = state.place(delivered.no) else { return Vec::new() };
+    let at = at_the_take(delivered, at);
+    let versions = state.versions(place, at, false).into_iter();
+    let fitting = versions.filter_map(|mut state| {
+        let message = &mut state.messages[place];
+        if message.standing.phase != Phase::Pending || !fits(message, delivered) || !message.may_be_ready(at)
+        {
+            return None;
+        }
+        hand_over(message, delivered, at);
+        Some(state)
+    });
+    fitting.collect()
+}
+
+/// The store itself says when it was.
+fn at_the_take<'a>(delivered: &Delivered, mut at: At<'a>) -> At<'a> {
+    at.window.wall = Span::exact(delivered.taken_at);
+    if at.rules.one_clock {
+        at.window.mono = at.window.wall;
+    }
+    at
+}
+
+/// Whether what was handed over is this message.
+fn fits(message: &mut Message, delivered: &Delivered) -> bool {
+    message.is_id(delivered.id)
+        && message.is_due(delivered.due)
+        && message.standing.priority == delivered.priority
+        && message.standing.attempts + 1 == delivered.attempt
+        && message.keyed == delivered.keyed
+}
+
+fn hand_over(message: &mut Message, delivered: &Delivered, at: At<'_>) {
+    let phase = granted(Some(delivered.token), delivered.lease_ms, delivered.bound, &at.window);
+    message.change_unsynced(at, |standing| standing.phase = phase);
+}
+
+pub(super) fn lost(state: &State, lease_ms: i64, bound: bool, at: At<'_>) -> Vec<State> {
+    let mut states = vec![state.clone()];
+    for place in 0..state.messages.len() {
+        let versions: Vec<State> = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
+        for mut version in versions {
+            let message = &mut version.messages[place];
+            if message.standing.phase == Phase::Pending && message.may_be_ready(at) {
+                let phase = granted(None, lease_ms, bound, &at.window);
+                message.change_unsynced(at, |standing| standing.phase = phase);
+                states.push(version);
+            }
+        }
+    }
+    states
+}
+
+pub(super) fn by_id(
+    state: &State,
+    no: u64,
+    (lease_ms, bound): (i64, bool),
+    heard: Option<&TakenById>,
+    at: At<'_>,
+) -> Vec<State> {
+    let Some(place) = state.place(no) else {
+        let possible = matches!(heard, None | Some(TakenById::NotFound | TakenById::Refused));
+        return if possible { vec![state.clone()] } else { Vec::new() };
+    };
+    if heard == Some(&TakenById::Refused) {
+        return vec![state.clone()];
+    }
+    let at = match heard {
+        Some(TakenById::Delivered(delivered)) => at_the_take(delivered, at),
+        _ => at,
+    };
+    // A dead message takes its key back, so time has to have its say on whoever has it now.
+    let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
+    let done = versions.flat_map(|mut state| -> Vec<State> {
+        let owner = state.owner().filter(|owner| *owner != place);
+        let message = &state.messages[place];
+        let dead = message.standing.phase == Phase::Dead;
+        match (message.standing.phase, owner) {
+            (Phase::Leased(_), _) => {
+                let fits = matches!(heard, None | Some(TakenById::Leased));
+                return if fits { vec![state] } else { Vec::new() };
+            }
+            (Phase::Dead, Some(owner)) if message.keyed => {
+                let fits = match heard {
+                    None => true,
+                    Some(TakenById::KeyTaken { id }) => state.messages[owner].is_id(*id),
+                    Some(_) => false,
+                };
+                return if fits { vec![state] } else { Vec::new() };
+            }
+            _ => {}
+        }
+        let due = message.standing.due.earlier(at.window.wall);
+        let standings = match dead {
+            true => Message::revived(&message.standing, message.standing.due, at),
+            false => vec![message.standing.clone()],
+        };
+        let taken = |standing: Standing| {
+            let mut state = state.clone();
+            let message = &mut state.messages[place];
+            message.change_unsynced(at, |old| *old = Standing { due, ..standing });
+            let (token, lease_ms, bound) = match heard {
+                Some(TakenById::Delivered(delivered)) => {
+                    if !fits(message, delivered) {
+                        return None;
+                    }
+                    (Some(delivered.token), delivered.lease_ms, delivered.bound)
+                }
+                None => (None, lease_ms, bound),
+                Some(_) => return None,
+            };
+            message.standing.phase = granted(token, lease_ms, bound, &at.window);
+            Some(state)
+        };
+        standings.into_iter().filter_map(taken).collect()
+    });
+    super::or_nothing(heard.is_some(), state, done.collect())
+}

@@ -1,0 +1,411 @@
+//! The oracle on trial: honest histories pass, and each kind of lie is found out.
+
+use super::*;
+
+/// A hand-made history. Time is `now`, and moves only by [`Story::at`].
+struct Story {
+    oracle: Oracle,
+    now: i64,
+}
+
+const MESSAGE: Address = Address { queue: 1, key: None, no: 1 };
+const ID: u128 = 0xabc;
+
+fn story() -> Story {
+    Story { oracle: Oracle::new(Rules { one_clock: true, ..Rules::default() }), now: 1_000 }
+}
+
+fn spec(no: u64, due: i64) -> Spec {
+    Spec {
+        no,
+        keyed: false,
+        on_conflict: OnConflict::Reject,
+        due: Due::At(due),
+        priority: 1,
+        max_attempts: 3,
+        expires: None,
+        token: false,
+    }
+}
+
+impl Story {
+    fn reading(&self) -> Reading {
+        Reading { wall: self.now, mono: self.now }
+    }
+
+    fn at(mut self, now: i64) -> Story {
+        self.now = now;
+        self
+    }
+
+    fn begin(&mut self, ask: Ask) -> Op {
+        let now = self.reading();
+        self.oracle.begin(ask, now)
+    }
+
+    fn end(&mut self, op: Op, answer: Answer) {
+        let now = self.reading();
+        self.oracle.end(op, answer, now);
+    }
+
+    fn said(mut self, ask: Ask, answer: Answer) -> Story {
+        let op = self.begin(ask);
+        self.end(op, answer);
+        self
+    }
+
+    fn lost(mut self, ask: Ask) -> Story {
+        let op = self.begin(ask);
+        let now = self.reading();
+        self.oracle.lose(op, now);
+        self
+    }
+
+    fn put(self, due: i64) -> Story {
+        self.said(Ask::Put(MESSAGE.group(), spec(1, due)), Answer::Put(PutHeard::Created { id: ID, due }))
+    }
+
+    fn delivery(&self, due: i64, attempt: u32, token: u128) -> Delivered {
+        Delivered {
+            no: 1,
+            id: ID,
+            due,
+            priority: 1,
+            attempt,
+            keyed: false,
+            token,
+            taken_at: self.now,
+            lease_ms: 100,
+            bound: false,
+            lapses: attempt - 1,
+        }
+    }
+
+    fn taken(self, due: i64, attempt: u32, token: u128) -> Story {
+        let delivered = self.delivery(due, attempt, token);
+        self.said(take(), Answer::Took(vec![(MESSAGE, delivered)]))
+    }
+
+    fn settled(self, token: u128, action: Action, heard: SettleHeard) -> Story {
+        self.said(Ask::Settle { message: MESSAGE, token, action }, Answer::Settled(heard))
+    }
+
+    fn cancelled(self, heard: Changed) -> Story {
+        self.said(Ask::Cancel(MESSAGE.group(), Target::Message(1)), Answer::Cancelled(heard))
+    }
+
+    fn killed(mut self) -> Story {
+        self.oracle.killed();
+        self
+    }
+
+    fn sight(&self, due: i64, attempt: u32, shown: Shown) -> Answer {
+        let sight = Sight { no: 1, id: ID, due, priority: 1, attempt, keyed: false, shown };
+        Answer::Listed(vec![(MESSAGE, sight)])
+    }
+
+    fn listed(self, due: i64, attempt: u32, shown: Shown) -> Story {
+        let answer = self.sight(due, attempt, shown);
+        self.said(Ask::ListAll { queue: 1 }, answer)
+    }
+
+    fn nothing_listed(self) -> Story {
+        self.said(Ask::ListAll { queue: 1 }, Answer::Listed(Vec::new()))
+    }
+
+    #[track_caller]
+    fn honest(&self) {
+        let violations = self.oracle.violations();
+        assert!(violations.is_empty(), "{}", violations[0]);
+    }
+
+    #[track_caller]
+    fn lie(&self, kind: Kind) {
+        let kinds: Vec<Kind> = self.oracle.violations().iter().map(|violation| violation.kind).collect();
+        assert_eq!(kinds, [kind], "{:?}", self.oracle.violations());
+    }
+}
+
+fn take() -> Ask {
+    Ask::Take { queues: vec![1], lease_ms: 100, bound: false }
+}
+
+fn ack(story: Story, token: u128) -> Story {
+    story.settled(token, Action::Ack, SettleHeard::Gone)
+}
+
+#[test]
+fn an_honest_life_passes_and_leaves_nothing_behind() {
+    let story = story().put(2_000).listed(2_000, 0, Shown::Scheduled).at(2_000).taken(2_000, 1, 7);
+    let retry = Action::Retry { due: Due::After(50), priority: Some(4) };
+    let story = story.settled(7, retry, SettleHeard::Scheduled(2_050)).at(2_050);
+    story.honest();
+    let mut delivered = story.delivery(2_050, 2, 8);
+    delivered.priority = 4;
+    let story = story.said(take(), Answer::Took(vec![(MESSAGE, delivered)]));
+    let story = ack(story, 8).nothing_listed();
+    story.honest();
+    assert_eq!(story.oracle.len(), 0);
+    assert_eq!(story.oracle.counts().acknowledged, 3);
+}
+
+#[test]
+fn a_lost_put_is_reported() {
+    story().put(2_000).killed().nothing_listed().lie(Kind::Lost);
+    story().put(2_000).cancelled(Changed::NotFound).lie(Kind::Lost);
+}
+
+#[test]
+fn a_resurrected_ack_is_reported() {
+    let acked = || ack(story().put(1_000).taken(1_000, 1, 7), 7).killed();
+    acked().listed(1_000, 1, Shown::Ready).lie(Kind::Resurrected);
+    acked().taken(1_000, 2, 8).lie(Kind::Resurrected);
+}
+
+#[test]
+fn a_resurrected_cancel_is_reported() {
+    story()
+        .put(2_000)
+        .cancelled(Changed::Cancelled(ID))
+        .killed()
+        .at(2_000)
+        .taken(2_000, 1, 7)
+        .lie(Kind::Resurrected);
+}
+
+#[test]
+fn an_early_delivery_is_reported() {
+    story().put(2_000).at(1_999).taken(2_000, 1, 7).lie(Kind::Early);
+    story().put(2_000).at(2_000).taken(2_000, 1, 7).honest();
+}
+
+#[test]
+fn an_early_delivery_after_a_reschedule_is_reported() {
+    let moved = |story: Story| {
+        let ask = Ask::Reschedule(MESSAGE.group(), Target::Message(1), Due::At(5_000));
+        story.said(ask, Answer::Rescheduled(Move::Moved { id: ID, due: 5_000 }))
+    };
+    moved(story().put(2_000)).at(3_000).taken(5_000, 1, 7).lie(Kind::Early);
+    // A lost reschedule shows as a message that is there with its old instant.
+    moved(story().put(2_000)).killed().listed(2_000, 0, Shown::Scheduled).lie(Kind::Contradiction);
+}
+
+#[test]
+fn two_receipts_are_reported() {
+    let held = || story().put(1_000).taken(1_000, 1, 7);
+    held().at(1_099).taken(1_000, 2, 8).lie(Kind::TwoReceipts);
+    held().at(1_100).taken(1_000, 2, 8).honest();
+    held().killed().at(1_050).listed(1_000, 0, Shown::Ready).lie(Kind::Contradiction);
+}
+
+#[test]
+fn a_token_issued_twice_is_reported() {
+    story().put(1_000).taken(1_000, 1, 7).at(1_100).taken(1_000, 2, 7).lie(Kind::TokenReused);
+}
+
+#[test]
+fn a_lease_that_a_kill_took_away_is_reported() {
+    let held = || story().put(1_000).taken(1_000, 1, 7).killed().at(1_050);
+    held().settled(7, Action::Ack, SettleHeard::LeaseLost).lie(Kind::LeaseLost);
+    held().listed(1_000, 1, Shown::Leased(1_100)).honest();
+    held().listed(1_000, 1, Shown::Leased(1_090)).lie(Kind::Contradiction);
+    ack(held(), 7).honest();
+    held().at(1_100).settled(7, Action::Ack, SettleHeard::LeaseLost).honest();
+}
+
+#[test]
+fn an_attempt_that_was_forgotten_is_reported() {
+    let retried = || {
+        let retry = Action::Retry { due: Due::After(10), priority: None };
+        story()
+            .put(1_000)
+            .taken(1_000, 1, 7)
+            .settled(7, retry, SettleHeard::Scheduled(1_010))
+            .killed()
+            .at(1_020)
+    };
+    let twice = retried();
+    let delivered = Delivered { lapses: 0, ..twice.delivery(1_010, 2, 8) };
+    twice.said(take(), Answer::Took(vec![(MESSAGE, delivered)])).honest();
+    retried().taken(1_010, 1, 8).lie(Kind::Contradiction);
+}
+
+#[test]
+fn a_message_is_dead_when_its_attempts_are_spent_and_only_then() {
+    let lapsed_thrice = || {
+        story()
+            .put(1_000)
+            .taken(1_000, 1, 7)
+            .at(1_100)
+            .taken(1_000, 2, 8)
+            .at(1_200)
+            .taken(1_000, 3, 9)
+            .at(1_300)
+    };
+    lapsed_thrice().listed(1_000, 3, Shown::Dead).honest();
+    lapsed_thrice().taken(1_000, 4, 10).lie(Kind::Resurrected);
+}
+
+#[test]
+fn an_unknown_put_may_be_either_but_not_both() {
+    let unknown = || story().lost(Ask::Put(MESSAGE.group(), spec(1, 2_000))).killed();
+    unknown().nothing_listed().honest();
+    unknown().listed(2_000, 0, Shown::Scheduled).honest();
+    unknown().listed(2_000, 0, Shown::Scheduled).nothing_listed().lie(Kind::Lost);
+    unknown().nothing_listed().listed(2_000, 0, Shown::Scheduled).lie(Kind::Resurrected);
+}
+
+#[test]
+fn an_unknown_ack_may_be_either_and_a_lost_take_holds_its_message_for_a_while() {
+    let unknown =
+        |story: Story| story.lost(Ask::Settle { message: MESSAGE, token: 7, action: Action::Ack }).killed();
+    let held = || story().put(1_000).taken(1_000, 1, 7);
+    unknown(held()).nothing_listed().honest();
+    unknown(held()).at(1_100).taken(1_000, 2, 8).honest();
+    let lost = || story().put(1_000).lost(take()).killed();
+    lost().taken(1_000, 1, 7).honest();
+    lost().at(1_100).taken(1_000, 2, 7).honest();
+    lost().at(1_099).taken(1_000, 2, 7).lie(Kind::Contradiction);
+    assert_eq!(lost().at(1_100).taken(1_000, 2, 7).oracle.counts().redelivered, 1);
+}
+
+#[test]
+fn what_overlaps_may_have_come_in_either_order() {
+    let race = |heard: Changed| {
+        let mut story = story().put(1_000);
+        let taking = story.begin(take());
+        let cancelling = story.begin(Ask::Cancel(MESSAGE.group(), Target::Message(1)));
+        story.end(cancelling, Answer::Cancelled(heard));
+        let delivered = story.delivery(1_000, 1, 7);
+        story.end(taking, Answer::Took(vec![(MESSAGE, delivered)]));
+        story
+    };
+    race(Changed::Leased).honest();
+    race(Changed::Cancelled(ID)).lie(Kind::Resurrected);
+}
+
+#[test]
+fn a_repeated_put_gets_its_first_answer_and_puts_nothing() {
+    let spec = Spec { token: true, ..spec(1, 2_000) };
+    let ask = || Ask::Put(MESSAGE.group(), spec);
+    let created = |id| Answer::Put(PutHeard::Created { id, due: 2_000 });
+    let mut pinned = story();
+    pinned.oracle.pin(MESSAGE.group());
+    let story = pinned.said(ask(), created(ID)).cancelled(Changed::Cancelled(ID)).said(ask(), created(ID));
+    let mut story = story.nothing_listed();
+    story.honest();
+    story.oracle.unpin(MESSAGE.group(), 1);
+    let story = story.nothing_listed();
+    assert_eq!(story.oracle.len(), 0);
+
+    let mut pinned = self::story();
+    pinned.oracle.pin(MESSAGE.group());
+    let story = pinned.lost(ask()).said(ask(), created(ID));
+    story.honest();
+    // The same token, and a second message all the same.
+    story.said(ask(), created(ID + 1)).lie(Kind::Contradiction);
+}
+
+fn keyed(no: u64) -> Address {
+    Address { queue: 1, key: Some(5), no }
+}
+
+fn keyed_put(story: Story, no: u64, on_conflict: OnConflict, heard: PutHeard) -> Story {
+    let spec = Spec { keyed: true, on_conflict, ..spec(no, 2_000) };
+    story.said(Ask::Put(keyed(no).group(), spec), Answer::Put(heard))
+}
+
+#[test]
+fn a_key_has_one_owner() {
+    let first = || keyed_put(story(), 1, OnConflict::Reject, PutHeard::Created { id: 1, due: 2_000 });
+    keyed_put(first(), 2, OnConflict::Reject, PutHeard::KeyTaken { id: 1 }).honest();
+    keyed_put(first(), 2, OnConflict::Reject, PutHeard::Created { id: 2, due: 2_000 })
+        .lie(Kind::Contradiction);
+    keyed_put(first(), 2, OnConflict::Keep, PutHeard::Kept { id: 1, due: 2_000 }).honest();
+    let replaced =
+        || keyed_put(first(), 2, OnConflict::Replace, PutHeard::Replaced { id: 2, due: 2_000, old: 1 });
+    let cancel = |story: Story, id| {
+        story.said(Ask::Cancel(keyed(1).group(), Target::Key), Answer::Cancelled(Changed::Cancelled(id)))
+    };
+    cancel(replaced(), 2).honest();
+    cancel(replaced(), 1).lie(Kind::Contradiction);
+    let get = Ask::Get(keyed(1).group(), Target::Message(1));
+    let sight =
+        Sight { no: 1, id: 1, due: 2_000, priority: 1, attempt: 0, keyed: true, shown: Shown::Scheduled };
+    replaced().said(get, Answer::Got(Found::Message(sight))).lie(Kind::Resurrected);
+}
+
+#[test]
+fn an_id_or_a_number_used_twice_is_reported() {
+    let second = Address { queue: 1, key: None, no: 2 };
+    let put = |story: Story, id| {
+        let answer = Answer::Put(PutHeard::Created { id, due: 2_000 });
+        story.said(Ask::Put(second.group(), spec(2, 2_000)), answer)
+    };
+    put(story().put(2_000), ID).lie(Kind::IdReused);
+    let mut story = story().put(2_000);
+    story.oracle.numbered(1, 10);
+    let mut story = put(story, ID + 1);
+    story.oracle.numbered(2, 10);
+    story.lie(Kind::IdReused);
+}
+
+#[test]
+fn a_take_out_of_order_is_reported() {
+    let second = Address { queue: 1, key: None, no: 2 };
+    let answer = Answer::Put(PutHeard::Created { id: 2, due: 900 });
+    let story = story().put(1_000).said(Ask::Put(second.group(), spec(2, 900)), answer);
+    let one = story.delivery(1_000, 1, 7);
+    let two = Delivered { no: 2, id: 2, due: 900, token: 8, ..one.clone() };
+    story.said(take(), Answer::Took(vec![(MESSAGE, one), (second, two)])).lie(Kind::OutOfOrder);
+}
+
+#[test]
+fn a_setting_that_was_forgotten_and_a_pause_that_does_not_hold_are_reported() {
+    let set = |story: Story, setting, value: Option<&str>| {
+        let value = value.map(str::to_owned);
+        story.said(Ask::Configure { queue: 1, setting, value }, Answer::Done)
+    };
+    let read = |story: Story, value: Option<&str>| {
+        let values = vec![("lease", value.map(str::to_owned))];
+        story.said(Ask::ReadSettings { queue: 1 }, Answer::Settings(values))
+    };
+    read(set(story(), "lease", Some("5s")).killed(), Some("5s")).honest();
+    read(set(story(), "lease", Some("5s")).killed(), None).lie(Kind::Setting);
+    set(story().put(1_000), PAUSE, Some(PAUSED)).taken(1_000, 1, 7).lie(Kind::Setting);
+    let timed = || set(story().put(1_000), PAUSE, Some(&paused_until(1_050)));
+    timed().at(1_049).taken(1_000, 1, 7).lie(Kind::Setting);
+    timed().at(1_050).taken(1_000, 1, 7).honest();
+    set(timed(), PAUSE, None).taken(1_000, 1, 7).honest();
+}
+
+#[test]
+fn purged_means_gone_and_leased_stays() {
+    let sweep = |story: Story, sweep| story.said(Ask::Sweep { queue: 1, sweep }, Answer::Done);
+    sweep(story().put(2_000), Sweep::Purge).nothing_listed().honest();
+    sweep(story().put(2_000), Sweep::Purge)
+        .killed()
+        .listed(2_000, 0, Shown::Scheduled)
+        .lie(Kind::Resurrected);
+    ack(sweep(story().put(1_000).taken(1_000, 1, 7), Sweep::DeleteQueue), 7).honest();
+}
+
+#[test]
+fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
+    let powered = |story: Story, durable: fn(Seq) -> Seq| {
+        let mut story = story;
+        let now = story.reading();
+        let durable = durable(story.oracle.now());
+        story.oracle.power_failed(durable, now);
+        story.oracle.reopened(now);
+        story
+    };
+    let held = || {
+        let rules = Rules { power_loss: true, ..Rules::default() };
+        Story { oracle: Oracle::new(rules), now: 1_000 }.put(1_000).taken(1_000, 1, 7)
+    };
+    powered(held(), |_| 0).listed(1_000, 0, Shown::Ready).honest();
+    powered(held(), |_| 0).listed(1_000, 1, Shown::Leased(1_100)).honest();
+    powered(held(), |now| now).listed(1_000, 0, Shown::Ready).lie(Kind::Contradiction);
+    powered(ack(held(), 7), |_| 0).listed(1_000, 0, Shown::Ready).lie(Kind::Resurrected);
+}

@@ -1,0 +1,109 @@
+//! A track: one thing that commands change, the states in which it may be, and what has been heard since
+//! those were worked out.
+//!
+//! Ground rule: deeds are explained once no command is under way that could still have come before one of
+//! them. Until then they wait.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
+
+use super::linearize::{DeadEnd, Deed, Effect, explain};
+use super::window::{Rules, Seq};
+
+/// How many explained deeds are kept for a report.
+const HISTORY: usize = 24;
+
+/// Deeds that nothing explains, and where the search for an explanation ended.
+pub(super) type Contradiction<E> = (DeadEnd<<E as Effect>::State>, Vec<Deed<E>>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Track<E: Effect> {
+    /// The ways in which it may be.
+    pub(super) states: BTreeSet<E::State>,
+    deeds: Vec<Deed<E>>,
+    /// Commands to it alone that are under way.
+    open: BTreeMap<u64, Seq>,
+    history: VecDeque<String>,
+    /// A violation was reported; what follows from it would only be noise.
+    broken: bool,
+}
+
+impl<E: Effect + Debug> Track<E>
+where
+    E::State: Default + Debug,
+{
+    pub(super) fn new() -> Track<E> {
+        Track {
+            states: BTreeSet::from([E::State::default()]),
+            deeds: Vec::new(),
+            open: BTreeMap::new(),
+            history: VecDeque::new(),
+            broken: false,
+        }
+    }
+
+    /// A command to it was sent.
+    pub(super) fn begin(&mut self, op: u64, at: Seq) {
+        self.open.insert(op, at);
+    }
+
+    /// The command is over.
+    pub(super) fn end(&mut self, op: u64) {
+        self.open.remove(&op);
+    }
+
+    /// Something happened to it.
+    pub(super) fn push(&mut self, deed: Deed<E>) {
+        if !self.broken {
+            self.deeds.push(deed);
+        }
+    }
+
+    /// How many deeds wait to be explained.
+    pub(super) fn waiting(&self) -> usize {
+        self.deeds.len() + self.open.len()
+    }
+
+    /// Explains what waits, unless a command that began before `horizon` could still change it. `None` if
+    /// there was nothing to do or to complain of.
+    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules) -> Option<Contradiction<E>> {
+        let last = self.deeds.iter().map(|deed| deed.end).max()?;
+        if !self.open.is_empty() || horizon <= last {
+            return None;
+        }
+        let deeds = std::mem::take(&mut self.deeds);
+        let outcome = explain(&self.states, &deeds, rules);
+        for deed in &deeds {
+            if self.history.len() == HISTORY {
+                self.history.pop_front();
+            }
+            self.history.push_back(format!("{deed:?}"));
+        }
+        match outcome {
+            Ok(states) => {
+                self.states = states;
+                None
+            }
+            Err(end) => {
+                self.broken = true;
+                Some((end, deeds))
+            }
+        }
+    }
+
+    /// What is known of it, for a report.
+    pub(super) fn report(&self) -> String {
+        let mut text = String::new();
+        for line in &self.history {
+            text.push_str("\n    ");
+            text.push_str(line);
+        }
+        text
+    }
+
+    /// Whether it was found in contradiction.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+}

@@ -1,0 +1,7 @@
+//! The real server as a child process: started on a free port, killed without warning, started again.
+
+mod child;
+mod gate;
+
+pub(crate) use child::{Binary, Server};
+pub(crate) use gate::{Gate, OverOnDrop, Pass};
