@@ -205,13 +205,14 @@ impl<O: Operation> Stream<O> {
             return None;
         }
         let mut out = Vec::with_capacity(chunk.slots.len() * 192);
-        let Stream { operation, lines, chunk: next, max_items, .. } = self;
+        let Stream { operation, lines, chunk: next, max_items, over, .. } = self;
         let failed = {
             let mut running = pin!(chunk.run(operation, &mut out, b"\n"));
             tokio::select! {
                 biased;
                 () = &mut running => None,
-                failed = gather(lines, next, *max_items, operation) => {
+                // After the answer that ends the stream nothing may be done any more.
+                failed = gather(lines, next, *max_items, operation), if !*over => {
                     running.await;
                     failed.err()
                 }
@@ -220,7 +221,7 @@ impl<O: Operation> Stream<O> {
         if let Some(problem) = failed {
             self.stop(problem);
         }
-        // What was read ahead of a stop is still to be answered.
+        // What was read ahead of a failure, and the failure itself, are still to be answered.
         self.over &= self.chunk.slots.is_empty();
         Some(out)
     }

@@ -96,7 +96,7 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
-    fn new(returns: Returns) -> Unwritten {
+    pub(super) fn new(returns: Returns) -> Unwritten {
         Unwritten { receipts: Mutex::default(), returns }
     }
 
@@ -106,11 +106,11 @@ impl Unwritten {
     }
 
     /// All that was buffered has been passed to the operating system.
-    fn written(&self) {
+    pub(super) fn written(&self) {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 

@@ -66,3 +66,56 @@ impl Drop for Handover {
         self.unwritten.returns().give_back(std::mem::take(&mut self.receipts));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use dwell_model::Limits;
+    use dwell_store::{MemoryStore, Put, Store, Take};
+    use dwell_time::SystemClock;
+    use http_body_util::BodyExt as _;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::returns::Returns;
+
+    /// The store's message after `end` has had the answer that hands it over: leased, or given back.
+    async fn leased_after(end: impl AsyncFnOnce(Handover, Arc<Unwritten>)) -> u64 {
+        let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+        let queue: dwell_model::QueueName = "q".parse().unwrap();
+        let _ = store.put(vec![Put::new(queue.clone(), "x")]).await;
+        let taken = store.take(Take::from(queue.clone())).await.unwrap();
+        let (returns, returned) = Returns::start(Arc::clone(&store) as Arc<dyn Store>);
+        let unwritten = Arc::new(Unwritten::new(returns));
+        let receipts = vec![taken[0].receipt.clone()];
+        end(Handover::new("answer".into(), receipts, Arc::clone(&unwritten)), unwritten).await;
+        timeout(Duration::from_secs(10), returned).await.unwrap().unwrap();
+        store.stats(queue).await.unwrap().counts.leased
+    }
+
+    #[tokio::test]
+    async fn a_body_that_nobody_reads_gives_back() {
+        assert_eq!(leased_after(async |body, _| drop(body)).await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_was_buffered_and_not_written_gives_back_with_its_connection() {
+        let leased = leased_after(async |mut body, unwritten| {
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "answer");
+            drop(body);
+            assert!(!unwritten.is_empty());
+        });
+        assert_eq!(leased.await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_was_written_is_handed_over() {
+        let leased = leased_after(async |mut body, unwritten| {
+            assert!(body.frame().await.is_some() && body.is_end_stream());
+            unwritten.written();
+        });
+        assert_eq!(leased.await, 1);
+    }
+}

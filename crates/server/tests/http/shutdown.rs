@@ -63,6 +63,47 @@ async fn a_stream_under_way_is_told_where_it_ends() {
     assert!(connection.answer_chunk().await.is_empty());
 }
 
+/// Whatever was read ahead when the server began to stop: what is answered with 201 is put, the one answered
+/// with 503 and all after it are not.
+#[tokio::test]
+async fn a_stream_in_full_flow_ends_at_an_item() {
+    let server = start().await;
+    let mut connection = Connection::open(server.address).await;
+    let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+    connection.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+    let (mut reader, mut writer) = connection.split();
+    let flow = tokio::spawn(async move {
+        let lines = b"{\"body\":\"x\"}\n".repeat(1_000);
+        // Until the server has had enough.
+        while writer.try_chunk(&lines).await.is_ok() {}
+    });
+    assert_eq!(reader.answer_head().await.status, 200);
+    server.until("some are put", |counts| counts.ready > 10_000).await;
+    let store = Arc::clone(&server.store);
+    let _ = server.stop.send(());
+    let mut answers = Vec::new();
+    loop {
+        let mut chunk = reader.answer_chunk().await;
+        if chunk.is_empty() {
+            break;
+        }
+        answers.append(&mut chunk);
+    }
+    let answers: Vec<Value> = answers
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let (last, put) = answers.split_last().unwrap();
+    assert_eq!(last["error"]["code"], "shutting_down");
+    assert!(put.iter().all(|answer| answer["status"] == 201));
+    let stopped = soon("the server stops", server.task).await.unwrap();
+    assert_eq!(stopped, Drained { cut_off: 0 });
+    soon("the flow ends", flow).await.unwrap();
+    let ready = store.stats("q".parse().unwrap()).await.unwrap().counts.ready;
+    assert_eq!(ready, put.len() as u64);
+}
+
 #[tokio::test]
 async fn what_does_not_end_in_time_is_cut_off() {
     let server = start_with(Limits::default(), |config| config.drain_ms = 50).await;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use dwell_model::{Limits, QueueName, Timestamp};
 use dwell_server::{Drained, Server, ServerConfig};
-use dwell_store::{MemoryStore, Store};
+use dwell_store::{MemoryStore, StateCounts, Store};
 use dwell_time::ManualClock;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -130,6 +131,13 @@ impl Running {
         until(&format!("{count} {state}"), || async { self.count(state).await == Some(count) }).await;
     }
 
+    /// Waits until the counts of the queue `q` are as they should be.
+    pub(crate) async fn until(&self, what: &str, are: impl Fn(StateCounts) -> bool) {
+        let queue = QueueName::new("q").unwrap();
+        until(what, || async { self.store.stats(queue.clone()).await.is_ok_and(|stats| are(stats.counts)) })
+            .await;
+    }
+
     /// Stops it, and waits until it has stopped.
     pub(crate) async fn stop(self) -> Drained {
         let _ = self.stop.send(());
@@ -180,8 +188,8 @@ impl Answer {
 }
 
 /// A connection that a test writes to as it likes.
-pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Connection<S = TcpStream> {
+    stream: S,
     address: SocketAddr,
     buffer: Vec<u8>,
 }
@@ -193,6 +201,16 @@ impl Connection {
         Connection { stream, address, buffer: Vec::new() }
     }
 
+    /// For reading and writing at the same time.
+    pub(crate) fn split(self) -> (Connection<OwnedReadHalf>, Connection<OwnedWriteHalf>) {
+        let (reader, writer) = self.stream.into_split();
+        let address = self.address;
+        let reader = Connection { stream: reader, address, buffer: self.buffer };
+        (reader, Connection { stream: writer, address, buffer: Vec::new() })
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Connection<S> {
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         soon("write", self.stream.write_all(bytes)).await.unwrap();
     }
@@ -229,12 +247,19 @@ impl Connection {
 
     /// Writes a piece of a chunked body.
     pub(crate) async fn chunk(&mut self, bytes: &[u8]) {
+        self.try_chunk(bytes).await.unwrap();
+    }
+
+    /// Writes a piece of a chunked body, unless the server has closed the connection.
+    pub(crate) async fn try_chunk(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let mut piece = format!("{:x}\r\n", bytes.len()).into_bytes();
         piece.extend_from_slice(bytes);
         piece.extend_from_slice(b"\r\n");
-        self.write(&piece).await;
+        soon("write", self.stream.write_all(&piece)).await
     }
+}
 
+impl<S: AsyncRead + Unpin> Connection<S> {
     async fn more(&mut self) -> usize {
         soon("read", self.stream.read_buf(&mut self.buffer)).await.unwrap()
     }
