@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use dwell_model::Wake;
+use dwell_time::{Clock as _, SystemClock};
 use serde_json::Value;
 
 /// No wait lasts longer. Far more than anything takes on a machine that does ten things at a time.
@@ -21,6 +23,18 @@ pub(crate) fn dwell() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Waits until `reached` says so; for what has no event to wait for.
+pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    let mut sleeper = clock.sleeper();
+    let deadline_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64;
+    while !reached() {
+        let now_ms = clock.now().mono_ms;
+        assert!(now_ms < deadline_ms, "{what}: not in {PATIENCE:?}");
+        sleeper.sleep(Wake { wall: None, mono_ms: Some(now_ms + 5) });
+    }
 }
 
 /// What a command did.
@@ -70,23 +84,52 @@ impl Drop for Kept {
     }
 }
 
-/// Runs a command to its end, with `input` on its standard input.
-pub(crate) fn run_with(mut command: Command, input: &[u8]) -> Ran {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Kept(command.spawn().unwrap());
-    let mut stdin = child.0.stdin.take().unwrap();
-    let input = input.to_vec();
-    thread::spawn(move || {
+/// A command under way.
+pub(crate) struct Running {
+    child: Kept,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+}
+
+impl Running {
+    /// Starts a command, with `input` on its standard input.
+    pub(crate) fn start(command: Command, input: &[u8]) -> Running {
+        let (sender, parts) = channel();
+        sender.send(input.to_vec()).unwrap();
+        Running::fed(command, parts)
+    }
+
+    /// Starts a command whose standard input comes in parts, and ends with their sender.
+    pub(crate) fn fed(mut command: Command, parts: Receiver<Vec<u8>>) -> Running {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Kept(command.spawn().unwrap());
+        let mut stdin = child.0.stdin.take().unwrap();
         // A command that does not read its input closes it.
-        let _ = stdin.write_all(&input);
-    });
-    let stdout = read_all(child.0.stdout.take().unwrap());
-    let stderr = read_all(child.0.stderr.take().unwrap());
-    let late = |_| panic!("{command:?} did not end in {PATIENCE:?}");
-    let stdout = stdout.recv_timeout(PATIENCE).unwrap_or_else(late);
-    let stderr = stderr.recv_timeout(PATIENCE).unwrap_or_else(late);
-    let status = child.0.wait().unwrap();
-    Ran { code: status.code().unwrap_or(-1), stdout, stderr }
+        thread::spawn(move || parts.iter().try_for_each(|part| stdin.write_all(&part)));
+        let stdout = read_all(child.0.stdout.take().unwrap());
+        let stderr = read_all(child.0.stderr.take().unwrap());
+        Running { child, stdout, stderr }
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) -> Ran {
+        let late = |_| panic!("a command did not end in {PATIENCE:?}");
+        let stdout = self.stdout.recv_timeout(PATIENCE).unwrap_or_else(late);
+        let stderr = self.stderr.recv_timeout(PATIENCE).unwrap_or_else(late);
+        let status = self.child.0.wait().unwrap();
+        Ran { code: status.code().unwrap_or(-1), stdout, stderr }
+    }
+}
+
+/// Runs a command to its end, with `input` on its standard input.
+pub(crate) fn run_with(command: Command, input: &[u8]) -> Ran {
+    Running::start(command, input).finish()
 }
 
 /// Runs a command to its end.

@@ -1,0 +1,176 @@
+//! `dwell serve`: what it says, how it ends, and why it does not start.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Ran, Server, dwell, run, until};
+use serde_json::json;
+
+/// A `dwell serve` that is not to come to serve.
+fn refused(dir: &Path, args: &[&str]) -> Ran {
+    let mut command = dwell();
+    command.args(["serve", "--data"]).arg(dir).args(args);
+    if !args.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    run(command)
+}
+
+fn assert_can_not_start(ran: &Ran, code: &str) {
+    assert_eq!((ran.code, ran.failure().as_str()), (6, code), "{ran:?}");
+    assert_eq!(ran.stdout, "");
+}
+
+#[test]
+fn says_where_it_serves_and_what_was_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path());
+    assert_eq!(server.serving["store"], "engine");
+    assert_eq!(server.serving["durability"], "always");
+    assert_eq!(server.serving["recovered"]["messages"], 0);
+    server.dwell(&["put", "q", "x", "--delay", "1h"]).ok();
+    server.dwell(&["put", "q", "y"]).ok();
+    let held = server.dwell(&["take", "q", "--lease", "1h"]).ok().json();
+    server.kill();
+
+    let server = Server::start(dir.path());
+    let recovered = &server.serving["recovered"];
+    assert_eq!((&recovered["messages"], &recovered["was_closed"]), (&json!(2), &json!(false)));
+    server.dwell(&["ack", held["receipt"].as_str().unwrap()]).ok();
+    let (stopped, status) = server.stop_by("TERM");
+    assert_eq!(stopped, json!({"event": "stopped", "signal": "SIGTERM", "cut_off": 0}));
+    assert!(status.success());
+
+    let server = Server::start(dir.path());
+    let recovered = &server.serving["recovered"];
+    assert_eq!((&recovered["messages"], &recovered["was_closed"]), (&json!(1), &json!(true)));
+    assert_eq!(server.dwell(&["list", "q"]).ok().json()["body"], "x");
+}
+
+#[test]
+fn a_signal_answers_waiting_takes_with_nothing() {
+    let server = Server::in_memory(&[]);
+    let url = server.url().to_owned();
+    let waiting = std::thread::spawn(move || {
+        let mut command = dwell();
+        command.args(["--server", &url, "take", "q", "--wait", "50s"]);
+        run(command)
+    });
+    // The take is there once the queue counts it.
+    until("the take waits", || server.dwell(&["stats", "q"]).code == 0);
+    let (stopped, status) = server.stop_by("INT");
+    assert_eq!((&stopped["signal"], &stopped["cut_off"]), (&json!("SIGINT"), &json!(0)));
+    assert!(status.success());
+    let ran = waiting.join().unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{ran:?}");
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let server = Server::in_memory(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = dwell();
+    command.args(["serve", "--listen", server.address(), "--data"]).arg(dir.path());
+    let ran = run(command);
+    assert_can_not_start(&ran, "address_in_use");
+    assert!(ran.stderr.contains(server.address()), "{}", ran.stderr);
+    server.dwell(&["queues"]).ok();
+}
+
+#[test]
+fn a_second_process_on_the_same_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path());
+    server.dwell(&["put", "q", "x"]).ok();
+    let ran = refused(dir.path(), &[]);
+    assert_can_not_start(&ran, "locked");
+    assert_eq!(server.dwell(&["take", "q", "--ack"]).ok().json()["body"], "x", "the first one serves on");
+    server.stop_by("TERM");
+    Server::start(dir.path());
+}
+
+#[test]
+fn a_directory_of_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("letter.txt"), "dear").unwrap();
+    assert_can_not_start(&refused(dir.path(), &[]), "foreign_directory");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["letter.txt"], "nothing was added");
+
+    let file = dir.path().join("letter.txt");
+    assert_can_not_start(&refused(&file, &[]), "not_a_directory");
+    assert_eq!(fs::read(&file).unwrap(), b"dear");
+}
+
+#[test]
+fn a_directory_that_can_not_be_written() {
+    // Root may write anywhere but into a kernel's own file system; others not there either.
+    let ran = refused(Path::new("/sys/dwell"), &[]);
+    assert_can_not_start(&ran, "unwritable");
+    assert!(ran.stderr.contains("/sys/dwell"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_directory_of_a_later_version() {
+    let dir = tempfile::tempdir().unwrap();
+    Server::start(dir.path()).stop_by("TERM");
+    // The format's version and the checksum over it, as docs/format.md places them.
+    let manifest = dir.path().join("MANIFEST");
+    let mut bytes = fs::read(&manifest).unwrap();
+    bytes[8..10].copy_from_slice(&(dwell_engine::FORMAT_VERSION + 1).to_le_bytes());
+    let checksum = crc32fast::hash(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&manifest, &bytes).unwrap();
+    assert_can_not_start(&refused(dir.path(), &[]), "newer_format");
+    assert_eq!(fs::read(&manifest).unwrap(), bytes, "it is left as it is");
+}
+
+#[test]
+fn a_journal_that_is_damaged_below_what_was_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path());
+    for body in ["one", "two", "three"] {
+        server.dwell(&["put", "q", body]).ok();
+    }
+    server.stop_by("TERM");
+    let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let journal = names.filter(|path| path.to_string_lossy().contains("journal-")).min().unwrap();
+    let mut bytes = fs::read(&journal).unwrap();
+    let one = bytes.windows(3).position(|window| window == b"one").unwrap();
+    bytes[one] ^= 1;
+    fs::write(&journal, &bytes).unwrap();
+
+    let ran = refused(dir.path(), &[]);
+    assert_can_not_start(&ran, "damaged");
+    assert!(ran.stderr.contains(journal.to_str().unwrap()), "{}", ran.stderr);
+    assert_eq!(fs::read(&journal).unwrap(), bytes, "it is left as it is");
+}
+
+#[test]
+fn options_that_make_no_sense() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_can_not_start(&refused(dir.path(), &["--segment", "1KiB"]), "invalid_option");
+    assert_can_not_start(&refused(dir.path(), &["--listen", "192.0.2.1:0"]), "address_not_ours");
+}
+
+#[test]
+fn durability_is_what_was_asked_for() {
+    for durability in ["os", "interval:50ms"] {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["--listen", "127.0.0.1:0", "--durability", durability];
+        let server = Server::start_with(dir.path(), &args);
+        assert_eq!(server.serving["durability"], durability);
+        server.dwell(&["put", "q", "x"]).ok();
+        server.kill();
+        let server = Server::start_with(dir.path(), &args);
+        assert_eq!(
+            server.dwell(&["take", "q"]).ok().json()["body"],
+            "x",
+            "the process's death loses nothing"
+        );
+    }
+}
