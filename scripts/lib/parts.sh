@@ -1,27 +1,15 @@
-# What each part of `scripts/test` runs. Two build profiles in all: dev for tests, release for the bench.
+# What each part of `scripts/test` runs. Two build profiles in all: dev (optimised a little) for the tests,
+# release for the bench. Each part is given 'yes' for the longer sets, or ''.
 # shellcheck shell=bash
-
-# Everything but the comparisons, whose peers would slow the build for everybody.
-workspace=(--workspace --exclude dwell-bench)
 
 # Where cargo builds to.
 target=${CARGO_TARGET_DIR:-target}
 
+# Everything but the comparisons, whose peers would slow the build for everybody.
+workspace=(--workspace --exclude dwell-bench)
+
 # Packages whose tests start a server or a process of ours.
 e2e_packages=(dwell-server dwell-cli)
-
-exists() {
-    grep -qs "^name = \"$1\"" crates/*/Cargo.toml bench/Cargo.toml
-}
-
-# present OPTION PACKAGE...: the option before each of the packages that there are.
-present() {
-    local option=$1 package
-    shift
-    for package in "$@"; do
-        ! exists "$package" || printf '%s\n%s\n' "$option" "$package"
-    done
-}
 
 part_fmt() {
     stage "fmt" cargo fmt --all --check
@@ -36,19 +24,25 @@ part_lint() {
 }
 
 part_core() {
-    local packages
-    mapfile -t packages < <(present --exclude dwell-bench dwell-sim "${e2e_packages[@]}")
-    cargo_test "core" --workspace "${packages[@]}"
+    local others=(--exclude dwell-bench --exclude dwell-sim) package
+    for package in "${e2e_packages[@]}"; do
+        others+=(--exclude "$package")
+    done
+    cargo_test "core" --workspace "${others[@]}"
+    [ -z "$1" ] || long_core
 }
 
 part_e2e() {
-    local packages
-    mapfile -t packages < <(present -p "${e2e_packages[@]}")
-    [ ${#packages[@]} -eq 0 ] || cargo_test "e2e" "${packages[@]}"
+    local packages=() package
+    for package in "${e2e_packages[@]}"; do
+        packages+=(-p "$package")
+    done
+    cargo_test "e2e" "${packages[@]}"
 }
 
 part_test() {
     cargo_test "test" "${workspace[@]}"
+    [ -z "$1" ] || long_core
 }
 
 # cargo_test NAME SELECTION...
@@ -59,8 +53,24 @@ cargo_test() {
     stage "$name: run" cargo test --locked "$@" --no-fail-fast
 }
 
+long_core() {
+    stage "long: timing queue and core" env PROPTEST_CASES=200000 \
+        cargo test --locked -p dwell-time -p dwell-store --lib
+    stage "long: model test, memory" env DWELL_CASES=20000 \
+        cargo test --locked -p dwell-store --test memory behaves_as_the_model_does
+    stage "long: model test, engine in memory" env DWELL_CASES=20000 \
+        cargo test --locked -p dwell-engine --test engine in_memory::behaves_as_the_model_does
+    stage "long: model test, engine on files" env DWELL_CASES=500 \
+        cargo test --locked -p dwell-engine --test engine on_files::behaves_as_the_model_does
+}
+
 part_sim() {
-    ! exists dwell-sim || return 0
+    local rounds=30 lines=20000 kills=3
+    [ -z "$1" ] || rounds=300 lines=1000000 kills=5
+    # All of the workspace at once, as the tests were built, so that nothing is built twice.
+    stage "sim: build" cargo build --locked "${workspace[@]}" --bins
+    stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
+    stage "sim: load" "$target/debug/dwell-sim" load --lines "$lines" --kills "$kills"
 }
 
 part_bench() {
