@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::timing_queue::Handle;
 
 use super::error::{Closed, PutError};
-use super::state::State;
+use super::state::{State, fire};
 use super::sync::MutexGuard;
 use super::time::{self, Time};
 use super::waiters::{Seat, Wake};
@@ -68,12 +68,12 @@ impl<T> Shared<T> {
         if state.is_closed() {
             let calls = state.settle();
             drop(state);
-            calls.fire();
+            fire(calls);
             return Err(PutError::Closed(value));
         }
         let (handle, calls) = state.put(due, value);
         drop(state);
-        calls.fire();
+        fire(calls);
         Ok(handle)
     }
 
@@ -99,7 +99,7 @@ impl<T> Shared<T> {
         }
         let calls = state.settle();
         drop(state);
-        calls.fire();
+        fire(calls);
         waited.map(|()| item)
     }
 

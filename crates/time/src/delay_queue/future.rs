@@ -11,6 +11,7 @@ use futures_core::Stream;
 use crate::timing_queue::Handle;
 
 use super::error::{Closed, PutError};
+use super::state::fire;
 use super::time::{self, Time};
 use super::timer::Alarm;
 use super::waiters::{Ticket, Wake};
@@ -94,7 +95,7 @@ impl<T> Turn<T> {
                 }
             }
         }
-        calls.fire();
+        fire(calls);
         outcome.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -109,7 +110,7 @@ impl<T> Drop for Turn<T> {
             let calls = state.settle();
             drop(state);
             drop(forgotten);
-            calls.fire();
+            fire(calls);
         }
     }
 }
@@ -211,7 +212,7 @@ impl<T> Future for Put<T> {
         };
         drop(state);
         drop(forgotten);
-        calls.fire();
+        fire(calls);
         Poll::Ready(outcome)
     }
 }
@@ -225,7 +226,7 @@ impl<T> Drop for Put<T> {
             let calls = state.settle();
             drop(state);
             drop(forgotten);
-            calls.fire();
+            fire(calls);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::clock::{ManualClock, Moved};
 use crate::timing_queue::Handle;
 
-use state::State;
+use state::{State, fire};
 use sync::{Mutex, MutexGuard};
 use time::Time;
 use waiters::Wake;
@@ -260,7 +260,7 @@ impl<T> DelayQueue<T> {
         }
         let (handle, calls) = state.put(due, value);
         drop(state);
-        calls.fire();
+        fire(calls);
         Ok(handle)
     }
 
@@ -270,7 +270,7 @@ impl<T> DelayQueue<T> {
         let item = state.take_due(&self.shared.time)?;
         let calls = state.settle();
         drop(state);
-        calls.fire();
+        fire(calls);
         Some(item)
     }
 
@@ -297,7 +297,7 @@ impl<T> DelayQueue<T> {
         state.items.drain_due_into(until, max, &mut drained);
         let calls = state.settle();
         drop(state);
-        calls.fire();
+        fire(calls);
         drained
     }
 
@@ -312,7 +312,7 @@ impl<T> DelayQueue<T> {
         let item = state.items.cancel(handle)?;
         let calls = state.settle();
         drop(state);
-        calls.fire();
+        fire(calls);
         Some(item)
     }
 
@@ -329,7 +329,7 @@ impl<T> DelayQueue<T> {
 
     fn reschedule_ns(&self, handle: Handle, due: i64) -> bool {
         let (found, calls) = self.shared.state().reschedule(handle, due);
-        calls.fire();
+        fire(calls);
         found
     }
 

@@ -36,13 +36,16 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn fire(self) {
-        if let Some(wake) = self.consumer {
-            wake.fire();
-        }
-        if let Some(wake) = self.producer {
-            wake.fire();
-        }
+    #[cold]
+    fn fire(self) {
+        self.consumer.into_iter().chain(self.producer).for_each(Wake::fire);
+    }
+}
+
+/// Wakes whom an operation has called. Not under the lock.
+pub(super) fn fire(calls: Option<Calls>) {
+    if let Some(calls) = calls {
+        calls.fire();
     }
 }
 
@@ -94,31 +97,39 @@ impl<T> State<T> {
         self.items.pop_due(self.now).map(|(_, item)| item)
     }
 
-    pub(super) fn put(&mut self, due: i64, item: T) -> (Handle, Calls) {
+    pub(super) fn put(&mut self, due: i64, item: T) -> (Handle, Option<Calls>) {
         let is_head = self.items.next_due().is_none_or(|head| due < head);
         let handle = self.items.insert(due, item);
         (handle, self.settle_after(is_head))
     }
 
-    pub(super) fn reschedule(&mut self, handle: Handle, due: i64) -> (bool, Calls) {
+    pub(super) fn reschedule(&mut self, handle: Handle, due: i64) -> (bool, Option<Calls>) {
         let is_head = self.items.next_due().is_some_and(|head| due < head);
         let found = self.items.reschedule(handle, due);
         (found, self.settle_after(found && is_head))
     }
 
-    fn settle_after(&mut self, is_new_head: bool) -> Calls {
+    fn settle_after(&mut self, is_new_head: bool) -> Option<Calls> {
         let leader = if is_new_head { self.call_leader() } else { None };
-        let mut calls = self.settle();
-        calls.consumer = leader.or(calls.consumer);
-        calls
+        let calls = self.settle();
+        match leader {
+            None => calls,
+            // Settling saw the leader called, and called no other consumer.
+            Some(_) => Some(Calls { consumer: leader, producer: calls.and_then(|calls| calls.producer) }),
+        }
     }
 
     fn call_leader(&mut self) -> Option<Wake> {
         self.leader.take().and_then(|leader| self.consumers.call(leader))
     }
 
-    /// Restores the rules; see the head of this file.
-    pub(super) fn settle(&mut self) -> Calls {
+    /// Restores the rules; see the head of this file. `None` if nobody waits, which is the case to be fast in.
+    pub(super) fn settle(&mut self) -> Option<Calls> {
+        if self.consumers.is_empty() && self.producers.is_empty() { None } else { Some(self.call_next()) }
+    }
+
+    #[cold]
+    fn call_next(&mut self) -> Calls {
         let nobody_looks = self.leader.is_none() && !self.consumers.is_one_called();
         let consumer = if nobody_looks && !self.consumers.is_empty() && !self.items.is_empty() {
             self.consumers.call_first()

@@ -24,21 +24,27 @@ impl Time {
 
     /// The moment `delay` from now. `None` if nanoseconds in 64 bits do not reach there.
     pub(super) fn after(&self, delay: Duration) -> Option<i64> {
-        self.now().checked_add(i64::try_from(delay.as_nanos()).ok()?)
+        self.now().checked_add(nanoseconds(delay)?)
     }
 }
 
 pub(super) fn system_now() -> i64 {
     let (origin, now) = (clock::process_start(), clock::instant_now());
-    i64::try_from(now.duration_since(origin).as_nanos()).unwrap_or(i64::MAX)
+    nanoseconds(now.duration_since(origin)).unwrap_or(i64::MAX)
+}
+
+/// `None` if 64 bits do not hold them.
+fn nanoseconds(duration: Duration) -> Option<i64> {
+    let seconds = i64::try_from(duration.as_secs()).ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(i64::from(duration.subsec_nanos()))
 }
 
 /// `None` if nanoseconds in 64 bits do not reach there.
 pub(super) fn from_instant(at: Instant) -> Option<i64> {
     let origin = clock::process_start();
     match at.checked_duration_since(origin) {
-        Some(after) => i64::try_from(after.as_nanos()).ok(),
-        None => i64::try_from(origin.duration_since(at).as_nanos()).ok().map(|before| -before),
+        Some(after) => nanoseconds(after),
+        None => nanoseconds(origin.duration_since(at)).map(|before| -before),
     }
 }
 

@@ -172,25 +172,25 @@ impl<T> TimingQueue<T> {
 
     fn place_for(&mut self, due: i64) -> Place {
         if self.pages.first_bound().is_some_and(|bound| bound <= due) {
-            return Place::page(self.pages.with_room_for(due, &mut self.slots));
+            return self.pages.place_for(due, &mut self.slots);
         }
         if self.run.is_full() {
-            self.pages.push_first(self.run.split(), &mut self.slots);
+            self.pages.push_first(&self.run.split(), &mut self.slots);
             return self.place_for(due);
         }
         Place::RUN
     }
 
     fn put(&mut self, place: Place, entry: Entry) {
-        match place.page_number() {
-            Some(number) => self.pages.push(number, entry.due, entry.slot),
+        match place.in_page() {
+            Some((number, _)) => self.pages.push(number, entry.due, entry.slot),
             None => self.run.insert(entry),
         }
     }
 
     fn remove(&mut self, place: Place, slot: u32) {
-        match place.page_number() {
-            Some(number) => self.pages.remove(number, slot, &mut self.slots),
+        match place.in_page() {
+            Some((number, chunk)) => self.pages.remove(number, chunk, slot, &mut self.slots),
             None => {
                 self.run.remove(slot);
                 self.refill();

@@ -13,6 +13,7 @@ pub(super) fn room_for(queue_len: usize) -> usize {
 
 pub(super) const PAGE_MIN: usize = 256;
 const PAGE_MAX: usize = 2048;
+const _: () = assert!(PAGE_MAX / CHUNK <= 16, "a place has 4 bits for the chunk");
 /// Entries are allocated so many at a time: what a page reserves and does not use is below that, and nothing
 /// is copied when it grows.
 const CHUNK: usize = 128;
@@ -29,6 +30,12 @@ struct Chunk {
 impl Chunk {
     fn new() -> Box<Chunk> {
         Box::new(Chunk { dues: [0; CHUNK], slots: [DEAD; CHUNK] })
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> {
+        // What is not used yet is marked dead too.
+        let columns = self.dues.iter().zip(&self.slots).filter(|(_, slot)| **slot != DEAD);
+        columns.map(|(due, slot)| Entry { due: *due, slot: *slot })
     }
 }
 
@@ -79,9 +86,21 @@ impl Page {
         self.last = due;
     }
 
-    /// Marks the entry of `slot` dead.
-    pub(super) fn kill(&mut self, slot: u32) {
-        let found = self.chunks.iter_mut().find_map(|chunk| {
+    /// The chunk that the next entry comes into.
+    pub(super) fn next_chunk(&self) -> usize {
+        self.len / CHUNK
+    }
+
+    /// The living entries, with the chunk of each.
+    pub(super) fn entries_with_chunks(&self) -> impl Iterator<Item = (Entry, usize)> {
+        let chunks = self.chunks.iter().enumerate();
+        chunks.flat_map(|(at, chunk)| chunk.entries().map(move |entry| (entry, at)))
+    }
+
+    /// Marks the entry of `slot` dead, which is in this chunk or an earlier one.
+    pub(super) fn kill(&mut self, slot: u32, chunk: usize) {
+        let end = self.chunks.len().min(chunk + 1);
+        let found = self.chunks[..end].iter_mut().rev().find_map(|chunk| {
             let at = position(&chunk.slots, slot)?;
             Some(&mut chunk.slots[at])
         });
@@ -108,9 +127,7 @@ impl Page {
 
     /// The living entries, in the order of their puts.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
-        // What a chunk does not use yet is marked dead too.
-        let columns = self.chunks.iter().flat_map(|chunk| chunk.dues.iter().zip(&chunk.slots));
-        columns.filter(|(_, slot)| **slot != DEAD).map(|(due, slot)| Entry { due: *due, slot: *slot })
+        self.chunks.iter().flat_map(|chunk| chunk.entries())
     }
 
     /// Whether [`entries`](Page::entries) come in (due, sequence) order already.
@@ -118,35 +135,122 @@ impl Page {
         self.ascending
     }
 
+    /// Writes the living entries into two columns, in the order of their puts.
+    pub(super) fn copy_to(&self, columns: &mut Columns) {
+        columns.clear();
+        if self.live < self.len {
+            for entry in self.entries() {
+                columns.dues.push(entry.due);
+                columns.slots.push(entry.slot);
+            }
+            return;
+        }
+        for (chunk, at) in self.chunks.iter().zip((0..self.len).step_by(CHUNK)) {
+            let count = CHUNK.min(self.len - at);
+            columns.dues.extend_from_slice(&chunk.dues[..count]);
+            columns.slots.extend_from_slice(&chunk.slots[..count]);
+        }
+    }
+
+    fn from_columns(bound: i64, dues: &[i64], slots: &[u32], ascending: bool) -> Page {
+        let parts = dues.chunks(CHUNK).zip(slots.chunks(CHUNK));
+        let chunks = parts.map(|(dues, slots)| {
+            let mut chunk = Chunk::new();
+            chunk.dues[..dues.len()].copy_from_slice(dues);
+            chunk.slots[..slots.len()].copy_from_slice(slots);
+            chunk
+        });
+        let last = dues.last().copied().unwrap_or(i64::MIN);
+        Page { bound, chunks: chunks.collect(), len: dues.len(), live: dues.len(), last, ascending }
+    }
+
     /// Parts the living entries into two pages; the later one is bounded by its earliest instant, and this one
     /// keeps the others. Neither is empty, if there are two entries at least.
     ///
-    /// The parts are as even as the instants allow. If all instants are equal, the earlier puts stay.
-    pub(super) fn split(&mut self, scratch: &mut Vec<i64>) -> Page {
-        scratch.clear();
-        scratch.extend(self.entries().map(|entry| entry.due));
-        let half = scratch.len() / 2;
-        let (before, &mut median, after) = scratch.select_nth_unstable(half);
-        let below = before.iter().filter(|due| **due < median).count();
-        let next = after.iter().copied().filter(|due| *due > median);
-        let above = next.clone().count();
-        if below == 0 && above == 0 {
-            return self.part(median, |at, _| at < half);
+    /// The parts are about even where the instants allow. If all are equal, the earlier puts stay.
+    pub(super) fn split(&mut self, scratch: &mut Scratch) -> Page {
+        let Scratch { all, parts } = scratch;
+        self.copy_to(all);
+        let (bound, ascending) = (self.bound, self.ascending);
+        match pivot(&all.dues, &mut parts.dues) {
+            Some(pivot) => {
+                let kept = parts.part(all, pivot);
+                let ((dues, later_dues), (slots, later_slots)) =
+                    (parts.dues.split_at(kept), parts.slots.split_at(kept));
+                *self = Page::from_columns(bound, dues, slots, ascending);
+                Page::from_columns(pivot, later_dues, later_slots, ascending)
+            }
+            None => {
+                let half = all.dues.len() / 2;
+                let ((dues, later_dues), (slots, later_slots)) =
+                    (all.dues.split_at(half), all.slots.split_at(half));
+                *self = Page::from_columns(bound, dues, slots, true);
+                Page::from_columns(later_dues[0], later_dues, later_slots, true)
+            }
         }
-        // The whole of one instant goes to one side; to the side that leaves the parts more even.
-        let bound = if below >= above { median } else { next.min().expect("some are above the median") };
-        self.part(bound, |_, due| due < bound)
+    }
+}
+
+/// Instants, and at the same places their slots.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    pub(super) dues: Vec<i64>,
+    pub(super) slots: Vec<u32>,
+}
+
+/// Room to split pages in, kept from one split to the next.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    all: Columns,
+    parts: Columns,
+}
+
+impl Columns {
+    fn clear(&mut self) {
+        self.dues.clear();
+        self.slots.clear();
     }
 
-    fn part(&mut self, bound: i64, stays: impl Fn(usize, i64) -> bool) -> Page {
-        let mut parts = [Page::new(self.bound), Page::new(bound)];
-        for (at, entry) in self.entries().enumerate() {
-            parts[usize::from(!stays(at, entry.due))].push(entry.due, entry.slot);
+    /// Fills itself with what is before `bound`, and behind that with the rest, each in its order; says how many are before.
+    ///
+    /// Where an entry goes is counted, not branched on: a branch would be mispredicted every other time.
+    fn part(&mut self, all: &Columns, bound: i64) -> usize {
+        let kept = all.dues.iter().filter(|due| **due < bound).count();
+        let count = all.dues.len();
+        self.dues.resize(count, 0);
+        self.slots.resize(count, 0);
+        let (dues, slots) = (&mut self.dues[..count], &mut self.slots[..count]);
+        let mut before = 0;
+        for (at, (due, slot)) in all.dues.iter().zip(&all.slots).enumerate() {
+            let is_before = usize::from(*due < bound);
+            let to = if is_before == 1 { before } else { kept + at - before };
+            dues[to] = *due;
+            slots[to] = *slot;
+            before += is_before;
         }
-        let [kept, later] = parts;
-        *self = kept;
-        later
+        kept
     }
+}
+
+/// An instant with about half of `dues` before it, and at least one. `None` if all are equal.
+fn pivot(dues: &[i64], scratch: &mut Vec<i64>) -> Option<i64> {
+    const SAMPLES: usize = 31;
+    scratch.clear();
+    scratch.extend(dues.iter().step_by(dues.len().div_ceil(SAMPLES)));
+    scratch.sort_unstable();
+    let guess = scratch[scratch.len() / 2];
+    let before = dues.iter().filter(|due| **due < guess).count();
+    if before >= dues.len() / 8 && before <= dues.len() - dues.len() / 8 {
+        return Some(guess);
+    }
+    // Few distinct instants, or a sample that misleads: the exact median, or the next instant after it if the parts
+    // are more even so. All of one instant go to one side.
+    scratch.clear();
+    scratch.extend_from_slice(dues);
+    let (before, &mut median, after) = scratch.select_nth_unstable(dues.len() / 2);
+    let below = before.iter().filter(|due| **due < median).count();
+    let next = after.iter().copied().filter(|due| *due > median);
+    if below > 0 && below >= next.clone().count() { Some(median) } else { next.min() }
 }
 
 /// Where `slot` is in `slots`. Looks at whole chunks at a time, which compiles to vector instructions.
@@ -184,7 +288,7 @@ mod tests {
                 page.push(pattern(n as i64), n as u32);
             }
             assert!(!page.has_room(PAGE_MAX));
-            let later = page.split(&mut Vec::new());
+            let later = page.split(&mut Scratch::default());
             assert!(page.live() > 0 && later.live() > 0);
             assert_eq!(page.live() + later.live(), PAGE_MAX);
             for part in [&page, &later] {
@@ -201,7 +305,7 @@ mod tests {
     fn dead_entries_are_gone_and_their_room_with_them() {
         let mut page = Page::new(0);
         (0..1_000).for_each(|n| page.push(i64::from(n), n));
-        (0..1_000).filter(|n| n % 10 != 0).for_each(|n| page.kill(n));
+        (0..1_000).filter(|n| n % 10 != 0).for_each(|n| page.kill(n, n as usize / CHUNK));
         assert!(page.is_sparse());
         page.purge();
         assert!(page.entries().map(|entry| entry.slot).eq((0..1_000).step_by(10)));

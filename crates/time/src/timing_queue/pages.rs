@@ -7,7 +7,7 @@
 
 use std::mem;
 
-use super::page::{Page, room_for};
+use super::page::{Page, Scratch, room_for};
 use super::run::Entry;
 use super::slots::{Place, Slots};
 
@@ -38,7 +38,7 @@ pub(super) struct Pages {
     /// All pages by number; those in `free` stand nowhere.
     all: Vec<Page>,
     free: Vec<u32>,
-    scratch: Vec<i64>,
+    scratch: Scratch,
 }
 
 impl Pages {
@@ -47,8 +47,13 @@ impl Pages {
         self.firsts.first().copied()
     }
 
-    /// The page where an entry of `due`, which is not before the first bound, belongs; with room for it.
-    pub(super) fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
+    /// The place for an entry of `due`, which is not before the first bound; there is room for it.
+    pub(super) fn place_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> Place {
+        let number = self.with_room_for(due, slots);
+        Place::page(number, self.all[number as usize].next_chunk())
+    }
+
+    fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
         let room = room_for(slots.len());
         let spot = self.last_at_or_before(due);
         let number = self.number(spot);
@@ -59,16 +64,32 @@ impl Pages {
         self.all[number as usize].push(due, slot);
     }
 
-    /// Puts a page of these entries, the first of which is `bound`, before all others.
-    pub(super) fn push_first<T>(&mut self, entries: impl Iterator<Item = Entry>, slots: &mut Slots<T>) {
-        let mut page = Page::new(i64::MIN);
-        for entry in entries {
-            page.push(entry.due, entry.slot);
+    /// Puts these entries, which are sorted, before all pages.
+    pub(super) fn push_first<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
+        let (Some(earliest), Some(last)) = (entries.first(), entries.last()) else { return };
+        if let Some(number) = self.first_to_extend(last.due, entries.len(), slots.len()) {
+            let page = &mut self.all[number as usize];
+            page.bound = earliest.due;
+            self.blocks[0].bounds[0] = earliest.due;
+            self.firsts[0] = earliest.due;
+            for entry in entries {
+                slots.move_to(entry.slot, Place::page(number, page.next_chunk()));
+                page.push(entry.due, entry.slot);
+            }
+            return;
         }
-        let first = page.entries().next().map(|entry| entry.due);
-        page.bound = first.expect("a page is made of entries");
-        assert!(self.first_bound().is_none_or(|first| page.bound <= first), "what is earlier comes first");
+        let mut page = Page::new(earliest.due);
+        entries.iter().for_each(|entry| page.push(entry.due, entry.slot));
         self.insert(Spot { block: 0, at: 0 }, page, slots);
+    }
+
+    /// The first page, if so many earlier entries may stand in it: there is room, and none of its entries is of the
+    /// instant of the last of them, behind which it would stand though it was put later.
+    fn first_to_extend(&self, last: i64, count: usize, queue_len: usize) -> Option<u32> {
+        let number = *self.blocks.first()?.pages.first()?;
+        let page = &self.all[number as usize];
+        (last < page.bound && page.has_room((room_for(queue_len) + 1).saturating_sub(count)))
+            .then_some(number)
     }
 
     /// Takes out the first page.
@@ -77,10 +98,10 @@ impl Pages {
         Some(self.unlink(Spot { block: 0, at: 0 }))
     }
 
-    /// Takes the entry of `slot` out of the page of that number.
-    pub(super) fn remove<T>(&mut self, number: u32, slot: u32, slots: &mut Slots<T>) {
+    /// Takes the entry of `slot` out of the page of that number, where it is in this chunk or an earlier one.
+    pub(super) fn remove<T>(&mut self, number: u32, chunk: usize, slot: u32, slots: &mut Slots<T>) {
         let page = &mut self.all[number as usize];
-        page.kill(slot);
+        page.kill(slot, chunk);
         if page.live() == 0 {
             self.unlink(self.spot(number));
         } else if page.is_sparse() {
@@ -201,8 +222,8 @@ impl Pages {
         let page = &mut self.all[number as usize];
         page.purge();
         for entry in later.entries() {
+            slots.move_to(entry.slot, Place::page(number, page.next_chunk()));
             page.push(entry.due, entry.slot);
-            slots.move_to(entry.slot, Place::page(number));
         }
         true
     }
@@ -213,8 +234,8 @@ impl Pages {
             self.all.push(Page::new(0));
             u32::try_from(self.all.len() - 1).expect("there are fewer pages than slots")
         });
-        for entry in page.entries() {
-            slots.move_to(entry.slot, Place::page(number));
+        for (entry, chunk) in page.entries_with_chunks() {
+            slots.move_to(entry.slot, Place::page(number, chunk));
         }
         if self.blocks.is_empty() {
             self.blocks.push(Block::default());

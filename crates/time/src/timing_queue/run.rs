@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::page::{PAGE_MIN, Page};
+use super::page::{Columns, PAGE_MIN, Page};
 
 /// An instant and the slot of what is due then.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Run {
     filled: usize,
     /// Room to sort in.
     keys: Vec<u64>,
-    slots: Vec<u32>,
+    columns: Columns,
 }
 
 impl Run {
@@ -73,45 +73,39 @@ impl Run {
     }
 
     /// Fills an empty run with the entries of a page.
+    ///
+    /// Numbers are sorted rather than entries: the instant counted from the first one, and behind it the position,
+    /// which keeps equals in the order of their puts. That takes half as long as a stable sort, which is for
+    /// instants too far apart to be counted so.
     pub(super) fn fill(&mut self, page: &Page) {
         self.filled = page.live();
-        self.entries.extend(page.entries());
-        if !page.is_ascending() {
-            self.sort();
-        }
-    }
-
-    /// Sorts by instant; entries of one instant stay in their order.
-    ///
-    /// Numbers are sorted rather than entries: the instant counted from the first one, and behind it the position.
-    /// That takes half as long as a stable sort. Instants too far apart for it get the stable sort.
-    fn sort(&mut self) {
-        let entries = self.entries.make_contiguous();
-        let dues = entries.iter().map(|entry| entry.due);
-        let (Some(first), Some(last)) = (dues.clone().min(), dues.max()) else { return };
-        let position_bits = usize::BITS - entries.len().leading_zeros();
-        if last.abs_diff(first).leading_zeros() < position_bits {
-            entries.sort_by_key(|entry| entry.due);
+        page.copy_to(&mut self.columns);
+        let Columns { dues, slots } = &self.columns;
+        let (Some(first), Some(last)) = (dues.iter().min(), dues.iter().max()) else { return };
+        let position_bits = usize::BITS - dues.len().leading_zeros();
+        if page.is_ascending() || last.abs_diff(*first).leading_zeros() < position_bits {
+            let entries = dues.iter().zip(slots).map(|(due, slot)| Entry { due: *due, slot: *slot });
+            self.entries.extend(entries);
+            if !page.is_ascending() {
+                self.entries.make_contiguous().sort_by_key(|entry| entry.due);
+            }
             return;
         }
         self.keys.clear();
-        self.slots.clear();
-        self.slots.extend(entries.iter().map(|entry| entry.slot));
-        self.keys.extend(
-            entries.iter().zip(0_u64..).map(|(entry, at)| entry.due.abs_diff(first) << position_bits | at),
-        );
+        self.keys
+            .extend(dues.iter().zip(0_u64..).map(|(due, at)| due.abs_diff(*first) << position_bits | at));
         self.keys.sort_unstable();
         let position = (1_u64 << position_bits) - 1;
-        for (entry, key) in entries.iter_mut().zip(&self.keys) {
-            let due = first.wrapping_add_unsigned(key >> position_bits);
-            *entry = Entry { due, slot: self.slots[(key & position) as usize] };
-        }
+        self.entries.extend(self.keys.iter().map(|key| Entry {
+            due: first.wrapping_add_unsigned(key >> position_bits),
+            slot: slots[(key & position) as usize],
+        }));
     }
 
     /// Takes out the later half.
-    pub(super) fn split(&mut self) -> impl Iterator<Item = Entry> {
+    pub(super) fn split(&mut self) -> Vec<Entry> {
         self.filled = 0;
-        self.entries.drain(self.entries.len() / 2..)
+        self.entries.drain(self.entries.len() / 2..).collect()
     }
 
     pub(super) fn clear(&mut self) {

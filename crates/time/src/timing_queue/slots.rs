@@ -24,16 +24,24 @@ impl Place {
     /// In the run at the head of the queue.
     pub(super) const RUN: Place = Place(NonZeroU32::MIN);
 
-    /// In the page of this number.
-    pub(super) fn page(number: u32) -> Place {
-        Place(NonZeroU32::new(number.wrapping_add(2)).expect("there are fewer pages than slots"))
+    /// In the page of this number, at this chunk of it or an earlier one: entries move forward when a page is split.
+    pub(super) fn page(number: u32, chunk: usize) -> Place {
+        debug_assert!(chunk < 1 << CHUNK_BITS);
+        let place = (number << CHUNK_BITS | chunk as u32).checked_add(2);
+        let fits = number < 1 << (u32::BITS - CHUNK_BITS) && place.is_some();
+        assert!(fits, "there are fewer than 2^28 pages");
+        Place(place.and_then(NonZeroU32::new).expect("it is 2 at least"))
     }
 
-    /// The number of the page, if it is one.
-    pub(super) fn page_number(self) -> Option<u32> {
-        self.0.get().checked_sub(2)
+    /// The number of the page and the chunk of it, if it is in one.
+    pub(super) fn in_page(self) -> Option<(u32, usize)> {
+        let place = self.0.get().checked_sub(2)?;
+        Some((place >> CHUNK_BITS, (place & ((1 << CHUNK_BITS) - 1)) as usize))
     }
 }
+
+/// Bits for the chunk in a place.
+const CHUNK_BITS: u32 = 4;
 
 /// The place cannot be zero, which leaves a value to tell the variants apart by: the bookkeeping of
 /// a slot takes 8 bytes.
