@@ -106,6 +106,19 @@ impl Run {
         self.rows.push(Row::alone(work, metric, ours));
     }
 
+    /// A number of ours beside a peer's, a sample a round, for a scenario that measures several at once.
+    pub(crate) fn beside(
+        &mut self,
+        work: &str,
+        metric: &str,
+        better: Better,
+        ours: Vec<f64>,
+        peer: &'static str,
+        theirs: Vec<f64>,
+    ) {
+        self.rows.push(Row::beside(work, metric, better, ours, peer, theirs));
+    }
+
     /// How long things took: the middle, the slow and the slowest, over all rounds.
     pub(crate) fn latencies(&mut self, work: &str, micros: &Histogram<u64>) {
         for (metric, quantile) in [("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1.0)] {

@@ -1,5 +1,6 @@
 //! What is measured: a file a scenario, and a line in this list.
 
+mod delay_queue;
 mod disk;
 mod engine_drain;
 mod engine_put;
@@ -19,6 +20,7 @@ pub(crate) struct Scenario {
 
 /// All scenarios, as `list` shows them.
 pub(crate) const SCENARIOS: &[Scenario] = &[
+    delay_queue::SCENARIO,
     disk::SCENARIO,
     engine_put::SCENARIO,
     engine_put_1::SCENARIO,
