@@ -5,14 +5,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Cursor, Headers, Key, Limits, Message, MessageId, Pause, QueueName, Receipt, Settings,
-    State, Timestamp, format_duration_ms,
+    Cursor, Headers, Key, Limits, Message, MessageId, QueueName, Receipt, State, Timestamp,
+    format_duration_ms,
 };
 use dwell_store::{Delivery, PutAnswer, PutOutcome, QueueStats, Settled, Swept};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Text;
+use super::attempts::AttemptsOut;
+use super::settings::SettingsOut;
 use crate::http::Problem;
 
 /// An answer to one item, with the status that it has by itself.
@@ -55,19 +57,6 @@ impl PutOut {
 impl Answer for PutOut {
     fn status(&self) -> StatusCode {
         if self.outcome == "kept" { StatusCode::OK } else { StatusCode::CREATED }
-    }
-}
-
-/// A number of attempts as JSON: a number or `"unlimited"`.
-#[derive(Debug)]
-struct AttemptsOut(AttemptLimit);
-
-impl Serialize for AttemptsOut {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            AttemptLimit::Unlimited => serializer.serialize_str("unlimited"),
-            AttemptLimit::At(limit) => serializer.serialize_u32(limit.get()),
-        }
     }
 }
 
@@ -371,51 +360,6 @@ pub(crate) struct QueuesOut {
     pub(crate) queues: Vec<QueueOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<Text<QueueName>>,
-}
-
-/// The settings in force.
-#[derive(Debug, Serialize)]
-struct SettingsOut {
-    lease: String,
-    max_attempts: AttemptsOut,
-    backoff: BackoffOut,
-    max_pending: Option<u64>,
-    pause: String,
-    levels: Vec<String>,
-    spread: u16,
-    token_ttl: String,
-}
-
-#[derive(Debug, Serialize)]
-struct BackoffOut {
-    base: String,
-    factor_percent: u32,
-    cap: String,
-    jitter_percent: u32,
-}
-
-impl From<&Settings> for SettingsOut {
-    fn from(settings: &Settings) -> SettingsOut {
-        SettingsOut {
-            lease: format_duration_ms(settings.lease_ms),
-            max_attempts: AttemptsOut(settings.max_attempts),
-            backoff: BackoffOut {
-                base: format_duration_ms(settings.backoff.base_ms),
-                factor_percent: settings.backoff.factor_percent,
-                cap: format_duration_ms(settings.backoff.cap_ms),
-                jitter_percent: settings.backoff.jitter_percent,
-            },
-            max_pending: settings.max_pending,
-            pause: match settings.pause {
-                Pause::Running => "running".to_owned(),
-                Pause::Indefinite => "paused".to_owned(),
-                Pause::Until(end) => end.to_string(),
-            },
-            levels: settings.levels.iter().map(|ms| format_duration_ms(*ms)).collect(),
-            spread: settings.spread,
-            token_ttl: format_duration_ms(settings.token_ms),
-        }
-    }
 }
 
 /// What the server accepts at most.

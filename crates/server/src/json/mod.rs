@@ -1,8 +1,10 @@
 //! What goes over the wire as JSON. Field names are documented in `docs/http.md`, and are the same everywhere.
 
 mod answers;
+mod attempts;
 mod parse;
 mod requests;
+mod settings;
 
 use std::fmt::Display;
 
@@ -12,11 +14,13 @@ pub(crate) use answers::{
     Answer, CancelledOut, DeliveryOut, FoundOut, LimitsOut, MessageOut, MessagesOut, MovedOut, PutOut,
     QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
 };
-pub(crate) use parse::{object, parse_attempts};
+pub(crate) use attempts::parse_attempts;
+pub(crate) use parse::object;
 pub(crate) use requests::{
-    FromQuery, LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettingsIn,
-    SettleFieldsIn, SettleIn, TargetIn, WhenIn, on_conflict_words,
+    FromQuery, LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettleFieldsIn,
+    SettleIn, TargetIn, WhenIn, on_conflict_words,
 };
+pub(crate) use settings::SettingsIn;
 
 /// A value that goes over the wire as its own text.
 #[derive(Clone, Copy, Debug)]

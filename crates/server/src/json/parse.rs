@@ -1,9 +1,7 @@
 //! Reading JSON strictly, and saying which kind of mistake was found.
 
-use std::num::NonZeroU32;
-
-use dwell_model::{AttemptLimit, parse_duration_ms};
-use serde::de::{Error as _, Visitor};
+use dwell_model::parse_duration_ms;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -32,48 +30,6 @@ fn shorten(detail: String) -> String {
     let mut short: String = detail.chars().take(400).collect();
     short.push('…');
     short
-}
-
-/// A whole number from 1, or `unlimited`.
-pub(crate) fn parse_attempts(text: &str) -> Option<AttemptLimit> {
-    if text == "unlimited" {
-        return Some(AttemptLimit::Unlimited);
-    }
-    let number: NonZeroU32 = text.parse().ok().filter(|_| !text.starts_with('+'))?;
-    Some(AttemptLimit::At(number))
-}
-
-/// [`AttemptLimit`] as a JSON number or `"unlimited"`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AttemptsIn(pub(crate) AttemptLimit);
-
-impl<'de> Deserialize<'de> for AttemptsIn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AttemptsIn, D::Error> {
-        struct Attempts;
-        impl Visitor<'_> for Attempts {
-            type Value = AttemptsIn;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number from 1 to 4294967295, or \"unlimited\"")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<AttemptsIn, E> {
-                u32::try_from(number)
-                    .ok()
-                    .and_then(NonZeroU32::new)
-                    .map(|number| AttemptsIn(AttemptLimit::At(number)))
-                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<AttemptsIn, E> {
-                match text {
-                    "unlimited" => Ok(AttemptsIn(AttemptLimit::Unlimited)),
-                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Attempts)
-    }
 }
 
 /// A field that may be absent, null, or hold a value: `None`, `Some(None)`, `Some(Some(…))`.
@@ -133,14 +89,5 @@ mod tests {
         assert_eq!(code(r#"{"body":"x","max_attempts":"5"}"#), "invalid_field");
         assert_eq!(code(r#"{"body":"x","delay":30}"#), "invalid_field");
         assert_eq!(code(r#"{"body_base64":"a"}"#), "invalid_field");
-    }
-
-    #[test]
-    fn attempts_in_a_query_are_numbers_or_unlimited() {
-        assert_eq!(parse_attempts("unlimited"), Some(AttemptLimit::Unlimited));
-        assert!(parse_attempts("3").is_some());
-        for bad in ["0", "-1", "+1", "1.5", "", "many"] {
-            assert_eq!(parse_attempts(bad), None, "{bad}");
-        }
     }
 }

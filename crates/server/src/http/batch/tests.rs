@@ -1,0 +1,147 @@
+//! Streams, against a store that a test holds up as it likes.
+
+use std::sync::Mutex;
+
+use dwell_model::Limits;
+use dwell_store::{MemoryStore, Store};
+use dwell_time::SystemClock;
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::*;
+use crate::http::Hosts;
+use crate::json::RemovedOut;
+use crate::returns::Returns;
+
+impl Answer for RemovedOut {}
+
+/// Numbers that are done when the test lets a chunk of them pass.
+struct Gated {
+    gate: Arc<Semaphore>,
+    done: Arc<Mutex<Vec<Vec<u64>>>>,
+}
+
+impl Operation for Gated {
+    type Item = u64;
+    type Answer = RemovedOut;
+
+    fn read(&self, text: &str) -> Result<u64, Problem> {
+        object(text)
+    }
+
+    async fn run(&self, items: Vec<u64>) -> Vec<Result<RemovedOut, Problem>> {
+        self.gate.acquire().await.unwrap().forget();
+        self.done.lock().unwrap().push(items.clone());
+        items.into_iter().map(|removed| Ok(RemovedOut { removed })).collect()
+    }
+}
+
+struct Flow {
+    stream: Stream<Gated>,
+    gate: Arc<Semaphore>,
+    done: Arc<Mutex<Vec<Vec<u64>>>>,
+    drain: watch::Sender<bool>,
+}
+
+/// A stream of the numbers from 0 to `count`, ten to a piece of the body, at most 25 to a chunk.
+fn flow(count: u64) -> Flow {
+    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let (drain, draining) = watch::channel(false);
+    let (returns, _) = Returns::start(Arc::clone(&store) as Arc<dyn Store>);
+    let app = App {
+        store,
+        config: crate::HttpConfig::default(),
+        hosts: Hosts::new(0, &[]),
+        clock: Arc::new(SystemClock::new()),
+        returns,
+        draining,
+    };
+    let pieces = (0..count).step_by(10).map(move |from| {
+        let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();
+        Ok::<_, Infallible>(lines)
+    });
+    let lines = Lines::new(Body::from_stream(stream::iter(pieces)), 100, Duration::from_secs(10));
+    let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
+    let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
+    let app = Arc::new(app);
+    let stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items: 25, over: false };
+    Flow { stream, gate, done, drain }
+}
+
+impl Flow {
+    /// The next answers: numbers, or codes of refusals; empty at the end.
+    async fn next(&mut self) -> Vec<Value> {
+        let next = timeout(Duration::from_secs(10), self.stream.next_answers()).await.unwrap();
+        let text = String::from_utf8(next.unwrap_or_default()).unwrap();
+        let answer = |line| {
+            let mut answer: Value = serde_json::from_str(line).unwrap();
+            if answer["removed"].is_null() {
+                answer["error"]["code"].take()
+            } else {
+                answer["removed"].take()
+            }
+        };
+        text.lines().map(answer).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_busy_store_gets_full_chunks_and_no_more_is_held() {
+    let mut flow = flow(1_000);
+    assert!(
+        timeout(Duration::from_millis(20), flow.stream.next_answers()).await.is_err(),
+        "the gate is shut"
+    );
+    assert_eq!(flow.stream.chunk.slots.len(), 25, "the next chunk was read meanwhile, and no further");
+    // The chunk that was under way is lost with its future, as with a connection that closes.
+    flow.gate.add_permits(1_000);
+    let mut answered = Vec::new();
+    loop {
+        let answers = flow.next().await;
+        if answers.is_empty() {
+            break;
+        }
+        answered.extend(answers.iter().map(|answer| answer.as_u64().unwrap()));
+    }
+    assert_eq!(*answered.last().unwrap(), 999);
+    assert!(answered.is_sorted());
+    let done = flow.done.lock().unwrap();
+    assert!(done.iter().all(|chunk| chunk.len() <= 25));
+    assert_eq!(answered, done.concat());
+}
+
+#[tokio::test]
+async fn after_the_answer_that_ends_a_stream_nothing_is_done() {
+    let mut flow = flow(1_000_000);
+    let gate = Arc::clone(&flow.gate);
+    let open_later = |permits| {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(async move {
+            // Long enough for the stream to read ahead.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            gate.add_permits(permits);
+        })
+    };
+    let opens = open_later(1);
+    assert_eq!(flow.next().await.len(), 25, "what was at hand");
+    opens.await.unwrap();
+    assert_eq!(flow.stream.chunk.slots.len(), 25, "and what was read ahead");
+    flow.drain.send_replace(true);
+    let opens = open_later(1_000);
+    let mut answered = Vec::new();
+    loop {
+        let answers = flow.next().await;
+        if answers.is_empty() {
+            break;
+        }
+        answered.extend(answers);
+    }
+    opens.await.unwrap();
+    assert_eq!(answered.pop().unwrap(), "shutting_down");
+    let done = flow.done.lock().unwrap().concat();
+    assert_eq!((answered.len(), done.len()), (25, 50));
+    assert!(answered.iter().all(Value::is_u64));
+}

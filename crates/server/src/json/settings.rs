@@ -1,0 +1,150 @@
+//! A queue's settings on the wire: as a change, and as they are in force.
+
+use dwell_model::{
+    Backoff, Pause, Setting, SettingChange, SettingName, Settings, format_duration_ms, parse_duration_ms,
+};
+use serde::{Deserialize, Serialize};
+
+use super::attempts::{AttemptsIn, AttemptsOut};
+use super::parse::{either_ms, present};
+use crate::http::Problem;
+
+/// Changes to a queue's settings; null takes the queue's own value back.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettingsIn {
+    #[serde(default, deserialize_with = "present")]
+    lease: Option<Option<String>>,
+    lease_ms: Option<u64>,
+    #[serde(default, deserialize_with = "present")]
+    max_attempts: Option<Option<AttemptsIn>>,
+    #[serde(default, deserialize_with = "present")]
+    backoff: Option<Option<BackoffIn>>,
+    #[serde(default, deserialize_with = "present")]
+    max_pending: Option<Option<u64>>,
+    #[serde(default, deserialize_with = "present")]
+    pause: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    levels: Option<Option<Vec<String>>>,
+    #[serde(default, deserialize_with = "present")]
+    spread: Option<Option<u16>>,
+    #[serde(default, deserialize_with = "present")]
+    token_ttl: Option<Option<String>>,
+    token_ttl_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackoffIn {
+    base: Option<String>,
+    base_ms: Option<u64>,
+    factor_percent: Option<u32>,
+    cap: Option<String>,
+    cap_ms: Option<u64>,
+    jitter_percent: Option<u32>,
+}
+
+impl BackoffIn {
+    fn backoff(self, defaults: Backoff) -> Result<Backoff, Problem> {
+        Ok(Backoff {
+            base_ms: either_ms("base", self.base.as_deref(), self.base_ms)?.unwrap_or(defaults.base_ms),
+            factor_percent: self.factor_percent.unwrap_or(defaults.factor_percent),
+            cap_ms: either_ms("cap", self.cap.as_deref(), self.cap_ms)?.unwrap_or(defaults.cap_ms),
+            jitter_percent: self.jitter_percent.unwrap_or(defaults.jitter_percent),
+        })
+    }
+}
+
+impl SettingsIn {
+    /// The changes it asks for, in the order of the settings' numbers.
+    pub(crate) fn changes(self, defaults: &Settings) -> Result<Vec<SettingChange>, Problem> {
+        let duration = |name, text: Option<Option<String>>, ms: Option<u64>| match text {
+            Some(None) if ms.is_none() => Ok(Some(None)),
+            text => Ok::<_, Problem>(
+                either_ms(name, text.map(Option::unwrap_or_default).as_deref(), ms)?.map(Some),
+            ),
+        };
+        let mut changes = Vec::new();
+        let mut change = |name, value: Option<Option<Setting>>| match value {
+            None => {}
+            Some(None) => changes.push(SettingChange::Reset(name)),
+            Some(Some(setting)) => changes.push(SettingChange::Set(setting)),
+        };
+        let lease_ms = duration("lease", self.lease, self.lease_ms)?;
+        change(SettingName::Lease, lease_ms.map(|ms| ms.map(Setting::LeaseMs)));
+        let limit = self.max_attempts.map(|limit| limit.map(|limit| Setting::MaxAttempts(limit.0)));
+        change(SettingName::MaxAttempts, limit);
+        let backoff =
+            inside(self.backoff, |backoff| backoff.backoff(defaults.backoff).map(Setting::Backoff))?;
+        change(SettingName::Backoff, backoff);
+        change(SettingName::MaxPending, self.max_pending.map(|limit| limit.map(Setting::MaxPending)));
+        let pause = inside(self.pause, |text| match text.as_str() {
+            "running" => Ok(Setting::Pause(Pause::Running)),
+            "paused" => Ok(Setting::Pause(Pause::Indefinite)),
+            instant => Ok(Setting::Pause(Pause::Until(instant.parse()?))),
+        })?;
+        change(SettingName::Pause, pause);
+        let levels = inside(self.levels, |levels| {
+            let levels = levels.iter().map(|level| parse_duration_ms(level)).collect::<Result<_, _>>()?;
+            Ok(Setting::Levels(levels))
+        })?;
+        change(SettingName::Levels, levels);
+        change(SettingName::Spread, self.spread.map(|spread| spread.map(Setting::Spread)));
+        let token_ms = duration("token_ttl", self.token_ttl, self.token_ttl_ms)?;
+        change(SettingName::TokenTtl, token_ms.map(|ms| ms.map(Setting::TokenMs)));
+        Ok(changes)
+    }
+}
+
+/// Reads a value where there is one, and keeps absence and null as they are.
+fn inside<T, U>(
+    value: Option<Option<T>>,
+    read: impl FnOnce(T) -> Result<U, Problem>,
+) -> Result<Option<Option<U>>, Problem> {
+    value.map(|value| value.map(read).transpose()).transpose()
+}
+
+/// The settings in force.
+#[derive(Debug, Serialize)]
+pub(crate) struct SettingsOut {
+    lease: String,
+    max_attempts: AttemptsOut,
+    backoff: BackoffOut,
+    max_pending: Option<u64>,
+    pause: String,
+    levels: Vec<String>,
+    spread: u16,
+    token_ttl: String,
+}
+
+#[derive(Debug, Serialize)]
+struct BackoffOut {
+    base: String,
+    factor_percent: u32,
+    cap: String,
+    jitter_percent: u32,
+}
+
+impl From<&Settings> for SettingsOut {
+    fn from(settings: &Settings) -> SettingsOut {
+        SettingsOut {
+            lease: format_duration_ms(settings.lease_ms),
+            max_attempts: AttemptsOut(settings.max_attempts),
+            backoff: BackoffOut {
+                base: format_duration_ms(settings.backoff.base_ms),
+                factor_percent: settings.backoff.factor_percent,
+                cap: format_duration_ms(settings.backoff.cap_ms),
+                jitter_percent: settings.backoff.jitter_percent,
+            },
+            max_pending: settings.max_pending,
+            pause: match settings.pause {
+                Pause::Running => "running".to_owned(),
+                Pause::Indefinite => "paused".to_owned(),
+                Pause::Until(end) => end.to_string(),
+            },
+            levels: settings.levels.iter().map(|ms| format_duration_ms(*ms)).collect(),
+            spread: settings.spread,
+            token_ttl: format_duration_ms(settings.token_ms),
+        }
+    }
+}
