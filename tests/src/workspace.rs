@@ -83,10 +83,26 @@ pub(crate) fn packages() -> Vec<Package> {
 pub(crate) fn sources() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in ["crates", "bench", "tests", "fuzz", "interop"] {
-        collect(&root().join(folder), &mut found);
+        collect(&root().join(folder), "rs", &mut found);
     }
-    found.sort();
     assert!(found.len() > 20, "only {} source files found below {}", found.len(), root().display());
+    relative(found)
+}
+
+/// All documents, relative to the root, in order of their names.
+pub(crate) fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in ["crates", "bench", "docs"] {
+        collect(&root().join(folder), "md", &mut found);
+    }
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        found.push(root().join(name));
+    }
+    relative(found)
+}
+
+fn relative(mut found: Vec<PathBuf>) -> Vec<PathBuf> {
+    found.sort();
     found.iter().map(|path| path.strip_prefix(root()).expect("it lies below the root").to_owned()).collect()
 }
 
@@ -95,15 +111,15 @@ pub(crate) fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries {
         let path = entry.unwrap_or_else(|error| panic!("{}: {error}", folder.display())).path();
         if path.is_dir() {
             if path.file_name().is_some_and(|name| name != "target") {
-                collect(&path, found);
+                collect(&path, extension, found);
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|its| its == extension) {
             found.push(path);
         }
     }
