@@ -7,6 +7,8 @@ mod common;
 use common::{Server, dwell, run};
 use serde_json::{Value, json};
 
+const DOCS: &str = include_str!("../../../docs/cli.md");
+
 fn server() -> Server {
     Server::in_memory(&[])
 }
@@ -344,5 +346,6 @@ fn each_command_explains_itself() {
         command.args([name, "--help"]);
         let help = run(command).ok().stdout;
         assert!(help.contains("Example"), "{name} has no example:\n{help}");
+        assert!(DOCS.contains(&format!("`{name}`")), "docs/cli.md does not tell of {name}");
     }
 }

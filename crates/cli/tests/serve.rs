@@ -5,9 +5,11 @@
 mod common;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
-use common::{Ran, Server, dwell, run, until};
+use common::{PATIENCE, Ran, Server, dwell, run, until};
 use serde_json::json;
 
 /// A `dwell serve` that is not to come to serve.
@@ -67,6 +69,41 @@ fn a_signal_answers_waiting_takes_with_nothing() {
     assert!(status.success());
     let ran = waiting.join().unwrap();
     assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{ran:?}");
+}
+
+/// A connection with a request under way whose body does not come.
+fn stuck_request(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let head = format!("POST /v1/queues/q/messages HTTP/1.1\r\nHost: {}\r\n", server.address());
+    stream
+        .write_all(format!("{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n").as_bytes())
+        .unwrap();
+    // The server asks for the body: from here on the request is under way.
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100");
+    stream
+}
+
+#[test]
+fn what_does_not_end_in_time_is_cut_off() {
+    let server = Server::in_memory(&["--drain", "100ms"]);
+    let _stuck = stuck_request(&server);
+    let (stopped, status) = server.stop_by("TERM");
+    assert_eq!(stopped["cut_off"], 1);
+    assert!(status.success());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let server = Server::in_memory(&["--drain", "1h"]);
+    let _stuck = stuck_request(&server);
+    server.signal("TERM");
+    until("it accepts nothing new", || TcpStream::connect(server.address()).is_err());
+    server.signal("INT");
+    let (said, status) = server.end();
+    assert_eq!((said.len(), status.code()), (0, Some(130)));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -225,14 +225,31 @@ impl Server {
         self.child.0.wait().unwrap();
     }
 
-    /// Sends a signal (`TERM`, `INT`) and waits for the end; what it said last, and how it ended.
-    pub(crate) fn stop_by(mut self, signal: &str) -> (Value, ExitStatus) {
+    /// Sends a signal (`TERM`, `INT`).
+    pub(crate) fn signal(&self, signal: &str) {
         let sent =
             Command::new("kill").args([format!("-{signal}"), self.pid().to_string()]).status().unwrap();
         assert!(sent.success());
-        let last = self.lines.recv_timeout(PATIENCE).expect("the server says that it stopped");
-        // Its output ends with it.
-        assert!(self.lines.recv_timeout(PATIENCE).is_err());
-        (serde_json::from_str(&last).unwrap(), self.child.0.wait().unwrap())
+    }
+
+    /// Waits for its end: what it still said, and how it ended.
+    pub(crate) fn end(mut self) -> (Vec<Value>, ExitStatus) {
+        let mut said = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => said.push(serde_json::from_str(&line).unwrap()),
+                // Its output ends with it.
+                Err(RecvTimeoutError::Disconnected) => return (said, self.child.0.wait().unwrap()),
+                Err(RecvTimeoutError::Timeout) => panic!("the server did not end in {PATIENCE:?}"),
+            }
+        }
+    }
+
+    /// Sends a signal and waits for the end; what it said last, and how it ended.
+    pub(crate) fn stop_by(self, signal: &str) -> (Value, ExitStatus) {
+        self.signal(signal);
+        let (mut said, status) = self.end();
+        assert_eq!(said.len(), 1, "{said:?}");
+        (said.remove(0), status)
     }
 }
