@@ -138,6 +138,18 @@ impl Driven {
         self.dump().into_iter().map(|message| message.number).collect()
     }
 
+    /// Looks at everything, though the disk may fail meanwhile.
+    pub(crate) fn look(&mut self) {
+        let store = self.engine.clone();
+        let Ok(queues) = self.run(store.queues(None, 10_000)) else { return };
+        for stats in queues {
+            for state in StateKind::ALL {
+                let _ = self.run(store.list(stats.name.clone(), state, None, 10_000));
+            }
+        }
+        let _ = self.run(store.queues(None, 10_000));
+    }
+
     pub(crate) fn advance(&mut self, ms: u64) {
         self.clock.advance(ms);
         self.driver.turn();
@@ -163,5 +175,30 @@ impl Driven {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now().wall
+    }
+}
+
+/// splitmix64 (Steele, Lea, Flood 2014).
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    pub(crate) fn coin(&mut self) -> bool {
+        self.next() & 1 == 1
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
     }
 }

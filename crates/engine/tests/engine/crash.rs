@@ -1,0 +1,330 @@
+//! The crash matrix: a mixed run, crashed at each change of the disk, with what was not synced dropped, torn or
+//! kept. What was answered holds; nothing is early; no message has two receipts.
+//!
+//! The same run is made without a crash first, and what it shows after each step is written down. After a
+//! crash in step *f*, each message must stand as it stood after some step since the last sync that was
+//! answered, with the time that has passed; after the death of the process alone, as it stood after the last
+//! step that was answered, or after *f*.
+
+mod workload;
+
+use std::collections::BTreeMap;
+
+use dwell_engine::Options;
+use dwell_engine::disk::{Crash, MemoryDisk};
+use dwell_model::{AttemptLimit, Command, Message, Now, Number, OwnSettings, QueueName, Settings, State};
+use dwell_store::{Action, Put, Settle, Store, Take};
+use dwell_time::{Clock, ManualClock};
+
+use self::workload::Workload;
+use crate::support::{Driven, options, queue, start};
+
+/// What a store shows at some moment.
+#[derive(Clone, PartialEq)]
+struct Shown {
+    messages: BTreeMap<Number, Message>,
+    settings: BTreeMap<QueueName, OwnSettings>,
+}
+
+fn show(store: &mut Driven) -> Shown {
+    let engine = store.engine.clone();
+    let messages = store.dump().into_iter().map(|message| (message.number, message)).collect();
+    let stats = store.run(engine.queues(None, 10_000)).unwrap();
+    let settings = stats.into_iter().map(|stats| (stats.name, stats.own)).collect();
+    Shown { messages, settings }
+}
+
+/// A run without a crash.
+struct Reference {
+    shown: Vec<Shown>,
+    /// Whether a step changed something and was answered with the promise that it is durable. What came before it
+    /// is durable then as well.
+    promised: Vec<bool>,
+    /// Changes of the disk up to the end.
+    changes: u64,
+}
+
+const STEPS: usize = 120;
+
+fn open(disk: &MemoryDisk, clock: &ManualClock) -> Driven {
+    let options = Options { segment_bytes: 4 * 1024, ..options(disk, clock) };
+    Driven::open(disk.clone(), clock.clone(), options).unwrap()
+}
+
+fn reference(seed: u64) -> Reference {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let mut store = open(&disk, &clock);
+    let mut work = Workload::new(seed);
+    let mut before = show(&mut store);
+    let (mut shown, mut promised) = (Vec::new(), Vec::new());
+    for _ in 0..STEPS {
+        let outcome = work.step(&mut store);
+        assert!(outcome.answered, "nothing fails without a crash");
+        let after = show(&mut store);
+        promised.push(outcome.promises && after != before);
+        before = after.clone();
+        shown.push(after);
+    }
+    assert!(store.engine.report().segments == 0 && store.engine.counters().segments > 4);
+    Reference { shown, promised, changes: disk.changes() }
+}
+
+/// Runs until the power fails at a change of the disk, and looks at what is there afterwards.
+fn crash_at(
+    reference: &Reference,
+    seed: u64,
+    change: u64,
+    crash: Crash,
+    again: Option<(u64, Crash)>,
+    syncs_lie: bool,
+) -> Result<(), String> {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    if syncs_lie {
+        disk.lie_about_syncs();
+    }
+    disk.power_off_at(change);
+    let opening = Options { segment_bytes: 4 * 1024, ..options(&disk, &clock) };
+    let mut work = Workload::new(seed);
+    // The last step that was answered, and the last one that was begun, counted from 1.
+    let (mut answered, mut begun) = (0, 0);
+    if let Ok(mut store) = Driven::open(disk.clone(), clock.clone(), opening) {
+        while !disk.is_off() && begun < STEPS {
+            begun += 1;
+            if work.step(&mut store).answered {
+                answered = begun;
+            }
+            if !disk.is_off() {
+                store.look();
+            }
+        }
+    }
+    disk.power_on(crash);
+    if let Some((change, crash)) = again {
+        disk.power_off_at(change);
+        let opening = Options { segment_bytes: 4 * 1024, ..options(&disk, &clock) };
+        drop(Driven::open(disk.clone(), clock.clone(), opening));
+        disk.power_off();
+        disk.power_on(crash);
+    }
+    let options = Options { segment_bytes: 4 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk.clone(), clock.clone(), options).map_err(|error| error.to_string())?;
+    let found = show(&mut store);
+
+    let safe = match (crash, again) {
+        (Crash::Keep, None) => answered,
+        _ => (1..=answered).rev().find(|step| reference.promised[step - 1]).unwrap_or(0),
+    };
+    check_messages(reference, safe, begun, &found, clock.now())?;
+    check_settings(reference, safe, begun, &found)?;
+    check_tokens(&work, safe, &mut store)?;
+    check_service(&work, &found, &mut store)
+}
+
+/// What was there after a step, from 0 for the beginning.
+fn after(reference: &Reference, step: usize) -> Option<&Shown> {
+    Some(&reference.shown[step.checked_sub(1)?])
+}
+
+fn check_messages(
+    reference: &Reference,
+    safe: usize,
+    begun: usize,
+    found: &Shown,
+    now: Now,
+) -> Result<(), String> {
+    let steps = || (safe..=begun).map(|step| after(reference, step));
+    let mut numbers: Vec<Number> = found.messages.keys().copied().collect();
+    numbers.extend(steps().flatten().flat_map(|shown| shown.messages.keys().copied()));
+    for number in numbers {
+        let found = found.messages.get(&number).map(|message| normal(message, now));
+        let mut expected = steps().map(|shown| {
+            let message = shown.and_then(|shown| shown.messages.get(&number));
+            message.map(|message| normal(&reopened(message, now), now))
+        });
+        if !expected.any(|expected| expected == found) {
+            let expected: Vec<_> = steps()
+                .map(|shown| {
+                    let message = shown.and_then(|shown| shown.messages.get(&number));
+                    message.map(|message| normal(&reopened(message, now), now))
+                })
+                .collect();
+            return Err(format!(
+                "message {number} after steps {safe}..={begun}\n found {found:#?}\n expected one of {expected:#?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A message as it stands once the process that it was bound to is gone, and time has passed.
+fn reopened(message: &Message, now: Now) -> Message {
+    let limit = message.max_attempts.unwrap_or(Settings::default().max_attempts);
+    let limit: AttemptLimit = limit;
+    let unbound = dwell_model::apply(&message.standing, &Command::Unbind, now, limit).unwrap().next.unwrap();
+    Message { standing: unbound, ..message.clone() }
+}
+
+/// Without what a restart changes: the monotonic deadline, and when time was seen to act.
+fn normal(message: &Message, now: Now) -> Message {
+    let mut message = message.clone();
+    match &mut message.standing.state {
+        State::Leased(lease) => lease.deadline_mono_ms = 0,
+        State::Dead(death) => death.at = now.wall,
+        State::Scheduled | State::Ready => {}
+    }
+    message
+}
+
+fn check_settings(reference: &Reference, safe: usize, begun: usize, found: &Shown) -> Result<(), String> {
+    for name in Workload::queues() {
+        let own = |shown: Option<&Shown>| {
+            shown.and_then(|shown| shown.settings.get(&name)).cloned().unwrap_or_default()
+        };
+        let found = own(Some(found));
+        let mut expected = (safe..=begun).map(|step| own(after(reference, step)));
+        if !expected.any(|expected| expected == found) {
+            return Err(format!("settings of {name} after steps {safe}..={begun}: {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A put that was answered gives the same answer under its token.
+fn check_tokens(work: &Workload, safe: usize, store: &mut Driven) -> Result<(), String> {
+    for (step, put, answer) in &work.tokens {
+        if *step <= safe && store.put(put.clone()) != Ok(*answer) {
+            return Err(format!("the token of step {step} gives another answer than {answer:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is early, no message has two receipts, no lease token and no number comes again.
+fn check_service(work: &Workload, found: &Shown, store: &mut Driven) -> Result<(), String> {
+    let mut valid: BTreeMap<_, u32> = BTreeMap::new();
+    for receipt in &work.receipts {
+        let extend = Settle { receipt: receipt.clone(), action: Action::Extend { lease_ms: None } };
+        if store.settle(extend).is_ok() {
+            *valid.entry(receipt.id).or_default() += 1;
+        }
+    }
+    if let Some((id, count)) = valid.into_iter().find(|(_, count)| *count > 1) {
+        return Err(format!("message {id} has {count} valid receipts"));
+    }
+    for name in Workload::queues() {
+        for taken in store.take(Take::from(name).max(1_000)).map_err(|error| error.to_string())? {
+            if taken.message.standing.due > taken.taken_at {
+                return Err(format!("message {} was early", taken.message.number));
+            }
+            if work.receipts.iter().any(|receipt| receipt.token == taken.receipt.token) {
+                return Err(format!("the receipt of message {} was issued before", taken.message.number));
+            }
+        }
+    }
+    let new = store.put(Put::new(queue("new"), "new")).map_err(|error| error.to_string())?;
+    let highest = work.ids.iter().map(|(_, _, number)| *number).max();
+    if highest.is_some_and(|highest| new.number <= highest) || found.messages.contains_key(&new.number) {
+        return Err(format!("number {} was given before", new.number));
+    }
+    Ok(())
+}
+
+/// All ways in which the power may fail at a change.
+fn crashes(seed: u64, change: u64) -> [Crash; 5] {
+    let one = seed.wrapping_mul(1_000_003) + change;
+    [Crash::Drop, Crash::Keep, Crash::Prefix(one), Crash::Holes(one), Crash::Holes(!one)]
+}
+
+#[test]
+fn what_was_answered_survives_a_crash_at_every_change_of_the_disk() {
+    for seed in seeds() {
+        let reference = reference(seed);
+        assert!(reference.changes > 150, "{} changes are too few to mean anything", reference.changes);
+        for change in 1..=reference.changes {
+            for crash in crashes(seed, change) {
+                if let Err(violation) = crash_at(&reference, seed, change, crash, None, false) {
+                    panic!(
+                        "seed {seed}, crash at change {change}, {crash:?}: {violation}\n\nTo replay it:\n  \
+                         DWELL_SEED={seed} cargo test -p dwell-engine --test engine crash::what_was"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_while_recovering_from_a_crash_loses_nothing_either() {
+    /// More changes than an opening makes.
+    const OPENING: u64 = 16;
+    for seed in seeds().into_iter().take(2) {
+        let reference = reference(seed);
+        for change in 1..=reference.changes {
+            for again in 1..=OPENING {
+                let all = crashes(seed, change * OPENING + again);
+                let (first, second) = (all[(change + again) as usize % 5], all[change as usize % 5]);
+                let both = Some((again, second));
+                if let Err(violation) = crash_at(&reference, seed, change, first, both, false) {
+                    panic!(
+                        "seed {seed}, crash at change {change}, {first:?}, then at {again}, {second:?}: {violation}\n\n\
+                         To replay it:\n  DWELL_SEED={seed} cargo test -p dwell-engine --test engine crash::a_crash"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_engine_whose_syncs_do_nothing_is_caught() {
+    let reference = reference(1);
+    let is_caught = |change: &u64| {
+        let crashed = crash_at(&reference, 1, *change, Crash::Drop, None, true);
+        crashed.is_err_and(|violation| violation.contains("expected one of"))
+    };
+    let caught = (1..=reference.changes).filter(is_caught).count() as u64;
+    assert!(caught > reference.changes / 2, "{caught} of {} crashes", reference.changes);
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("DWELL_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (1..=4).collect(),
+    }
+}
+
+#[test]
+fn the_workload_does_all_there_is_to_do() {
+    let mut done = BTreeMap::new();
+    for seed in 1..=4 {
+        let mut store = open(&MemoryDisk::new(), &ManualClock::new(start()));
+        let mut work = Workload::new(seed);
+        for _ in 0..STEPS {
+            work.step(&mut store);
+        }
+        for (name, count) in work.done {
+            *done.entry(name).or_insert(0) += count;
+        }
+    }
+    for name in [
+        "put",
+        "take",
+        "take by id",
+        "ack",
+        "retry",
+        "release",
+        "bury",
+        "extend",
+        "cancel",
+        "reschedule",
+        "configure",
+        "revive",
+        "discard",
+        "purge",
+        "delete queue",
+        "advance",
+        "give back",
+    ] {
+        assert!(done.get(name).is_some_and(|count| *count > 0), "{name} in {done:?}");
+    }
+}
