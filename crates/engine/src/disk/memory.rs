@@ -4,6 +4,7 @@
 //! power failure. A sync copies the first to the second; [`MemoryDisk::power_on`] goes back to the second,
 //! with as much of the difference as its [`Crash`] lets through.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ const SECTOR: u64 = 512;
 pub enum Crash {
     /// None of them: the longest a disk may wait.
     Drop,
-    /// All of them: the process died, the machine did not.
+    /// All of them, and still not synced: the process died, the machine did not.
     Keep,
     /// Those up to a random moment, the last one in part.
     Prefix(u64),
@@ -72,6 +73,8 @@ struct State {
     life: u64,
     /// Changes asked for in this life.
     changes: u64,
+    /// Changes asked for in all lives: the order in which they came.
+    order: u64,
     /// The change that the power fails at.
     power_off_at: Option<u64>,
     is_off: bool,
@@ -213,6 +216,7 @@ impl State {
             return Ok(false);
         }
         self.changes += 1;
+        self.order += 1;
         if self.power_off_at == Some(self.changes) {
             self.is_off = true;
             return Ok(true);
@@ -225,14 +229,14 @@ impl State {
     }
 
     fn change_file(&mut self, file: u64, what: FileChange) {
-        let at = self.changes;
+        let at = self.order;
         let content = self.content(file);
         what.apply(&mut content.seen);
         content.ops.push(FileOp { at, what });
     }
 
     fn change_names(&mut self, removed: Option<PathBuf>, added: Option<(PathBuf, u64)>) {
-        let op = NameOp { at: self.changes, removed, added };
+        let op = NameOp { at: self.order, removed, added };
         op.apply(&mut self.names);
         self.name_ops.push(op);
     }
@@ -318,29 +322,24 @@ impl MemoryDisk {
     pub fn power_on(&self, crash: Crash) {
         let mut guard = self.state();
         let state = &mut *guard;
-        let (Crash::Prefix(seed) | Crash::Holes(seed)) = crash else {
-            state.restart(|_| crash == Crash::Keep, &mut |op, bytes| {
-                if crash == Crash::Keep {
-                    op.what.apply(bytes);
-                }
-            });
-            return;
-        };
-        let mut chance = Chance(seed);
-        if let Crash::Holes(_) = crash {
-            let mut for_names = Chance(seed ^ 0x55);
-            state.restart(|_| for_names.coin(), &mut |op, bytes| op.what.apply_some(bytes, &mut chance));
-            return;
+        match crash {
+            Crash::Keep => {}
+            Crash::Drop => state.lose(|_| false, &mut |_, _| {}),
+            Crash::Holes(seed) => {
+                let (mut for_names, mut for_files) = (Chance(!seed), Chance(seed));
+                state.lose(|_| for_names.coin(), &mut |op, bytes| op.what.apply_some(bytes, &mut for_files));
+            }
+            Crash::Prefix(seed) => {
+                let mut chance = Chance(seed);
+                let last = state.unsynced_moment(&mut chance);
+                state.lose(|op| op.at < last, &mut |op, bytes| match op.at.cmp(&last) {
+                    Ordering::Less => op.what.apply(bytes),
+                    Ordering::Equal => op.what.apply_start(bytes, &mut chance),
+                    Ordering::Greater => {}
+                });
+            }
         }
-        let unsynced = state.files.values().flat_map(|content| content.ops.iter().map(|op| op.at));
-        let mut moments: Vec<u64> = unsynced.chain(state.name_ops.iter().map(|op| op.at)).collect();
-        moments.sort_unstable();
-        let last = moments.get(chance.below(moments.len() as u64) as usize).copied().unwrap_or(0);
-        state.restart(|op| op.at < last, &mut |op, bytes| match op.at.cmp(&last) {
-            std::cmp::Ordering::Less => op.what.apply(bytes),
-            std::cmp::Ordering::Equal => op.what.apply_start(bytes, &mut chance),
-            std::cmp::Ordering::Greater => {}
-        });
+        state.restart();
     }
 
     /// A file's bytes as the program sees them.
@@ -376,7 +375,16 @@ impl MemoryDisk {
 }
 
 impl State {
-    fn restart(
+    /// One of the changes that were not synced.
+    fn unsynced_moment(&self, chance: &mut Chance) -> u64 {
+        let in_files = self.files.values().flat_map(|content| content.ops.iter().map(|op| op.at));
+        let mut moments: Vec<u64> = in_files.chain(self.name_ops.iter().map(|op| op.at)).collect();
+        moments.sort_unstable();
+        moments.get(chance.below(moments.len() as u64) as usize).copied().unwrap_or(0)
+    }
+
+    /// Goes back to what the medium has, with as much of the rest as is let through.
+    fn lose(
         &mut self,
         mut keeps_name: impl FnMut(&NameOp) -> bool,
         keep: &mut dyn FnMut(&FileOp, &mut Vec<u8>),
@@ -395,6 +403,10 @@ impl State {
         self.names = self.durable_names.clone();
         let named: BTreeSet<u64> = self.names.values().copied().collect();
         self.files.retain(|file, _| named.contains(file));
+    }
+
+    /// The next life begins.
+    fn restart(&mut self) {
         self.locks.clear();
         self.life += 1;
         self.changes = 0;
@@ -646,6 +658,21 @@ mod tests {
         assert_eq!(disk.read_file(&path).unwrap(), b"synced");
         assert_eq!(disk.list(Path::new("/d")).unwrap(), ["f"]);
         assert!(file.write_at(b"x", 0).is_err(), "opened in an earlier life");
+    }
+
+    #[test]
+    fn what_a_process_left_unsynced_is_there_until_the_power_fails() {
+        let (disk, path) = disk_with(b"synced");
+        disk.open(&path).unwrap().write_at(b"later", 6).unwrap();
+        disk.power_on(Crash::Keep);
+        assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater");
+        disk.power_on(Crash::Drop);
+        assert_eq!(disk.read_file(&path).unwrap(), b"synced");
+        disk.open(&path).unwrap().write_at(b"later", 6).unwrap();
+        disk.power_on(Crash::Keep);
+        disk.open(&path).unwrap().sync().unwrap();
+        disk.power_on(Crash::Drop);
+        assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater");
     }
 
     #[test]
