@@ -115,6 +115,7 @@ fn a_port_that_is_taken() {
     let ran = run(command);
     assert_can_not_start(&ran, "address_in_use");
     assert!(ran.stderr.contains(server.address()), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the directory is left as it is");
     server.dwell(&["queues"]).ok();
 }
 

@@ -108,14 +108,15 @@ struct Stopped {
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let limits = self.limits()?;
-        let opened = match self.store {
-            StoreKind::Engine => engine::open(&self.data, limits, self.durability, self.segment)?,
-            StoreKind::Memory => Opened::memory(MemoryStore::new(limits, Arc::new(SystemClock::new()))),
-        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|error| can_not_start("threads", error))?;
+        runtime.block_on(self.try_to_listen())?;
+        let opened = match self.store {
+            StoreKind::Engine => engine::open(&self.data, limits, self.durability, self.segment)?,
+            StoreKind::Memory => Opened::memory(MemoryStore::new(limits, Arc::new(SystemClock::new()))),
+        };
         let served = runtime.block_on(self.serve(context, &opened));
         // The store closes when nobody but this function can call it any more.
         drop(runtime);
@@ -123,16 +124,24 @@ impl Serve {
         served
     }
 
-    async fn serve(&self, context: &Context, opened: &Opened) -> Outcome {
+    /// Binds once for nothing, so that an address that can not be had leaves the data directory untouched.
+    async fn try_to_listen(&self) -> Result<(), Failure> {
+        let nothing = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+        self.bind(Arc::new(nothing)).await.map(drop)
+    }
+
+    async fn bind(&self, store: Arc<dyn Store>) -> Result<Server, Failure> {
         let mut config = ServerConfig::default();
         config.http.listen = self.listen;
         config.http.hosts = self.hosts.clone();
         config.drain_ms = self.drain;
+        let bound = Server::bind(store, config).await;
+        bound.map_err(|error| Failure::new(Exit::CanNotStart, error.code(), error))
+    }
+
+    async fn serve(&self, context: &Context, opened: &Opened) -> Outcome {
         let signals = Signals::listen().map_err(|error| can_not_start("signals", error))?;
-        let store: Arc<dyn Store> = Arc::clone(&opened.store);
-        let server = Server::bind(store, config)
-            .await
-            .map_err(|error| Failure::new(Exit::CanNotStart, error.code(), error))?;
+        let server = self.bind(Arc::clone(&opened.store)).await?;
         self.announce(&context.output, server.http_addr(), opened);
         let mut signal = None;
         let drained = server.run(async { signal = Some(signals.first().await) }).await;
