@@ -17,7 +17,7 @@ use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_time::{Clock, ManualClock};
 
 use self::workload::Workload;
-use crate::support::{Driven, options, queue, start};
+use crate::support::{Chance, Driven, options, queue, start};
 
 /// What a store shows at some moment.
 #[derive(Clone, PartialEq)]
@@ -261,8 +261,10 @@ fn a_crash_while_recovering_from_a_crash_loses_nothing_either() {
         let reference = reference(seed);
         for change in 1..=reference.changes {
             for again in 1..=OPENING {
-                let all = crashes(seed, change * OPENING + again);
-                let (first, second) = (all[(change + again) as usize % 5], all[change as usize % 5]);
+                let moment = change * OPENING + again;
+                let mut chance = Chance(seed ^ (moment << 8));
+                let all = crashes(seed, moment);
+                let (first, second) = (*chance.pick(&all), *chance.pick(&all));
                 let both = Some((again, second));
                 if let Err(violation) = crash_at(&reference, seed, change, first, both, false) {
                     panic!(
