@@ -5,6 +5,7 @@
 mod conformance;
 mod crash;
 mod faults;
+mod fixtures;
 mod mortal;
 mod opening;
 mod recovery;
