@@ -24,6 +24,11 @@ impl Stopwatch {
     }
 }
 
+/// The present instant, for peers that are given instants.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
 /// Microseconds since the epoch.
 pub(crate) fn wall_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -6,3 +6,8 @@ pub mod timing_queue;
 pub use clock::{Clock, ManualClock, Notifier, Sleeper, SystemClock};
 pub use delay_queue::{Closed, DelayQueue, PutError};
 pub use timing_queue::{Handle, TimingQueue};
+
+/// The examples of the book's page are compiled and run with the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/delay-queue.md")]
+struct DelayQueuePage;

@@ -85,6 +85,24 @@ fn the_lead_is_not_lost_when_an_earlier_head_comes_while_time_passes() {
 }
 
 #[test]
+fn nobody_sleeps_through_an_earlier_head() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let far = queue.put(0, MS * 3_600_000).unwrap();
+        let later = queue.put(1, MS * 3_600_000).unwrap();
+        let consumers =
+            [with(&queue, |queue| queue.take()), with(&queue, |queue| block_on(queue.take_async()))];
+        let producer = with(&queue, |queue| queue.put(2, Duration::ZERO).map(drop));
+        let rescheduler = with(&queue, move |queue| queue.reschedule(later, Duration::ZERO));
+        let mut taken = consumers.map(|consumer| consumer.join().unwrap().unwrap());
+        producer.join().unwrap().unwrap();
+        assert!(rescheduler.join().unwrap());
+        taken.sort_unstable();
+        assert_eq!((taken, queue.cancel(far)), ([1, 2], Some(0)));
+    });
+}
+
+#[test]
 fn the_lead_is_not_lost_with_a_deadline() {
     check(|| {
         let (queue, clock) = queue();

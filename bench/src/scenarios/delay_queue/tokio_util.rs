@@ -9,6 +9,7 @@ use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
 use super::fill::Queue;
+use crate::stopwatch;
 
 pub(super) struct TokioUtil {
     runtime: Runtime,
@@ -68,7 +69,6 @@ impl Queue for TokioUtil {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "tokio-util's own instants")]
 fn now() -> Instant {
-    Instant::from_std(std::time::Instant::now())
+    Instant::from_std(stopwatch::now())
 }

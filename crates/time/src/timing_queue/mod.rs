@@ -3,6 +3,7 @@
 //! A plain structure: no clock (`now` is an argument), no lock, no I/O. The memory store, the engine and
 //! `DelayQueue` keep their instants in it.
 
+mod meter;
 mod page;
 mod pages;
 mod run;
@@ -208,6 +209,7 @@ impl<T> TimingQueue<T> {
     #[cold]
     fn turn_page(&mut self) {
         let Some(page) = self.pages.pop_first() else { return };
+        meter::touched(2 * page.live());
         for entry in page.entries() {
             self.slots.move_to(entry.slot, Place::RUN);
         }

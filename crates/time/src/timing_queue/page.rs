@@ -3,6 +3,7 @@
 //! Entries are not sorted by instant until the page's turn comes. Since they stand in the order of their
 //! puts, a sort that keeps equals in place yields (due, sequence) order, and no sequence number is stored.
 
+use super::meter;
 use super::run::Entry;
 
 /// The most entries of a page, dead ones included, in a queue of so many. Many pages would not fit into
@@ -100,6 +101,7 @@ impl Page {
     /// Marks the entry of `slot` dead, which is in this chunk or an earlier one.
     pub(super) fn kill(&mut self, slot: u32, chunk: usize) {
         let end = self.chunks.len().min(chunk + 1);
+        meter::touched(end);
         let found = self.chunks[..end].iter_mut().rev().find_map(|chunk| {
             let at = position(&chunk.slots, slot)?;
             Some(&mut chunk.slots[at])
@@ -118,6 +120,7 @@ impl Page {
         if self.live == self.len {
             return;
         }
+        meter::touched(self.len);
         let mut kept = Page::new(self.bound);
         for entry in self.entries() {
             kept.push(entry.due, entry.slot);
@@ -137,6 +140,7 @@ impl Page {
 
     /// Writes the living entries into two columns, in the order of their puts.
     pub(super) fn copy_to(&self, columns: &mut Columns) {
+        meter::touched(self.len);
         columns.clear();
         if self.live < self.len {
             for entry in self.entries() {
@@ -153,6 +157,7 @@ impl Page {
     }
 
     fn from_columns(bound: i64, dues: &[i64], slots: &[u32], ascending: bool) -> Page {
+        meter::touched(dues.len());
         let parts = dues.chunks(CHUNK).zip(slots.chunks(CHUNK));
         let chunks = parts.map(|(dues, slots)| {
             let mut chunk = Chunk::new();

@@ -7,6 +7,7 @@
 
 use std::mem;
 
+use super::meter;
 use super::page::{Page, Scratch, room_for};
 use super::run::Entry;
 use super::slots::{Place, Slots};
@@ -72,6 +73,7 @@ impl Pages {
             page.bound = earliest.due;
             self.blocks[0].bounds[0] = earliest.due;
             self.firsts[0] = earliest.due;
+            meter::touched(entries.len());
             for entry in entries {
                 slots.move_to(entry.slot, Place::page(number, page.next_chunk()));
                 page.push(entry.due, entry.slot);
@@ -158,6 +160,7 @@ impl Pages {
         let mut spot = self.last_at_or_before(self.all[number as usize].bound);
         loop {
             let pages = &self.blocks[spot.block].pages;
+            meter::touched(spot.at + 1);
             if let Some(at) = pages[..=spot.at].iter().rposition(|other| *other == number) {
                 return Spot { at, ..spot };
             }
@@ -219,6 +222,7 @@ impl Pages {
             return false;
         }
         let later = self.unlink(later);
+        meter::touched(2 * (both[0] + both[1]));
         let page = &mut self.all[number as usize];
         page.purge();
         for entry in later.entries() {
@@ -234,6 +238,7 @@ impl Pages {
             self.all.push(Page::new(0));
             u32::try_from(self.all.len() - 1).expect("there are fewer pages than slots")
         });
+        meter::touched(page.live());
         for (entry, chunk) in page.entries_with_chunks() {
             slots.move_to(entry.slot, Place::page(number, chunk));
         }
@@ -242,12 +247,14 @@ impl Pages {
             self.firsts.push(page.bound);
         }
         let block = &mut self.blocks[spot.block];
+        meter::touched(block.pages.len() - spot.at);
         block.bounds.insert(spot.at, page.bound);
         block.pages.insert(spot.at, number);
         self.firsts[spot.block] = block.bounds[0];
         if block.pages.len() > BLOCK {
             let later =
                 Block { bounds: block.bounds.split_off(BLOCK / 2), pages: block.pages.split_off(BLOCK / 2) };
+            meter::touched(BLOCK / 2 + self.blocks.len() - spot.block);
             self.firsts.insert(spot.block + 1, later.bounds[0]);
             self.blocks.insert(spot.block + 1, later);
         }
@@ -257,12 +264,15 @@ impl Pages {
 
     /// Takes a page out of the order and frees its number.
     fn unlink(&mut self, spot: Spot) -> Page {
+        let blocks_after = self.blocks.len() - spot.block;
         let block = &mut self.blocks[spot.block];
+        meter::touched(block.pages.len() - spot.at);
         block.bounds.remove(spot.at);
         let number = block.pages.remove(spot.at);
         match block.bounds.first() {
             Some(first) => self.firsts[spot.block] = *first,
             None => {
+                meter::touched(blocks_after);
                 self.blocks.remove(spot.block);
                 self.firsts.remove(spot.block);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::meter;
 use super::page::{Columns, PAGE_MIN, Page};
 
 /// An instant and the slot of what is due then.
@@ -63,11 +64,14 @@ impl Run {
             self.entries.push_front(entry);
         } else {
             let at = self.entries.partition_point(|other| other.due <= entry.due);
+            // A ring moves the shorter side.
+            meter::touched(at.min(self.entries.len() - at));
             self.entries.insert(at, entry);
         }
     }
 
     pub(super) fn remove(&mut self, slot: u32) {
+        meter::touched(self.entries.len());
         let at = self.entries.iter().position(|entry| entry.slot == slot);
         self.entries.remove(at.expect("the run holds the slots whose place it is"));
     }
@@ -105,6 +109,7 @@ impl Run {
     /// Takes out the later half.
     pub(super) fn split(&mut self) -> Vec<Entry> {
         self.filled = 0;
+        meter::touched(self.entries.len() / 2);
         self.entries.drain(self.entries.len() / 2..).collect()
     }
 

@@ -264,3 +264,63 @@ fn every_item_is_dropped_once() {
     drop(queue);
     assert_eq!(Rc::strong_count(&alive), 1);
 }
+
+/// No call touches more entries than a few pages hold, and on average a call touches few, whatever the pattern:
+/// nothing is quadratic, and no pop pays for everybody.
+#[test]
+fn no_pattern_has_a_slow_worst_case() {
+    const COUNT: i64 = 300_000;
+    // A full page copied, parted, written and told to its slots, and the lists of pages.
+    const MOST: usize = 10_000;
+    type Pattern = fn(i64) -> i64;
+    let patterns: [(&str, Pattern); 10] = [
+        ("all equal", |_| 5),
+        ("ascending", |n| n),
+        ("descending", |n| -n),
+        ("alternating near and far", |n| n % 2 * YEAR_NS + n),
+        ("sawtooth", |n| n % 1_000),
+        ("falling sawtooth", |n| -(n % 1_000)),
+        ("one far outlier", |n| if n == 100 { i64::MAX } else { n % 50 }),
+        ("a leap over years", |n| n / 1_000 * (YEAR_NS / 100) + n % 7),
+        ("outside in", |n| if n % 2 == 0 { n } else { COUNT * 2 - n }),
+        ("halving gaps", |n| i64::MAX >> (n % 60)),
+    ];
+    for (name, due) in patterns {
+        let mut queue = TimingQueue::new();
+        let mut most = (0, "");
+        let mut sum = 0;
+        let mut note = |call: &'static str| {
+            let touched = super::meter::take();
+            sum += touched;
+            most = most.max((touched, call));
+        };
+        // Twice: the second time most are cancelled or moved, some while others are popped.
+        for round in 0..2 {
+            let handles: Vec<Handle> = (0..COUNT)
+                .map(|n| {
+                    let handle = queue.insert(due(n), n);
+                    note("insert");
+                    handle
+                })
+                .collect();
+            if round == 1 {
+                for (n, handle) in handles.iter().enumerate().rev() {
+                    match n % 4 {
+                        0 => drop(queue.cancel(*handle)),
+                        1 => drop(queue.reschedule(*handle, due(n as i64 / 2))),
+                        2 => drop(queue.pop()),
+                        _ => {}
+                    }
+                    note("cancel, reschedule or pop");
+                }
+            }
+            while queue.pop().is_some() {
+                note("pop");
+            }
+        }
+        let calls = COUNT * 4;
+        println!("{name}: {most:?} entries touched at most, {:.1} on average", sum as f64 / calls as f64);
+        assert!(most.0 < MOST, "{name}: {most:?} entries were touched by one call");
+        assert!(sum < 10 * calls as usize, "{name}: {sum} entries were touched by {calls} calls");
+    }
+}
