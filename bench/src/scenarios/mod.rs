@@ -1,6 +1,8 @@
 //! What is measured: a file a scenario, and a line in this list.
 
 mod delay_queue;
+#[cfg(target_os = "linux")]
+mod delay_queue_parking;
 mod disk;
 mod engine_drain;
 mod engine_put;
@@ -21,6 +23,8 @@ pub(crate) struct Scenario {
 /// All scenarios, as `list` shows them.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     delay_queue::SCENARIO,
+    #[cfg(target_os = "linux")]
+    delay_queue_parking::SCENARIO,
     disk::SCENARIO,
     engine_put::SCENARIO,
     engine_put_1::SCENARIO,
