@@ -6,16 +6,18 @@
 //! - `load/`: a file of messages through the command line and the real server, which is killed meanwhile
 //! - `oracle/`: knows what was answered, and what cannot be
 //! - `rng`: chance from a seed
+//! - `run/`: the engine under a simulated disk and clock, from seeds
 //! - `server/`: the real server as a child process
-
-#![allow(dead_code, reason = "the seeded simulation, which uses the rest, is on its way")]
+//! - `workload/`: which commands come, and with what
 
 mod jsonl;
 mod kill;
 mod load;
 mod oracle;
 mod rng;
+mod run;
 mod server;
+mod workload;
 
 use std::io;
 use std::path::PathBuf;
@@ -75,6 +77,21 @@ enum Command {
         #[command(flatten)]
         dwell: DwellArgs,
     },
+    /// Run the engine under a simulated disk and clock: many seeds, or one again
+    Run {
+        /// How many seeds
+        #[arg(long, default_value_t = 500, conflicts_with = "seed")]
+        seeds: u64,
+        /// The first of them
+        #[arg(long, default_value_t = 1, conflicts_with = "seed")]
+        first: u64,
+        /// This one alone
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print all that happens
+        #[arg(long, requires = "seed")]
+        verbose: bool,
+    },
 }
 
 /// Which `dwell` is tried, and how.
@@ -95,7 +112,7 @@ impl DwellArgs {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match perform(Arguments::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -106,7 +123,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs a command; false if a promise was broken.
-fn run(command: Command) -> io::Result<bool> {
+fn perform(command: Command) -> io::Result<bool> {
     match command {
         Command::MakeJsonl { lines, seed, out } => {
             let written = jsonl::write(&out, seed, lines)?;
@@ -122,5 +139,7 @@ fn run(command: Command) -> io::Result<bool> {
         Command::Kill { rounds, seed, spare, dwell } => {
             kill::run(&kill::Wish { rounds, seed, spare, dwell: dwell.find()? })
         }
+        Command::Run { seed: Some(seed), verbose, .. } => Ok(run::one(seed, verbose)),
+        Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),
     }
 }

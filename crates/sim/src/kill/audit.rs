@@ -5,9 +5,9 @@ use std::io;
 use dwell_client::{Client, Error, Message};
 use dwell_model::StateKind;
 
-use super::workload::{QUEUES, queue_name};
 use super::{Shared, wire};
 use crate::oracle::{Answer, Ask, Kind};
+use crate::workload::{QUEUES, queue_name};
 
 /// The most messages that a page holds.
 const PAGE: usize = 1_000;

@@ -2,17 +2,15 @@
 //! is gone.
 
 use dwell_client::{Delivery, Error};
-use dwell_model::{MessageId, PutToken, Receipt, Timestamp};
+use dwell_model::{MessageId, Receipt, Timestamp};
 use dwell_store as store;
 
+use super::Shared;
 use super::wire::{self, Broken};
-use super::workload::{self, Choice, key_name, queue_name};
-use super::{Shared, body};
-use crate::oracle::{
-    Action, Address, Answer, Ask, Due, GroupId, Kind, Member, OnConflict, Op, PutHeard, Spec, Sweep, Target,
-};
+use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target};
 use crate::rng::Rng;
 use crate::server::Pass;
+use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
 /// A client leaves a group alone while so many commands to it wait for others.
 const CROWD: usize = 40;
@@ -25,14 +23,6 @@ struct Held {
     receipt: Receipt,
 }
 
-/// A put that may be sent again.
-#[derive(Clone, Debug)]
-struct Again {
-    put: store::Put,
-    spec: Spec,
-    address: Address,
-}
-
 /// See the module.
 pub(super) struct Client<'a> {
     shared: &'a Shared,
@@ -40,7 +30,8 @@ pub(super) struct Client<'a> {
     held: Vec<Held>,
     /// Receipts that were settled: they must prove nothing any more.
     spent: Vec<Held>,
-    again: Option<Again>,
+    /// A put that is to be sent again.
+    again: Option<NewPut>,
     /// Commands without an answer.
     lost: Vec<Op>,
     server: Option<dwell_client::Client>,
@@ -148,56 +139,21 @@ impl<'a> Client<'a> {
     }
 
     fn put(&mut self) {
-        let queue = workload::queue(&mut self.rng);
-        let key = self.rng.percent(35).then(|| workload::key(&mut self.rng));
         let no = self.shared.pool().next_no();
-        let address = Address { queue, key, no };
-        if self.is_crowded(address.group()) {
+        let now = self.wall();
+        let put = workload::put(&mut self.rng, no, now);
+        let group = put.address.group();
+        if self.is_crowded(group) {
             return;
         }
-        let now = self.wall();
-        let due = workload::due(&mut self.rng, now);
-        let latest = match due {
-            Due::At(at) => at.max(now.as_ms()),
-            Due::After(ms) | Due::Within(ms) => now.as_ms() + ms,
-        };
-        // Well behind the latest instant that it may be due at, so that the put is never refused for it.
-        let expires = self.rng.percent(8).then(|| latest + 5_000 + self.rng.below(5_000) as i64);
-        let token = self.rng.percent(50);
-        let spec = Spec {
-            no,
-            keyed: key.is_some(),
-            on_conflict: if key.is_some() {
-                workload::on_conflict(&mut self.rng)
-            } else {
-                OnConflict::Reject
-            },
-            due,
-            priority: workload::priority(&mut self.rng),
-            max_attempts: self.rng.between(0, 5) as u32,
-            expires,
-            token,
-        };
-        let mut put = store::Put::new(queue_name(queue), body::make(address));
-        put.when = when(due);
-        put.key = key.map(key_name);
-        put.on_conflict = match spec.on_conflict {
-            OnConflict::Reject => store::OnConflict::Reject,
-            OnConflict::Replace => store::OnConflict::Replace,
-            OnConflict::Keep => store::OnConflict::Keep,
-        };
-        put.priority = spec.priority;
-        put.max_attempts = Some(wire::attempts(spec.max_attempts));
-        put.expires = expires.map(instant);
-        if token {
-            put.token = Some(PutToken::new(&format!("put-{no}")).expect("it is visible ASCII"));
-            self.shared.oracle().pin(address.group());
+        if put.spec.token {
+            self.shared.oracle().pin(group);
         }
-        self.send_put(Again { put, spec, address });
+        self.send_put(put);
     }
 
     /// Sends a put, for the first time or again.
-    fn send_put(&mut self, again: Again) {
+    fn send_put(&mut self, again: NewPut) {
         let group = again.address.group();
         let op = self.begin(Ask::Put(group, again.spec));
         let answer = self.http().put_one(again.put.clone());
@@ -222,13 +178,7 @@ impl<'a> Client<'a> {
     }
 
     fn take(&mut self) {
-        let mut queues = vec![workload::queue(&mut self.rng)];
-        while self.rng.percent(30) && queues.len() < 3 {
-            let queue = workload::queue(&mut self.rng);
-            if !queues.contains(&queue) {
-                queues.push(queue);
-            }
-        }
+        let queues = workload::queues(&mut self.rng);
         let lease_ms = workload::lease_ms(&mut self.rng);
         let wait_ms = *self.rng.pick(&[0, 0, 20, 100]);
         let take = store::Take::from_all(queues.iter().copied().map(queue_name))
@@ -280,7 +230,7 @@ impl<'a> Client<'a> {
         let mut settles = Vec::new();
         let mut ops = Vec::new();
         for held in &batch {
-            let (action, wish) = self.action();
+            let (action, wish) = workload::action(&mut self.rng);
             let token = held.receipt.token.0;
             ops.push((self.begin(Ask::Settle { message: held.address, token, action }), action));
             settles.push(store::Settle { receipt: held.receipt.clone(), action: wish });
@@ -300,39 +250,6 @@ impl<'a> Client<'a> {
                 self.held.push(held);
             } else if self.spent.len() < 50 {
                 self.spent.push(held);
-            }
-        }
-    }
-
-    /// What to do with a message that is held, as the oracle and as the server is told.
-    fn action(&mut self) -> (Action, store::Action) {
-        let rng = &mut self.rng;
-        match rng.below(100) {
-            0..58 => (Action::Ack, store::Action::Ack),
-            58..75 => {
-                let priority = workload::new_priority(rng);
-                let after_ms = rng.percent(70).then(|| workload::delay_ms(rng) % 30_000);
-                let due = match after_ms {
-                    Some(ms) => Due::After(ms as i64),
-                    None => Due::Within(workload::BACKOFF_CAP_MS),
-                };
-                let error = rng.percent(50).then(|| "no route".into());
-                (Action::Retry { due, priority }, store::Action::Retry { after_ms, error, priority })
-            }
-            75..87 => {
-                let priority = workload::new_priority(rng);
-                let after_ms = rng.percent(50).then(|| workload::delay_ms(rng) % 30_000);
-                let due = after_ms.map(|ms| Due::After(ms as i64));
-                (Action::Release { due, priority }, store::Action::Release { after_ms, priority })
-            }
-            87..93 => {
-                let priority = workload::new_priority(rng);
-                (Action::Bury { priority }, store::Action::Bury { reason: None, priority })
-            }
-            _ => {
-                let lease_ms = workload::lease_ms(rng);
-                let wish = store::Action::Extend { lease_ms: Some(lease_ms) };
-                (Action::Extend { lease_ms: lease_ms as i64 }, wish)
             }
         }
     }
@@ -379,7 +296,7 @@ impl<'a> Client<'a> {
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(Ask::Reschedule(group, target, due));
-        let answer = self.http().reschedule(&queue_name(group.queue), &wish, when(due));
+        let answer = self.http().reschedule(&queue_name(group.queue), &wish, words::when(due));
         self.conclude(op, wire::moved(answer));
     }
 
@@ -396,7 +313,7 @@ impl<'a> Client<'a> {
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(Ask::Revive(address, due));
         let which = store::Selection::Ids(vec![id]);
-        let answer = self.http().revive(&queue_name(address.queue), &which, when(due));
+        let answer = self.http().revive(&queue_name(address.queue), &which, words::when(due));
         self.conclude(op, wire::raised(answer));
     }
 
@@ -416,7 +333,7 @@ impl<'a> Client<'a> {
         let queue = workload::queue(&mut self.rng);
         let now = self.wall();
         let change = workload::setting(&mut self.rng, now);
-        let (setting, value) = wire::change(&change);
+        let (setting, value) = words::change(&change);
         let op = self.begin(Ask::Configure { queue, setting, value });
         let answer = self.http().configure(&queue_name(queue), &[change]);
         self.conclude(op, wire::done(answer));
@@ -431,21 +348,9 @@ impl<'a> Client<'a> {
         let answer = match sweep {
             Sweep::Purge => wire::done(http.purge(&name)),
             Sweep::DeleteQueue => wire::done(http.delete_queue(&name)),
-            Sweep::ReviveAll(due) => wire::done(http.revive(&name, &store::Selection::All, when(due))),
+            Sweep::ReviveAll(due) => wire::done(http.revive(&name, &store::Selection::All, words::when(due))),
             Sweep::DiscardAll => wire::done(http.discard(&name, &store::Selection::All)),
         };
         self.conclude(op, answer);
     }
-}
-
-/// When a message is due, as the store's vocabulary has it.
-fn when(due: Due) -> store::When {
-    match due {
-        Due::At(at) => store::When::At(instant(at)),
-        Due::After(ms) | Due::Within(ms) => store::When::AfterMs(ms.unsigned_abs()),
-    }
-}
-
-fn instant(ms: i64) -> Timestamp {
-    Timestamp::from_ms(ms).expect("a workload stays between 1970 and 9999")
 }

@@ -2,19 +2,13 @@
 //! answer.
 //!
 //! # Layout
-//! - `workload`: which command comes next
 //! - `client`: one thread that sends commands and tells the oracle
 //! - `wire`: commands as HTTP requests, and answers as the oracle hears them
-//! - `pool`: messages that commands may be about
-//! - `body`: bodies that say where a message belongs
 //! - `audit`: all that is in the server after a restart
 
 mod audit;
-mod body;
 mod client;
-mod pool;
 mod wire;
-mod workload;
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,10 +19,10 @@ use dwell_model::Wake;
 use dwell_time::{Clock as _, SystemClock};
 
 use self::client::Client;
-use self::pool::Pool;
 use crate::oracle::{Oracle, Reading, Rules};
 use crate::rng::Rng;
 use crate::server::{Binary, Gate, OverOnDrop, Server};
+use crate::workload::Pool;
 
 /// What to do.
 #[derive(Clone, Debug)]

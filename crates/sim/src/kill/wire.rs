@@ -1,15 +1,13 @@
 //! Between HTTP and the oracle: what answers mean, in the oracle's words.
 
-use std::num::NonZeroU32;
-
 use dwell_client::{Delivery, Error, Message, PutAnswer, PutOutcome, QueueStats, Settled, Swept};
-use dwell_model::{AttemptLimit, Backoff, Pause, Setting, SettingChange, SettingName, StateKind, Timestamp};
+use dwell_model::{Backoff, SettingName, StateKind, Timestamp};
 
-use super::body;
 use crate::oracle::{
     Address, Answer, Changed, Delivered, Found, Move, PAUSE, PAUSED, PutHeard, Raised, SettleHeard, Shown,
     Sight, TakenById, paused_until,
 };
+use crate::workload::{self, body};
 
 /// Why there is no answer to tell the oracle.
 #[derive(Debug)]
@@ -102,9 +100,9 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
 /// Where a message belongs, if body, queue and key agree on it.
 fn address(message: &Message) -> Option<Address> {
     let address = body::read(message.body())?;
-    let key = address.key.map(super::workload::key_name);
+    let key = address.key.map(workload::key_name);
     let key_fits = message.key.is_none() || message.key == key.map(|key| key.to_string());
-    (super::workload::queue_name(address.queue) == message.queue && key_fits).then_some(address)
+    (workload::queue_name(address.queue) == message.queue && key_fits).then_some(address)
 }
 
 /// What was handed over; nothing if its bytes are not ours.
@@ -227,34 +225,6 @@ pub(super) fn done<T>(answer: Result<T, Error>) -> Result<Answer, Broken> {
         Ok(_) => Ok(Answer::Done),
         Err(error) if is_nowhere(&error) => Ok(Answer::Done),
         Err(error) => other(&error),
-    }
-}
-
-/// A limit of attempts, of which 0 is none.
-pub(super) fn attempts(limit: u32) -> AttemptLimit {
-    NonZeroU32::new(limit).map_or(AttemptLimit::Unlimited, AttemptLimit::At)
-}
-
-/// A change of a setting, in the oracle's words.
-pub(super) fn change(change: &SettingChange) -> (&'static str, Option<String>) {
-    match change {
-        SettingChange::Set(setting) => (setting.name().as_str(), value(setting)),
-        SettingChange::Reset(name) => (name.as_str(), None),
-    }
-}
-
-fn value(setting: &Setting) -> Option<String> {
-    match setting {
-        Setting::Pause(Pause::Running) => None,
-        Setting::Pause(Pause::Indefinite) => Some(PAUSED.to_owned()),
-        Setting::Pause(Pause::Until(end)) => Some(paused_until(end.as_ms())),
-        Setting::LeaseMs(value) | Setting::MaxPending(value) | Setting::TokenMs(value) => {
-            Some(value.to_string())
-        }
-        Setting::MaxAttempts(limit) => Some(format!("{limit:?}")),
-        Setting::Backoff(backoff) => Some(format!("{backoff:?}")),
-        Setting::Levels(levels) => Some(format!("{levels:?}")),
-        Setting::Spread(spread) => Some(spread.to_string()),
     }
 }
 

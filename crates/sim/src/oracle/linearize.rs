@@ -74,11 +74,16 @@ pub(crate) fn explain<E: Effect>(
     Ok(frontier.into_iter().map(|(_, state)| state).collect())
 }
 
-/// Those that may come next: nothing else that is left ended before they began.
+/// Those that may come next: nothing else that is left ended before they began. What one command did or saw
+/// (deeds with one begin) comes in the order given: to try any other would find nothing more.
 fn candidates<E>(deeds: &[Deed<E>], done: u128) -> impl Iterator<Item = usize> {
     let left = move |place: &usize| done & (1 << *place) == 0;
     let first_end = (0..deeds.len()).filter(left).map(|place| deeds[place].end).min().unwrap_or(Seq::MAX);
-    (0..deeds.len()).filter(left).filter(move |place| deeds[*place].begin <= first_end)
+    let is_next = move |place: &usize| {
+        let begin = deeds[*place].begin;
+        begin <= first_end && !(0..*place).any(|earlier| left(&earlier) && deeds[earlier].begin == begin)
+    };
+    (0..deeds.len()).filter(left).filter(is_next)
 }
 
 #[cfg(test)]

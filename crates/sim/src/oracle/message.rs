@@ -105,7 +105,7 @@ impl Message {
     /// Changes it by something that a loss of power may undo.
     pub(crate) fn change_unsynced(&mut self, at: At<'_>, change: impl FnOnce(&mut Standing)) {
         if at.rules.power_loss {
-            self.undo.push((at.begin, self.standing.clone()));
+            self.undo.push((at.end, self.standing.clone()));
         }
         change(&mut self.standing);
     }
@@ -184,14 +184,25 @@ impl Message {
         }
     }
 
-    /// All that a loss of power may have left of it, if everything up to `durable` was synced.
-    pub(crate) fn after_power_loss(&self, durable: Seq) -> Vec<Message> {
-        let undone = self.undo.iter().filter(|(changed, _)| *changed > durable);
-        let mut versions: Vec<Message> = undone
-            .map(|(_, before)| Message { standing: before.clone(), undo: Vec::new(), ..self.clone() })
-            .collect();
-        versions.push(Message { undo: Vec::new(), ..self.clone() });
+    /// All that a loss of power may have left of it, if what had ended before `cut` is kept, and what ended
+    /// after it is gone: the log survives up to some point. What ended just then may be kept in part.
+    pub(crate) fn after_power_loss(&self, cut: Seq) -> Vec<Message> {
+        let kept =
+            |standing: &Standing| Message { standing: standing.clone(), undo: Vec::new(), ..self.clone() };
+        let mut versions: Vec<Message> =
+            self.undo.iter().filter(|(changed, _)| *changed == cut).map(|(_, before)| kept(before)).collect();
+        let later = self.undo.iter().find(|(changed, _)| *changed > cut);
+        versions.push(kept(later.map_or(&self.standing, |(_, before)| before)));
         versions
+    }
+
+    /// What closing the store makes of it: a bound lease is given back without spending an attempt.
+    pub(crate) fn closed(&self) -> Message {
+        let mut closed = self.clone();
+        if let Phase::Leased(Lease { bound: true, .. }) = self.standing.phase {
+            closed.change(|standing| standing.phase = Phase::Pending);
+        }
+        closed
     }
 
     /// What a process that opens the store makes of it: a bound lease ends, another goes on for what the

@@ -7,6 +7,7 @@
 //!
 //! # Layout
 //! - `ask`: commands and answers, as drivers report them
+//! - `expect`: what the store must answer, where that is certain
 //! - `group/`: what each command makes of a group of messages
 //! - `message`: one message, and what time makes of it
 //! - `register`: settings
@@ -15,6 +16,7 @@
 //! - `window`: instants, as far as they are known
 
 mod ask;
+mod expect;
 mod group;
 mod linearize;
 mod message;
@@ -28,6 +30,7 @@ mod window;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 pub(crate) use ask::{Address, Answer, Ask, GroupId, Member};
+pub(crate) use expect::Tallies;
 pub(crate) use group::{
     Action, Changed, Delivered, Due, Found, Move, OnConflict, PutHeard, Raised, SettleHeard, Shown, Sight,
     Spec, Sweep, TakenById, Target,
@@ -88,6 +91,8 @@ pub(crate) struct Oracle {
     /// For messages that were handed out: the crashes before, and the lapses counted by then.
     handed_out: BTreeMap<u64, (u64, u32)>,
     crashes: u64,
+    /// The begin of the latest command whose answer proves that all before it is synced.
+    durable: Seq,
     counts: Counts,
     violations: Vec<Violation>,
 }
@@ -113,6 +118,7 @@ impl Oracle {
             tokens: HashSet::new(),
             handed_out: BTreeMap::new(),
             crashes: 0,
+            durable: 0,
             counts: Counts::default(),
             violations: Vec::new(),
         }
@@ -153,8 +159,11 @@ impl Oracle {
     /// Its answer is here. To be called after the answer was read.
     pub(crate) fn end(&mut self, op: Op, answer: Answer, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
-        let heard = Heard { begin, end: self.tick(), window: Window::between(from, now) };
+        let heard = self.heard(begin, from, now);
         self.counts.acknowledged += u64::from(acknowledges(&answer));
+        if is_recorded(&ask, &answer) {
+            self.durable = self.durable.max(begin);
+        }
         self.over(op, &ask);
         self.hear(ask, answer, heard);
         self.settle();
@@ -163,11 +172,24 @@ impl Oracle {
     /// No answer will come, and nothing of the command can happen any more.
     pub(crate) fn lose(&mut self, op: Op, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
-        let heard = Heard { begin, end: self.tick(), window: Window::between(from, now) };
+        let heard = self.heard(begin, from, now);
         self.counts.unknown +=
             u64::from(!matches!(ask, Ask::Get(..) | Ask::ListAll { .. } | Ask::ReadSettings { .. }));
         self.over(op, &ask);
         self.miss(ask, heard);
+        self.settle();
+    }
+
+    /// The caller of a take has gone, and the store has noticed: what it may have leased has gone back.
+    pub(crate) fn abandon(&mut self, op: Op, now: Reading) {
+        let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
+        let heard = self.heard(begin, from, now);
+        self.over(op, &ask);
+        let Ask::Take { queues, lease_ms, bound } = ask else { panic!("{ask:?} hands nothing out") };
+        for queue in queues {
+            self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
+            self.all_of(queue, heard, |_| What::GaveBack);
+        }
         self.settle();
     }
 
@@ -194,10 +216,17 @@ impl Oracle {
         self.crashes += 1;
     }
 
-    /// The power failed; whatever began up to `durable` was synced. No command may be under way.
-    pub(crate) fn power_failed(&mut self, durable: Seq, now: Reading) {
+    /// The power failed. No command may be under way.
+    pub(crate) fn power_failed(&mut self, now: Reading) {
         self.crashes += 1;
+        let durable = self.durable;
         self.everywhere(now, |_| What::PowerLoss { durable });
+    }
+
+    /// The store was closed in good order, so all that it had was synced. No command may be under way.
+    pub(crate) fn closed(&mut self, now: Reading) {
+        self.everywhere(now, |_| What::Closed);
+        self.durable = self.seq;
     }
 
     /// The store was opened again.
@@ -205,9 +234,14 @@ impl Oracle {
         self.everywhere(now, |_| What::Reopened(now));
     }
 
-    /// The place of the next thing heard.
-    pub(crate) fn now(&self) -> Seq {
-        self.seq
+    /// The command is still without an answer, though the store would have given one had it done anything.
+    pub(crate) fn still_waits(&mut self, op: Op, now: Reading) {
+        let begin = self.tick();
+        let (ask, at, from) = self.open.get_mut(&op).expect("it has not ended");
+        (*at, *from) = (begin, now);
+        for queue in wide_queues(ask) {
+            self.wide.get_mut(&queue).expect("entered at its begin").insert(op, begin);
+        }
     }
 
     /// What was counted.
@@ -225,25 +259,15 @@ impl Oracle {
         self.violations.push(Violation { kind, text });
     }
 
-    /// Messages that exist whichever way things went, with the one state in which they are, and the queue.
-    pub(crate) fn certain(&self) -> impl Iterator<Item = (GroupId, &message::Message)> {
-        let known =
-            |track: &&Track<What>| track.states.len() == 1 && track.waiting() == 0 && !track.is_broken();
-        self.groups.iter().filter(move |(_, track)| known(track)).flat_map(|(group, track)| {
-            track.states.iter().flat_map(|state| &state.messages).map(|message| (*group, message))
-        })
-    }
-
-    /// Groups of a queue about which something is uncertain.
-    pub(crate) fn uncertain(&self, queue: u32) -> usize {
-        let unknown =
-            |track: &Track<What>| track.states.len() != 1 || track.waiting() > 0 || track.is_broken();
-        self.groups.range(of_queue(queue)).filter(|(_, track)| unknown(track)).count()
-    }
-
     /// How many groups are kept.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.groups.len()
+    }
+
+    fn heard(&mut self, begin: Seq, from: Reading, now: Reading) -> Heard {
+        let end = self.tick();
+        Heard { begin, end, window: self.rules.widened(Window::between(from, now), begin, end) }
     }
 
     fn tick(&mut self) -> Seq {
@@ -583,6 +607,21 @@ fn narrow_group(ask: &Ask) -> Option<GroupId> {
         | Ask::Sweep { .. }
         | Ask::Configure { .. }
         | Ask::ReadSettings { .. } => None,
+    }
+}
+
+/// Whether the answer proves that the command was written down, and so that it was synced. Others may have had
+/// nothing to write.
+fn is_recorded(ask: &Ask, answer: &Answer) -> bool {
+    match (ask, answer) {
+        (Ask::Put(_, spec), Answer::Put(heard)) => {
+            !spec.token && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
+        }
+        (_, Answer::Settled(SettleHeard::Leased(_))) => false,
+        (_, Answer::Settled(_) | Answer::Cancelled(_) | Answer::Rescheduled(_) | Answer::Raised(_)) => {
+            acknowledges(answer)
+        }
+        _ => false,
     }
 }
 

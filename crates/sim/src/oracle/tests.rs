@@ -390,22 +390,77 @@ fn purged_means_gone_and_leased_stays() {
     ack(sweep(story().put(1_000).taken(1_000, 1, 7), Sweep::DeleteQueue), 7).honest();
 }
 
+fn on_a_machine() -> Story {
+    let rules = Rules { power_loss: true, ..Rules::default() };
+    Story { oracle: Oracle::new(rules), now: 1_000 }
+}
+
+impl Story {
+    fn power_failed(mut self) -> Story {
+        let now = self.reading();
+        self.oracle.power_failed(now);
+        self.oracle.reopened(now);
+        self
+    }
+}
+
 #[test]
 fn a_loss_of_power_may_undo_a_lease_that_no_sync_covered_and_nothing_else() {
-    let powered = |story: Story, durable: fn(Seq) -> Seq| {
-        let mut story = story;
+    let held = || on_a_machine().put(1_000).taken(1_000, 1, 7);
+    held().power_failed().listed(1_000, 0, Shown::Ready).honest();
+    held().power_failed().listed(1_000, 1, Shown::Leased(1_100)).honest();
+    let second = Address { queue: 1, key: None, no: 2 };
+    let synced = |story: Story| {
+        let answer = Answer::Put(PutHeard::Created { id: 2, due: 9_000 });
+        story.said(Ask::Put(second.group(), spec(2, 9_000)), answer)
+    };
+    let answer = |story: &Story, shown, attempt| {
+        let Answer::Listed(mut sights) = story.sight(1_000, attempt, shown) else { unreachable!() };
+        let other =
+            Sight { no: 2, id: 2, due: 9_000, shown: Shown::Scheduled, attempt: 0, ..sights[0].1.clone() };
+        sights.push((second, other));
+        Answer::Listed(sights)
+    };
+    let story = synced(held()).power_failed();
+    let ready = answer(&story, Shown::Ready, 0);
+    story.said(Ask::ListAll { queue: 1 }, ready).lie(Kind::Contradiction);
+    let story = synced(held()).power_failed();
+    let leased = answer(&story, Shown::Leased(1_100), 1);
+    story.said(Ask::ListAll { queue: 1 }, leased).honest();
+    ack(held(), 7).power_failed().listed(1_000, 0, Shown::Ready).lie(Kind::Resurrected);
+}
+
+#[test]
+fn a_bound_lease_ends_with_its_process_and_a_close_spends_no_attempt() {
+    let held = || {
+        let story = on_a_machine().put(1_000);
+        let delivered = Delivered { bound: true, ..story.delivery(1_000, 1, 7) };
+        let ask = Ask::Take { queues: vec![1], lease_ms: 100, bound: true };
+        story.said(ask, Answer::Took(vec![(MESSAGE, delivered)]))
+    };
+    let reopened = |mut story: Story| {
         let now = story.reading();
-        let durable = durable(story.oracle.now());
-        story.oracle.power_failed(durable, now);
         story.oracle.reopened(now);
         story
     };
-    let held = || {
-        let rules = Rules { power_loss: true, ..Rules::default() };
-        Story { oracle: Oracle::new(rules), now: 1_000 }.put(1_000).taken(1_000, 1, 7)
+    let closed = |mut story: Story| {
+        let now = story.reading();
+        story.oracle.closed(now);
+        reopened(story)
     };
-    powered(held(), |_| 0).listed(1_000, 0, Shown::Ready).honest();
-    powered(held(), |_| 0).listed(1_000, 1, Shown::Leased(1_100)).honest();
-    powered(held(), |now| now).listed(1_000, 0, Shown::Ready).lie(Kind::Contradiction);
-    powered(ack(held(), 7), |_| 0).listed(1_000, 0, Shown::Ready).lie(Kind::Resurrected);
+    reopened(held()).listed(1_000, 1, Shown::Ready).honest();
+    reopened(held()).listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
+    closed(held()).listed(1_000, 0, Shown::Ready).honest();
+    closed(held()).listed(1_000, 1, Shown::Ready).lie(Kind::Contradiction);
+}
+
+#[test]
+fn a_message_stays_ready_though_the_clock_steps_back() {
+    let stepped = |seen: i64| {
+        let mut story = on_a_machine().put(2_000);
+        story.oracle.shown(seen);
+        story.at(1_500)
+    };
+    stepped(2_000).taken(2_000, 1, 7).honest();
+    stepped(1_999).taken(2_000, 1, 7).lie(Kind::Early);
 }

@@ -84,11 +84,24 @@ impl Rules {
         self.readings.push((at, wall));
     }
 
+    /// The window, with all wall times in it that the store was shown from `begin` to `end`.
+    pub(crate) fn widened(&self, mut window: Window, begin: Seq, end: Seq) -> Window {
+        for (_, wall) in self.shown_between(begin, end) {
+            window.wall.lo = window.wall.lo.min(*wall);
+            window.wall.hi = window.wall.hi.max(*wall);
+        }
+        window
+    }
+
+    fn shown_between(&self, begin: Seq, end: Seq) -> impl Iterator<Item = &(Seq, i64)> {
+        let from = self.readings.partition_point(|(at, _)| *at < begin);
+        self.readings[from..].iter().take_while(move |(at, _)| *at <= end)
+    }
+
     /// The latest wall time that the store may have seen from `since` to `until`: a message stays ready
     /// though the clock steps back.
     pub(crate) fn peak(&self, since: Seq, until: Seq, window: &Window) -> i64 {
-        let from = self.readings.partition_point(|(at, _)| *at < since);
-        let seen = self.readings[from..].iter().take_while(|(at, _)| *at <= until).map(|(_, wall)| *wall);
+        let seen = self.shown_between(since, until).map(|(_, wall)| *wall);
         seen.chain([window.wall.hi]).max().expect("the window itself is one")
     }
 }

@@ -78,6 +78,8 @@ pub(crate) enum What {
     Taken(Delivered),
     /// A take of which nothing was heard: it may have leased anything that was ready, for so long.
     LostTake { lease_ms: i64, bound: bool },
+    /// What such a take had leased may have gone back.
+    GaveBack,
     /// A take by id.
     TakeById { no: u64, lease_ms: i64, bound: bool, heard: Option<TakenById> },
     /// A settlement with the receipt of this token.
@@ -96,8 +98,10 @@ pub(crate) enum What {
     Discard { no: u64, heard: Option<Raised> },
     /// Something done to all messages of the queue; not known to have happened unless `heard`.
     Sweep { sweep: Sweep, heard: bool },
-    /// The power failed; whatever began up to `durable` was synced.
+    /// The power failed; whatever had ended before `durable` was synced.
     PowerLoss { durable: Seq },
+    /// The store was closed.
+    Closed,
     /// The store was opened again, at this reading of the clocks.
     Reopened(Reading),
 }
@@ -110,6 +114,7 @@ impl Effect for What {
             What::Put(spec, heard) => put::after(state, spec, *heard, at),
             What::Taken(delivered) => take::taken(state, delivered, at),
             What::LostTake { lease_ms, bound } => take::lost(state, *lease_ms, *bound, at),
+            What::GaveBack => take::gave_back(state, at),
             What::TakeById { no, lease_ms, bound, heard } => {
                 take::by_id(state, *no, (*lease_ms, *bound), heard.as_ref(), at)
             }
@@ -123,7 +128,8 @@ impl Effect for What {
             What::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
             What::Discard { no, heard } => dead::discard(state, *no, *heard, at),
             What::Sweep { sweep, heard } => sweep::after(state, *sweep, *heard, at),
-            What::PowerLoss { durable } => crash::power_loss(state, *durable),
+            What::PowerLoss { durable } => crash::power_loss(state, *durable, at),
+            What::Closed => crash::closed(state, at),
             What::Reopened(now) => crash::reopened(state, *now, at),
         }
     }

@@ -148,7 +148,8 @@ fn keep(mut state: State, owner: usize, spec: &Spec, heard: Option<PutHeard>, at
     let message = &mut state.messages[owner];
     let kept = message.standing.due.earlier(spec.due.span(&at.window));
     if kept != message.standing.due {
-        message.reschedule(kept, at);
+        // Ready stays ready, so what the clock has shown before counts still.
+        message.change(|standing| standing.due = kept);
     }
     match heard {
         None => Some(remembering(state, spec, Answered::Kept(kept))),

@@ -99,7 +99,12 @@ fn act(mut state: State, place: usize, action: &Action, bound: bool, at: At<'_>)
             after.phase = granted(token, lease_ms, bound, &at.window);
         }
     }
-    message.change(|standing| *standing = after);
+    // An extension is part of a lease: written before it is answered, and synced with what comes next.
+    if matches!(action, Action::Extend { .. }) {
+        message.change_unsynced(at, |standing| *standing = after);
+    } else {
+        message.change(|standing| *standing = after);
+    }
     state.settled_by_time(place, at)
 }
 

@@ -99,6 +99,21 @@ pub(super) fn lost(state: &State, lease_ms: i64, bound: bool, at: At<'_>) -> Vec
     states
 }
 
+/// Nobody was there to receive what a take had leased, and it went back without spending an attempt.
+pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
+    let mut states = vec![state.clone()];
+    for place in 0..state.messages.len() {
+        for mut version in states.clone() {
+            let message = &mut version.messages[place];
+            if matches!(message.standing.phase, Phase::Leased(lease) if lease.token.is_none()) {
+                message.change_unsynced(at, |standing| standing.phase = Phase::Pending);
+                states.extend(version.settled_by_time(place, at));
+            }
+        }
+    }
+    states
+}
+
 pub(super) fn by_id(
     state: &State,
     no: u64,

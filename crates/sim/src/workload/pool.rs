@@ -10,7 +10,7 @@ const MOST: usize = 2_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     known: Vec<(Address, MessageId)>,
     dead: Vec<(Address, MessageId)>,
     last_no: u64,
@@ -18,28 +18,28 @@ pub(super) struct Pool {
 
 impl Pool {
     /// A number for a new put.
-    pub(super) fn next_no(&mut self) -> u64 {
+    pub(crate) fn next_no(&mut self) -> u64 {
         self.last_no += 1;
         self.last_no
     }
 
     /// A message was told of.
-    pub(super) fn add(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
+    pub(crate) fn add(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
         remember(&mut self.known, rng, (address, id));
     }
 
     /// A message is dead.
-    pub(super) fn add_dead(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
+    pub(crate) fn add_dead(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
         remember(&mut self.dead, rng, (address, id));
     }
 
     /// Any message told of; it may be gone.
-    pub(super) fn any(&self, rng: &mut Rng) -> Option<(Address, MessageId)> {
+    pub(crate) fn any(&self, rng: &mut Rng) -> Option<(Address, MessageId)> {
         (!self.known.is_empty()).then(|| *rng.pick(&self.known))
     }
 
     /// A message that was dead when last told of. Now and then it is given to two.
-    pub(super) fn dead(&mut self, rng: &mut Rng) -> Option<(Address, MessageId)> {
+    pub(crate) fn dead(&mut self, rng: &mut Rng) -> Option<(Address, MessageId)> {
         if self.dead.is_empty() {
             return None;
         }

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 
 /// The body of the message at this address: a head, and bytes that follow from its number. Some are text,
 /// some are not.
-pub(super) fn make(address: Address) -> Vec<u8> {
+pub(crate) fn make(address: Address) -> Vec<u8> {
     let mut rng = Rng::of(0xb0d7, address.no);
     let key = address.key.map_or(String::from("-"), |key| key.to_string());
     let mut body = format!("{} {} {key}\n", address.no, address.queue).into_bytes();
@@ -23,7 +23,7 @@ pub(super) fn make(address: Address) -> Vec<u8> {
 }
 
 /// The address in a body; nothing if it is not, byte for byte, a body of ours.
-pub(super) fn read(body: &[u8]) -> Option<Address> {
+pub(crate) fn read(body: &[u8]) -> Option<Address> {
     let end = body.iter().position(|byte| *byte == b'\n')?;
     let mut words = std::str::from_utf8(&body[..end]).ok()?.split(' ');
     let no = words.next()?.parse().ok()?;

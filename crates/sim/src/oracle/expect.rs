@@ -1,0 +1,122 @@
+//! What the store must answer, where everything that bears on it is certain.
+
+use super::linearize::Effect as _;
+use super::message::{Message, Phase};
+use super::window::{At, Reading, Window};
+use super::{Oracle, PAUSE, of_queue, register};
+
+/// A message that must be handed out when its turn comes: in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ready {
+    /// Smaller first.
+    pub(crate) priority: u32,
+    /// Then the earlier.
+    pub(crate) due: i64,
+    /// Then the smaller.
+    pub(crate) id: u128,
+}
+
+/// How many messages a queue must have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tallies {
+    /// Waiting for their instant.
+    pub(crate) scheduled: u64,
+    /// Due.
+    pub(crate) ready: u64,
+    /// Of these, those with a priority below 1,024.
+    pub(crate) ready_urgent: u64,
+    /// Handed out.
+    pub(crate) leased: u64,
+    /// Set aside.
+    pub(crate) dead: u64,
+}
+
+/// Where a message certainly is.
+enum Place {
+    Scheduled,
+    Ready(Ready),
+    Leased,
+    Dead,
+}
+
+impl Oracle {
+    /// What a take from these queues must hand out at `now`, first things first; nothing if that is uncertain.
+    pub(crate) fn ready(&self, queues: &[u32], now: Reading) -> Option<Vec<Ready>> {
+        let mut ready = Vec::new();
+        for queue in queues {
+            if self.is_paused(*queue, now)? {
+                continue;
+            }
+            for place in self.places(*queue, now)? {
+                if let Place::Ready(message) = place {
+                    ready.push(message);
+                }
+            }
+        }
+        ready.sort_unstable();
+        Some(ready)
+    }
+
+    /// How many messages the queue must have at `now`; nothing if that is uncertain.
+    pub(crate) fn tallies(&self, queue: u32, now: Reading) -> Option<Tallies> {
+        let mut tallies = Tallies::default();
+        for place in self.places(queue, now)? {
+            match place {
+                Place::Scheduled => tallies.scheduled += 1,
+                Place::Ready(message) => {
+                    tallies.ready += 1;
+                    tallies.ready_urgent += u64::from(message.priority < dwell_model::DEFAULT_PRIORITY);
+                }
+                Place::Leased => tallies.leased += 1,
+                Place::Dead => tallies.dead += 1,
+            }
+        }
+        Some(tallies)
+    }
+
+    fn places(&self, queue: u32, now: Reading) -> Option<Vec<Place>> {
+        let at = self.at(now);
+        let mut places = Vec::new();
+        for (_, track) in self.groups.range(of_queue(queue)) {
+            if track.states.len() != 1 || track.waiting() > 0 || track.is_broken() {
+                return None;
+            }
+            for message in track.states.iter().flat_map(|state| &state.messages) {
+                places.push(place(message, at)?);
+            }
+        }
+        Some(places)
+    }
+
+    fn is_paused(&self, queue: u32, now: Reading) -> Option<bool> {
+        let Some(track) = self.settings.get(&(queue, PAUSE)) else { return Some(false) };
+        if track.states.len() != 1 || track.waiting() > 0 || track.is_broken() {
+            return None;
+        }
+        let hands_out = |state| !register::Access::HandedOut.after(state, self.at(now)).is_empty();
+        track.states.first().map(|state| !hands_out(state))
+    }
+
+    fn at(&self, now: Reading) -> At<'_> {
+        At { begin: self.seq, end: self.seq, window: Window::between(now, now), rules: &self.rules }
+    }
+}
+
+/// Where a message is; nothing if there are two ways to see it.
+fn place(message: &Message, at: At<'_>) -> Option<Place> {
+    let versions = message.versions(at, false);
+    let [message] = versions.as_slice() else { return None };
+    let due = message.standing.due;
+    match message.standing.phase {
+        Phase::Leased(_) => Some(Place::Leased),
+        Phase::Dead => Some(Place::Dead),
+        Phase::Pending if due.lo != due.hi => None,
+        Phase::Pending if due.hi <= at.window.wall.lo => {
+            let id = message.id?;
+            Some(Place::Ready(Ready { priority: message.standing.priority, due: due.lo, id }))
+        }
+        // It may have become ready before the clock was stepped back.
+        Phase::Pending if message.may_be_ready(at) => None,
+        Phase::Pending => Some(Place::Scheduled),
+    }
+}

@@ -1,0 +1,240 @@
+//! Between the engine and the oracle: what answers mean, in the oracle's words.
+
+use bytes::Bytes;
+use dwell_model::{Invalid, Message, SettingName, State};
+use dwell_store::{
+    Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result, Settled, Swept,
+};
+
+use crate::oracle::{
+    Address, Answer, Changed, Delivered, Found, Move, PutHeard, Raised, SettleHeard, Shown, Sight, TakenById,
+};
+use crate::workload::{body, key_name, queue_name, words};
+
+/// What came of a command.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// This was said.
+    Heard(Answer),
+    /// Nobody knows, and the store has said that it can serve no more.
+    Unknown,
+    /// Something that should not be said.
+    Odd(String),
+}
+
+/// What an error means for which the command has no word of its own.
+fn other(error: &Error) -> Fate {
+    match error {
+        Error::OutcomeUnknown { .. } => Fate::Unknown,
+        Error::DiskFull { .. }
+        | Error::TooManyLeased { .. }
+        | Error::TooManyWaiting { .. }
+        | Error::TooManyQueues { .. }
+        | Error::QueueFull { .. }
+        | Error::Closed
+        | Error::Unavailable { .. } => Fate::Heard(Answer::Refused),
+        other => Fate::Odd(format!("{}: {other}", other.code())),
+    }
+}
+
+/// Whether the error says that the store can serve no more until it is opened again.
+pub(super) fn is_fatal(error: &Error) -> bool {
+    matches!(error, Error::OutcomeUnknown { .. } | Error::Unavailable { .. } | Error::Closed)
+}
+
+fn is_nowhere(error: &Error) -> bool {
+    matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
+}
+
+pub(super) fn put(answer: &Result<PutAnswer>) -> Fate {
+    let heard = match answer {
+        Ok(answer) => {
+            let (id, due) = (answer.id.as_bits(), answer.due.as_ms());
+            match answer.outcome {
+                PutOutcome::Created => PutHeard::Created { id, due },
+                PutOutcome::Kept => PutHeard::Kept { id, due },
+                PutOutcome::Replaced(old) => PutHeard::Replaced { id, due, old: old.as_bits() },
+            }
+        }
+        Err(Error::KeyTaken { id }) => PutHeard::KeyTaken { id: id.as_bits() },
+        Err(Error::Leased { id }) => PutHeard::Leased { id: id.as_bits() },
+        // A repetition may come when its expiry is past; it is refused then, or answered as before.
+        Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => PutHeard::Refused,
+        Err(error) => return other(error),
+    };
+    Fate::Heard(Answer::Put(heard))
+}
+
+/// Where a message belongs, if body, queue and key agree on it.
+fn address(message: &Message<Bytes>) -> Option<Address> {
+    let address = body::read(&message.body)?;
+    let key = address.key.map(key_name);
+    let key_fits = message.key.is_none() || message.key == key;
+    (queue_name(address.queue) == message.queue && key_fits).then_some(address)
+}
+
+/// What was handed over; nothing if its bytes are not ours.
+pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
+    let message = &delivery.message;
+    let address = address(message)?;
+    let State::Leased(lease) = message.standing.state else { return None };
+    let delivered = Delivered {
+        no: address.no,
+        id: message.id.as_bits(),
+        due: message.standing.due.as_ms(),
+        priority: message.standing.priority,
+        attempt: message.standing.attempt(),
+        keyed: message.key.is_some(),
+        token: delivery.receipt.token.0,
+        taken_at: delivery.taken_at.as_ms(),
+        lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
+        bound: lease.bound,
+        lapses: message.standing.counts.lapses,
+    };
+    Some((address, delivered))
+}
+
+pub(super) fn took(answer: &Result<Vec<Delivery>>) -> Fate {
+    match answer {
+        Ok(deliveries) => match deliveries.iter().map(delivered).collect() {
+            Some(delivered) => Fate::Heard(Answer::Took(delivered)),
+            None => Fate::Odd(format!("other bytes: {deliveries:?}")),
+        },
+        // It had a lease written before the disk failed.
+        Err(Error::Unavailable { .. }) => Fate::Unknown,
+        Err(error) => other(error),
+    }
+}
+
+pub(super) fn took_by_id(answer: &Result<Delivery>) -> Fate {
+    let heard = match answer {
+        Ok(delivery) => match delivered(delivery) {
+            Some((_, delivered)) => TakenById::Delivered(delivered),
+            None => return Fate::Odd(format!("other bytes: {delivery:?}")),
+        },
+        Err(Error::Leased { .. }) => TakenById::Leased,
+        Err(Error::KeyTaken { id }) => TakenById::KeyTaken { id: id.as_bits() },
+        Err(Error::Unavailable { .. }) => return Fate::Unknown,
+        Err(error) if is_nowhere(error) => TakenById::NotFound,
+        Err(error) => return other(error),
+    };
+    Fate::Heard(Answer::TookById(heard))
+}
+
+pub(super) fn settled(answer: &Result<Settled>) -> Fate {
+    let heard = match answer {
+        Ok(Settled::Gone) => SettleHeard::Gone,
+        Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
+        Ok(Settled::Ready) => SettleHeard::Ready,
+        Ok(Settled::Dead(_)) => SettleHeard::Dead,
+        Ok(Settled::Leased(until)) => SettleHeard::Leased(until.as_ms()),
+        Err(Error::LeaseLost) => SettleHeard::LeaseLost,
+        Err(error) => return other(error),
+    };
+    Fate::Heard(Answer::Settled(heard))
+}
+
+pub(super) fn cancelled(answer: &Result<Cancelled>) -> Fate {
+    let heard = match answer {
+        Ok(Cancelled::Cancelled(id)) => Changed::Cancelled(id.as_bits()),
+        Ok(Cancelled::Leased(_)) => Changed::Leased,
+        Ok(Cancelled::Dead(_)) => Changed::Dead,
+        Ok(Cancelled::NotFound) => Changed::NotFound,
+        Err(error) => return other(error),
+    };
+    Fate::Heard(Answer::Cancelled(heard))
+}
+
+pub(super) fn moved(answer: &Result<Rescheduled>) -> Fate {
+    let heard = match answer {
+        Ok(Rescheduled::Moved(id, due)) => Move::Moved { id: id.as_bits(), due: due.as_ms() },
+        Ok(Rescheduled::Leased(_)) => Move::Leased,
+        Ok(Rescheduled::Dead(_)) => Move::Dead,
+        Ok(Rescheduled::NotFound) => Move::NotFound,
+        Err(Error::Invalid(Invalid::ExpiresBeforeDue { .. })) => Move::ExpiresBeforeDue,
+        Err(error) => return other(error),
+    };
+    Fate::Heard(Answer::Rescheduled(heard))
+}
+
+pub(super) fn got(answer: &Result<Message<Bytes>>) -> Fate {
+    match answer {
+        Ok(message) => match sight(message) {
+            Some((_, sight)) => Fate::Heard(Answer::Got(Found::Message(sight))),
+            None => Fate::Odd(format!("other bytes: {message:?}")),
+        },
+        Err(error) if is_nowhere(error) => Fate::Heard(Answer::Got(Found::Nothing)),
+        Err(error) => other(error),
+    }
+}
+
+/// A message as it was shown, and where it belongs; nothing if its bytes are not ours.
+fn sight(message: &Message<Bytes>) -> Option<(Address, Sight)> {
+    let address = address(message)?;
+    let sight = Sight {
+        no: address.no,
+        id: message.id.as_bits(),
+        due: message.standing.due.as_ms(),
+        priority: message.standing.priority,
+        attempt: message.standing.attempt(),
+        keyed: message.key.is_some(),
+        shown: match message.standing.state {
+            State::Scheduled => Shown::Scheduled,
+            State::Ready => Shown::Ready,
+            State::Leased(lease) => Shown::Leased(lease.deadline.as_ms()),
+            State::Dead(_) => Shown::Dead,
+        },
+    };
+    Some((address, sight))
+}
+
+/// The messages of a page; what is wrong with it, if something is.
+pub(super) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, String> {
+    let place = |message: &Message<Bytes>| (message.standing.due, message.id);
+    if !page.messages.is_sorted_by_key(place) {
+        return Err(format!("a page out of order: {:?}", page.messages));
+    }
+    let sights: Option<Vec<_>> = page.messages.iter().map(sight).collect();
+    sights.ok_or_else(|| format!("other bytes: {:?}", page.messages))
+}
+
+/// The answer to a revive or discard of one message.
+pub(super) fn raised(answer: &Result<Swept>) -> Fate {
+    let refusal = match answer {
+        Ok(swept) if swept.done == 1 => return Fate::Heard(Answer::Raised(Raised::Done)),
+        Ok(swept) => swept.refused.first().map(|(_, error)| error),
+        Err(error) if is_nowhere(error) => return Fate::Heard(Answer::Raised(Raised::NotFound)),
+        Err(error) => return other(error),
+    };
+    let heard = match refusal {
+        Some(Error::NotDead { .. }) => Raised::NotDead,
+        Some(Error::MessageNotFound { .. }) => Raised::NotFound,
+        Some(Error::KeyTaken { id }) => Raised::KeyTaken { id: id.as_bits() },
+        refusal => return Fate::Odd(format!("neither done nor refused in a known way: {refusal:?}")),
+    };
+    Fate::Heard(Answer::Raised(heard))
+}
+
+/// The answer to what is done to a whole queue.
+pub(super) fn done<T>(answer: &Result<T>) -> Fate {
+    match answer {
+        Ok(_) => Fate::Heard(Answer::Done),
+        Err(error) if is_nowhere(error) => Fate::Heard(Answer::Done),
+        Err(error) => other(error),
+    }
+}
+
+/// A queue's own settings, in the oracle's words; none, if the queue is unknown.
+pub(super) fn settings(answer: &Result<QueueStats>) -> Fate {
+    let own = match answer {
+        Ok(stats) => Some(&stats.own),
+        Err(error) if is_nowhere(error) => None,
+        Err(error) => return other(error),
+    };
+    let names = SettingName::ALL.into_iter().filter(|name| *name != SettingName::Spread);
+    let value = |name: SettingName| {
+        let setting = own.and_then(|own| own.iter().find(|setting| setting.name() == name));
+        (name.as_str(), setting.and_then(words::value))
+    };
+    Fate::Heard(Answer::Settings(names.map(value).collect()))
+}

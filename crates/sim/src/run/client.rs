@@ -1,0 +1,387 @@
+//! Which commands are sent: all of the contract, one to a message or a batch, bound leases too, and takes
+//! whose caller goes away.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use dwell_engine::Engine;
+use dwell_model::{Message, MessageId, Receipt};
+use dwell_store::{
+    self as store, Cancelled, Delivery, PutAnswer, Rescheduled, Result, Settled, Store as _, Swept,
+};
+
+use super::answers::{self, Fate};
+use super::world::World;
+use crate::oracle::{Address, Answer, Ask, GroupId, Member, Op, PutHeard, Sweep, Target};
+use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
+
+/// A lease that was granted.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    address: Address,
+    id: MessageId,
+    receipt: Receipt,
+}
+
+/// A put that may be sent again under its token.
+#[derive(Clone, Debug)]
+pub(super) struct Again {
+    pub(super) put: NewPut,
+    /// The wall clock when it was first sent, and the latest that it has shown since.
+    pub(super) sent: i64,
+    pub(super) latest: i64,
+}
+
+/// How long a put may be repeated: half of the shortest time that its token is remembered.
+const REPEAT_MS: i64 = 300_000;
+
+/// Commands under way, in one call to the store.
+pub(super) struct Flight {
+    /// As the oracle knows them: one, or one an item.
+    pub(super) ops: Vec<Op>,
+    /// Whether it may wait for something to come.
+    pub(super) is_take: bool,
+    pub(super) about: About,
+    pub(super) future: Pin<Box<dyn Future<Output = Said>>>,
+}
+
+/// What a call is about, for when its answer is here.
+pub(super) enum About {
+    Put(Box<Again>),
+    Settle(Vec<(Held, bool)>),
+    Other,
+}
+
+/// What a call was answered.
+#[derive(Debug)]
+pub(super) enum Said {
+    Put(Result<PutAnswer>),
+    Took(Result<Vec<Delivery>>),
+    TookById(Result<Delivery>),
+    Settled(Vec<Result<Settled>>),
+    Cancelled(Result<Cancelled>),
+    Moved(Result<Rescheduled>),
+    Got(Result<Message>),
+    Raised(Result<Swept>),
+    Swept(Result<()>),
+}
+
+impl World {
+    /// Sends one command.
+    pub(super) fn send(&mut self) {
+        if let Some(again) = self.again.take() {
+            if again.latest - again.sent < REPEAT_MS {
+                return self.send_put(again);
+            }
+            self.oracle.unpin(again.put.address.group(), again.put.spec.no);
+        }
+        match workload::choose(&mut self.rng) {
+            Choice::Put => self.put(),
+            Choice::Take => self.take(),
+            Choice::Settle => self.settle(),
+            Choice::Stale => self.settle_spent(),
+            Choice::TakeById => self.take_by_id(),
+            Choice::Cancel => self.cancel(),
+            Choice::Reschedule => self.reschedule(),
+            Choice::Get => self.get(),
+            Choice::Revive => self.revive(),
+            Choice::Discard => self.discard(),
+            Choice::Configure => self.configure(),
+            Choice::Sweep => self.sweep(),
+        }
+    }
+
+    fn engine(&self) -> Engine {
+        self.running.as_ref().expect("a tick has a store").engine.clone()
+    }
+
+    /// Tells the oracle of a command that is sent at once.
+    fn begin(&mut self, ask: Ask) -> Op {
+        self.trace.add(format_args!("  ask {ask:?}"));
+        let now = self.reading();
+        self.oracle.begin(ask, now)
+    }
+
+    fn fly(&mut self, ops: Vec<Op>, about: About, future: impl Future<Output = Said> + 'static) {
+        self.launch(Flight { ops, is_take: false, about, future: Box::pin(future) });
+    }
+
+    fn is_crowded(&self, group: GroupId) -> bool {
+        self.oracle.waiting(group) > 40
+    }
+
+    fn put(&mut self) {
+        let no = self.pool.next_no();
+        let now = self.wall();
+        let put = workload::put(&mut self.rng, no, now);
+        let group = put.address.group();
+        if self.is_crowded(group) {
+            return;
+        }
+        if put.spec.token {
+            self.oracle.pin(group);
+        }
+        self.send_put(Again { put, sent: now.as_ms(), latest: now.as_ms() });
+    }
+
+    fn send_put(&mut self, again: Again) {
+        let op = self.begin(Ask::Put(again.put.address.group(), again.put.spec));
+        let (engine, put) = (self.engine(), again.put.put.clone());
+        let future = async move { Said::Put(one(engine.put(vec![put]).await)) };
+        self.fly(vec![op], About::Put(Box::new(again)), future);
+    }
+
+    fn take(&mut self) {
+        let queues = workload::queues(&mut self.rng);
+        let lease_ms = workload::lease_ms(&mut self.rng);
+        let bound = self.rng.percent(20);
+        let mut take = store::Take::from_all(queues.iter().copied().map(queue_name))
+            .max(self.rng.between(1, 8) as usize)
+            .wait_ms(*self.rng.pick(&[0, 0, 50, 3_000]))
+            .lease_ms(lease_ms);
+        take.bound = bound;
+        let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound });
+        let engine = self.engine();
+        let future = Box::pin(async move { Said::Took(engine.take(take).await) });
+        self.launch(Flight { ops: vec![op], is_take: true, about: About::Other, future });
+    }
+
+    fn take_by_id(&mut self) {
+        let Some((address, id)) = self.some_message() else { return };
+        let lease_ms = workload::lease_ms(&mut self.rng);
+        let bound = self.rng.percent(20);
+        let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
+        let engine = self.engine();
+        let queue = queue_name(address.queue);
+        self.fly(vec![op], About::Other, async move {
+            Said::TookById(engine.take_id(queue, id, Some(lease_ms), bound).await)
+        });
+    }
+
+    fn settle(&mut self) {
+        let mut batch = Vec::new();
+        while !self.held.is_empty() && batch.len() < 6 && (batch.is_empty() || self.rng.percent(70)) {
+            let at = self.rng.below(self.held.len() as u64) as usize;
+            let held = self.held.swap_remove(at);
+            if self.rng.percent(90) && !self.is_crowded(held.address.group()) {
+                batch.push(held);
+            }
+        }
+        self.settle_batch(batch);
+    }
+
+    fn settle_spent(&mut self) {
+        if self.spent.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.spent.len() as u64) as usize;
+        let held = self.spent.swap_remove(at);
+        self.settle_batch(vec![held]);
+    }
+
+    fn settle_batch(&mut self, batch: Vec<Held>) {
+        if batch.is_empty() {
+            return;
+        }
+        let (mut settles, mut ops, mut about) = (Vec::new(), Vec::new(), Vec::new());
+        for held in batch {
+            let (action, wish) = workload::action(&mut self.rng);
+            let token = held.receipt.token.0;
+            ops.push(self.begin(Ask::Settle { message: held.address, token, action }));
+            settles.push(store::Settle { receipt: held.receipt.clone(), action: wish });
+            let extends = matches!(action, crate::oracle::Action::Extend { .. });
+            about.push((held, extends));
+        }
+        let engine = self.engine();
+        self.fly(ops, About::Settle(about), async move { Said::Settled(engine.settle(settles).await) });
+    }
+
+    fn some_message(&mut self) -> Option<(Address, MessageId)> {
+        let (address, id) = self.pool.any(&mut self.rng)?;
+        (!self.is_crowded(address.group())).then_some((address, id))
+    }
+
+    fn some_dead(&mut self) -> Option<(Address, MessageId)> {
+        let (address, id) = self.pool.dead(&mut self.rng)?;
+        (!self.is_crowded(address.group())).then_some((address, id))
+    }
+
+    fn some_target(&mut self) -> Option<(GroupId, Target, store::Target)> {
+        if self.rng.percent(40) {
+            let (queue, key) = (workload::queue(&mut self.rng), workload::key(&mut self.rng));
+            let group = GroupId { queue, member: Member::Key(key) };
+            let target = (group, Target::Key, store::Target::Key(key_name(key)));
+            return (!self.is_crowded(group)).then_some(target);
+        }
+        let (address, id) = self.some_message()?;
+        Some((address.group(), Target::Message(address.no), store::Target::Id(id)))
+    }
+
+    fn cancel(&mut self) {
+        let Some((group, target, wish)) = self.some_target() else { return };
+        let op = self.begin(Ask::Cancel(group, target));
+        let (engine, queue) = (self.engine(), queue_name(group.queue));
+        self.fly(vec![op], About::Other, async move {
+            Said::Cancelled(one(engine.cancel(queue, vec![wish]).await))
+        });
+    }
+
+    fn reschedule(&mut self) {
+        let Some((group, target, wish)) = self.some_target() else { return };
+        let now = self.wall();
+        let due = workload::due(&mut self.rng, now);
+        let op = self.begin(Ask::Reschedule(group, target, due));
+        let (engine, queue) = (self.engine(), queue_name(group.queue));
+        self.fly(vec![op], About::Other, async move {
+            Said::Moved(one(engine.reschedule(queue, vec![(wish, words::when(due))]).await))
+        });
+    }
+
+    fn get(&mut self) {
+        let Some((group, target, wish)) = self.some_target() else { return };
+        let op = self.begin(Ask::Get(group, target));
+        let (engine, queue) = (self.engine(), queue_name(group.queue));
+        self.fly(vec![op], About::Other, async move { Said::Got(one(engine.get(queue, vec![wish]).await)) });
+    }
+
+    fn revive(&mut self) {
+        let Some((address, id)) = self.some_dead() else { return };
+        let now = self.wall();
+        let due = workload::due(&mut self.rng, now);
+        let op = self.begin(Ask::Revive(address, due));
+        let (engine, queue) = (self.engine(), queue_name(address.queue));
+        self.fly(vec![op], About::Other, async move {
+            Said::Raised(engine.revive(queue, store::Selection::Ids(vec![id]), words::when(due)).await)
+        });
+    }
+
+    fn discard(&mut self) {
+        let Some((address, id)) = self.some_dead() else { return };
+        let op = self.begin(Ask::Discard(address));
+        let (engine, queue) = (self.engine(), queue_name(address.queue));
+        self.fly(vec![op], About::Other, async move {
+            Said::Raised(engine.discard(queue, store::Selection::Ids(vec![id])).await)
+        });
+    }
+
+    fn configure(&mut self) {
+        let queue = workload::queue(&mut self.rng);
+        let now = self.wall();
+        let change = workload::setting(&mut self.rng, now);
+        let (setting, value) = words::change(&change);
+        let op = self.begin(Ask::Configure { queue, setting, value });
+        let engine = self.engine();
+        self.fly(vec![op], About::Other, async move {
+            Said::Swept(engine.configure(queue_name(queue), vec![change]).await.map(drop))
+        });
+    }
+
+    fn sweep(&mut self) {
+        let queue = workload::queue(&mut self.rng);
+        let now = self.wall();
+        let sweep = workload::sweep(&mut self.rng, now);
+        let op = self.begin(Ask::Sweep { queue, sweep });
+        let (engine, name, all) = (self.engine(), queue_name(queue), store::Selection::All);
+        self.fly(vec![op], About::Other, async move {
+            Said::Swept(match sweep {
+                Sweep::Purge => engine.purge(name).await.map(drop),
+                Sweep::DeleteQueue => engine.delete_queue(name).await.map(drop),
+                Sweep::ReviveAll(due) => engine.revive(name, all, words::when(due)).await.map(drop),
+                Sweep::DiscardAll => engine.discard(name, all).await.map(drop),
+            })
+        });
+    }
+
+    /// Tells the oracle what a call was answered, and remembers what later commands may be about.
+    pub(super) fn land(&mut self, ops: Vec<Op>, about: About, said: Said) {
+        let fates = match &said {
+            Said::Put(answer) => vec![answers::put(answer)],
+            Said::Took(answer) => vec![answers::took(answer)],
+            Said::TookById(answer) => vec![answers::took_by_id(answer)],
+            Said::Settled(answers) => answers.iter().map(answers::settled).collect(),
+            Said::Cancelled(answer) => vec![answers::cancelled(answer)],
+            Said::Moved(answer) => vec![answers::moved(answer)],
+            Said::Got(answer) => vec![answers::got(answer)],
+            Said::Raised(answer) => vec![answers::raised(answer)],
+            Said::Swept(answer) => vec![answers::done(answer)],
+        };
+        self.note_failure(&said);
+        if let (Said::Put(Ok(answer)), Fate::Heard(Answer::Put(heard)), About::Put(again)) =
+            (&said, &fates[0], &about)
+            && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
+        {
+            self.oracle.numbered(again.put.spec.no, answer.number.get());
+            self.pool.add(&mut self.rng, again.put.address, answer.id);
+        }
+        let heard: Vec<bool> = fates.iter().map(|fate| matches!(fate, Fate::Heard(_))).collect();
+        for (op, fate) in ops.into_iter().zip(fates) {
+            self.conclude(op, fate);
+        }
+        match (said, about) {
+            (Said::Put(_), About::Put(again)) if again.put.spec.token => {
+                if !heard[0] || self.rng.percent(10) {
+                    self.repeat(*again);
+                } else {
+                    self.oracle.unpin(again.put.address.group(), again.put.spec.no);
+                }
+            }
+            (Said::Took(Ok(deliveries)), _) => deliveries.iter().for_each(|delivery| self.hold(delivery)),
+            (Said::TookById(Ok(delivery)), _) => self.hold(&delivery),
+            (Said::Settled(answers), About::Settle(batch)) => {
+                for ((held, extends), answer) in batch.into_iter().zip(answers) {
+                    self.settled(held, extends, &answer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn settled(&mut self, held: Held, extends: bool, answer: &Result<Settled>) {
+        if matches!(answer, Ok(Settled::Dead(_))) {
+            self.pool.add_dead(&mut self.rng, held.address, held.id);
+        }
+        // Whoever does not know whether an ack was done tries it again, and an extended lease goes on.
+        if extends || answer.as_ref().is_err_and(answers::is_fatal) {
+            self.held.push(held);
+        } else if self.spent.len() < 50 {
+            self.spent.push(held);
+        }
+    }
+
+    fn hold(&mut self, delivery: &Delivery) {
+        let Some((address, _)) = answers::delivered(delivery) else { return };
+        let id = delivery.message.id;
+        self.pool.add(&mut self.rng, address, id);
+        self.held.push(Held { address, id, receipt: delivery.receipt.clone() });
+    }
+
+    /// A put of unknown outcome, or any now and then, is sent again. One waits at a time.
+    pub(super) fn repeat(&mut self, again: Again) {
+        if let Some(other) = self.again.replace(again) {
+            self.oracle.unpin(other.put.address.group(), other.put.spec.no);
+        }
+    }
+
+    fn note_failure(&mut self, said: &Said) {
+        let is_fatal = match said {
+            Said::Put(Err(error))
+            | Said::Took(Err(error))
+            | Said::TookById(Err(error))
+            | Said::Cancelled(Err(error))
+            | Said::Moved(Err(error))
+            | Said::Got(Err(error))
+            | Said::Raised(Err(error))
+            | Said::Swept(Err(error)) => answers::is_fatal(error),
+            Said::Settled(answers) => {
+                answers.iter().any(|answer| answer.as_ref().is_err_and(answers::is_fatal))
+            }
+            _ => false,
+        };
+        self.has_failed |= is_fatal;
+    }
+}
+
+/// The answer to the one item of a call.
+fn one<T>(mut answers: Vec<Result<T>>) -> Result<T> {
+    answers.pop().expect("a store answers each item")
+}

@@ -1,0 +1,190 @@
+//! Disasters: power that fails at any write or sync, processes that are killed, disks that break or run full,
+//! and opening the store again after them, which may meet the next one.
+
+use std::io;
+
+use dwell_engine::disk::{Calls, Crash, Fault};
+use dwell_engine::{Engine, OpenError};
+
+use super::world::{Running, World};
+use crate::oracle::{Kind, Op, Reading};
+
+/// What the disk is up to.
+#[derive(Debug, Default)]
+pub(super) struct Weather {
+    /// For so many more ticks it is full.
+    full: u64,
+    /// When the store will have tried again what found no room, on the monotonic clock.
+    tried_again_at: i64,
+    /// Faults were asked for that may still come.
+    is_faulty: bool,
+}
+
+/// How long a store may wait before it tries again what found no room, in milliseconds.
+const RETRY_MS: i64 = 100;
+
+impl Weather {
+    /// Whether writes work, and nothing waits any more that found no room.
+    pub(super) fn is_clear(&self, now: Reading) -> bool {
+        self.full == 0 && !self.is_faulty && now.mono >= self.tried_again_at
+    }
+}
+
+/// How often a store may fail to open before that is a violation by itself.
+const TRIES: u32 = 30;
+
+impl World {
+    /// Before a tick: asks for trouble, or ends some.
+    pub(super) fn brew(&mut self) {
+        if self.weather.full > 0 {
+            self.weather.full -= 1;
+            if self.weather.full == 0 {
+                self.trace.add(format_args!("  room on the disk"));
+                self.disk.set_capacity(None);
+                self.weather.tried_again_at = self.reading().mono + RETRY_MS;
+            }
+        }
+        match self.rng.below(1_000) {
+            0..20 => {
+                let change = self.disk.changes() + self.rng.between(1, 8);
+                self.trace.add(format_args!("  power to fail at change {change}"));
+                self.disk.power_off_at(change);
+                self.weather.is_faulty = true;
+            }
+            20..30 => {
+                let calls = *self.rng.pick(&[Calls::Writes, Calls::Syncs, Calls::Changes]);
+                let (after, times) = (self.rng.below(5), *self.rng.pick(&[1, 2, u64::MAX]));
+                let fault = Fault { calls, after, times, error: io::ErrorKind::Other };
+                self.trace.add(format_args!("  {fault:?}"));
+                self.disk.fail(fault);
+                self.weather.is_faulty = true;
+            }
+            30..45 if self.weather.full == 0 => {
+                let capacity = self.disk.used() + self.rng.below(2_000);
+                self.trace.add(format_args!("  disk full at {capacity}"));
+                self.disk.set_capacity(Some(capacity));
+                self.weather.full = self.rng.between(1, 12);
+            }
+            _ => {}
+        }
+    }
+
+    /// The process ends, one way or the other, and the store is opened again and looked through.
+    pub(super) fn strike(&mut self) {
+        let choice = self.rng.below(10);
+        if self.disk.is_off() || choice < 5 {
+            self.fail_power();
+        } else if choice < 8 || self.has_failed || !self.weather.is_clear(self.reading()) {
+            self.trace.add(format_args!("  killed"));
+            self.end_process();
+            self.oracle.killed();
+        } else {
+            self.close();
+        }
+        self.open();
+        self.audit();
+    }
+
+    /// Nothing that was under way will be answered.
+    fn end_process(&mut self) {
+        let now = self.reading();
+        self.running = None;
+        let ops: Vec<Op> = self.flights.iter().flat_map(|flight| flight.ops.iter().copied()).collect();
+        let flights = std::mem::take(&mut self.flights);
+        for flight in flights {
+            if let super::client::About::Put(again) = flight.about
+                && again.put.spec.token
+            {
+                self.repeat(*again);
+            }
+        }
+        for op in ops.into_iter().chain(self.lost.drain(..)).chain(self.abandoned.drain(..)) {
+            self.oracle.lose(op, now);
+        }
+        self.has_failed = false;
+    }
+
+    fn fail_power(&mut self) {
+        self.disk.power_off();
+        self.end_process();
+        self.power_on();
+    }
+
+    /// The machine starts again, with some of what was not synced.
+    fn power_on(&mut self) {
+        let seed = self.rng.next();
+        let crash = *self.rng.pick(&[Crash::Drop, Crash::Keep, Crash::Prefix(seed), Crash::Holes(seed)]);
+        self.trace.add(format_args!("  power failed, {crash:?}"));
+        self.disk.power_on(crash);
+        let now = self.reading();
+        self.oracle.power_failed(now);
+    }
+
+    /// Closes the store in good order.
+    fn close(&mut self) {
+        self.trace.add(format_args!("  closed"));
+        let Some(running) = &self.running else { return };
+        // Without a thread the answer comes with the turn; that it was closed shows when it is opened.
+        let _ = running.engine.close();
+        self.turn();
+        let now = self.reading();
+        let in_order = self.lost.is_empty() && self.flights.is_empty();
+        self.end_process();
+        if in_order {
+            self.oracle.closed(now);
+        } else {
+            self.oracle.accuse(
+                Kind::Contradiction,
+                "a store that was closed left calls without an answer".to_owned(),
+            );
+        }
+    }
+
+    /// Opens the store, however often it takes.
+    pub(super) fn open(&mut self) {
+        for _ in 0..TRIES {
+            self.disk.heal();
+            self.disk.set_capacity(None);
+            self.weather = Weather::default();
+            if self.reopened > 0 {
+                super::time::pass(&self.clock, &mut self.rng);
+                self.plan_trouble_while_opening();
+            }
+            let now = self.reading();
+            self.oracle.shown(now.wall);
+            let opened = Engine::open_driven(self.directory(), self.options.clone());
+            let is_off = self.disk.is_off();
+            self.trace
+                .add(format_args!("  opened: {:?}", opened.as_ref().map(|(engine, _)| engine.report())));
+            match opened {
+                Ok((engine, driver)) if !is_off => {
+                    self.disk.heal();
+                    self.running = Some(Running { driver, engine });
+                    self.oracle.reopened(now);
+                    self.reopened += 1;
+                    return;
+                }
+                Ok(_) => self.power_on(),
+                Err(_) if is_off => self.power_on(),
+                Err(OpenError::Io { .. }) => {}
+                Err(error) => {
+                    self.oracle.accuse(Kind::Lost, format!("the store can not be opened: {error}"));
+                    return;
+                }
+            }
+        }
+        self.oracle.accuse(Kind::Lost, format!("the store did not open in {TRIES} tries"));
+    }
+
+    fn plan_trouble_while_opening(&mut self) {
+        match self.rng.below(10) {
+            0..2 => self.disk.power_off_at(self.rng.between(1, 12)),
+            2 => {
+                let calls = *self.rng.pick(&[Calls::Reads, Calls::Writes, Calls::Syncs, Calls::Changes]);
+                let after = self.rng.below(10);
+                self.disk.fail(Fault { calls, after, times: 1, error: io::ErrorKind::Other });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What must be so where nothing is uncertain: a take hands out exactly what it must, in order; counts count;
+//! lists show everything once; settings read as they were set; and at the end nothing is stuck.
+
+use dwell_engine::Engine;
+use dwell_model::{SettingChange, SettingName, StateKind};
+use dwell_store::{Error, QueueStats, Result, Store as _, Take};
+
+use super::answers::{self, Fate};
+use super::client::{About, Said};
+use super::world::World;
+use crate::oracle::{Answer, Ask, Kind, Tallies};
+use crate::workload::{self, QUEUES, queue_name, words};
+
+impl World {
+    fn open_engine(&self) -> Option<Engine> {
+        self.running.as_ref().map(|running| running.engine.clone())
+    }
+
+    /// Looks through a store that has just been opened.
+    pub(super) fn audit(&mut self) {
+        for queue in 0..QUEUES {
+            self.list_all(queue);
+            self.read_settings(queue);
+            self.count(queue);
+        }
+    }
+
+    /// One look while the store is busy with nothing else.
+    pub(super) fn probe(&mut self) {
+        match self.rng.below(4) {
+            0 => {
+                let queue = workload::queue(&mut self.rng);
+                self.list_all(queue);
+                self.count(queue);
+            }
+            1 => {
+                let queue = workload::queue(&mut self.rng);
+                self.read_settings(queue);
+                self.count(queue);
+            }
+            _ => {
+                let queues = workload::queues(&mut self.rng);
+                let max = self.rng.between(1, 10) as usize;
+                self.take_exactly(&queues, max);
+            }
+        }
+    }
+
+    /// After the last tick: opened once more, nothing is paused and every lease is over; then what is due
+    /// comes out, all of it, and what is not due does not.
+    pub(super) fn last_look(&mut self) {
+        self.strike();
+        for queue in 0..QUEUES {
+            self.resume(queue);
+        }
+        self.clock.advance(120_000);
+        for _ in 0..2 {
+            for queue in 0..QUEUES {
+                if self.oracle.violations().is_empty() {
+                    self.take_exactly(&[queue], 1_000);
+                }
+            }
+        }
+        self.audit();
+    }
+
+    fn list_all(&mut self, queue: u32) {
+        let Some(engine) = self.open_engine() else { return };
+        let now = self.reading();
+        let op = self.oracle.begin(Ask::ListAll { queue }, now);
+        let page_len = self.rng.between(1, 60) as usize;
+        let mut sights = Vec::new();
+        for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
+            let mut cursor = None;
+            loop {
+                let (engine, name) = (engine.clone(), queue_name(queue));
+                let page = self.ask(async move { engine.list(name, state, cursor, page_len).await });
+                let page = match page {
+                    Some(Ok(page)) => page,
+                    Some(Err(Error::UnknownQueue { .. })) => break,
+                    other => return self.odd(op, format!("a list was answered {other:?}")),
+                };
+                match answers::page(&page) {
+                    Ok(shown) => sights.extend(shown),
+                    Err(text) => return self.odd(op, text),
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        self.trace.add(format_args!("  listed {queue}: {sights:?}"));
+        self.conclude(op, Fate::Heard(Answer::Listed(sights)));
+    }
+
+    fn odd(&mut self, op: crate::oracle::Op, text: String) {
+        self.conclude(op, Fate::Odd(text));
+    }
+
+    fn stats(&mut self, queue: u32) -> Option<Result<QueueStats>> {
+        let engine = self.open_engine()?;
+        self.ask(async move { engine.stats(queue_name(queue)).await })
+    }
+
+    fn read_settings(&mut self, queue: u32) {
+        let now = self.reading();
+        let op = self.oracle.begin(Ask::ReadSettings { queue }, now);
+        let fate = match self.stats(queue) {
+            Some(stats) => answers::settings(&stats),
+            None => Fate::Odd("stats were not answered".to_owned()),
+        };
+        self.trace.add(format_args!("  settings of {queue}: {fate:?}"));
+        self.conclude(op, fate);
+    }
+
+    /// Counts are kept, not scanned, and exact all the same.
+    fn count(&mut self, queue: u32) {
+        let now = self.reading();
+        let Some(stats) = self.stats(queue) else { return };
+        let Some(expected) = self.oracle.tallies(queue, now) else { return };
+        let counted = match stats {
+            Ok(stats) => Tallies {
+                scheduled: stats.counts.scheduled,
+                ready: stats.counts.ready,
+                ready_urgent: stats.counts.ready_urgent,
+                leased: stats.counts.leased,
+                dead: stats.counts.dead,
+            },
+            Err(Error::UnknownQueue { .. }) => Tallies::default(),
+            Err(error) => return self.oracle.accuse(Kind::Contradiction, format!("stats said {error}")),
+        };
+        if counted != expected {
+            let text = format!("queue {queue} counts {counted:?}, and has {expected:?}");
+            self.oracle.accuse(Kind::Contradiction, text);
+        }
+    }
+
+    fn resume(&mut self, queue: u32) {
+        let Some(engine) = self.open_engine() else { return };
+        let change = SettingChange::Reset(SettingName::Pause);
+        let (setting, value) = words::change(&change);
+        let now = self.reading();
+        let op = self.oracle.begin(Ask::Configure { queue, setting, value }, now);
+        let answer = self.ask(async move { engine.configure(queue_name(queue), vec![change]).await });
+        let fate = match answer {
+            Some(answer) => answers::done(&answer),
+            None => Fate::Odd("a change of a setting was not answered".to_owned()),
+        };
+        self.conclude(op, fate);
+    }
+
+    /// A take with nobody beside it: the first of what is ready, in order, and nothing else.
+    fn take_exactly(&mut self, queues: &[u32], max: usize) {
+        let Some(engine) = self.open_engine() else { return };
+        let now = self.reading();
+        let expected = self.oracle.ready(queues, now);
+        let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
+        let op =
+            self.oracle.begin(Ask::Take { queues: queues.to_vec(), lease_ms: 60_000, bound: false }, now);
+        let Some(answer) = self.ask(async move { engine.take(take).await }) else {
+            return self.odd(op, "a take that need not wait was not answered".to_owned());
+        };
+        self.trace.add(format_args!("  took from {queues:?}: {answer:?}, expected {expected:?}"));
+        if let (Ok(deliveries), Some(expected)) = (&answer, &expected) {
+            let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
+            let first: Vec<u128> = expected.iter().take(max).map(|ready| ready.id).collect();
+            // A cap on leases may end a batch early, and never reorders it.
+            let capped = got.len() < first.len() && !got.is_empty() && self.options.limits.leased < 100;
+            let compared = if capped { &first[..got.len()] } else { &first[..] };
+            if got != compared {
+                let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
+                let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
+                self.oracle.accuse(kind, text);
+            }
+        }
+        self.land(vec![op], About::Other, Said::Took(answer));
+    }
+}

@@ -1,0 +1,34 @@
+//! The trace: all that happened in a run, in order. Two runs of a seed have the same one.
+
+use std::fmt::Arguments;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Trace {
+    /// FNV-1a (Fowler, Noll, Vo) over all lines: no more is asked of it than to differ where lines do.
+    hash: u64,
+    is_told: bool,
+}
+
+impl Trace {
+    /// An empty trace, printed as it grows if it is to be `told`.
+    pub(super) fn new(is_told: bool) -> Trace {
+        Trace { hash: 0xcbf2_9ce4_8422_2325, is_told }
+    }
+
+    /// Something happened.
+    pub(super) fn add(&mut self, line: Arguments<'_>) {
+        let line = line.to_string();
+        if self.is_told {
+            println!("{line}");
+        }
+        for byte in line.bytes().chain([b'\n']) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    /// What all lines come to.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,237 @@
+//! The world of one seed: engine, disk, clock, oracle, and the commands under way. One thread, one order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use dwell_engine::disk::MemoryDisk;
+use dwell_engine::{Driver, Engine, Options};
+use dwell_model::{Limits, Timestamp};
+use dwell_time::{Clock as _, ManualClock};
+
+use super::Outcome;
+use super::answers::Fate;
+use super::client::{Again, Flight, Held};
+use super::disaster::Weather;
+use super::time;
+use super::trace::Trace;
+use crate::oracle::{Kind, Op, Oracle, Reading, Rules};
+use crate::rng::Rng;
+use crate::workload::Pool;
+
+/// A store that is open.
+pub(super) struct Running {
+    // Dropped first: nothing is written once the driver is gone.
+    pub(super) driver: Driver,
+    pub(super) engine: Engine,
+}
+
+/// See the module.
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) clock: ManualClock,
+    pub(super) disk: MemoryDisk,
+    pub(super) options: Options,
+    pub(super) running: Option<Running>,
+    pub(super) oracle: Oracle,
+    pub(super) trace: Trace,
+    pub(super) pool: Pool,
+    pub(super) flights: Vec<Flight>,
+    /// Commands of which nobody knows what has become, until the store is opened again.
+    pub(super) lost: Vec<Op>,
+    /// Takes whose caller went away, until the store has noticed.
+    pub(super) abandoned: Vec<Op>,
+    pub(super) held: Vec<Held>,
+    pub(super) spent: Vec<Held>,
+    pub(super) again: Option<Again>,
+    /// The store has said that it can serve no more.
+    pub(super) has_failed: bool,
+    pub(super) weather: Weather,
+    pub(super) reopened: u64,
+}
+
+impl World {
+    /// The world of `seed`.
+    pub(super) fn new(seed: u64, is_told: bool) -> World {
+        let mut rng = Rng::new(seed);
+        let clock = ManualClock::new(Timestamp::from_ms(time::START_MS).expect("it lies in this century"));
+        let disk = MemoryDisk::new();
+        let limits =
+            Limits { leased: *rng.pick(&[5, 40, 10_000]), batch: 1_000, queues: 1_000, ..Limits::default() };
+        let options = Options {
+            limits,
+            segment_bytes: *rng.pick(&[4 * 1024, 16 * 1024, 64 * 1024]),
+            clock: Arc::new(clock.clone()),
+            disk: Arc::new(disk.clone()),
+            seed: Some(rng.next()),
+            ..Options::default()
+        };
+        World {
+            rng,
+            clock,
+            disk,
+            options,
+            running: None,
+            oracle: Oracle::new(Rules { power_loss: true, ..Rules::default() }),
+            trace: Trace::new(is_told),
+            pool: Pool::default(),
+            flights: Vec::new(),
+            lost: Vec::new(),
+            abandoned: Vec::new(),
+            held: Vec::new(),
+            spent: Vec::new(),
+            again: None,
+            has_failed: false,
+            weather: Weather::default(),
+            reopened: 0,
+        }
+    }
+
+    /// Lives through all ticks, or to the first violation.
+    pub(super) fn run(mut self) -> Outcome {
+        self.open();
+        let ticks = self.rng.between(60, 300);
+        for tick in 0..ticks {
+            if !self.oracle.violations().is_empty() {
+                break;
+            }
+            self.tick(tick);
+        }
+        if self.oracle.violations().is_empty() {
+            self.last_look();
+        }
+        // In this order: nothing is written once the driver is gone, and nothing is heard.
+        self.running = None;
+        self.flights.clear();
+        Outcome {
+            trace: self.trace.hash(),
+            acknowledged: self.oracle.counts().acknowledged,
+            reopened: self.reopened,
+            violations: self.oracle.violations().to_vec(),
+        }
+    }
+
+    fn tick(&mut self, tick: u64) {
+        time::pass(&self.clock, &mut self.rng);
+        let now = self.reading();
+        self.trace.add(format_args!("tick {tick} wall {} mono {}", now.wall, now.mono));
+        if let Some(again) = &mut self.again {
+            again.latest = again.latest.max(now.wall);
+        }
+        self.brew();
+        if self.has_failed || self.rng.below(1_000) < 12 {
+            self.strike();
+            return;
+        }
+        if self.rng.percent(12) && self.is_quiet() {
+            self.probe();
+        }
+        for _ in 0..self.rng.below(5) {
+            self.send();
+        }
+        if self.rng.percent(3) {
+            self.abandon();
+        }
+        self.turn();
+        if self.disk.is_off() {
+            self.strike();
+        }
+    }
+
+    /// Lets the store do what there is to do, and hears its answers.
+    pub(super) fn turn(&mut self) {
+        let now = self.reading();
+        self.oracle.shown(now.wall);
+        let abandoned = std::mem::take(&mut self.abandoned);
+        if let Some(running) = &mut self.running {
+            running.driver.turn();
+        }
+        for op in abandoned {
+            self.oracle.abandon(op, now);
+        }
+        for flight in std::mem::take(&mut self.flights) {
+            self.listen(flight, true);
+        }
+    }
+
+    /// Starts a call: what it asks for is in the store's inbox when this returns.
+    pub(super) fn launch(&mut self, flight: Flight) {
+        self.listen(flight, false);
+    }
+
+    /// Hears a call's answer, if it is there.
+    fn listen(&mut self, mut flight: Flight, had_turn: bool) {
+        match flight.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(said) => {
+                self.trace.add(format_args!("  said {said:?}"));
+                self.land(flight.ops, flight.about, said);
+            }
+            Poll::Pending => {
+                // Whatever the store does to a message it answers in the same turn, unless the disk is full.
+                let now = self.reading();
+                if had_turn && self.weather.is_clear(now) && !self.disk.is_off() {
+                    flight.ops.iter().for_each(|op| self.oracle.still_waits(*op, now));
+                }
+                self.flights.push(flight);
+            }
+        }
+    }
+
+    /// Tells the oracle what came of a command.
+    pub(super) fn conclude(&mut self, op: Op, fate: Fate) {
+        let now = self.reading();
+        match fate {
+            Fate::Heard(answer) => self.oracle.end(op, answer, now),
+            Fate::Unknown => self.lost.push(op),
+            Fate::Odd(text) => {
+                self.oracle.accuse(Kind::Contradiction, text);
+                self.lost.push(op);
+            }
+        }
+    }
+
+    /// The caller of a take that waits goes away.
+    fn abandon(&mut self) {
+        let Some(at) = self.flights.iter().position(|flight| flight.is_take) else { return };
+        let flight = self.flights.remove(at);
+        self.trace.add(format_args!("  abandoned {:?}", flight.ops));
+        self.abandoned.extend(flight.ops);
+    }
+
+    /// Whether nothing is under way and nothing is wrong.
+    fn is_quiet(&self) -> bool {
+        self.flights.is_empty()
+            && self.lost.is_empty()
+            && self.abandoned.is_empty()
+            && self.weather.is_clear(self.reading())
+    }
+
+    /// Both clocks.
+    pub(super) fn reading(&self) -> Reading {
+        let now = self.clock.now();
+        Reading { wall: now.wall.as_ms(), mono: now.mono_ms as i64 }
+    }
+
+    pub(super) fn wall(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    /// Where the store lives.
+    pub(super) fn directory(&self) -> PathBuf {
+        PathBuf::from("/data")
+    }
+
+    /// A call that nothing can keep from being answered at once; nothing if it was not.
+    pub(super) fn ask<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Option<T> {
+        let mut future = Box::pin(future);
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+            return Some(answer);
+        }
+        self.turn();
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
+    }
+}

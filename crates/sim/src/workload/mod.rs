@@ -1,0 +1,263 @@
+//! Which command comes next, and with what: all commands, more often those that matter more.
+//!
+//! # Layout
+//! - this file: choices
+//! - `body`: bodies that say where a message belongs
+//! - `pool`: messages that commands may be about
+//! - `words`: choices in the store's vocabulary
+
+pub(crate) mod body;
+mod pool;
+pub(crate) mod words;
+
+use std::num::NonZeroU32;
+
+use dwell_model::{
+    AttemptLimit, Backoff, Key, Pause, PutToken, QueueName, Setting, SettingChange, SettingName, Timestamp,
+};
+
+use dwell_store as store;
+
+use crate::oracle::{Action, Address, Due, OnConflict, Spec, Sweep};
+use crate::rng::Rng;
+
+pub(crate) use pool::Pool;
+
+/// How many queues there are.
+pub(crate) const QUEUES: u32 = 6;
+/// How many keys each queue has: few enough that puts meet.
+const KEYS: u32 = 60;
+
+/// The name of a queue.
+pub(crate) fn queue_name(queue: u32) -> QueueName {
+    let name = if queue.is_multiple_of(2) { format!("kill-{queue}") } else { format!("kill/{queue}:eu") };
+    name.parse().expect("our queues have valid names")
+}
+
+/// The name of a key.
+pub(crate) fn key_name(key: u32) -> Key {
+    format!("ключ {key}/%2F").parse().expect("our keys are valid")
+}
+
+/// A command to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Put,
+    Take,
+    Settle,
+    Stale,
+    TakeById,
+    Cancel,
+    Reschedule,
+    Get,
+    Revive,
+    Discard,
+    Configure,
+    Sweep,
+}
+
+/// Weights, of 1,000.
+const WEIGHTS: [(u64, Choice); 12] = [
+    (330, Choice::Put),
+    (190, Choice::Take),
+    (230, Choice::Settle),
+    (10, Choice::Stale),
+    (25, Choice::TakeById),
+    (65, Choice::Cancel),
+    (65, Choice::Reschedule),
+    (30, Choice::Get),
+    (25, Choice::Revive),
+    (10, Choice::Discard),
+    (18, Choice::Configure),
+    (2, Choice::Sweep),
+];
+
+/// The next command.
+pub(crate) fn choose(rng: &mut Rng) -> Choice {
+    let mut at = rng.below(WEIGHTS.iter().map(|(weight, _)| weight).sum());
+    for (weight, choice) in WEIGHTS {
+        if at < weight {
+            return choice;
+        }
+        at -= weight;
+    }
+    unreachable!("the weights were summed up just now")
+}
+
+pub(crate) fn queue(rng: &mut Rng) -> u32 {
+    rng.below(u64::from(QUEUES)) as u32
+}
+
+pub(crate) fn key(rng: &mut Rng) -> u32 {
+    rng.below(u64::from(KEYS)) as u32
+}
+
+/// Most within a second or at once, some within the run, few beyond it.
+pub(crate) fn delay_ms(rng: &mut Rng) -> u64 {
+    match rng.below(100) {
+        0..40 => 0,
+        40..70 => rng.between(1, 500),
+        70..92 => rng.between(500, 20_000),
+        _ => rng.between(3_600_000, 365 * 86_400_000),
+    }
+}
+
+/// A delay, or the instant that it leads to; past ones too.
+pub(crate) fn due(rng: &mut Rng, now: Timestamp) -> Due {
+    let delay_ms = delay_ms(rng);
+    match rng.below(10) {
+        0..5 => Due::After(delay_ms as i64),
+        5..9 => Due::At(now.as_ms() + delay_ms as i64),
+        _ => Due::At(now.as_ms() - rng.below(100_000) as i64),
+    }
+}
+
+pub(crate) fn on_conflict(rng: &mut Rng) -> OnConflict {
+    *rng.pick(&[OnConflict::Reject, OnConflict::Replace, OnConflict::Keep])
+}
+
+pub(crate) fn priority(rng: &mut Rng) -> u32 {
+    *rng.pick(&[0, 10, 1_024, 1_024, 1_024, u32::MAX])
+}
+
+/// A new priority, now and then.
+pub(crate) fn new_priority(rng: &mut Rng) -> Option<u32> {
+    rng.percent(20).then(|| priority(rng))
+}
+
+/// Short leases run out in the run, long ones outlive a kill.
+pub(crate) fn lease_ms(rng: &mut Rng) -> u64 {
+    *rng.pick(&[120, 1_000, 5_000, 60_000])
+}
+
+pub(crate) fn sweep(rng: &mut Rng, now: Timestamp) -> Sweep {
+    match rng.below(4) {
+        0 => Sweep::Purge,
+        1 => Sweep::DeleteQueue,
+        2 => Sweep::ReviveAll(due(rng, now)),
+        _ => Sweep::DiscardAll,
+    }
+}
+
+/// A setting. Those that would make the fate of a message depend on when it was read are left at their
+/// defaults: each put names its attempts, each take its lease, and tokens last for the run.
+pub(crate) fn setting(rng: &mut Rng, now: Timestamp) -> SettingChange {
+    let setting = match rng.below(10) {
+        0 => Setting::LeaseMs(rng.between(1_000, 90_000)),
+        1 => Setting::MaxAttempts(AttemptLimit::At(NonZeroU32::MIN.saturating_add(rng.below(20) as u32))),
+        2 => Setting::MaxAttempts(AttemptLimit::Unlimited),
+        3 => Setting::MaxPending(rng.between(100_000, 200_000)),
+        4 => Setting::Levels((0..rng.between(1, 5)).map(|_| rng.below(1_000_000)).collect()),
+        5 => Setting::TokenMs(rng.between(3_600_000, 86_400_000)),
+        6 => Setting::Backoff(Backoff {
+            base_ms: rng.below(500),
+            factor_percent: rng.between(100, 300) as u32,
+            cap_ms: rng.between(500, 1_000),
+            jitter_percent: rng.below(100) as u32,
+        }),
+        7 => Setting::Pause(Pause::Until(now.saturating_after(rng.between(50, 1_500)))),
+        8 => Setting::Pause(Pause::Indefinite),
+        _ => return SettingChange::Reset(SettingName::Pause),
+    };
+    // A queue that is paused for good most of the time would teach us little.
+    match setting {
+        Setting::Pause(Pause::Indefinite) if rng.percent(70) => SettingChange::Reset(SettingName::Pause),
+        Setting::Pause(_) => SettingChange::Set(setting),
+        setting if rng.percent(30) => SettingChange::Reset(setting.name()),
+        setting => SettingChange::Set(setting),
+    }
+}
+
+/// The longest that a retry without a delay of its own may wait, whatever the backoff was set to: the
+/// default cap.
+pub(crate) const BACKOFF_CAP_MS: i64 = 3_600_000;
+
+/// What to do with a message that is held, as the oracle and as the server is told.
+pub(crate) fn action(rng: &mut Rng) -> (Action, store::Action) {
+    match rng.below(100) {
+        0..58 => (Action::Ack, store::Action::Ack),
+        58..75 => {
+            let priority = new_priority(rng);
+            let after_ms = rng.percent(70).then(|| delay_ms(rng) % 30_000);
+            let due = match after_ms {
+                Some(ms) => Due::After(ms as i64),
+                None => Due::Within(BACKOFF_CAP_MS),
+            };
+            let error = rng.percent(50).then(|| "no route".into());
+            (Action::Retry { due, priority }, store::Action::Retry { after_ms, error, priority })
+        }
+        75..87 => {
+            let priority = new_priority(rng);
+            let after_ms = rng.percent(50).then(|| delay_ms(rng) % 30_000);
+            let due = after_ms.map(|ms| Due::After(ms as i64));
+            (Action::Release { due, priority }, store::Action::Release { after_ms, priority })
+        }
+        87..93 => {
+            let priority = new_priority(rng);
+            (Action::Bury { priority }, store::Action::Bury { reason: None, priority })
+        }
+        _ => {
+            let lease_ms = lease_ms(rng);
+            let wish = store::Action::Extend { lease_ms: Some(lease_ms) };
+            (Action::Extend { lease_ms: lease_ms as i64 }, wish)
+        }
+    }
+}
+
+/// A put to come.
+#[derive(Clone, Debug)]
+pub(crate) struct NewPut {
+    /// Where its message belongs.
+    pub(crate) address: Address,
+    /// What the oracle is told.
+    pub(crate) spec: Spec,
+    /// What the store is told.
+    pub(crate) put: store::Put,
+}
+
+/// The put with this number.
+pub(crate) fn put(rng: &mut Rng, no: u64, now: Timestamp) -> NewPut {
+    let key = rng.percent(35).then(|| key(rng));
+    let address = Address { queue: queue(rng), key, no };
+    let due = due(rng, now);
+    let latest = match due {
+        Due::At(at) => at.max(now.as_ms()),
+        Due::After(ms) | Due::Within(ms) => now.as_ms() + ms,
+    };
+    let spec = Spec {
+        no,
+        keyed: key.is_some(),
+        on_conflict: if key.is_some() { on_conflict(rng) } else { OnConflict::Reject },
+        due,
+        priority: priority(rng),
+        max_attempts: rng.between(0, 5) as u32,
+        // Well behind the latest instant that it may be due at, so that the put is never refused for it.
+        expires: rng.percent(8).then(|| latest + 5_000 + rng.below(5_000) as i64),
+        token: rng.percent(50),
+    };
+    let mut put = store::Put::new(queue_name(address.queue), body::make(address));
+    put.when = words::when(due);
+    put.key = key.map(key_name);
+    put.on_conflict = match spec.on_conflict {
+        OnConflict::Reject => store::OnConflict::Reject,
+        OnConflict::Replace => store::OnConflict::Replace,
+        OnConflict::Keep => store::OnConflict::Keep,
+    };
+    put.priority = spec.priority;
+    put.max_attempts = Some(words::attempts(spec.max_attempts));
+    put.expires = spec.expires.map(words::instant);
+    put.token = spec.token.then(|| PutToken::new(&format!("put-{no}")).expect("it is visible ASCII"));
+    NewPut { address, spec, put }
+}
+
+/// One to three queues.
+pub(crate) fn queues(rng: &mut Rng) -> Vec<u32> {
+    let mut queues = vec![queue(rng)];
+    while rng.percent(30) && queues.len() < 3 {
+        let queue = queue(rng);
+        if !queues.contains(&queue) {
+            queues.push(queue);
+        }
+    }
+    queues
+}

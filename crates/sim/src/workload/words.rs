@@ -1,0 +1,48 @@
+//! The workload's words in the store's vocabulary, and the store's settings in the oracle's.
+
+use std::num::NonZeroU32;
+
+use dwell_model::{AttemptLimit, Pause, Setting, SettingChange, Timestamp};
+use dwell_store::When;
+
+use crate::oracle::{Due, PAUSED, paused_until};
+
+/// A limit of attempts, of which 0 is none.
+pub(crate) fn attempts(limit: u32) -> AttemptLimit {
+    NonZeroU32::new(limit).map_or(AttemptLimit::Unlimited, AttemptLimit::At)
+}
+
+/// A change of a setting, in the oracle's words.
+pub(crate) fn change(change: &SettingChange) -> (&'static str, Option<String>) {
+    match change {
+        SettingChange::Set(setting) => (setting.name().as_str(), value(setting)),
+        SettingChange::Reset(name) => (name.as_str(), None),
+    }
+}
+
+pub(crate) fn value(setting: &Setting) -> Option<String> {
+    match setting {
+        Setting::Pause(Pause::Running) => None,
+        Setting::Pause(Pause::Indefinite) => Some(PAUSED.to_owned()),
+        Setting::Pause(Pause::Until(end)) => Some(paused_until(end.as_ms())),
+        Setting::LeaseMs(value) | Setting::MaxPending(value) | Setting::TokenMs(value) => {
+            Some(value.to_string())
+        }
+        Setting::MaxAttempts(limit) => Some(format!("{limit:?}")),
+        Setting::Backoff(backoff) => Some(format!("{backoff:?}")),
+        Setting::Levels(levels) => Some(format!("{levels:?}")),
+        Setting::Spread(spread) => Some(spread.to_string()),
+    }
+}
+
+/// When a message is due, as the store's vocabulary has it.
+pub(crate) fn when(due: Due) -> When {
+    match due {
+        Due::At(at) => When::At(instant(at)),
+        Due::After(ms) | Due::Within(ms) => When::AfterMs(ms.unsigned_abs()),
+    }
+}
+
+pub(crate) fn instant(ms: i64) -> Timestamp {
+    Timestamp::from_ms(ms).expect("a workload stays between 1970 and 9999")
+}
