@@ -65,11 +65,12 @@ long_core() {
 }
 
 part_sim() {
-    local rounds=30 lines=20000 kills=3
-    [ -z "$1" ] || rounds=300 lines=1000000 kills=5
+    local rounds=30 lines=20000 kills=3 seeds=500
+    [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000
     # With --tests, although they are not run: dependencies then have the features that the tests gave them,
     # and nothing is built twice.
     stage "sim: build" cargo build --locked "${workspace[@]}" --bins --tests
+    stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
     stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
     stage "sim: load" "$target/debug/dwell-sim" load --lines "$lines" --kills "$kills"
 }

@@ -155,7 +155,7 @@ pub(super) fn by_id(
         }
         let due = message.standing.due.earlier(at.window.wall);
         let standings = match dead {
-            true => Message::revived(&message.standing, message.standing.due, at),
+            true => Message::revived(&message.standing, due, at),
             false => vec![message.standing.clone()],
         };
         let taken = |standing: Standing| {
