@@ -8,6 +8,7 @@ mod faults;
 mod fixtures;
 mod mortal;
 mod opening;
+mod processes;
 mod recovery;
 mod restart;
 mod support;

@@ -178,6 +178,27 @@ impl Driven {
     }
 }
 
+/// A directory of the machine's that goes with the test.
+pub(crate) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(crate) fn new(name: &str) -> TempDir {
+        let dir = std::env::temp_dir().join(format!("dwell-engine-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&dir));
+        TempDir(dir)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
 /// splitmix64 (Steele, Lea, Flood 2014).
 pub(crate) struct Chance(pub(crate) u64);
 

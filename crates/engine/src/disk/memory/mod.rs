@@ -1,0 +1,313 @@
+//! A disk in memory that fails as real ones do: it forgets what was not synced, tears it, runs full, breaks.
+//!
+//! Each file and each directory exists twice: as the program sees it, and as it would be found after a
+//! power failure. A sync copies the first to the second; [`MemoryDisk::power_on`] goes back to the second,
+//! with as much of the difference as its [`Crash`] lets through.
+
+mod calls;
+mod change;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::change::{Chance, Content, FileChange, FileOp, NameOp};
+
+/// What a power failure leaves of the writes and names that were not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// None of them: the longest a disk may wait.
+    Drop,
+    /// All of them, and still not synced: the process died, the machine did not.
+    Keep,
+    /// Those up to a random moment, the last one in part.
+    Prefix(u64),
+    /// A random choice of sectors and names, in no order.
+    Holes(u64),
+}
+
+/// Which calls a [`Fault`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Writes to files.
+    Writes,
+    /// Syncs of files and directories.
+    Syncs,
+    /// Reads from files.
+    Reads,
+    /// Everything that changes something: writes, syncs, making, moving, removing, resizing.
+    Changes,
+}
+
+/// A failure to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Which calls are counted and fail.
+    pub calls: Calls,
+    /// How many of them succeed first.
+    pub after: u64,
+    /// How many fail then; [`u64::MAX`] for all.
+    pub times: u64,
+    /// What they fail with, such as EIO (`ErrorKind::Other`) or `StorageFull`.
+    pub error: io::ErrorKind,
+}
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    dirs: BTreeSet<PathBuf>,
+    names: BTreeMap<PathBuf, u64>,
+    durable_names: BTreeMap<PathBuf, u64>,
+    name_ops: Vec<NameOp>,
+    files: BTreeMap<u64, Content>,
+    next_file: u64,
+    locks: BTreeSet<PathBuf>,
+    /// Counts the lives of the machine: what was opened in an earlier one is of no use any more.
+    life: u64,
+    /// Changes asked for in this life.
+    changes: u64,
+    /// Changes asked for in all lives: the order in which they came.
+    order: u64,
+    /// The change that the power fails at.
+    power_off_at: Option<u64>,
+    is_off: bool,
+    capacity: Option<u64>,
+    faults: Vec<Fault>,
+    syncs_lie: bool,
+}
+
+fn broken(message: &str) -> io::Error {
+    io::Error::other(message)
+}
+
+impl State {
+    /// Every call passes here; a change is counted, and may be the one that the power fails at.
+    ///
+    /// `Ok(true)` means: it fails, but leaves its trace among what was not synced.
+    fn enter(&mut self, life: u64, calls: Calls) -> io::Result<bool> {
+        if self.is_off || life != self.life {
+            return Err(broken("the power is off"));
+        }
+        for fault in &mut self.faults {
+            let concerned = fault.calls == calls || (fault.calls == Calls::Changes && calls != Calls::Reads);
+            if !concerned {
+                continue;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+            } else if fault.times > 0 {
+                fault.times -= 1;
+                return Err(io::Error::new(fault.error, "a fault that the test asked for"));
+            }
+        }
+        if calls == Calls::Reads {
+            return Ok(false);
+        }
+        self.changes += 1;
+        self.order += 1;
+        if self.power_off_at == Some(self.changes) {
+            self.is_off = true;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn content(&mut self, file: u64) -> &mut Content {
+        self.files.get_mut(&file).expect("a file's content lives as long as the machine")
+    }
+
+    fn change_file(&mut self, file: u64, what: FileChange) {
+        let at = self.order;
+        let content = self.content(file);
+        what.apply(&mut content.seen);
+        content.ops.push(FileOp { at, what });
+    }
+
+    fn change_names(&mut self, removed: Option<PathBuf>, added: Option<(PathBuf, u64)>) {
+        let op = NameOp { at: self.order, removed, added };
+        op.apply(&mut self.names);
+        self.name_ops.push(op);
+    }
+
+    fn used(&self) -> u64 {
+        self.names.values().map(|file| self.files[file].seen.len() as u64).sum()
+    }
+
+    /// How far a file of `old` bytes may grow towards `new`.
+    fn grant(&self, old: u64, new: u64) -> u64 {
+        match self.capacity {
+            Some(capacity) if new > old => new.min(old + capacity.saturating_sub(self.used())),
+            _ => new,
+        }
+    }
+
+    fn has_dir(&self, path: &Path) -> io::Result<()> {
+        match path.parent() {
+            Some(dir) if self.dirs.contains(dir) => Ok(()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl MemoryDisk {
+    /// An empty disk without bound.
+    pub fn new() -> MemoryDisk {
+        MemoryDisk::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A test that failed while it held the lock should fail by its own message.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a failure to come.
+    pub fn fail(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Takes back all failures that have not come.
+    pub fn heal(&self) {
+        self.state().faults.clear();
+    }
+
+    /// From now on holds at most so many bytes; `None` for no bound.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Bytes that its files have together.
+    pub fn used(&self) -> u64 {
+        self.state().used()
+    }
+
+    /// From now on syncs do nothing and report success: the disk that a store can not be safe on.
+    pub fn lie_about_syncs(&self) {
+        self.state().syncs_lie = true;
+    }
+
+    /// How many changes were asked for since power was last on: see [`Calls::Changes`].
+    pub fn changes(&self) -> u64 {
+        self.state().changes
+    }
+
+    /// Lets the power fail at the `change`-th change (from 1) of this life. That one, too, reports an error.
+    pub fn power_off_at(&self, change: u64) {
+        self.state().power_off_at = Some(change);
+    }
+
+    /// Lets the power fail now.
+    pub fn power_off(&self) {
+        self.state().is_off = true;
+    }
+
+    /// Whether the power has failed.
+    pub fn is_off(&self) -> bool {
+        self.state().is_off
+    }
+
+    /// Starts the machine again, with what `crash` lets through of what was not synced. Files and locks of
+    /// the life before are of no use any more.
+    pub fn power_on(&self, crash: Crash) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        match crash {
+            Crash::Keep => {}
+            Crash::Drop => state.lose(|_| false, &mut |_, _| {}),
+            Crash::Holes(seed) => {
+                let (mut for_names, mut for_files) = (Chance(!seed), Chance(seed));
+                state.lose(|_| for_names.coin(), &mut |op, bytes| op.what.apply_some(bytes, &mut for_files));
+            }
+            Crash::Prefix(seed) => {
+                let mut chance = Chance(seed);
+                let last = state.unsynced_moment(&mut chance);
+                state.lose(|op| op.at < last, &mut |op, bytes| match op.at.cmp(&last) {
+                    Ordering::Less => op.what.apply(bytes),
+                    Ordering::Equal => op.what.apply_start(bytes, &mut chance),
+                    Ordering::Greater => {}
+                });
+            }
+        }
+        state.restart();
+    }
+
+    /// A file's bytes as the program sees them.
+    pub fn read_file(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.state();
+        Some(state.files[state.names.get(path)?].seen.clone())
+    }
+
+    /// Puts a file there, durably, as if it had always been so.
+    pub fn put_file(&self, path: &Path, bytes: Vec<u8>) {
+        let mut state = self.state();
+        if let Some(dir) = path.parent() {
+            state.dirs.extend(dir.ancestors().map(Path::to_owned));
+        }
+        let file = state.next_file;
+        state.next_file += 1;
+        state.files.insert(file, Content { seen: bytes.clone(), durable: bytes, ops: Vec::new() });
+        state.names.insert(path.to_owned(), file);
+        state.durable_names.insert(path.to_owned(), file);
+    }
+
+    /// Another disk with the files that this one shows now, all of them durable.
+    pub fn copied(&self) -> MemoryDisk {
+        let copy = MemoryDisk::new();
+        let state = self.state();
+        copy.state().dirs = state.dirs.clone();
+        for (path, file) in &state.names {
+            copy.put_file(path, state.files[file].seen.clone());
+        }
+        drop(state);
+        copy
+    }
+}
+
+impl State {
+    /// One of the changes that were not synced.
+    fn unsynced_moment(&self, chance: &mut Chance) -> u64 {
+        let in_files = self.files.values().flat_map(|content| content.ops.iter().map(|op| op.at));
+        let mut moments: Vec<u64> = in_files.chain(self.name_ops.iter().map(|op| op.at)).collect();
+        moments.sort_unstable();
+        moments.get(chance.below(moments.len() as u64) as usize).copied().unwrap_or(0)
+    }
+
+    /// Goes back to what the medium has, with as much of the rest as is let through.
+    fn lose(
+        &mut self,
+        mut keeps_name: impl FnMut(&NameOp) -> bool,
+        keep: &mut dyn FnMut(&FileOp, &mut Vec<u8>),
+    ) {
+        for content in self.files.values_mut() {
+            for op in std::mem::take(&mut content.ops) {
+                keep(&op, &mut content.durable);
+            }
+            content.seen = content.durable.clone();
+        }
+        for op in std::mem::take(&mut self.name_ops) {
+            if keeps_name(&op) {
+                op.apply(&mut self.durable_names);
+            }
+        }
+        self.names = self.durable_names.clone();
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        self.files.retain(|file, _| named.contains(file));
+    }
+
+    /// The next life begins.
+    fn restart(&mut self) {
+        self.locks.clear();
+        self.life += 1;
+        self.changes = 0;
+        self.power_off_at = None;
+        self.is_off = false;
+    }
+}

@@ -1,0 +1,125 @@
+//! The disk in memory forgets what it should, and no more.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Calls, Crash, Fault, MemoryDisk};
+use crate::disk::Disk;
+
+fn disk_with(bytes: &[u8]) -> (MemoryDisk, PathBuf) {
+    let disk = MemoryDisk::new();
+    let path = PathBuf::from("/d/f");
+    disk.create_dir(Path::new("/d")).unwrap();
+    let file = disk.create(&path).unwrap();
+    file.write_at(bytes, 0).unwrap();
+    file.sync().unwrap();
+    disk.sync_dir(Path::new("/d")).unwrap();
+    (disk, path)
+}
+
+#[test]
+fn what_was_synced_stays_and_the_rest_goes() {
+    let (disk, path) = disk_with(b"synced");
+    let file = disk.open(&path).unwrap();
+    file.write_at(b"later", 6).unwrap();
+    assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater");
+    disk.create(Path::new("/d/new")).unwrap();
+    disk.power_on(Crash::Drop);
+    assert_eq!(disk.read_file(&path).unwrap(), b"synced");
+    assert_eq!(disk.list(Path::new("/d")).unwrap(), ["f"]);
+    assert!(file.write_at(b"x", 0).is_err(), "opened in an earlier life");
+}
+
+#[test]
+fn what_a_process_left_unsynced_is_there_until_the_power_fails() {
+    let (disk, path) = disk_with(b"synced");
+    disk.open(&path).unwrap().write_at(b"later", 6).unwrap();
+    disk.power_on(Crash::Keep);
+    assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater");
+    disk.power_on(Crash::Drop);
+    assert_eq!(disk.read_file(&path).unwrap(), b"synced");
+    disk.open(&path).unwrap().write_at(b"later", 6).unwrap();
+    disk.power_on(Crash::Keep);
+    disk.open(&path).unwrap().sync().unwrap();
+    disk.power_on(Crash::Drop);
+    assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater");
+}
+
+#[test]
+fn a_file_whose_directory_was_not_synced_has_no_name() {
+    let disk = MemoryDisk::new();
+    disk.create_dir(Path::new("/d")).unwrap();
+    disk.create(Path::new("/d/f")).unwrap().sync().unwrap();
+    disk.power_on(Crash::Drop);
+    assert!(disk.list(Path::new("/d")).unwrap().is_empty());
+}
+
+#[test]
+fn a_rename_is_whole_or_not_at_all() {
+    for seed in 0..64 {
+        let (disk, path) = disk_with(b"old");
+        let new = Path::new("/d/new");
+        let file = disk.create(new).unwrap();
+        file.write_at(b"new", 0).unwrap();
+        file.sync().unwrap();
+        disk.rename(new, &path).unwrap();
+        disk.power_on(Crash::Holes(seed));
+        let bytes = disk.read_file(&path).unwrap();
+        assert!(bytes == b"old" || bytes == b"new");
+    }
+}
+
+#[test]
+fn torn_writes_keep_sectors_and_prefixes() {
+    let (mut saw_hole, mut saw_prefix) = (false, false);
+    for seed in 0..64 {
+        for crash in [Crash::Holes(seed), Crash::Prefix(seed)] {
+            let (disk, path) = disk_with(&[1; 2048]);
+            let file = disk.open(&path).unwrap();
+            file.write_at(&[2; 2048], 0).unwrap();
+            disk.power_on(crash);
+            let bytes = disk.read_file(&path).unwrap();
+            let changes = bytes.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            match crash {
+                Crash::Holes(_) => {
+                    assert!(bytes.chunks(512).all(|sector| sector.iter().all(|b| *b == sector[0])));
+                    saw_hole |= changes > 1;
+                }
+                _ => {
+                    assert!(changes <= 1 && (changes == 0 || bytes[0] == 2));
+                    saw_prefix |= changes == 1;
+                }
+            }
+        }
+    }
+    assert!(saw_hole && saw_prefix);
+}
+
+#[test]
+fn fails_at_the_call_that_was_named_and_runs_full() {
+    let (disk, path) = disk_with(b"0123");
+    let file = disk.open(&path).unwrap();
+    disk.fail(Fault { calls: Calls::Syncs, after: 1, times: 1, error: io::ErrorKind::Other });
+    assert!(file.sync().is_ok() && file.sync().is_err() && file.sync().is_ok());
+    disk.set_capacity(Some(6));
+    assert_eq!(file.write_at(b"4567", 4).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(disk.read_file(&path).unwrap(), b"012345", "as much as there was room for");
+    assert!(file.write_at(b"9876", 0).is_ok(), "no growth");
+    disk.power_off_at(disk.changes() + 2);
+    file.write_at(b"a", 0).unwrap();
+    assert!(file.write_at(b"b", 1).is_err() && file.sync().is_err() && disk.is_off());
+    disk.power_on(Crash::Keep);
+    assert_eq!(disk.read_file(&path).unwrap(), b"ab7645");
+}
+
+#[test]
+fn a_lock_keeps_the_second_out_until_it_ends() {
+    let (disk, _) = disk_with(b"");
+    let lock = disk.lock(Path::new("/d/LOCK")).unwrap();
+    assert!(lock.is_some());
+    assert!(disk.lock(Path::new("/d/LOCK")).unwrap().is_none());
+    drop(lock);
+    assert!(disk.lock(Path::new("/d/LOCK")).unwrap().is_some());
+    disk.power_on(Crash::Drop);
+    assert!(disk.lock(Path::new("/d/LOCK")).unwrap().is_some());
+}
