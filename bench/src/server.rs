@@ -22,6 +22,7 @@ impl Server {
         let mut process = Command::new(binary()?)
             .args(["--json", "serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(folder)
+            .env("DWELL_BEANSTALKD", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;

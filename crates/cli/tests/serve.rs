@@ -28,6 +28,27 @@ fn assert_can_not_start(ran: &Ran, code: &str) {
 }
 
 #[test]
+fn beanstalkds_port_that_is_taken_is_named_with_the_way_out() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let ran = refused(dir.path(), &["--beanstalkd", &address]);
+    assert_can_not_start(&ran, "address_in_use");
+    assert!(ran.stderr.contains(&address) && ran.stderr.contains("--beanstalkd off"), "{ran:?}");
+}
+
+#[test]
+fn beanstalkds_protocol_is_spoken_where_it_was_asked_for() {
+    let server = Server::in_memory(&["--beanstalkd", "127.0.0.1:0"]);
+    let mut stream = TcpStream::connect(server.serving["beanstalkd"].as_str().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"use t\r\nput 0 0 9 1\r\nx\r\nquit\r\n").unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    assert_eq!(replies, "USING t\r\nINSERTED 1\r\n");
+}
+
+#[test]
 fn says_where_it_serves_and_what_was_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path());

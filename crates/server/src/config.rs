@@ -8,13 +8,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub struct ServerConfig {
     /// The HTTP listener.
     pub http: HttpConfig,
+    /// The listener for beanstalkd's protocol; `None`, the default, for none.
+    pub beanstalkd: Option<BeanstalkdConfig>,
     /// How long a shutdown waits for answers under way, in milliseconds; what is left then is cut off.
     pub drain_ms: u64,
 }
 
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
-        ServerConfig { http: HttpConfig::default(), drain_ms: 10_000 }
+        ServerConfig { http: HttpConfig::default(), beanstalkd: None, drain_ms: 10_000 }
     }
 }
 
@@ -50,6 +52,30 @@ impl Default for HttpConfig {
             max_wait_ms: 60_000,
             head_ms: 75_000,
             body_ms: 60_000,
+            write_ms: 60_000,
+        }
+    }
+}
+
+/// The configuration of the listener for beanstalkd's protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BeanstalkdConfig {
+    /// Where to listen; port 0 chooses a free one.
+    pub listen: SocketAddr,
+    /// How long a client may leave replies unread before its connection is cut, in milliseconds.
+    pub write_ms: u64,
+}
+
+impl BeanstalkdConfig {
+    /// The port that beanstalkd's clients expect.
+    pub const DEFAULT_PORT: u16 = 11_300;
+}
+
+impl Default for BeanstalkdConfig {
+    fn default() -> BeanstalkdConfig {
+        BeanstalkdConfig {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, BeanstalkdConfig::DEFAULT_PORT)),
             write_ms: 60_000,
         }
     }

@@ -1,4 +1,4 @@
-//! dwell over the network, on any store: HTTP today, other protocols beside it.
+//! dwell over the network, on any store: HTTP, and beanstalkd's protocol beside it.
 //!
 //! ```no_run
 //! # async fn run(store: std::sync::Arc<dyn dwell_store::Store>) -> Result<(), dwell_server::BindError> {
@@ -15,11 +15,13 @@
 //! - [`Server`]: binds, serves, drains
 //! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait
 //! - `http/`: one file for each group of operations; `http/mod.rs` is the index of routes
+//! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
 //! - `returns`: gives back messages whose taker has gone
 //!
-//! The interface for callers is written down in `docs/http.md`.
+//! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
 
+mod beanstalkd;
 mod config;
 mod http;
 mod json;
@@ -27,5 +29,5 @@ mod query;
 mod returns;
 mod server;
 
-pub use config::{HttpConfig, ServerConfig};
+pub use config::{BeanstalkdConfig, HttpConfig, ServerConfig};
 pub use server::{BindError, Drained, Server};

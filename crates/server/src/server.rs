@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use crate::beanstalkd;
 use crate::config::ServerConfig;
 use crate::http::{self, App, Hosts};
 use crate::returns::Returns;
@@ -67,6 +68,16 @@ impl BindError {
         }
     }
 
+    /// Where the server was to listen.
+    pub fn address(&self) -> SocketAddr {
+        match self {
+            BindError::InUse { address }
+            | BindError::Denied { address }
+            | BindError::NotOurs { address }
+            | BindError::Io { address, .. } => *address,
+        }
+    }
+
     fn new(address: SocketAddr, source: io::Error) -> BindError {
         match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address },
@@ -84,11 +95,19 @@ pub struct Drained {
     pub cut_off: usize,
 }
 
+/// The listener for beanstalkd's protocol, and what its connections share.
+struct Beanstalkd {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<beanstalkd::Shared>,
+}
+
 /// A server that listens.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     app: Arc<App>,
+    beanstalkd: Option<Beanstalkd>,
     returned: JoinHandle<()>,
     drain: watch::Sender<bool>,
     drain_limit: Duration,
@@ -96,7 +115,10 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("http", &self.address).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("http", &self.address)
+            .field("beanstalkd", &self.beanstalkd_addr())
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,21 +131,30 @@ impl Server {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn bind(store: Arc<dyn Store>, config: ServerConfig) -> Result<Server, BindError> {
-        let wanted = config.http.listen;
-        let listener = TcpListener::bind(wanted).await.map_err(|error| BindError::new(wanted, error))?;
-        let address = listener.local_addr().map_err(|error| BindError::new(wanted, error))?;
+        let (listener, address) = listen(config.http.listen).await?;
+        let beanstalkd = match config.beanstalkd {
+            Some(config) => Some((listen(config.listen).await?, config)),
+            None => None,
+        };
         let (drain, draining) = watch::channel(false);
         let (returns, returned) = Returns::start(Arc::clone(&store));
+        let clock = Arc::new(SystemClock::new());
+        let beanstalkd = beanstalkd.map(|((listener, address), config)| {
+            let (store, returns) = (Arc::clone(&store), returns.clone());
+            let shared =
+                beanstalkd::Shared::new(store, config, Arc::clone(&clock) as _, returns, draining.clone());
+            Beanstalkd { listener, address, shared: Arc::new(shared) }
+        });
         let app = App {
             store,
             hosts: Hosts::new(address.port(), &config.http.hosts),
             config: config.http,
-            clock: Arc::new(SystemClock::new()),
+            clock,
             returns,
             draining,
         };
         let drain_limit = Duration::from_millis(config.drain_ms);
-        Ok(Server { listener, address, app: Arc::new(app), returned, drain, drain_limit })
+        Ok(Server { listener, address, app: Arc::new(app), beanstalkd, returned, drain, drain_limit })
     }
 
     /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.
@@ -131,15 +162,20 @@ impl Server {
         self.address
     }
 
+    /// Where beanstalkd's protocol is spoken, likewise; `None` if it is not.
+    pub fn beanstalkd_addr(&self) -> Option<SocketAddr> {
+        self.beanstalkd.as_ref().map(|beanstalkd| beanstalkd.address)
+    }
+
     /// Serves until `shutdown` is ready. Then no connection is accepted any more, waiting takes are answered
     /// with nothing, what is under way is answered, and all connections end; at the latest after
     /// [`ServerConfig::drain_ms`]. Messages that were taken and not delivered have been given back when it
     /// returns, so that the caller may close the store.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Drained {
-        let Server { listener, address: _, app, returned, drain, drain_limit } = self;
+        let Server { listener, address: _, app, beanstalkd, returned, drain, drain_limit } = self;
         let router = http::router(Arc::clone(&app));
         let mut connections = JoinSet::new();
-        accept(listener, &mut connections, &router, &app, shutdown).await;
+        accept(listener, beanstalkd, &mut connections, &router, &app, shutdown).await;
         drain.send_replace(true);
 
         let all_done = async { while connections.join_next().await.is_some() {} };
@@ -155,9 +191,16 @@ impl Server {
     }
 }
 
+async fn listen(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let listener = TcpListener::bind(wanted).await.map_err(|error| BindError::new(wanted, error))?;
+    let address = listener.local_addr().map_err(|error| BindError::new(wanted, error))?;
+    Ok((listener, address))
+}
+
 /// Takes connections until `shutdown` is ready.
 async fn accept(
     listener: TcpListener,
+    beanstalkd: Option<Beanstalkd>,
     connections: &mut JoinSet<()>,
     router: &Router,
     app: &Arc<App>,
@@ -173,7 +216,18 @@ async fn accept(
             stream = next(&listener) => {
                 connections.spawn(http::serve(stream, router.clone(), Arc::clone(app)));
             }
+            (stream, shared) = next_beanstalkd(beanstalkd.as_ref()) => {
+                connections.spawn(beanstalkd::serve(stream, shared));
+            }
         }
+    }
+}
+
+/// The next connection for beanstalkd's protocol; waits for ever if it is not spoken.
+async fn next_beanstalkd(beanstalkd: Option<&Beanstalkd>) -> (TcpStream, Arc<beanstalkd::Shared>) {
+    match beanstalkd {
+        Some(beanstalkd) => (next(&beanstalkd.listener).await, Arc::clone(&beanstalkd.shared)),
+        None => std::future::pending().await,
     }
 }
 

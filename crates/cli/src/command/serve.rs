@@ -1,9 +1,11 @@
 //! `dwell serve`
 //!
+//! - `beanstalkd`: where its protocol is spoken, if at all
 //! - `durability`: the setting's words
 //! - `engine`: the store in files, and what opening it found
 //! - `signals`: what ends the server
 
+mod beanstalkd;
 mod durability;
 mod engine;
 mod signals;
@@ -19,6 +21,7 @@ use dwell_store::{MemoryStore, Store};
 use dwell_time::SystemClock;
 use serde::Serialize;
 
+use self::beanstalkd::BeanstalkdAt;
 use self::durability::Durability;
 use self::engine::{Opened, Recovered};
 use self::signals::Signals;
@@ -32,8 +35,9 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell serve                                    ./dwell-data, http://127.0.0.1:7411
+                                                 and beanstalkd's protocol on 127.0.0.1:11300
   dwell serve --data /var/lib/dwell --listen 0.0.0.0:7411 --host dwell.example
-  dwell serve --store memory --listen 127.0.0.1:0    nothing is kept; a free port
+  dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off    nothing is kept; a free port
 
 SIGTERM or SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is under way, gives waiting takes
 an empty answer, and closes the store. A second one ends it at once, which loses nothing that was answered.
@@ -48,6 +52,9 @@ pub(crate) struct Serve {
     /// Where HTTP is spoken; port 0 finds a free one
     #[arg(long, env = "DWELL_LISTEN", default_value = "127.0.0.1:7411", value_name = "ADDRESS")]
     listen: SocketAddr,
+    /// Where beanstalkd's protocol is spoken; port 0 finds a free one, `off` does without
+    #[arg(long, env = "DWELL_BEANSTALKD", default_value = "127.0.0.1:11300", value_name = "ADDRESS")]
+    beanstalkd: BeanstalkdAt,
     /// A name, besides the loopback's and the address itself, that callers may use; may be repeated
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
@@ -88,6 +95,8 @@ struct Serving<'a> {
     event: &'static str,
     version: &'static str,
     http: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beanstalkd: Option<String>,
     store: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
@@ -134,15 +143,19 @@ impl Serve {
         let mut config = ServerConfig::default();
         config.http.listen = self.listen;
         config.http.hosts = self.hosts.clone();
+        config.beanstalkd = self.beanstalkd.config();
         config.drain_ms = self.drain;
         let bound = Server::bind(store, config).await;
-        bound.map_err(|error| Failure::new(Exit::CanNotStart, error.code(), error))
+        bound.map_err(|error| {
+            let hint = self.beanstalkd.hint(&error);
+            Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
+        })
     }
 
     async fn serve(&self, context: &Context, opened: &Opened) -> Outcome {
         let signals = Signals::listen().map_err(|error| can_not_start("signals", error))?;
         let server = self.bind(Arc::clone(&opened.store)).await?;
-        self.announce(&context.output, server.http_addr(), opened);
+        self.announce(&context.output, &server, opened);
         let mut signal = None;
         let drained = server.run(async { signal = Some(signals.first().await) }).await;
         let stopped =
@@ -172,12 +185,13 @@ impl Serve {
         Ok(limits)
     }
 
-    fn announce(&self, output: &Output, address: SocketAddr, opened: &Opened) {
+    fn announce(&self, output: &Output, server: &Server, opened: &Opened) {
         let kept = self.store == StoreKind::Engine;
         let serving = Serving {
             event: "serving",
             version: env!("CARGO_PKG_VERSION"),
-            http: format!("http://{address}"),
+            http: format!("http://{}", server.http_addr()),
+            beanstalkd: server.beanstalkd_addr().map(|address| address.to_string()),
             store: if kept { "engine" } else { "memory" },
             data: kept.then(|| self.data.display().to_string()),
             durability: kept.then(|| self.durability.to_string()),
@@ -190,6 +204,9 @@ impl Serve {
                 "{STRONG}dwell {}{STRONG:#} serves {GOOD}{}{GOOD:#}",
                 serving.version, serving.http
             )?;
+            if let Some(address) = &serving.beanstalkd {
+                writeln!(out, "{FAINT}and beanstalkd's protocol on{FAINT:#} {address}")?;
+            }
             let Some(recovered) = &opened.recovered else {
                 return writeln!(out, "{FAINT}in memory: nothing is kept when it ends{FAINT:#}");
             };

@@ -22,6 +22,8 @@ pub(crate) fn dwell() -> Command {
     for name in ["DWELL_SERVER", "DWELL_DATA", "DWELL_LISTEN", "NO_COLOR"] {
         command.env_remove(name);
     }
+    // Its port is one for the whole machine: a test that wants it names another.
+    command.env("DWELL_BEANSTALKD", "off");
     command
 }
 

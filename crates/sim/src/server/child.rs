@@ -46,6 +46,8 @@ impl Server {
             .arg("--listen")
             .arg(format!("127.0.0.1:{port}"))
             .args(&dwell.serve)
+            // HTTP alone is asked; a port of its own would only be one more to be taken.
+            .env("DWELL_BEANSTALKD", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,0 +1,38 @@
+//! `peek <id>`: a job in any state, in any tube.
+
+use dwell_model::{Message, QueueName};
+use dwell_store::{Error, Target};
+
+use super::Command;
+use crate::beanstalkd::arguments::Arguments;
+use crate::beanstalkd::frame::Malformed;
+use crate::beanstalkd::reply::{Replies, Word};
+use crate::beanstalkd::session::Session;
+
+pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
+    rest.only_u64().map(Command::Peek)
+}
+
+pub(super) async fn run(session: &Session, number: u64, replies: &mut Replies) {
+    found(get(session, number).await.map(|(_, message)| Some(message)), replies);
+}
+
+/// The job and its tube.
+pub(super) async fn get(session: &Session, number: u64) -> Result<(QueueName, Message), Error> {
+    let located = session.locate_one(number).await?;
+    let Some((queue, id)) = located else {
+        return Err(Error::MessageNotFound { queue: session.used().clone() });
+    };
+    let answers = session.shared.store.get(queue.clone(), vec![Target::Id(id)]).await;
+    let message = answers.into_iter().next().expect("an answer for each target")?;
+    Ok((queue, message))
+}
+
+/// The reply of all peeks.
+pub(super) fn found(message: Result<Option<Message>, Error>, replies: &mut Replies) {
+    match message {
+        Ok(Some(message)) => replies.job("FOUND", &message),
+        Ok(None) => replies.word(Word::NotFound),
+        Err(error) => replies.word(Word::from(&error)),
+    }
+}

@@ -1,0 +1,13 @@
+//! `peek-ready`: the job of the tube in use that a reserve would get.
+
+use dwell_model::StateKind;
+
+use super::peek::found;
+use crate::beanstalkd::reply::Replies;
+use crate::beanstalkd::session::Session;
+
+pub(super) async fn run(session: &Session, replies: &mut Replies) {
+    let first = session
+        .first_of(StateKind::Ready, |message| (message.standing.priority, message.standing.due, message.id));
+    found(first.await, replies);
+}

@@ -1,0 +1,19 @@
+//! `use <tube>`: where puts go, and what peeks and kicks mean, from now on.
+
+use dwell_model::QueueName;
+
+use super::Command;
+use crate::beanstalkd::arguments::Arguments;
+use crate::beanstalkd::frame::Malformed;
+use crate::beanstalkd::reply::Replies;
+use crate::beanstalkd::session::Session;
+
+pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
+    rest.only_tube().map(Command::Use)
+}
+
+pub(super) async fn run(session: &mut Session, tube: QueueName, replies: &mut Replies) {
+    session.use_tube(tube);
+    session.shared.forget_gone_tubes().await;
+    replies.line(format_args!("USING {}", session.used()));
+}

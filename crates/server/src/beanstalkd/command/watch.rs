@@ -1,0 +1,22 @@
+//! `watch <tube>`: one more tube for reserves to take from.
+
+use dwell_model::QueueName;
+
+use super::Command;
+use crate::beanstalkd::arguments::Arguments;
+use crate::beanstalkd::frame::Malformed;
+use crate::beanstalkd::reply::{Replies, Word};
+use crate::beanstalkd::session::Session;
+
+pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
+    rest.only_tube().map(Command::Watch)
+}
+
+pub(super) async fn run(session: &mut Session, tube: QueueName, replies: &mut Replies) {
+    // One take may name so many queues.
+    if !session.watch(tube) {
+        return replies.word(Word::OutOfMemory);
+    }
+    session.shared.forget_gone_tubes().await;
+    replies.line(format_args!("WATCHING {}", session.watched().len()));
+}

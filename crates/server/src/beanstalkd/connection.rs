@@ -1,0 +1,333 @@
+//! One connection: reads, does what was asked in the order of asking, writes.
+//!
+//! Ground rules:
+//! 1. Replies go out in the order of their commands, and a command begins when the one before it has its reply.
+//! 2. Puts that have arrived one behind the other go to the store in one call, so that one sync serves them;
+//!    so do deletes, and so do reserves.
+//! 3. While a reserve waits, nothing behind it is looked at; but the socket is read, a little, to learn of its end.
+//! 4. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use dwell_store::{Delivery, Error, Take};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::Shared;
+use super::command::{Command, PutJob, Reserved, Wish, delete_all, put_all};
+use super::counters::Counted;
+use super::frame::{Frame, Parser};
+use super::reply::{Replies, Word};
+use super::session::Session;
+
+/// What one read may bring.
+const READ: usize = 64 * 1024;
+
+/// Replies are written at the latest when they have come to so many bytes.
+const WRITE: usize = 256 * 1024;
+
+/// The most commands, and the most bytes of bodies, that go to the store in one call.
+const RUN: usize = 1_024;
+const RUN_BYTES: usize = 4 * 1024 * 1024;
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    // Either only costs speed, or late notice that the other side has gone.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(&stream).set_keepalive(true);
+    let parser = Parser::new(shared.store.limits().body_len);
+    let mut connection = Connection {
+        stream,
+        session: Session::new(shared),
+        parser,
+        bytes: BytesMut::new(),
+        replies: Replies::default(),
+        ahead: None,
+        ended: false,
+    };
+    // What breaks a connection is the client's to see.
+    let _ = connection.run().await;
+}
+
+/// Why a connection is over, other than by its own fault.
+type Flow = ControlFlow<()>;
+
+struct Connection {
+    stream: TcpStream,
+    session: Session,
+    parser: Parser,
+    bytes: BytesMut,
+    replies: Replies,
+    /// A frame that was read and did not belong to the run before it.
+    ahead: Option<Frame>,
+    /// The client sends no more.
+    ended: bool,
+}
+
+impl Connection {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            while let Some(frame) = self.next() {
+                if self.handle(frame).await?.is_break() {
+                    return self.flush().await;
+                }
+                if self.replies.0.len() >= WRITE {
+                    self.flush().await?;
+                }
+            }
+            self.flush().await?;
+            // A connection that holds jobs may finish them while the server drains.
+            let is_idle = self.bytes.is_empty() && self.session.held.is_empty();
+            if self.ended || (is_idle && self.session.shared.is_draining()) {
+                return Ok(());
+            }
+            self.read().await?;
+        }
+    }
+
+    fn next(&mut self) -> Option<Frame> {
+        let frame = self.ahead.take().or_else(|| self.parser.next(&mut self.bytes))?;
+        self.session.forget_lapsed();
+        Some(frame)
+    }
+
+    async fn handle(&mut self, frame: Frame) -> io::Result<Flow> {
+        match frame {
+            Frame::Command(command) => return self.command(command).await,
+            Frame::Foreign => return Ok(Flow::Break(())),
+            Frame::BadFormat => self.replies.word(Word::BadFormat),
+            Frame::UnknownCommand => self.replies.word(Word::UnknownCommand),
+            Frame::ExpectedCrlf => self.replies.word(Word::ExpectedCrlf),
+            Frame::JobTooBig => {
+                self.session.shared.counters.count(Counted::Put);
+                self.replies.word(Word::JobTooBig);
+            }
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    async fn command(&mut self, command: Command) -> io::Result<Flow> {
+        self.count(&command, 1);
+        match command {
+            Command::Quit => return Ok(Flow::Break(())),
+            Command::Put(first) => {
+                let jobs = self.puts(first);
+                put_all(&mut self.session, jobs, &mut self.replies).await;
+            }
+            Command::Delete(first) => {
+                let numbers = self.deletes(first);
+                delete_all(&mut self.session, &numbers, &mut self.replies).await;
+            }
+            Command::Reserve { timeout_s } => {
+                let count = self.reserves(timeout_s);
+                self.reserve(timeout_s, count).await?;
+            }
+            other => other.run(&mut self.session, &mut self.replies).await,
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    fn count(&self, command: &Command, times: u64) {
+        if let Some(counted) = command.counted() {
+            (0..times).for_each(|_| self.session.shared.counters.count(counted));
+        }
+    }
+
+    /// The next command if it has arrived and `fits`; it stays where it is if not.
+    fn next_if<T>(&mut self, fits: impl FnOnce(Command) -> Result<T, Command>) -> Option<T> {
+        match self.ahead.take().or_else(|| self.parser.next(&mut self.bytes))? {
+            Frame::Command(command) => {
+                let counted = command.counted();
+                match fits(command) {
+                    Ok(fitting) => {
+                        counted.into_iter().for_each(|counted| self.session.shared.counters.count(counted));
+                        return Some(fitting);
+                    }
+                    Err(command) => self.ahead = Some(Frame::Command(command)),
+                }
+            }
+            other => self.ahead = Some(other),
+        }
+        None
+    }
+
+    fn run_len(&self) -> usize {
+        RUN.min(self.session.shared.batch())
+    }
+
+    /// `first` and the puts behind it.
+    fn puts(&mut self, first: PutJob) -> Vec<PutJob> {
+        let mut bytes = first.body.len();
+        let mut jobs = vec![first];
+        while jobs.len() < self.run_len() && bytes < RUN_BYTES {
+            let next = self.next_if(|command| match command {
+                Command::Put(job) => Ok(job),
+                other => Err(other),
+            });
+            let Some(job) = next else { break };
+            bytes += job.body.len();
+            jobs.push(job);
+        }
+        jobs
+    }
+
+    /// `first` and the deletes behind it, up to the first that is named twice.
+    fn deletes(&mut self, first: u64) -> Vec<u64> {
+        let mut numbers = vec![first];
+        let mut seen = std::collections::HashSet::from([first]);
+        while numbers.len() < self.run_len() {
+            let next = self.next_if(|command| match command {
+                Command::Delete(number) if seen.insert(number) => Ok(number),
+                other => Err(other),
+            });
+            let Some(number) = next else { break };
+            numbers.push(number);
+        }
+        numbers
+    }
+
+    /// How many reserves of the same kind there are, with the one in hand.
+    fn reserves(&mut self, timeout_s: Option<u32>) -> usize {
+        let same = Command::Reserve { timeout_s };
+        let mut count = 1;
+        while count < self.run_len()
+            && self.next_if(|command| if command == same { Ok(()) } else { Err(command) }).is_some()
+        {
+            count += 1;
+        }
+        count
+    }
+
+    /// Answers `count` reserves that came together: what is ready goes to the first of them in one take, and
+    /// each that finds nothing waits in its turn.
+    async fn reserve(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<()> {
+        self.session.is_worker();
+        let mut left = count;
+        while left > 0 {
+            left -= self.reserve_some(timeout_s, left).await?;
+            if self.replies.0.len() >= WRITE {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers at least one of `count` reserves; says how many.
+    async fn reserve_some(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<usize> {
+        let until_ms =
+            timeout_s.map(|seconds| self.session.now_ms().saturating_add(u64::from(seconds) * 1_000));
+        let wish = Wish { count, until_ms };
+        let mut empty = false;
+        loop {
+            self.session.forget_lapsed();
+            let draining = self.session.shared.is_draining();
+            let may_wait = !self.ended && !draining;
+            // Once nothing was there, waiting is all that is left; a server that stops hands out no more.
+            match wish.step(&self.session, may_wait, empty || draining, self.session.now_ms()) {
+                Reserved::Answer(word) => {
+                    self.replies.word(word);
+                    return Ok(1);
+                }
+                Reserved::Take(take) => match self.take(take).await? {
+                    Ok(deliveries) if deliveries.is_empty() => empty = true,
+                    Ok(deliveries) => {
+                        self.session.reserved(&deliveries, &mut self.replies);
+                        return Ok(deliveries.len());
+                    }
+                    Err(error) => {
+                        self.replies.word(Word::from(&error));
+                        return Ok(1);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Takes; if it has to wait, until the client hangs up or the server drains.
+    async fn take(&mut self, take: Take) -> io::Result<Result<Vec<Delivery>, Error>> {
+        let shared = Arc::clone(&self.session.shared);
+        if take.wait_ms == 0 {
+            return Ok(shared.store.take(take).await);
+        }
+        // Replies to what came before do not wait with it.
+        self.flush().await?;
+        let _waiting = Waiting::begin(&shared);
+        let mut taken = pin!(shared.store.take(take));
+        let mut drained = pin!(shared.drained());
+        loop {
+            // A client that sends ever more behind a waiting reserve is read no further.
+            let listens = self.bytes.len() < READ;
+            self.bytes.reserve(if listens { 256 } else { 0 });
+            tokio::select! {
+                biased;
+                taken = &mut taken => return Ok(taken),
+                () = &mut drained => return Ok(Ok(Vec::new())),
+                read = self.stream.read_buf(&mut self.bytes), if listens => {
+                    if read? == 0 {
+                        self.ended = true;
+                        return Ok(Ok(Vec::new()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for more bytes, or for the server to drain.
+    async fn read(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.session.shared);
+        if self.bytes.is_empty() {
+            // An idle connection keeps no buffer.
+            self.bytes = BytesMut::new();
+            let draining = shared.is_draining();
+            tokio::select! {
+                readable = self.stream.readable() => readable?,
+                () = shared.drained(), if !draining => return Ok(()),
+            }
+        }
+        self.bytes.reserve(READ);
+        if self.stream.read_buf(&mut self.bytes).await? == 0 {
+            self.ended = true;
+        }
+        Ok(())
+    }
+
+    /// Writes all replies. A client that does not read them is cut off in time.
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.replies.0.is_empty() {
+            return Ok(());
+        }
+        let limit = Duration::from_millis(self.session.shared.config.write_ms);
+        while !self.replies.0.is_empty() {
+            match timeout(limit, self.stream.write_buf(&mut self.replies.0)).await {
+                Ok(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => written?,
+                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+            };
+        }
+        self.replies.0 = BytesMut::new();
+        Ok(())
+    }
+}
+
+/// Counts a connection that waits.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    fn begin(shared: &'a Shared) -> Waiting<'a> {
+        shared.counters.waiting.add(1);
+        Waiting(shared)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.counters.waiting.sub(1);
+    }
+}

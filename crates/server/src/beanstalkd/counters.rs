@@ -1,0 +1,90 @@
+//! Counts of what has happened since the server began, and of who is connected.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that many connections change. Counts are not compared with each other, so that no order is needed.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(super) fn sub(&self, fewer: u64) {
+        self.0.fetch_sub(fewer, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counted {
+    ($($name:ident $field:literal),* $(,)?) => {
+        /// The commands that `stats` counts, in its order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Counted {
+            $($name),*
+        }
+
+        const FIELDS: &[&str] = &[$($field),*];
+    };
+}
+
+counted! {
+    Put "cmd-put",
+    Peek "cmd-peek",
+    PeekReady "cmd-peek-ready",
+    PeekDelayed "cmd-peek-delayed",
+    PeekBuried "cmd-peek-buried",
+    Reserve "cmd-reserve",
+    ReserveWithTimeout "cmd-reserve-with-timeout",
+    Delete "cmd-delete",
+    Release "cmd-release",
+    Use "cmd-use",
+    Watch "cmd-watch",
+    Ignore "cmd-ignore",
+    Bury "cmd-bury",
+    Kick "cmd-kick",
+    Touch "cmd-touch",
+    Stats "cmd-stats",
+    StatsJob "cmd-stats-job",
+    StatsTube "cmd-stats-tube",
+    ListTubes "cmd-list-tubes",
+    ListTubeUsed "cmd-list-tube-used",
+    ListTubesWatched "cmd-list-tubes-watched",
+    PauseTube "cmd-pause-tube",
+}
+
+/// All counts of a server.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    commands: [Counter; FIELDS.len()],
+    /// Jobs that were put.
+    pub(super) jobs: Counter,
+    /// Leases that ran out under a connection.
+    pub(super) timeouts: Counter,
+    /// Connections there are.
+    pub(super) connections: Counter,
+    /// Connections there have been.
+    pub(super) connections_ever: Counter,
+    /// Connections that have put.
+    pub(super) producers: Counter,
+    /// Connections that have reserved.
+    pub(super) workers: Counter,
+    /// Connections that wait in a reserve.
+    pub(super) waiting: Counter,
+}
+
+impl Counters {
+    /// A command was read.
+    pub(super) fn count(&self, command: Counted) {
+        self.commands[command as usize].add(1);
+    }
+
+    /// The fields of `stats`, in its order.
+    pub(super) fn commands(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        FIELDS.iter().copied().zip(self.commands.iter().map(Counter::get))
+    }
+}

@@ -1,0 +1,455 @@
+//! From bytes to commands: a pure parser, fed with whatever has arrived.
+//!
+//! Ground rules, each as beanstalkd 1.12 was seen to behave:
+//! 1. A line ends with CR LF and has at most [`MAX_LINE`] bytes with them. A longer one is skipped up to its
+//!    end and is `BAD_FORMAT`.
+//! 2. A `put` line that is malformed has no body: what follows is read as commands.
+//! 3. A body over the limit is skipped before it is refused.
+//! 4. A body is followed by CR LF. If it is not, those two bytes are gone, and what follows is a command.
+//!
+//! One rule is dwell's: a line that looks like HTTP ends the connection, since the next line might have been
+//! chosen by a web page that a browser shows.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::command::{Command, PutLine};
+
+/// The longest line, with its CR LF: `pause-tube`, a name of 200 bytes and the longest number.
+pub(super) const MAX_LINE: usize = 224;
+
+/// Shorter bodies are copied, so that a message does not keep all that was read with it in memory.
+const COPIED_BODY: usize = 16 * 1024;
+
+/// The line is not what its verb asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// What the parser found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// A command, with its body if it is a put.
+    Command(Command),
+    /// A known verb with arguments that it does not have, or a line too long.
+    BadFormat,
+    /// No verb that there is.
+    UnknownCommand,
+    /// The body of a put was longer than it said.
+    ExpectedCrlf,
+    /// The body of a put was over the limit; it has been read.
+    JobTooBig,
+    /// HTTP.
+    Foreign,
+}
+
+/// Where the parser is in what arrives.
+#[derive(Debug)]
+enum At {
+    /// At the beginning of a line.
+    Line,
+    /// Within a line that is too long.
+    LongLine,
+    /// At the body of a put.
+    Body(PutLine),
+    /// Within a body that is too long, with so many bytes of it and its CR LF to come.
+    LongBody(u64),
+}
+
+/// A parser of one connection's bytes.
+#[derive(Debug)]
+pub(super) struct Parser {
+    at: At,
+    body_limit: usize,
+}
+
+impl Parser {
+    /// At the beginning of a connection; bodies have at most `body_limit` bytes.
+    pub(super) fn new(body_limit: usize) -> Parser {
+        Parser { at: At::Line, body_limit }
+    }
+
+    /// The next command, taken off the front of `bytes`; `None` until more has arrived.
+    pub(super) fn next(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
+        loop {
+            match &self.at {
+                At::Line => {
+                    if is_foreign(bytes) {
+                        bytes.clear();
+                        return Some(Frame::Foreign);
+                    }
+                    let Some(end) = line_end(&bytes[..bytes.len().min(MAX_LINE)]) else {
+                        if bytes.len() < MAX_LINE {
+                            return None;
+                        }
+                        self.at = At::LongLine;
+                        continue;
+                    };
+                    let line = bytes.split_to(end);
+                    bytes.advance(2);
+                    match parse_line(&line) {
+                        Line::Done(frame) => return Some(frame),
+                        // The size is looked at first, as there: what is too long is skipped in any case.
+                        Line::Put(put, _) if put.len() > self.body_limit => {
+                            self.at = At::LongBody(put.len() as u64 + 2);
+                        }
+                        Line::Put(_, Err(Malformed)) => return Some(Frame::BadFormat),
+                        Line::Put(put, Ok(())) => self.at = At::Body(put),
+                    }
+                }
+                At::LongLine => {
+                    let Some(end) = line_end(bytes) else {
+                        // A CR at the very end may be half of the line's end.
+                        let keep = usize::from(bytes.ends_with(b"\r"));
+                        bytes.advance(bytes.len() - keep);
+                        return None;
+                    };
+                    bytes.advance(end + 2);
+                    self.at = At::Line;
+                    return Some(Frame::BadFormat);
+                }
+                At::Body(put) => {
+                    let len = put.len();
+                    if bytes.len() < len + 2 {
+                        bytes.reserve(len + 2 - bytes.len());
+                        return None;
+                    }
+                    let body = take_body(bytes, len);
+                    let ended = bytes.starts_with(b"\r\n");
+                    bytes.advance(2);
+                    let put = put.with_body(body);
+                    self.at = At::Line;
+                    return Some(if ended { Frame::Command(Command::Put(put)) } else { Frame::ExpectedCrlf });
+                }
+                At::LongBody(left) => {
+                    let skipped = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    bytes.advance(skipped);
+                    let left = left - skipped as u64;
+                    if left > 0 {
+                        self.at = At::LongBody(left);
+                        return None;
+                    }
+                    self.at = At::Line;
+                    return Some(Frame::JobTooBig);
+                }
+            }
+        }
+    }
+}
+
+enum Line {
+    Done(Frame),
+    /// A body has to follow; and whether nothing stood behind its size.
+    Put(PutLine, Result<(), Malformed>),
+}
+
+fn parse_line(line: &[u8]) -> Line {
+    // All verbs and arguments are ASCII; beanstalkd calls a line with a NUL malformed before it looks at the verb.
+    if line.contains(&0) {
+        return Line::Done(Frame::BadFormat);
+    }
+    let Ok(line) = std::str::from_utf8(line) else {
+        return Line::Done(not_ascii(line));
+    };
+    match PutLine::parse(line) {
+        Some(Ok((put, end))) => return Line::Put(put, end),
+        Some(Err(Malformed)) => return Line::Done(Frame::BadFormat),
+        None => {}
+    }
+    Line::Done(match Command::parse(line) {
+        Some(Ok(command)) => Frame::Command(command),
+        Some(Err(Malformed)) => Frame::BadFormat,
+        None => Frame::UnknownCommand,
+    })
+}
+
+/// A line that is not UTF-8 is never right; which refusal it gets depends on its verb alone.
+fn not_ascii(line: &[u8]) -> Frame {
+    let is_known = |verb: &str| line.starts_with(verb.as_bytes());
+    if is_known(PutLine::VERB) || Command::verbs().any(is_known) {
+        Frame::BadFormat
+    } else {
+        Frame::UnknownCommand
+    }
+}
+
+/// Where the line ends that these bytes begin with.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, b"\r\n")
+}
+
+fn take_body(bytes: &mut BytesMut, len: usize) -> Bytes {
+    if len >= COPIED_BODY {
+        return bytes.split_to(len).freeze();
+    }
+    let body = Bytes::copy_from_slice(&bytes[..len]);
+    bytes.advance(len);
+    body
+}
+
+/// Whether a line begins with a method of HTTP, or ends as a request's line does.
+fn is_foreign(bytes: &[u8]) -> bool {
+    const METHODS: [&str; 10] =
+        ["GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI * "];
+    METHODS.iter().any(|method| bytes.starts_with(method.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 64 * 1024;
+
+    /// All frames of `bytes`, given at once, and what is left of them.
+    fn frames(bytes: &[u8]) -> (Vec<Frame>, usize) {
+        let mut buffer = BytesMut::from(bytes);
+        let mut parser = Parser::new(LIMIT);
+        let frames = std::iter::from_fn(|| parser.next(&mut buffer)).collect();
+        (frames, buffer.len())
+    }
+
+    fn only(line: &str) -> Frame {
+        let (mut frames, left) = frames(format!("{line}\r\n").as_bytes());
+        assert_eq!((frames.len(), left), (1, 0), "{line}: {frames:?}");
+        frames.remove(0)
+    }
+
+    fn tube(name: &str) -> dwell_model::QueueName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn every_command_is_read() {
+        for (line, command) in [
+            ("use a", Command::Use(tube("a"))),
+            ("reserve", Command::Reserve { timeout_s: None }),
+            ("reserve-with-timeout 007", Command::Reserve { timeout_s: Some(7) }),
+            ("reserve-with-timeout   0", Command::Reserve { timeout_s: Some(0) }),
+            ("reserve-with-timeout -1", Command::Reserve { timeout_s: None }),
+            ("reserve-job 5", Command::ReserveJob(5)),
+            ("delete  18446744073709551615", Command::Delete(u64::MAX)),
+            ("release 1 2 3", Command::Release { number: 1, priority: 2, delay_s: 3 }),
+            ("bury 1  2", Command::Bury { number: 1, priority: 2 }),
+            ("touch 9", Command::Touch(9)),
+            ("watch a", Command::Watch(tube("a"))),
+            ("ignore a", Command::Ignore(tube("a"))),
+            ("peek 1", Command::Peek(1)),
+            ("peek-ready", Command::PeekReady),
+            ("peek-delayed", Command::PeekDelayed),
+            ("peek-buried", Command::PeekBuried),
+            ("kick 100", Command::Kick(100)),
+            ("kick-job 4", Command::KickJob(4)),
+            ("stats", Command::Stats),
+            ("stats-tube a", Command::StatsTube(tube("a"))),
+            ("stats-job 1", Command::StatsJob(1)),
+            ("list-tubes", Command::ListTubes),
+            ("list-tube-used", Command::ListTubeUsed),
+            ("list-tubes-watched", Command::ListTubesWatched),
+            ("pause-tube  a  60", Command::PauseTube { tube: tube("a"), delay_s: 60 }),
+            ("quit", Command::Quit),
+        ] {
+            assert_eq!(only(line), Frame::Command(command), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_put_has_its_body_behind_it() {
+        let (frames, left) = frames(b"put 1  2 003 5\r\nhel\r\n\r\nput 0 0 0 0\r\n\r\nput");
+        assert_eq!(left, 3);
+        let Frame::Command(Command::Put(first)) = &frames[0] else { panic!("{frames:?}") };
+        assert_eq!((first.priority, first.delay_s, first.ttr_s), (1, 2, 3));
+        assert_eq!(&first.body[..], b"hel\r\n");
+        let Frame::Command(Command::Put(second)) = &frames[1] else { panic!("{frames:?}") };
+        assert_eq!(second.ttr_s, 1, "a TTR of 0 is 1");
+        assert!(second.body.is_empty());
+        assert_eq!(frames.len(), 2);
+    }
+
+    #[test]
+    fn bad_arguments_are_told_from_unknown_verbs() {
+        for line in [
+            "use ",
+            "use  a",
+            "use -a",
+            "use a b",
+            "use \u{e4}",
+            "watch ",
+            "ignore  x",
+            "put ",
+            "put 1",
+            "put a 0 0 0",
+            "put -1 0 0 0",
+            "put 4294967296 0 0 0",
+            "put 0 4294967296 0 0",
+            "put 0 0 4294967296 0",
+            "put 0 0 0 4294967296",
+            "put 0 0 0 0 ",
+            "put 0 0 0 0x",
+            "delete ",
+            "delete x",
+            "delete -1",
+            "delete 5 ",
+            "delete 1 2",
+            "delete 18446744073709551616",
+            "release 1",
+            "release 1 2",
+            "release 1 2 3 4",
+            "release 1 2 x",
+            "bury 1",
+            "bury 1 x",
+            "bury 1 2 3",
+            "touch ",
+            "touch x",
+            "reserve ",
+            "reserved",
+            "reserve-with-timeout",
+            "reserve-with-timeout ",
+            "reserve-with-timeout x",
+            "reserve-with-timeout 1x",
+            "reserve-with-timeout 4294967296",
+            "reserve-job",
+            "reserve-job x",
+            "peek ",
+            "peek x",
+            "peek-ready x",
+            "peek-delayed ",
+            "peek-buriedx",
+            "kick ",
+            "kick x",
+            "kick -1",
+            "kick 5x",
+            "kick 1 2",
+            "kick-job ",
+            "kick-job x",
+            "stats ",
+            "statsx",
+            "stats-tube",
+            "stats-tube ",
+            "stats-job",
+            "stats-job x",
+            "list-tubes ",
+            "list-tubesx",
+            "list-tube-used ",
+            "list-tubes-watched x",
+            "pause-tube",
+            "pause-tube ",
+            "pause-tube a",
+            "pause-tube a x",
+            "pause-tube a 1 ",
+            "pause-tube a 4294967296",
+            "pause-tube -a 1",
+            "quit ",
+            "quit foo",
+            "stats\0",
+            "foo\0",
+        ] {
+            assert_eq!(only(line), Frame::BadFormat, "{line:?}");
+        }
+        for line in [
+            "",
+            " ",
+            "foo",
+            "put",
+            "use",
+            "watch",
+            "ignore",
+            "delete",
+            "release",
+            "bury",
+            "touch",
+            "peek",
+            "kick",
+            "kick-job",
+            "kickjob 1",
+            "PUT",
+            "Use a",
+            " use a",
+            "list",
+            "list-tube",
+            "get",
+            "\u{e4}",
+        ] {
+            assert_eq!(only(line), Frame::UnknownCommand, "{line:?}");
+        }
+        assert_eq!(frames(b"use \xff\r\n\xff\r\n").0, [Frame::BadFormat, Frame::UnknownCommand]);
+    }
+
+    #[test]
+    fn a_refused_put_line_has_no_body() {
+        let (frames, _) = frames(b"put 0 0 x 5\r\nhello\r\nput 0 0 0 1 \r\n");
+        assert_eq!(frames, [Frame::BadFormat, Frame::UnknownCommand, Frame::BadFormat]);
+    }
+
+    #[test]
+    fn a_body_without_its_crlf_is_refused_and_what_follows_is_a_command() {
+        let (frames, left) = frames(b"put 0 0 0 3\r\nhelloreserve\r\nstats\r\n");
+        assert_eq!(left, 0);
+        assert_eq!(
+            frames,
+            [
+                Frame::ExpectedCrlf,
+                Frame::Command(Command::Reserve { timeout_s: None }),
+                Frame::Command(Command::Stats)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_body_over_the_limit_is_read_and_refused_and_one_at_the_limit_is_taken() {
+        let at_limit = [format!("put 0 0 0 {LIMIT}\r\n").as_bytes(), &vec![b'x'; LIMIT], b"\r\n"].concat();
+        assert!(
+            matches!(&frames(&at_limit).0[..], [Frame::Command(Command::Put(put))] if put.body.len() == LIMIT)
+        );
+        // What stands behind the size shows only when the size is accepted.
+        for end in ["", " x"] {
+            let over = [
+                format!("put 0 0 0 {}{end}\r\n", LIMIT + 1).as_bytes(),
+                &vec![b'x'; LIMIT + 1],
+                b"\r\nquit\r\n",
+            ]
+            .concat();
+            assert_eq!(frames(&over).0, [Frame::JobTooBig, Frame::Command(Command::Quit)], "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_has_at_most_224_bytes() {
+        assert_eq!(only(&"a".repeat(MAX_LINE - 2)), Frame::UnknownCommand);
+        for len in [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 1_000_000] {
+            assert_eq!(only(&"a".repeat(len)), Frame::BadFormat, "{len}");
+        }
+        let (found, left) = frames(&[&b"a".repeat(500)[..], b"\nstats\r\nstats\r\n"].concat());
+        assert_eq!(
+            (found, left),
+            (vec![Frame::BadFormat, Frame::Command(Command::Stats)], 0),
+            "LF alone ends no line"
+        );
+    }
+
+    #[test]
+    fn http_is_foreign_and_nothing_after_it_is_read() {
+        for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "CONNECT", "TRACE"] {
+            let request = format!("{method} /{} HTTP/1.1\r\nHost: x\r\n\r\nstats\r\n", "a".repeat(300));
+            assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{method}");
+        }
+        assert_eq!(frames(b"POS").0, []);
+    }
+
+    #[test]
+    fn the_cuts_between_reads_change_nothing() {
+        let mut input = b"put 0 0 0 3\r\nab\r\r\nput 0 0 0 2\r\nabcd".to_vec();
+        input.extend_from_slice(&b"x".repeat(MAX_LINE - 1));
+        input.extend_from_slice(b"\r\nput 0 0 0 65537\r\n");
+        input.extend_from_slice(&b"y".repeat(65_537));
+        input.extend_from_slice(b"\r\nreserve\r\n\r\r\nuse a\r\n");
+        let (whole, _) = frames(&input);
+        for step in [1, 2, 3, 7, 223, 224, 225, 4096] {
+            let mut parser = Parser::new(LIMIT);
+            let mut buffer = BytesMut::new();
+            let mut found = Vec::new();
+            for piece in input.chunks(step) {
+                buffer.extend_from_slice(piece);
+                found.extend(std::iter::from_fn(|| parser.next(&mut buffer)));
+            }
+            assert_eq!(found, whole, "in steps of {step}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! beanstalkd's protocol, on any store: a tube is a queue, a job's id is the message's number, its TTR the
+//! length of its lease.
+//!
+//! # Layout
+//! - `frame`: from bytes to commands, pure; `arguments`: numbers and names on a line; `reply`: back to bytes
+//! - `command/`: a file for each command; `command/mod.rs` is the index of verbs
+//! - `connection`: the loop over a socket: reads, runs of commands that share a call to the store, waits
+//! - `session`: what a connection has; `held`: the jobs it holds; `tubes`: who uses and watches what
+//! - `counters`, `host`: what `stats` tells
+//!
+//! The interface for callers, and what differs from beanstalkd, is written down in `docs/beanstalkd.md`.
+
+mod arguments;
+mod command;
+mod connection;
+mod counters;
+mod frame;
+mod held;
+mod host;
+mod reply;
+mod session;
+mod tubes;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use dwell_model::QueueName;
+use dwell_store::{Error, QueueStats, StateCounts, Store};
+use dwell_time::Clock;
+use tokio::sync::watch;
+
+pub(crate) use connection::serve;
+
+use self::counters::Counters;
+use self::tubes::{Tube, Tubes};
+use crate::config::BeanstalkdConfig;
+use crate::returns::Returns;
+
+/// What all connections share.
+pub(crate) struct Shared {
+    store: Arc<dyn Store>,
+    config: BeanstalkdConfig,
+    clock: Arc<dyn Clock>,
+    returns: Returns,
+    draining: watch::Receiver<bool>,
+    counters: Counters,
+    tubes: Arc<Tubes>,
+    /// Tells one run of a server from the next.
+    instance: u64,
+    began_ms: u64,
+}
+
+/// All tubes, and their jobs by state.
+struct Census {
+    tubes: BTreeSet<QueueName>,
+    counts: StateCounts,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        config: BeanstalkdConfig,
+        clock: Arc<dyn Clock>,
+        returns: Returns,
+        draining: watch::Receiver<bool>,
+    ) -> Shared {
+        let began_ms = clock.now().mono_ms;
+        // The standard library seeds it from the system's randomness.
+        let instance = RandomState::new().hash_one(std::process::id());
+        let (counters, tubes) = (Counters::default(), Arc::default());
+        Shared { store, config, clock, returns, draining, counters, tubes, instance, began_ms }
+    }
+
+    fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Returns once the server has begun to shut down.
+    async fn drained(&self) {
+        // The sender lives as long as the server; if it is gone, so is the server.
+        let _ = self.draining.clone().wait_for(|draining| *draining).await;
+    }
+
+    /// Milliseconds since the server began.
+    fn up_ms(&self) -> u64 {
+        self.clock.now().mono_ms.saturating_sub(self.began_ms)
+    }
+
+    /// How many items one call to the store may have.
+    fn batch(&self) -> usize {
+        self.store.limits().batch.max(1)
+    }
+
+    /// Jobs were put.
+    fn count_jobs(&self, tube: &QueueName, jobs: u64) {
+        self.counters.jobs.add(jobs);
+        self.tubes.put(tube, jobs);
+    }
+
+    /// A tube with jobs or connections, as the store and as the connections know it.
+    async fn tube(&self, name: &QueueName) -> Result<Option<(Option<QueueStats>, Tube)>, Error> {
+        let stats = match self.store.stats(name.clone()).await {
+            Ok(stats) => Some(stats),
+            Err(Error::UnknownQueue { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let own = self.tubes.get(name).unwrap_or_default();
+        let exists = own.is_connected() || stats.as_ref().is_some_and(has_jobs);
+        Ok(exists.then_some((stats, own)))
+    }
+
+    /// A walk over all queues.
+    async fn census(&self) -> Result<Census, Error> {
+        let mut census =
+            Census { tubes: self.tubes.connected().into_iter().collect(), counts: StateCounts::default() };
+        let mut after = None;
+        loop {
+            let page = self.store.queues(after, self.batch()).await?;
+            let Some(last) = page.last() else { return Ok(census) };
+            after = Some(last.name.clone());
+            for queue in page.into_iter().filter(has_jobs) {
+                census.counts.scheduled += queue.counts.scheduled;
+                census.counts.ready += queue.counts.ready;
+                census.counts.ready_urgent += queue.counts.ready_urgent;
+                census.counts.leased += queue.counts.leased;
+                census.counts.dead += queue.counts.dead;
+                census.tubes.insert(queue.name);
+            }
+        }
+    }
+
+    /// Forgets tubes without jobs and connections, from time to time.
+    async fn forget_gone_tubes(&self) {
+        let candidates = self.tubes.to_look_at();
+        if candidates.is_empty() {
+            return;
+        }
+        let mut gone = Vec::new();
+        for name in candidates {
+            if matches!(self.store.stats(name.clone()).await, Err(Error::UnknownQueue { .. })) {
+                gone.push(name);
+            }
+        }
+        self.tubes.forget(&gone);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A queue that has settings alone is no tube.
+fn has_jobs(queue: &QueueStats) -> bool {
+    let counts = &queue.counts;
+    counts.scheduled + counts.ready + counts.leased + counts.dead > 0
+}

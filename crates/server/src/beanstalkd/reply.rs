@@ -1,0 +1,124 @@
+//! Replies, as they go over the wire.
+
+use std::fmt::{self, Write as _};
+
+use bytes::BytesMut;
+use dwell_model::{Invalid, Message};
+use dwell_store::Error;
+
+/// The words of a reply that has nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    BadFormat,
+    Buried,
+    DeadlineSoon,
+    Deleted,
+    Draining,
+    ExpectedCrlf,
+    InternalError,
+    JobTooBig,
+    Kicked,
+    NotFound,
+    NotIgnored,
+    OutOfMemory,
+    Paused,
+    Released,
+    TimedOut,
+    Touched,
+    UnknownCommand,
+}
+
+impl Word {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Word::BadFormat => "BAD_FORMAT",
+            Word::Buried => "BURIED",
+            Word::DeadlineSoon => "DEADLINE_SOON",
+            Word::Deleted => "DELETED",
+            Word::Draining => "DRAINING",
+            Word::ExpectedCrlf => "EXPECTED_CRLF",
+            Word::InternalError => "INTERNAL_ERROR",
+            Word::JobTooBig => "JOB_TOO_BIG",
+            Word::Kicked => "KICKED",
+            Word::NotFound => "NOT_FOUND",
+            Word::NotIgnored => "NOT_IGNORED",
+            Word::OutOfMemory => "OUT_OF_MEMORY",
+            Word::Paused => "PAUSED",
+            Word::Released => "RELEASED",
+            Word::TimedOut => "TIMED_OUT",
+            Word::Touched => "TOUCHED",
+            Word::UnknownCommand => "UNKNOWN_COMMAND",
+        }
+    }
+}
+
+/// beanstalkd has few words for what can go wrong: what helps a client is whether to give up on the job
+/// (`NOT_FOUND`), to mend the command, to try again later (`OUT_OF_MEMORY`), or to tell a person.
+impl From<&Error> for Word {
+    fn from(error: &Error) -> Word {
+        match error {
+            Error::Invalid(Invalid::BodyTooLarge { .. }) => Word::JobTooBig,
+            Error::Invalid(_) => Word::BadFormat,
+            Error::UnknownQueue { .. }
+            | Error::MessageNotFound { .. }
+            | Error::LeaseLost
+            | Error::KeyTaken { .. }
+            | Error::Leased { .. }
+            | Error::Dead { .. }
+            | Error::NotDead { .. } => Word::NotFound,
+            Error::QueueFull { .. }
+            | Error::TooManyQueues { .. }
+            | Error::TooManyLeased { .. }
+            | Error::TooManyWaiting { .. }
+            | Error::DiskFull { .. } => Word::OutOfMemory,
+            _ => Word::InternalError,
+        }
+    }
+}
+
+/// Replies that wait to be written.
+#[derive(Debug, Default)]
+pub(super) struct Replies(pub(super) BytesMut);
+
+impl Replies {
+    /// A reply of one word.
+    pub(super) fn word(&mut self, word: Word) {
+        self.line(format_args!("{}", word.as_str()));
+    }
+
+    /// A word, or the one that says why not.
+    pub(super) fn outcome(&mut self, outcome: Result<Word, Error>) {
+        self.word(outcome.unwrap_or_else(|error| Word::from(&error)));
+    }
+
+    /// A reply of one line.
+    pub(super) fn line(&mut self, line: fmt::Arguments<'_>) {
+        self.0.write_fmt(line).expect("a buffer in memory takes all");
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// `RESERVED` or `FOUND`, and the job.
+    pub(super) fn job(&mut self, word: &str, message: &Message) {
+        self.line(format_args!("{word} {} {}", message.number, message.body.len()));
+        self.0.extend_from_slice(&message.body);
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// `OK` and a YAML document.
+    pub(super) fn yaml(&mut self, text: &str) {
+        self.line(format_args!("OK {}", text.len()));
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    /// `OK` and a YAML list of names, which need no quotes.
+    pub(super) fn names<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let mut text = String::from("---\n");
+        for name in names {
+            text.push_str("- ");
+            text.push_str(name);
+            text.push('\n');
+        }
+        self.yaml(&text);
+    }
+}

@@ -1,0 +1,166 @@
+//! What a connection is to the commands: the tube it uses, those it watches, the jobs it holds.
+
+use std::sync::Arc;
+
+use dwell_model::{Message, MessageId, Number, QueueName, StateKind};
+use dwell_store::{Action, Error, Settle, Settled};
+
+use super::Shared;
+use super::held::Held;
+use super::tubes::{Tie, TieKind};
+
+/// The name of the tube that a new connection uses and watches.
+const DEFAULT_TUBE: &str = "default";
+
+/// How many jobs of a state are looked at for the first one in an order that the store does not list in.
+const LOOK_THROUGH: usize = 1_000;
+
+/// One connection's state. When it is dropped, its jobs go back.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    pub(super) held: Held,
+    used: Tie,
+    watched: Vec<Tie>,
+    is_producer: bool,
+    is_worker: bool,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>) -> Session {
+        let default = QueueName::new(DEFAULT_TUBE).expect("it follows the alphabet");
+        let used = Tie::new(&shared.tubes, default.clone(), TieKind::Using);
+        let watched = vec![Tie::new(&shared.tubes, default, TieKind::Watching)];
+        shared.counters.connections.add(1);
+        shared.counters.connections_ever.add(1);
+        Session { shared, held: Held::default(), used, watched, is_producer: false, is_worker: false }
+    }
+
+    /// Milliseconds on the clock that held jobs' deadlines are on.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.shared.clock.now().mono_ms
+    }
+
+    /// The tube in use.
+    pub(super) fn used(&self) -> &QueueName {
+        self.used.name()
+    }
+
+    pub(super) fn use_tube(&mut self, name: QueueName) {
+        self.used = Tie::new(&self.shared.tubes, name, TieKind::Using);
+    }
+
+    /// The tubes watched, in the order of their coming.
+    pub(super) fn watched(&self) -> impl ExactSizeIterator<Item = &QueueName> {
+        self.watched.iter().map(Tie::name)
+    }
+
+    /// False if it can watch no more.
+    pub(super) fn watch(&mut self, name: QueueName) -> bool {
+        if self.watched().any(|watched| *watched == name) {
+            return true;
+        }
+        if self.watched.len() >= self.shared.store.limits().batch {
+            return false;
+        }
+        self.watched.push(Tie::new(&self.shared.tubes, name, TieKind::Watching));
+        true
+    }
+
+    /// False if it is the last one.
+    pub(super) fn ignore(&mut self, name: &QueueName) -> bool {
+        let Some(place) = self.watched().position(|watched| watched == name) else { return true };
+        if self.watched.len() == 1 {
+            return false;
+        }
+        self.watched.remove(place);
+        true
+    }
+
+    /// It has put.
+    pub(super) fn is_producer(&mut self) {
+        if !std::mem::replace(&mut self.is_producer, true) {
+            self.shared.counters.producers.add(1);
+        }
+    }
+
+    /// It has reserved.
+    pub(super) fn is_worker(&mut self) {
+        if !std::mem::replace(&mut self.is_worker, true) {
+            self.shared.counters.workers.add(1);
+        }
+    }
+
+    /// Forgets jobs whose leases have run out.
+    pub(super) fn forget_lapsed(&mut self) {
+        self.held.forget_lapsed(self.now_ms());
+        self.shared.counters.timeouts.add(self.held.take_lapsed());
+    }
+
+    /// Settles a job that this connection holds.
+    pub(super) async fn settle(&mut self, number: u64, action: Action) -> Result<Settled, Error> {
+        let Some(receipt) = self.held.receipt(number).cloned() else { return Err(Error::LeaseLost) };
+        let answers = self.shared.store.settle(vec![Settle { receipt, action }]).await;
+        let settled = answers.into_iter().next().expect("an answer for each settlement");
+        match &settled {
+            Ok(Settled::Leased(_)) => self.held.touched(number, self.now_ms()),
+            Ok(_) => self.held.remove(number),
+            Err(Error::LeaseLost) => self.held.lost(number),
+            Err(_) => {}
+        }
+        settled
+    }
+
+    /// Where jobs are. Numbers that no job can have are not found.
+    pub(super) async fn locate(&self, numbers: &[u64]) -> Vec<Result<Option<(QueueName, MessageId)>, Error>> {
+        let numbers: Vec<Option<Number>> = numbers.iter().map(|number| Number::new(*number).ok()).collect();
+        let located = self.shared.store.locate(numbers.iter().flatten().copied().collect()).await;
+        let mut located = match located {
+            Ok(located) => located.into_iter(),
+            Err(error) => return numbers.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut next = || located.next().expect("an answer for each number");
+        numbers.iter().map(|number| Ok(number.and_then(|_| next()))).collect()
+    }
+
+    /// Where one job is.
+    pub(super) async fn locate_one(&self, number: u64) -> Result<Option<(QueueName, MessageId)>, Error> {
+        self.locate(&[number]).await.into_iter().next().expect("an answer for each number")
+    }
+
+    /// The first job of the tube in use in the order that the store lists in: by due, then id.
+    pub(super) async fn head_of(&self, state: StateKind) -> Result<Option<Message>, Error> {
+        let listed = self.shared.store.list(self.used().clone(), state, None, 1).await;
+        Ok(unless_unknown(listed)?.into_iter().next())
+    }
+
+    /// The first job of the tube in use by `order`, among the first [`LOOK_THROUGH`] by due.
+    pub(super) async fn first_of<K: Ord>(
+        &self,
+        state: StateKind,
+        order: impl Fn(&Message) -> K,
+    ) -> Result<Option<Message>, Error> {
+        let listed = self.shared.store.list(self.used().clone(), state, None, LOOK_THROUGH).await;
+        Ok(unless_unknown(listed)?.into_iter().min_by_key(order))
+    }
+}
+
+/// A tube that the store does not know has no jobs.
+fn unless_unknown(listed: Result<dwell_store::Page, Error>) -> Result<Vec<Message>, Error> {
+    match listed {
+        Ok(page) => Ok(page.messages),
+        Err(Error::UnknownQueue { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.forget_lapsed();
+        self.shared.returns.give_back(self.held.take_receipts());
+        let counters = &self.shared.counters;
+        counters.connections.sub(1);
+        counters.producers.sub(u64::from(self.is_producer));
+        counters.workers.sub(u64::from(self.is_worker));
+    }
+}

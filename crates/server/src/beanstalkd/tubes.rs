@@ -1,0 +1,182 @@
+//! Tubes as connections see them: who uses and watches which, and what was counted for each.
+//!
+//! The store knows a queue while it has messages; beanstalkd knows a tube also while a connection uses or
+//! watches it. Here is the second half, and the counts of `stats-tube` that no store keeps. A tube that neither
+//! half knows is forgotten, counts and all, so that memory follows the tubes there are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dwell_model::{QueueName, Timestamp};
+
+/// All tubes.
+#[derive(Debug, Default)]
+pub(super) struct Tubes(Mutex<Map>);
+
+#[derive(Debug, Default)]
+struct Map {
+    tubes: HashMap<QueueName, Tube>,
+    /// How many there may be before those without connections are looked at; a growth of the whole by half or
+    /// more pays for the look.
+    look_at: usize,
+}
+
+/// What is known here about one tube.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tube {
+    /// Connections that use it.
+    pub(super) using: u64,
+    /// Connections that watch it.
+    pub(super) watching: u64,
+    /// Jobs that were put into it.
+    pub(super) total_jobs: u64,
+    /// Jobs that were deleted from it.
+    pub(super) deletes: u64,
+    /// Times it was paused.
+    pub(super) pauses: u64,
+    /// When its last pause ends, and how many seconds it was to last.
+    pub(super) pause: Option<(Timestamp, u32)>,
+}
+
+impl Tube {
+    /// Whether a connection uses or watches it.
+    pub(super) fn is_connected(&self) -> bool {
+        self.using + self.watching > 0
+    }
+}
+
+const FEWEST_TO_LOOK_AT: usize = 1_024;
+
+impl Tubes {
+    fn map(&self) -> MutexGuard<'_, Map> {
+        // Every change is one step, so that a panic elsewhere leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, name: &QueueName, change: impl FnOnce(&mut Tube)) {
+        let mut map = self.map();
+        match map.tubes.get_mut(name) {
+            Some(tube) => change(tube),
+            None => change(map.tubes.entry(name.clone()).or_default()),
+        }
+    }
+
+    pub(super) fn put(&self, name: &QueueName, jobs: u64) {
+        self.change(name, |tube| tube.total_jobs += jobs);
+    }
+
+    pub(super) fn deleted(&self, name: &QueueName) {
+        self.change(name, |tube| tube.deletes += 1);
+    }
+
+    pub(super) fn paused(&self, name: &QueueName, seconds: u32, until: Option<Timestamp>) {
+        self.change(name, |tube| {
+            tube.pauses += 1;
+            tube.pause = until.map(|until| (until, seconds));
+        });
+    }
+
+    /// What is known about a tube.
+    pub(super) fn get(&self, name: &QueueName) -> Option<Tube> {
+        self.map().tubes.get(name).copied()
+    }
+
+    /// Those that connections use or watch.
+    pub(super) fn connected(&self) -> Vec<QueueName> {
+        let map = self.map();
+        map.tubes.iter().filter(|(_, tube)| tube.is_connected()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Those without a connection, if there are so many tubes that it is time to look whether they are gone.
+    pub(super) fn to_look_at(&self) -> Vec<QueueName> {
+        let mut map = self.map();
+        if map.tubes.len() < map.look_at.max(FEWEST_TO_LOOK_AT) {
+            return Vec::new();
+        }
+        // Until `forget` has said how many are left.
+        map.look_at = usize::MAX;
+        map.tubes.iter().filter(|(_, tube)| !tube.is_connected()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Forgets those that nobody has connected to meanwhile.
+    pub(super) fn forget(&self, gone: &[QueueName]) {
+        let mut map = self.map();
+        for name in gone {
+            if map.tubes.get(name).is_some_and(|tube| !tube.is_connected()) {
+                map.tubes.remove(name);
+            }
+        }
+        map.look_at = map.tubes.len().saturating_mul(2);
+    }
+}
+
+/// A connection's tie to a tube; dropped, it is undone.
+#[derive(Debug)]
+pub(super) struct Tie {
+    tubes: Arc<Tubes>,
+    name: QueueName,
+    kind: TieKind,
+}
+
+/// What a connection may do with a tube.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TieKind {
+    /// Put into it.
+    Using,
+    /// Reserve from it.
+    Watching,
+}
+
+impl Tie {
+    pub(super) fn new(tubes: &Arc<Tubes>, name: QueueName, kind: TieKind) -> Tie {
+        tubes.change(&name, |tube| *kind.of(tube) += 1);
+        Tie { tubes: Arc::clone(tubes), name, kind }
+    }
+
+    pub(super) fn name(&self) -> &QueueName {
+        &self.name
+    }
+}
+
+impl Drop for Tie {
+    fn drop(&mut self) {
+        self.tubes.change(&self.name, |tube| *self.kind.of(tube) -= 1);
+    }
+}
+
+impl TieKind {
+    fn of(self, tube: &mut Tube) -> &mut u64 {
+        match self {
+            TieKind::Using => &mut tube.using,
+            TieKind::Watching => &mut tube.watching,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tubes_without_connections_are_looked_at_when_there_are_many_and_forgotten() {
+        let tubes = Arc::new(Tubes::default());
+        let name = |i: usize| format!("t{i}").parse::<QueueName>().unwrap();
+        let tie = Tie::new(&tubes, name(0), TieKind::Watching);
+        for i in 1..FEWEST_TO_LOOK_AT - 1 {
+            drop(Tie::new(&tubes, name(i), TieKind::Using));
+            assert!(tubes.to_look_at().is_empty());
+        }
+        drop(Tie::new(&tubes, name(FEWEST_TO_LOOK_AT), TieKind::Using));
+        let gone = tubes.to_look_at();
+        assert_eq!(gone.len(), FEWEST_TO_LOOK_AT - 1);
+        assert!(tubes.to_look_at().is_empty(), "somebody looks already");
+        let back = Tie::new(&tubes, name(1), TieKind::Using);
+        tubes.forget(&gone);
+        assert_eq!(tubes.get(&name(2)), None);
+        let mut connected = tubes.connected();
+        connected.sort();
+        assert_eq!(connected, [name(0), name(1)]);
+        drop((tie, back));
+        assert!(tubes.connected().is_empty());
+    }
+}

@@ -1,0 +1,204 @@
+//! Commands that come together: answered in order, with few calls to the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use dwell_model::*;
+use dwell_store::*;
+use dwell_time::SystemClock;
+
+use crate::support::{Running, start, start_on};
+
+#[tokio::test]
+async fn commands_that_come_together_are_answered_in_their_order() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let mut all = String::new();
+    for i in 0..300 {
+        all.push_str(&format!(
+            "use t{i}\r\nput {i} 0 60 3\r\n{i:03}\r\nfoo\r\nput 0 0 x 0\r\nlist-tube-used\r\n"
+        ));
+    }
+    client.write(all).await;
+    let mut last = 0;
+    for i in 0..300 {
+        assert_eq!(client.line().await, format!("USING t{i}"));
+        let id: u64 = client.line().await.strip_prefix("INSERTED ").unwrap().parse().unwrap();
+        assert!(id > last);
+        last = id;
+        assert_eq!(client.line().await, "UNKNOWN_COMMAND");
+        assert_eq!(client.line().await, "BAD_FORMAT");
+        assert_eq!(client.line().await, format!("USING t{i}"));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn deletes_that_come_together_find_held_ready_delayed_buried_and_gone_jobs() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let held = client.put(0, 0, 60, "held").await;
+    client.reserve().await;
+    let ready = client.put(0, 0, 60, "ready").await;
+    let delayed = client.put(0, 60, 60, "delayed").await;
+    client.ask("use elsewhere").await;
+    let buried = client.put(0, 0, 60, "buried").await;
+    client.job(&format!("reserve-job {buried}")).await;
+    client.expect(&format!("bury {buried} 0"), "BURIED").await;
+    let mut other = server.connect().await;
+    let others = client.put(0, 0, 60, "other's").await;
+    other.job(&format!("reserve-job {others}")).await;
+    let ids = [held, 0, ready, delayed, others, buried, ready, held];
+    client.write(ids.map(|id| format!("delete {id}\r\n")).concat()).await;
+    let expected =
+        ["DELETED", "NOT_FOUND", "DELETED", "DELETED", "NOT_FOUND", "DELETED", "NOT_FOUND", "NOT_FOUND"];
+    for (id, word) in ids.iter().zip(expected) {
+        assert_eq!(client.line().await, word, "{id}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reserves_that_come_together_each_get_a_job_and_the_rest_time_out() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let ids = [client.put(1, 0, 60, "a").await, client.put(2, 0, 60, "b").await];
+    client.write("reserve-with-timeout 0\r\n".repeat(4)).await;
+    for id in ids {
+        assert_eq!(client.next_job().await.1, id);
+    }
+    assert_eq!(client.line().await, "TIMED_OUT");
+    assert_eq!(client.line().await, "TIMED_OUT");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reserves_that_wait_together_are_served_one_by_one() {
+    let server = start().await;
+    let (mut worker, mut producer) = (server.connect().await, server.connect().await);
+    worker.write("reserve\r\n".repeat(3)).await;
+    for _ in 0..3 {
+        server.until_waiting(1).await;
+        let id = producer.put(0, 0, 60, "x").await;
+        assert_eq!(worker.next_job().await.1, id);
+    }
+    server.stop().await;
+}
+
+/// Counts calls.
+struct Counting {
+    inner: Arc<MemoryStore>,
+    puts: AtomicUsize,
+    settles: AtomicUsize,
+    takes: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for Counting {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.puts.fetch_add(1, Ordering::SeqCst);
+        self.inner.put(puts).await
+    }
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        self.takes.fetch_add(1, Ordering::SeqCst);
+        self.inner.take(take).await
+    }
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.inner.take_id(queue, id, lease_ms, bound).await
+    }
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.settles.fetch_add(1, Ordering::SeqCst);
+        self.inner.settle(settles).await
+    }
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.inner.cancel(queue, targets).await
+    }
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.inner.reschedule(queue, moves).await
+    }
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.inner.get(queue, targets).await
+    }
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.inner.locate(numbers).await
+    }
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.inner.list(queue, state, after, max).await
+    }
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.inner.stats(queue).await
+    }
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.inner.queues(after, max).await
+    }
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.inner.configure(queue, changes).await
+    }
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.inner.revive(queue, which, when).await
+    }
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.inner.discard(queue, which).await
+    }
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.inner.purge(queue).await
+    }
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.inner.delete_queue(queue).await
+    }
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+}
+
+async fn counting() -> (Running, Arc<Counting>) {
+    let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let counting = Arc::new(Counting {
+        inner: Arc::clone(&inner),
+        puts: AtomicUsize::new(0),
+        settles: AtomicUsize::new(0),
+        takes: AtomicUsize::new(0),
+    });
+    (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
+}
+
+#[tokio::test]
+async fn commands_that_come_together_share_calls_to_the_store() {
+    const JOBS: usize = 512;
+    let (server, store) = counting().await;
+    let mut client = server.connect().await;
+    // All of it has arrived when the first command is read: one write of less than a socket's buffer, to a
+    // server that shares its only thread with this test.
+    client.write("put 0 0 60 3\r\nabc\r\n".repeat(JOBS)).await;
+    let mut ids = Vec::new();
+    for _ in 0..JOBS {
+        ids.push(client.line().await.strip_prefix("INSERTED ").unwrap().to_owned());
+    }
+    client.write("reserve\r\n".repeat(JOBS)).await;
+    for id in &ids {
+        assert_eq!(client.next_job().await.1.to_string(), *id);
+    }
+    client.write(ids.iter().map(|id| format!("delete {id}\r\n")).collect::<String>()).await;
+    for _ in 0..JOBS {
+        assert_eq!(client.line().await, "DELETED");
+    }
+    // The kernel may cut what it carries into a few pieces.
+    for (what, calls) in [("puts", &store.puts), ("takes", &store.takes), ("settles", &store.settles)] {
+        let calls = calls.load(Ordering::SeqCst);
+        assert!((1..=8).contains(&calls), "{what}: {calls} calls for {JOBS}");
+    }
+    server.stop().await;
+}

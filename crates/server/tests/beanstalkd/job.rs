@@ -1,0 +1,103 @@
+//! `delete`, `release`, `bury`, `touch`: what becomes of a job.
+
+use crate::support::{now_ms, start};
+
+#[tokio::test]
+async fn a_job_is_deleted_by_its_holder_and_by_nobody_else() {
+    let server = start().await;
+    let (mut holder, mut other) = (server.connect().await, server.connect().await);
+    let id = holder.put(0, 0, 9, "x").await;
+    assert_eq!(holder.reserve().await, id);
+    other.expect(&format!("delete {id}"), "NOT_FOUND").await;
+    holder.expect(&format!("delete {id}"), "DELETED").await;
+    holder.expect(&format!("delete {id}"), "NOT_FOUND").await;
+    holder.expect(&format!("peek {id}"), "NOT_FOUND").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_holds_is_deleted_by_anybody() {
+    let server = start().await;
+    let (mut owner, mut other) = (server.connect().await, server.connect().await);
+    owner.ask("use t").await;
+    let ready = owner.put(0, 0, 9, "x").await;
+    let delayed = owner.put(0, 100, 9, "x").await;
+    let buried = owner.put(0, 0, 9, "x").await;
+    owner.job(&format!("reserve-job {buried}")).await;
+    owner.expect(&format!("bury {buried} 0"), "BURIED").await;
+    for id in [ready, delayed, buried] {
+        other.expect(&format!("delete {id}"), "DELETED").await;
+        other.expect(&format!("delete {id}"), "NOT_FOUND").await;
+    }
+    assert_eq!(other.map("stats-tube t").await["cmd-delete"], "3");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_number_that_no_job_has_is_not_found() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    for id in ["0", "7", "9007199254740992", "18446744073709551615"] {
+        for command in
+            ["delete {}", "release {} 0 0", "bury {} 0", "touch {}", "peek {}", "kick-job {}", "stats-job {}"]
+        {
+            client.expect(&command.replace("{}", id), "NOT_FOUND").await;
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_released_job_is_ready_at_once_or_after_its_delay_with_its_new_priority() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let id = client.put(5, 0, 9, "x").await;
+    client.reserve().await;
+    client.expect(&format!("release {id} 77 0"), "RELEASED").await;
+    let stats = client.map(&format!("stats-job {id}")).await;
+    assert_eq!(
+        (stats["state"].as_str(), stats["pri"].as_str(), stats["releases"].as_str()),
+        ("ready", "77", "1")
+    );
+    assert_eq!(client.reserve().await, id);
+    let began = now_ms();
+    client.expect(&format!("release {id} 0 1"), "RELEASED").await;
+    assert_eq!(client.map(&format!("stats-job {id}")).await["state"], "delayed");
+    client.expect(&format!("release {id} 0 1"), "NOT_FOUND").await;
+    assert_eq!(client.job("reserve-with-timeout 10").await.1, id);
+    assert!(now_ms() - began >= 999);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_buried_job_is_set_aside_with_its_new_priority() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let id = client.put(5, 0, 9, "x").await;
+    client.expect(&format!("bury {id} 0"), "NOT_FOUND").await;
+    client.reserve().await;
+    client.expect(&format!("bury {id} 9"), "BURIED").await;
+    client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
+    let stats = client.map(&format!("stats-job {id}")).await;
+    assert_eq!(
+        (stats["state"].as_str(), stats["pri"].as_str(), stats["buries"].as_str()),
+        ("buried", "9", "1")
+    );
+    client.expect(&format!("bury {id} 9"), "NOT_FOUND").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn touch_begins_the_lease_anew() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 0, 2, "x").await;
+    client.expect(&format!("touch {id}"), "NOT_FOUND").await;
+    client.reserve().await;
+    for _ in 0..3 {
+        client.expect("reserve-with-timeout 5", "DEADLINE_SOON").await;
+        client.expect(&format!("touch {id}"), "TOUCHED").await;
+    }
+    client.expect(&format!("delete {id}"), "DELETED").await;
+    server.stop().await;
+}

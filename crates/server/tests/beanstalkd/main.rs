@@ -1,0 +1,17 @@
+//! beanstalkd's protocol over real sockets, with the memory store behind it.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+
+mod bad_input;
+mod batch;
+mod close;
+mod job;
+mod kick;
+mod pause;
+mod peek;
+mod put;
+mod reserve;
+mod server;
+mod stats;
+mod support;
+mod tube;
