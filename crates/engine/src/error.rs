@@ -62,7 +62,7 @@ pub enum OpenError {
     },
     /// Something that was durable is damaged. Nothing is served from what is left without being asked to.
     #[error(
-        "{} is damaged at byte {offset}: {reason}; restore a backup, or save the rest with `dwell engine repair`",
+        "{} is damaged at byte {offset}: {reason}; nothing was changed; look at the disk, and restore a backup",
         file.display()
     )]
     Damaged {

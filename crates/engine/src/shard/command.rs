@@ -107,8 +107,11 @@ impl Effect {
                     return deliveries.into_iter().map(|delivery| delivery.receipt).collect();
                 }
             }
-            (Effect::Deliver(reply, _), Outcome::Failed(reason)) => {
-                let _ = reply.send(Err(unavailable(reason)));
+            (Effect::Deliver(reply, answer), Outcome::Failed(reason)) => {
+                // Whether the leases were written is not known; where there were none, nothing was done.
+                let took = answer.is_ok_and(|deliveries| !deliveries.is_empty());
+                let error = if took { outcome_unknown(reason) } else { unavailable(reason) };
+                let _ = reply.send(Err(error));
             }
         }
         Vec::new()

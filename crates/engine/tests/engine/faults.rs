@@ -51,6 +51,14 @@ fn a_take_that_waits_hears_of_a_failed_disk() {
 }
 
 #[test]
+fn a_take_whose_leases_could_not_be_written_says_that_it_does_not_know() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "body")).unwrap();
+    fail(&store.disk, Calls::Writes, 0, ErrorKind::Other);
+    assert_eq!(store.take(Take::from(queue("q"))).unwrap_err().code(), "outcome_unknown");
+}
+
+#[test]
 fn a_write_that_finds_no_room_loses_nothing_and_goes_on_when_there_is_some() {
     let fill = |store: &mut Driven| {
         for i in 0..60 {
