@@ -7,6 +7,7 @@ needs_of() {
         fmt) echo shellcheck:shellcheck ;;
         lint) echo cc:build-essential ;;
         e2e | test) echo curl:curl ;;
+        interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go ;;
     esac
 }
 

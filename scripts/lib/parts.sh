@@ -13,7 +13,7 @@ e2e_packages=(dwell-server dwell-cli)
 
 part_fmt() {
     stage "fmt" cargo fmt --all --check
-    stage "shell scripts" shellcheck --external-sources scripts/test .ci/run
+    stage "shell scripts" shellcheck --external-sources scripts/test .ci/run interop/beanstalkd/clients.sh
 }
 
 part_lint() {
@@ -79,4 +79,13 @@ part_bench() {
     local ours=(--release --locked -p dwell-bench --no-default-features)
     stage "bench: build and tests" cargo test "${ours[@]}"
     stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --quick --rounds 1 --dir "$target"
+}
+
+part_interop() {
+    local long=$1 sequences=200
+    [ -z "$long" ] || sequences=5000
+    stage "interop: build" cargo build --locked -p dwell-cli
+    stage "interop: beanstalkd's own replies" \
+        interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$sequences"
+    stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
 }

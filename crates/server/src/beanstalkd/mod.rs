@@ -99,7 +99,7 @@ impl Shared {
         self.tubes.put(tube, jobs);
     }
 
-    /// A tube with jobs or connections, as the store and as the connections know it.
+    /// A tube with jobs or connections, or the default one, which is always there, as the store and as the connections know it.
     async fn tube(&self, name: &QueueName) -> Result<Option<(Option<QueueStats>, Tube)>, Error> {
         let stats = match self.store.stats(name.clone()).await {
             Ok(stats) => Some(stats),
@@ -107,14 +107,16 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let own = self.tubes.get(name).unwrap_or_default();
-        let exists = own.is_connected() || stats.as_ref().is_some_and(has_jobs);
+        let exists =
+            own.is_connected() || *name == session::default_tube() || stats.as_ref().is_some_and(has_jobs);
         Ok(exists.then_some((stats, own)))
     }
 
     /// A walk over all queues.
     async fn census(&self) -> Result<Census, Error> {
-        let mut census =
-            Census { tubes: self.tubes.connected().into_iter().collect(), counts: StateCounts::default() };
+        let mut tubes: BTreeSet<QueueName> = self.tubes.connected().into_iter().collect();
+        tubes.insert(session::default_tube());
+        let mut census = Census { tubes, counts: StateCounts::default() };
         let mut after = None;
         loop {
             let page = self.store.queues(after, self.batch()).await?;

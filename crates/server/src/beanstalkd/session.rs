@@ -9,8 +9,10 @@ use super::Shared;
 use super::held::Held;
 use super::tubes::{Tie, TieKind};
 
-/// The name of the tube that a new connection uses and watches.
-const DEFAULT_TUBE: &str = "default";
+/// The tube that a new connection uses and watches.
+pub(super) fn default_tube() -> QueueName {
+    QueueName::new("default").expect("it follows the alphabet")
+}
 
 /// How many jobs of a state are looked at for the first one in an order that the store does not list in.
 const LOOK_THROUGH: usize = 1_000;
@@ -28,7 +30,7 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Session {
-        let default = QueueName::new(DEFAULT_TUBE).expect("it follows the alphabet");
+        let default = default_tube();
         let used = Tie::new(&shared.tubes, default.clone(), TieKind::Using);
         let watched = vec![Tie::new(&shared.tubes, default, TieKind::Watching)];
         shared.counters.connections.add(1);
