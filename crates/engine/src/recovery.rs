@@ -67,6 +67,9 @@ pub(crate) struct Recovered {
 /// that go into one segment, and all but the last are synced.
 const SKIPPED_NUMBERS: u64 = 1 << 32;
 
+/// Segments and sequences rise by one, so that none gets here; behind it there is room to count on.
+const HIGHEST_COUNT: u64 = u64::MAX >> 1;
+
 /// What is to be done where a batch is expected: a row of the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -182,6 +185,9 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
                 Err(BadHeader::Damaged(reason)) => Err(reason),
                 Ok(header) if header.first == 0 || header.oldest > segment => {
                     Err("the segment's header contradicts itself")
+                }
+                Ok(header) if header.first.max(segment) > HIGHEST_COUNT => {
+                    Err("the segment's header counts further than anybody can have written")
                 }
                 Ok(header) => Ok(header),
             }
@@ -339,6 +345,10 @@ impl<R: Replay> Scan<'_, R> {
     fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), String> {
         match fact {
             Fact::Put { record, body_at, body_len } => {
+                // What becomes of it later would be taken for news of a message that is gone.
+                if record.number.get() < self.floor {
+                    return Err(format!("message {} has a number that was given before", record.number));
+                }
                 self.carry.see_put(&record);
                 let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
                 let at = u32::try_from(at).map_err(|_| "a body lies past 4 GiB".to_owned())?;

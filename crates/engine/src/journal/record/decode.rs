@@ -95,6 +95,9 @@ impl<'a> Decoder<'a> {
         let due = self.instant()?;
         let queue = self.queue()?;
         let Context { now, shard, incarnation, .. } = self.context;
+        if incarnation > MessageId::MAX_INCARNATION {
+            return Err(bad_id());
+        }
         let mut id = None;
         let mut record = PutRecord {
             id: MessageId::new(due, shard, incarnation, 0),
