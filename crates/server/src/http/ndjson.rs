@@ -76,11 +76,15 @@ impl Lines {
             let mut line = self.buffer.split_to(end + 1);
             self.scanned = 0;
             line.truncate(end);
-            if std::mem::take(&mut self.skipping) || is_blank(&line) {
+            if std::mem::take(&mut self.skipping) {
                 continue;
             }
+            // Before blank lines are left out: one that is too long is refused wherever it was cut into pieces.
             if line.len() > self.limit {
                 return Some(Err(body::request_too_large(self.limit)));
+            }
+            if is_blank(&line) {
+                continue;
             }
             // JSON takes a carriage return for white space.
             return Some(Ok(line));
@@ -131,6 +135,7 @@ mod tests {
                 ["!", "a", "!", "b", "!"],
                 "{piece}"
             );
+            assert_eq!(lines("      \nb\n     ", piece, 4).await, ["!", "b", "!"], "{piece}");
         }
     }
 }
