@@ -25,6 +25,9 @@
 pub mod disk;
 mod engine;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod manifest;
 mod open;

@@ -13,6 +13,9 @@
 mod base64;
 mod cursor;
 mod delay;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod id;
 mod invalid;

@@ -23,6 +23,9 @@
 
 mod beanstalkd;
 mod config;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod json;
 mod query;

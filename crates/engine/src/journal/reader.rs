@@ -17,6 +17,8 @@ pub(crate) struct SegmentReader {
     window: Vec<u8>,
     /// Where in the segment the window begins.
     start: u64,
+    /// So much is read at a time.
+    step: usize,
 }
 
 /// What stands at some place of a segment.
@@ -29,7 +31,7 @@ pub(crate) enum Found<'a> {
 }
 
 impl SegmentReader {
-    /// So much is read at a time.
+    /// How much is read at a time.
     const STEP: usize = 1024 * 1024;
 
     pub(crate) fn new(
@@ -38,7 +40,22 @@ impl SegmentReader {
         incarnation: Option<u32>,
     ) -> io::Result<SegmentReader> {
         let len = file.size()?;
-        Ok(SegmentReader { file, salt, incarnation, len, window: Vec::new(), start: 0 })
+        Ok(SegmentReader {
+            file,
+            salt,
+            incarnation,
+            len,
+            window: Vec::new(),
+            start: 0,
+            step: SegmentReader::STEP,
+        })
+    }
+
+    /// The same with small windows, so that much happens at their edges.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn with_step(self, step: usize) -> SegmentReader {
+        assert!(step > BatchHeader::LEN, "a header fits into a window");
+        SegmentReader { step, ..self }
     }
 
     /// `len` bytes from `at` on; `None` if the segment ends before.
@@ -48,7 +65,7 @@ impl SegmentReader {
         }
         let end = self.start + self.window.len() as u64;
         if at < self.start || at + len as u64 > end {
-            let wanted = len.max(SegmentReader::STEP).min((self.len - at) as usize);
+            let wanted = len.max(self.step).min((self.len - at) as usize);
             self.window.resize(wanted, 0);
             self.start = at;
             self.file.read_at(&mut self.window, at)?;
@@ -86,7 +103,7 @@ impl SegmentReader {
         let mut end = at;
         let mut next = at;
         while next < self.len {
-            let len = SegmentReader::STEP.min((self.len - next) as usize);
+            let len = self.step.min((self.len - next) as usize);
             let bytes = self.bytes(next, len)?.expect("not beyond the end");
             if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                 end = next + last as u64 + 1;
@@ -106,7 +123,7 @@ impl SegmentReader {
         let mut highest = 0;
         let mut next = at;
         while next < self.len {
-            let len = SegmentReader::STEP.min((self.len - next) as usize);
+            let len = self.step.min((self.len - next) as usize);
             let bytes = self.bytes(next, len)?.expect("not beyond the end");
             for from in marker_places(bytes) {
                 let Some(header) = BatchHeader::decode(&bytes[from..], salt) else { continue };

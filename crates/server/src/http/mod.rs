@@ -29,6 +29,8 @@ use tokio::sync::watch;
 
 pub(crate) use connection::serve;
 pub(crate) use host::Hosts;
+#[cfg(feature = "fuzzing")]
+pub(crate) use ndjson::Lines;
 pub(crate) use problem::Problem;
 pub(crate) use refusal::Refusal;
 

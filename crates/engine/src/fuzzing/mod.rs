@@ -1,0 +1,40 @@
+//! What the fuzzers of the engine call: one function for each kind of bytes that it reads, checks and all.
+//!
+//! Each takes any bytes, and panics if the engine does what it must not. `fuzz/` runs them with bytes that a
+//! fuzzer finds; an ordinary test runs them with the files in `fuzz/corpus/` and with [`seeds`].
+//!
+//! # Layout
+//! - `records`, `segment`, `manifest`: one reader each
+//! - `recovery`: opening a directory that `script` has described, and using what was opened
+//! - `damage`: opening a real directory with some of its bytes changed, against what must come of it
+//! - `input`: bytes as numbers; `driven`: an engine without a thread, for these checks
+//! - `seeds`: real bytes to begin with
+
+mod damage;
+mod driven;
+mod input;
+mod manifest;
+mod records;
+mod recovery;
+mod script;
+mod seeds;
+mod segment;
+
+pub use damage::damage;
+pub use manifest::manifest;
+pub use records::records;
+pub use recovery::recovery;
+pub use seeds::{Seed, seeds};
+pub use segment::segment;
+
+/// A function above, by the name of its corpus.
+pub type Entry = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const ENTRIES: [Entry; 5] = [
+    ("records", records),
+    ("segment", segment),
+    ("manifest", manifest),
+    ("recovery", recovery),
+    ("damage", damage),
+];

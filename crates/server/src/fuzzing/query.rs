@@ -1,0 +1,67 @@
+//! A URL's query, as each kind of request reads it.
+
+use dwell_model::{Cursor, Key, QueueName, Timestamp};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::look;
+use crate::http::{Problem, Refusal};
+use crate::json::{
+    FromQuery, LeaseIn, NoFieldsIn, PauseIn, ReviveIn, SelectIn, SettleFieldsIn, WhenIn, on_conflict_words,
+};
+use crate::query::Query;
+
+/// The whole of the bytes is the query.
+pub fn query(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    look(reads(text, NoFieldsIn::from_query));
+    look(reads(text, |query| WhenIn::from_query(query)?.required()));
+    look(reads(text, |query| LeaseIn::from_query(query)?.lease_ms()));
+    look(reads(text, |query| PauseIn::from_query(query)?.pause(Timestamp::MAX)));
+    look(reads(text, |query| SelectIn::from_query(query)?.selection()));
+    look(reads(text, |query| ReviveIn::from_query(query)?.selection_and_when()));
+    for action in ["ack", "retry", "release", "bury", "extend", text] {
+        look(reads(text, |query| {
+            SettleFieldsIn::from_query(query)?.action(action, Refusal::UnknownParameter)
+        }));
+    }
+    look(reads(text, put));
+    look(reads(text, take));
+
+    let encoded = format!("a=1&x={}", utf8_percent_encode(text, NON_ALPHANUMERIC));
+    let mut query = look(Query::parse(Some(&encoded))).expect("what was encoded is decoded");
+    assert_eq!(look(query.text("x")), Some(Some(text.to_owned())));
+    assert_eq!(look(query.number("a")), Some(Some(1u8)));
+    assert!(query.is_empty());
+}
+
+fn reads<T>(text: &str, read: impl FnOnce(&mut Query) -> Result<T, Problem>) -> Result<T, Problem> {
+    let mut query = Query::parse(Some(text))?;
+    let value = read(&mut query)?;
+    query.finish()?;
+    Ok(value)
+}
+
+/// The parameters of a put, as its handler reads them.
+fn put(query: &mut Query) -> Result<(), Problem> {
+    WhenIn::from_query(query)?.when()?;
+    query.parsed::<Key>("key")?;
+    query.word("on_conflict", &on_conflict_words())?;
+    query.number::<u32>("priority")?;
+    query.parsed::<Timestamp>("expires")?;
+    query.attempts("max_attempts")?;
+    query.duration_ms("lease")?;
+    Ok(())
+}
+
+/// Those of takes and lists.
+fn take(query: &mut Query) -> Result<(), Problem> {
+    for name in query.all("queue").iter().flat_map(|names| names.split(',')) {
+        QueueName::new(name)?;
+    }
+    let max = query.bounded("max", 10, 1, 1_000)?;
+    assert!((1..=1_000).contains(&max));
+    query.duration_ms("wait")?;
+    query.parsed::<Cursor>("cursor")?;
+    query.flag("body")?;
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Requests that are near good ones, for fuzzers to begin with.
+
+use dwell_model::{Cursor, LeaseToken, MessageId, QueueName, Receipt, Timestamp};
+
+/// A seed: the entry that it is for, a name, its bytes.
+pub type Seed = (&'static str, String, Vec<u8>);
+
+const QUERIES: &[&str] = &[
+    "delay=1h30m&key=a%20b+%C3%A4&on_conflict=keep&priority=7&expires=9999-12-31T23:59:59Z&max_attempts=3&lease=30s",
+    "due=2026-11-21T18:00:00.123Z",
+    "level=3",
+    "queue=a,b&queue=c&max=1000&wait=30s&body=false",
+    "after=5s&error=no+luck&priority=0",
+    "reason=broken",
+    "for=1h&until=2026-11-21T18:00:00Z",
+    "oldest=10&delay=5s",
+    "all=true&level=1",
+    "max_attempts=unlimited",
+    "a&=b&&=&x=%FF",
+];
+
+const BODIES: &[&str] = &[
+    r#"{"queue":"orders","body":"\u00e4 é","delay":"5m","key":"k","on_conflict":"replace","headers":{"a":"b"},"priority":1,"expires":"2027-01-01T00:00:00Z","max_attempts":"unlimited","lease":"30s","token":"t"}"#,
+    r#"{"queue":"orders","body_base64":"AAEC/w==","delay_ms":5,"max_attempts":3,"lease_ms":18446744073709551615}"#,
+    r#"{"body":"x","due":"2026-11-21T18:00:00+01:00"}"#,
+    r#"{"body":"x","level":3,"priority":4294967296}"#,
+    r#"{"key":"k","delay":"1s"}"#,
+    r#"{"ids":["00000000-0005-8001-8000-020000000003"],"due":"1970-01-01T00:00:00Z"}"#,
+    r#"{"oldest":3,"all":null}"#,
+    r#"{"all":true,"delay_ms":1}"#,
+    r#"{"for":"1h"}"#,
+    r#"{"until":"9999-12-31T23:59:59.999Z"}"#,
+    r#"{"lease":null,"max_attempts":null,"backoff":{"base":"1s","factor_percent":200,"cap_ms":60000,"jitter_percent":20},"max_pending":5,"pause":"paused","levels":["1s","5s"],"spread":1,"token_ttl_ms":1}"#,
+    r#"{"after":"5s","error":"no luck","priority":1}"#,
+    r#"{"reason":"broken"}"#,
+    r#"[{"id":"x"}]"#,
+    r#"{"x":[[[[[[{"y":1e999}]]]]]]}"#,
+];
+
+const STREAMS: &[(u8, &[u8], &[u8])] = &[
+    (3, &[2, 3], b"a\nbb\n\n \r\nccc"),
+    (3, &[1], b"12345\na\n123456789012\nb\n123456"),
+    (3, &[4, 1], b"1234\r\n     \n\r\n123\r"),
+    (255, &[7], b"{\"body\":\"x\"}\r\n{\"body\":\"y\"}"),
+    (0, &[], b"\n\n\na"),
+];
+
+/// Some requests of each kind.
+pub fn seeds() -> Vec<Seed> {
+    let texts = |entry, texts: &[&str]| -> Vec<Seed> {
+        let numbered = texts.iter().enumerate();
+        numbered.map(|(i, text)| (entry, format!("{i:02}"), text.as_bytes().to_vec())).collect()
+    };
+    let mut seeds = texts("query", QUERIES);
+    seeds.extend(texts("json", BODIES));
+    let id = MessageId::new(Timestamp::MIN, 0, 1, 2);
+    let queue = QueueName::new("orders").expect("it is a name");
+    let receipt = Receipt { queue, id, token: LeaseToken(3) };
+    let settle = format!(r#"{{"receipt":"{receipt}","action":"retry","after_ms":1,"error":"no luck"}}"#);
+    seeds.push(("json", "settle".to_owned(), settle.into_bytes()));
+    let target = format!(r#"{{"id":"{id}","due":"2026-11-21T18:00:00Z"}}"#);
+    seeds.push(("json", "reschedule".to_owned(), target.into_bytes()));
+    let cursor = format!("cursor={}&max=5", Cursor { due: Timestamp::MAX, id });
+    seeds.push(("query", "cursor".to_owned(), cursor.into_bytes()));
+    for (i, (limit, pieces, body)) in STREAMS.iter().enumerate() {
+        let bytes = [&[*limit, pieces.len() as u8], *pieces, *body].concat();
+        seeds.push(("ndjson", format!("{i:02}"), bytes));
+    }
+    seeds
+}

@@ -1,0 +1,5 @@
+//! The manifest of a data directory.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_engine::fuzzing::manifest));

@@ -1,0 +1,5 @@
+//! Lines out of a streamed body, wherever it is cut into pieces.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_server::fuzzing::ndjson));
