@@ -71,6 +71,7 @@ part_sim() {
     # and nothing is built twice.
     stage "sim: build" cargo build --locked "${workspace[@]}" --bins --tests
     stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
+    stage "sim: mutants" "$target/debug/dwell-sim" mutants
     stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
     stage "sim: load" "$target/debug/dwell-sim" load --lines "$lines" --kills "$kills"
 }

@@ -4,6 +4,7 @@
 //! - `jsonl`: the input of a load, made from a seed
 //! - `kill/`: rounds of `kill -9` of the real server under mixed load
 //! - `load/`: a file of messages through the command line and the real server, which is killed meanwhile
+//! - `mutants/`: faults planted around the engine, which seeds have to find
 //! - `oracle/`: knows what was answered, and what cannot be
 //! - `rng`: chance from a seed
 //! - `run/`: the engine under a simulated disk and clock, from seeds
@@ -13,6 +14,7 @@
 mod jsonl;
 mod kill;
 mod load;
+mod mutants;
 mod oracle;
 mod rng;
 mod run;
@@ -92,6 +94,12 @@ enum Command {
         #[arg(long, requires = "seed")]
         verbose: bool,
     },
+    /// Plant faults around the engine; each has to be found
+    Mutants {
+        /// How many seeds a fault may survive
+        #[arg(long, default_value_t = mutants::SEEDS)]
+        seeds: u64,
+    },
 }
 
 /// Which `dwell` is tried, and how.
@@ -141,5 +149,6 @@ fn perform(command: Command) -> io::Result<bool> {
         }
         Command::Run { seed: Some(seed), verbose, .. } => Ok(run::one(seed, verbose)),
         Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),
+        Command::Mutants { seeds } => Ok(mutants::hunt(seeds)),
     }
 }

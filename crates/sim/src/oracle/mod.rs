@@ -298,10 +298,15 @@ impl Oracle {
                 }
                 self.push(group, heard, What::Put(spec, Some(answer)));
             }
-            (Ask::Take { queues, .. }, Answer::Took(batch)) => self.took(&queues, batch, heard),
+            (Ask::Take { queues, lease_ms, bound }, Answer::Took(batch)) => {
+                for (_, delivered) in &batch {
+                    self.handed_over(delivered, (lease_ms, bound), heard);
+                }
+                self.took(&queues, batch, heard);
+            }
             (Ask::TakeById { message, lease_ms, bound }, Answer::TookById(answer)) => {
                 if let TakenById::Delivered(delivered) = &answer {
-                    self.handed_over(delivered, heard);
+                    self.handed_over(delivered, (lease_ms, bound), heard);
                 }
                 let what = What::TakeById { no: message.no, lease_ms, bound, heard: Some(answer) };
                 self.push(message.group(), heard, what);
@@ -400,14 +405,16 @@ impl Oracle {
                 let text = format!("a take from {queues:?} brought {address:?}");
                 self.accuse(Kind::Contradiction, text);
             }
-            self.handed_over(&delivered, heard);
             self.push_setting(address.queue, PAUSE, heard, Access::HandedOut);
             self.push(address.group(), heard, What::Taken(delivered));
         }
     }
 
     /// What holds for everything that is handed out, whatever else was done to it.
-    fn handed_over(&mut self, delivered: &Delivered, heard: Heard) {
+    fn handed_over(&mut self, delivered: &Delivered, asked: (i64, bool), heard: Heard) {
+        if asked != (delivered.lease_ms, delivered.bound) {
+            self.accuse(Kind::Contradiction, format!("{delivered:?} has another lease than {asked:?}"));
+        }
         self.counts.delivered += 1;
         self.identify(delivered.no, delivered.id);
         if !self.tokens.insert(delivered.token) {

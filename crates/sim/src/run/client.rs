@@ -3,12 +3,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use dwell_engine::Engine;
 use dwell_model::{Message, MessageId, Receipt};
-use dwell_store::{
-    self as store, Cancelled, Delivery, PutAnswer, Rescheduled, Result, Settled, Store as _, Swept,
-};
+use dwell_store::{self as wish, Cancelled, Delivery, PutAnswer, Rescheduled, Result, Settled, Store, Swept};
 
 use super::answers::{self, Fate};
 use super::world::World;
@@ -91,8 +89,8 @@ impl World {
         }
     }
 
-    fn engine(&self) -> Engine {
-        self.running.as_ref().expect("a tick has a store").engine.clone()
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.running.as_ref().expect("a tick has a store").store)
     }
 
     /// Tells the oracle of a command that is sent at once.
@@ -126,8 +124,8 @@ impl World {
 
     fn send_put(&mut self, again: Again) {
         let op = self.begin(Ask::Put(again.put.address.group(), again.put.spec));
-        let (engine, put) = (self.engine(), again.put.put.clone());
-        let future = async move { Said::Put(one(engine.put(vec![put]).await)) };
+        let (store, put) = (self.store(), again.put.put.clone());
+        let future = async move { Said::Put(one(store.put(vec![put]).await)) };
         self.fly(vec![op], About::Put(Box::new(again)), future);
     }
 
@@ -135,14 +133,14 @@ impl World {
         let queues = workload::queues(&mut self.rng);
         let lease_ms = workload::lease_ms(&mut self.rng);
         let bound = self.rng.percent(20);
-        let mut take = store::Take::from_all(queues.iter().copied().map(queue_name))
+        let mut take = wish::Take::from_all(queues.iter().copied().map(queue_name))
             .max(self.rng.between(1, 8) as usize)
             .wait_ms(*self.rng.pick(&[0, 0, 50, 3_000]))
             .lease_ms(lease_ms);
         take.bound = bound;
         let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound });
-        let engine = self.engine();
-        let future = Box::pin(async move { Said::Took(engine.take(take).await) });
+        let store = self.store();
+        let future = Box::pin(async move { Said::Took(store.take(take).await) });
         self.launch(Flight { ops: vec![op], is_take: true, about: About::Other, future });
     }
 
@@ -151,10 +149,10 @@ impl World {
         let lease_ms = workload::lease_ms(&mut self.rng);
         let bound = self.rng.percent(20);
         let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
-        let engine = self.engine();
+        let store = self.store();
         let queue = queue_name(address.queue);
         self.fly(vec![op], About::Other, async move {
-            Said::TookById(engine.take_id(queue, id, Some(lease_ms), bound).await)
+            Said::TookById(store.take_id(queue, id, Some(lease_ms), bound).await)
         });
     }
 
@@ -188,12 +186,12 @@ impl World {
             let (action, wish) = workload::action(&mut self.rng);
             let token = held.receipt.token.0;
             ops.push(self.begin(Ask::Settle { message: held.address, token, action }));
-            settles.push(store::Settle { receipt: held.receipt.clone(), action: wish });
+            settles.push(wish::Settle { receipt: held.receipt.clone(), action: wish });
             let extends = matches!(action, crate::oracle::Action::Extend { .. });
             about.push((held, extends));
         }
-        let engine = self.engine();
-        self.fly(ops, About::Settle(about), async move { Said::Settled(engine.settle(settles).await) });
+        let store = self.store();
+        self.fly(ops, About::Settle(about), async move { Said::Settled(store.settle(settles).await) });
     }
 
     fn some_message(&mut self) -> Option<(Address, MessageId)> {
@@ -206,23 +204,23 @@ impl World {
         (!self.is_crowded(address.group())).then_some((address, id))
     }
 
-    fn some_target(&mut self) -> Option<(GroupId, Target, store::Target)> {
+    fn some_target(&mut self) -> Option<(GroupId, Target, wish::Target)> {
         if self.rng.percent(40) {
             let (queue, key) = (workload::queue(&mut self.rng), workload::key(&mut self.rng));
             let group = GroupId { queue, member: Member::Key(key) };
-            let target = (group, Target::Key, store::Target::Key(key_name(key)));
+            let target = (group, Target::Key, wish::Target::Key(key_name(key)));
             return (!self.is_crowded(group)).then_some(target);
         }
         let (address, id) = self.some_message()?;
-        Some((address.group(), Target::Message(address.no), store::Target::Id(id)))
+        Some((address.group(), Target::Message(address.no), wish::Target::Id(id)))
     }
 
     fn cancel(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Cancel(group, target));
-        let (engine, queue) = (self.engine(), queue_name(group.queue));
+        let (store, queue) = (self.store(), queue_name(group.queue));
         self.fly(vec![op], About::Other, async move {
-            Said::Cancelled(one(engine.cancel(queue, vec![wish]).await))
+            Said::Cancelled(one(store.cancel(queue, vec![wish]).await))
         });
     }
 
@@ -231,17 +229,17 @@ impl World {
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(Ask::Reschedule(group, target, due));
-        let (engine, queue) = (self.engine(), queue_name(group.queue));
+        let (store, queue) = (self.store(), queue_name(group.queue));
         self.fly(vec![op], About::Other, async move {
-            Said::Moved(one(engine.reschedule(queue, vec![(wish, words::when(due))]).await))
+            Said::Moved(one(store.reschedule(queue, vec![(wish, words::when(due))]).await))
         });
     }
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Get(group, target));
-        let (engine, queue) = (self.engine(), queue_name(group.queue));
-        self.fly(vec![op], About::Other, async move { Said::Got(one(engine.get(queue, vec![wish]).await)) });
+        let (store, queue) = (self.store(), queue_name(group.queue));
+        self.fly(vec![op], About::Other, async move { Said::Got(one(store.get(queue, vec![wish]).await)) });
     }
 
     fn revive(&mut self) {
@@ -249,18 +247,18 @@ impl World {
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(Ask::Revive(address, due));
-        let (engine, queue) = (self.engine(), queue_name(address.queue));
+        let (store, queue) = (self.store(), queue_name(address.queue));
         self.fly(vec![op], About::Other, async move {
-            Said::Raised(engine.revive(queue, store::Selection::Ids(vec![id]), words::when(due)).await)
+            Said::Raised(store.revive(queue, wish::Selection::Ids(vec![id]), words::when(due)).await)
         });
     }
 
     fn discard(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
         let op = self.begin(Ask::Discard(address));
-        let (engine, queue) = (self.engine(), queue_name(address.queue));
+        let (store, queue) = (self.store(), queue_name(address.queue));
         self.fly(vec![op], About::Other, async move {
-            Said::Raised(engine.discard(queue, store::Selection::Ids(vec![id])).await)
+            Said::Raised(store.discard(queue, wish::Selection::Ids(vec![id])).await)
         });
     }
 
@@ -270,9 +268,9 @@ impl World {
         let change = workload::setting(&mut self.rng, now);
         let (setting, value) = words::change(&change);
         let op = self.begin(Ask::Configure { queue, setting, value });
-        let engine = self.engine();
+        let store = self.store();
         self.fly(vec![op], About::Other, async move {
-            Said::Swept(engine.configure(queue_name(queue), vec![change]).await.map(drop))
+            Said::Swept(store.configure(queue_name(queue), vec![change]).await.map(drop))
         });
     }
 
@@ -281,13 +279,13 @@ impl World {
         let now = self.wall();
         let sweep = workload::sweep(&mut self.rng, now);
         let op = self.begin(Ask::Sweep { queue, sweep });
-        let (engine, name, all) = (self.engine(), queue_name(queue), store::Selection::All);
+        let (store, name, all) = (self.store(), queue_name(queue), wish::Selection::All);
         self.fly(vec![op], About::Other, async move {
             Said::Swept(match sweep {
-                Sweep::Purge => engine.purge(name).await.map(drop),
-                Sweep::DeleteQueue => engine.delete_queue(name).await.map(drop),
-                Sweep::ReviveAll(due) => engine.revive(name, all, words::when(due)).await.map(drop),
-                Sweep::DiscardAll => engine.discard(name, all).await.map(drop),
+                Sweep::Purge => store.purge(name).await.map(drop),
+                Sweep::DeleteQueue => store.delete_queue(name).await.map(drop),
+                Sweep::ReviveAll(due) => store.revive(name, all, words::when(due)).await.map(drop),
+                Sweep::DiscardAll => store.discard(name, all).await.map(drop),
             })
         });
     }

@@ -2,11 +2,13 @@
 //! and opening the store again after them, which may meet the next one.
 
 use std::io;
+use std::sync::Arc;
 
 use dwell_engine::disk::{Calls, Crash, Fault};
 use dwell_engine::{Engine, OpenError};
 
 use super::world::{Running, World};
+use crate::mutants::MutantStore;
 use crate::oracle::{Kind, Op, Reading};
 
 /// What the disk is up to.
@@ -152,6 +154,9 @@ impl World {
             }
             let now = self.reading();
             self.oracle.shown(now.wall);
+            if let Some(mutant) = &self.mutant_disk {
+                mutant.before_opening(&self.directory());
+            }
             let opened = Engine::open_driven(self.directory(), self.options.clone());
             let is_off = self.disk.is_off();
             self.trace
@@ -159,7 +164,8 @@ impl World {
             match opened {
                 Ok((engine, driver)) if !is_off => {
                     self.disk.heal();
-                    self.running = Some(Running { driver, engine });
+                    let store = Arc::new(MutantStore::new(Arc::new(engine.clone()), self.fault));
+                    self.running = Some(Running { driver, engine, store });
                     self.oracle.reopened(now);
                     self.reopened += 1;
                     return;

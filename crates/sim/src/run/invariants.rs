@@ -1,9 +1,10 @@
 //! What must be so where nothing is uncertain: a take hands out exactly what it must, in order; counts count;
 //! lists show everything once; settings read as they were set; and at the end nothing is stuck.
 
-use dwell_engine::Engine;
+use std::sync::Arc;
+
 use dwell_model::{SettingChange, SettingName, StateKind};
-use dwell_store::{Error, QueueStats, Result, Store as _, Take};
+use dwell_store::{Error, QueueStats, Result, Store, Take};
 
 use super::answers::{self, Fate};
 use super::client::{About, Said};
@@ -12,8 +13,8 @@ use crate::oracle::{Answer, Ask, Kind, Tallies};
 use crate::workload::{self, QUEUES, queue_name, words};
 
 impl World {
-    fn open_engine(&self) -> Option<Engine> {
-        self.running.as_ref().map(|running| running.engine.clone())
+    fn open_store(&self) -> Option<Arc<dyn Store>> {
+        self.running.as_ref().map(|running| Arc::clone(&running.store))
     }
 
     /// Looks through a store that has just been opened.
@@ -65,7 +66,7 @@ impl World {
     }
 
     fn list_all(&mut self, queue: u32) {
-        let Some(engine) = self.open_engine() else { return };
+        let Some(store) = self.open_store() else { return };
         let now = self.reading();
         let op = self.oracle.begin(Ask::ListAll { queue }, now);
         let page_len = self.rng.between(1, 60) as usize;
@@ -73,8 +74,8 @@ impl World {
         for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
             let mut cursor = None;
             loop {
-                let (engine, name) = (engine.clone(), queue_name(queue));
-                let page = self.ask(async move { engine.list(name, state, cursor, page_len).await });
+                let (store, name) = (store.clone(), queue_name(queue));
+                let page = self.ask(async move { store.list(name, state, cursor, page_len).await });
                 let page = match page {
                     Some(Ok(page)) => page,
                     Some(Err(Error::UnknownQueue { .. })) => break,
@@ -99,8 +100,8 @@ impl World {
     }
 
     fn stats(&mut self, queue: u32) -> Option<Result<QueueStats>> {
-        let engine = self.open_engine()?;
-        self.ask(async move { engine.stats(queue_name(queue)).await })
+        let store = self.open_store()?;
+        self.ask(async move { store.stats(queue_name(queue)).await })
     }
 
     fn read_settings(&mut self, queue: u32) {
@@ -137,12 +138,12 @@ impl World {
     }
 
     fn resume(&mut self, queue: u32) {
-        let Some(engine) = self.open_engine() else { return };
+        let Some(store) = self.open_store() else { return };
         let change = SettingChange::Reset(SettingName::Pause);
         let (setting, value) = words::change(&change);
         let now = self.reading();
         let op = self.oracle.begin(Ask::Configure { queue, setting, value }, now);
-        let answer = self.ask(async move { engine.configure(queue_name(queue), vec![change]).await });
+        let answer = self.ask(async move { store.configure(queue_name(queue), vec![change]).await });
         let fate = match answer {
             Some(answer) => answers::done(&answer),
             None => Fate::Odd("a change of a setting was not answered".to_owned()),
@@ -152,13 +153,13 @@ impl World {
 
     /// A take with nobody beside it: the first of what is ready, in order, and nothing else.
     fn take_exactly(&mut self, queues: &[u32], max: usize) {
-        let Some(engine) = self.open_engine() else { return };
+        let Some(store) = self.open_store() else { return };
         let now = self.reading();
         let expected = self.oracle.ready(queues, now);
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
         let op =
             self.oracle.begin(Ask::Take { queues: queues.to_vec(), lease_ms: 60_000, bound: false }, now);
-        let Some(answer) = self.ask(async move { engine.take(take).await }) else {
+        let Some(answer) = self.ask(async move { store.take(take).await }) else {
             return self.odd(op, "a take that need not wait was not answered".to_owned());
         };
         self.trace.add(format_args!("  took from {queues:?}: {answer:?}, expected {expected:?}"));

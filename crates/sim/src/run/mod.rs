@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use self::world::World;
+use crate::mutants::Mutant;
 use crate::oracle::Violation;
 
 /// What a run of one seed came to.
@@ -40,7 +41,12 @@ pub(crate) struct Outcome {
 
 /// Runs one seed; prints all that happens if it is to be `told`.
 pub(crate) fn run_seed(seed: u64, told: bool) -> Outcome {
-    World::new(seed, told).run()
+    World::new(seed, told, None).run()
+}
+
+/// Runs one seed with a fault planted.
+pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> Outcome {
+    World::new(seed, false, Some(mutant)).run()
 }
 
 /// Runs one seed, and tells of it. True if nothing was violated.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Driver, Engine, Options};
 use dwell_model::{Limits, Timestamp};
+use dwell_store::Store;
 use dwell_time::{Clock as _, ManualClock};
 
 use super::Outcome;
@@ -15,6 +16,7 @@ use super::client::{Again, Flight, Held};
 use super::disaster::Weather;
 use super::time;
 use super::trace::Trace;
+use crate::mutants::{Mutant, MutantDisk, StoreFault};
 use crate::oracle::{Kind, Op, Oracle, Reading, Rules};
 use crate::rng::Rng;
 use crate::workload::Pool;
@@ -24,6 +26,8 @@ pub(super) struct Running {
     // Dropped first: nothing is written once the driver is gone.
     pub(super) driver: Driver,
     pub(super) engine: Engine,
+    /// The engine, or what a mutant has put before it.
+    pub(super) store: Arc<dyn Store>,
 }
 
 /// See the module.
@@ -31,6 +35,8 @@ pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) clock: ManualClock,
     pub(super) disk: MemoryDisk,
+    pub(super) mutant_disk: Option<MutantDisk>,
+    pub(super) fault: Option<StoreFault>,
     pub(super) options: Options,
     pub(super) running: Option<Running>,
     pub(super) oracle: Oracle,
@@ -51,18 +57,26 @@ pub(super) struct World {
 }
 
 impl World {
-    /// The world of `seed`.
-    pub(super) fn new(seed: u64, is_told: bool) -> World {
+    /// The world of `seed`, with a fault planted in it if there is to be one.
+    pub(super) fn new(seed: u64, is_told: bool, mutant: Option<Mutant>) -> World {
         let mut rng = Rng::new(seed);
         let clock = ManualClock::new(Timestamp::from_ms(time::START_MS).expect("it lies in this century"));
         let disk = MemoryDisk::new();
+        let (mutant_disk, fault) = match mutant {
+            Some(Mutant::Disk(fault)) => (Some(MutantDisk::new(disk.clone(), fault)), None),
+            Some(Mutant::Store(fault)) => (None, Some(fault)),
+            None => (None, None),
+        };
         let limits =
             Limits { leased: *rng.pick(&[5, 40, 10_000]), batch: 1_000, queues: 1_000, ..Limits::default() };
         let options = Options {
             limits,
             segment_bytes: *rng.pick(&[4 * 1024, 16 * 1024, 64 * 1024]),
             clock: Arc::new(clock.clone()),
-            disk: Arc::new(disk.clone()),
+            disk: match &mutant_disk {
+                Some(mutant) => Arc::new(mutant.clone()),
+                None => Arc::new(disk.clone()),
+            },
             seed: Some(rng.next()),
             ..Options::default()
         };
@@ -70,6 +84,8 @@ impl World {
             rng,
             clock,
             disk,
+            mutant_disk,
+            fault,
             options,
             running: None,
             oracle: Oracle::new(Rules { power_loss: true, ..Rules::default() }),

@@ -1,0 +1,159 @@
+//! Disks that do not do what they say.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
+
+use super::DiskFault;
+
+/// A disk with a fault, over one that has none.
+#[derive(Clone, Debug)]
+pub(crate) struct MutantDisk {
+    disk: MemoryDisk,
+    fault: DiskFault,
+    calls: Arc<AtomicU64>,
+    /// The manifest has been written once.
+    has_manifest: Arc<Mutex<bool>>,
+}
+
+impl MutantDisk {
+    /// `disk` with `fault`.
+    pub(crate) fn new(disk: MemoryDisk, fault: DiskFault) -> MutantDisk {
+        MutantDisk { disk, fault, calls: Arc::default(), has_manifest: Arc::default() }
+    }
+
+    /// The next call of the kind that the fault is about, from 1.
+    fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn wrap(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        let is_journal = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("journal-"));
+        Arc::new(MutantFile { file, is_journal, disk: self.clone(), owes_sync: Mutex::new(false) })
+    }
+
+    /// Before the store is opened again: what the fault does to a journal that lies there.
+    pub(crate) fn before_opening(&self, dir: &Path) {
+        let lost = match self.fault {
+            DiskFault::TailCutShort => 1,
+            DiskFault::LastSectorLost => 512,
+            _ => return,
+        };
+        let Some(path) = self.last_journal(dir) else { return };
+        let Some(mut bytes) = self.disk.read_file(&path) else { return };
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        bytes[end.saturating_sub(lost)..end].fill(0);
+        self.disk.put_file(&path, bytes);
+    }
+
+    fn last_journal(&self, dir: &Path) -> Option<PathBuf> {
+        let names = self.disk.list(dir).ok()?;
+        let last = names.into_iter().filter(|name| name.starts_with("journal-")).max()?;
+        Some(dir.join(last))
+    }
+}
+
+impl Disk for MutantDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.wrap(path, self.disk.create(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.wrap(path, self.disk.open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut has_manifest = self.has_manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.fault == DiskFault::ManifestKept && std::mem::replace(&mut *has_manifest, true) {
+            return Ok(());
+        }
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.fault == DiskFault::DirectorySyncSkipped {
+            return Ok(());
+        }
+        self.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        self.disk.lock(path)
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.disk.free_space(dir)
+    }
+}
+
+#[derive(Debug)]
+struct MutantFile {
+    file: Arc<dyn DiskFile>,
+    is_journal: bool,
+    disk: MutantDisk,
+    owes_sync: Mutex<bool>,
+}
+
+impl DiskFile for MutantFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self.disk.fault {
+            DiskFault::WriteFailureIgnored => {
+                // Nothing of it may have been written, and nobody is told.
+                let _ = self.file.write_at(bytes, offset);
+                Ok(())
+            }
+            DiskFault::WriteLost if self.is_journal && offset > 0 && self.disk.call().is_multiple_of(23) => {
+                Ok(())
+            }
+            _ => self.file.write_at(bytes, offset),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self.disk.fault {
+            DiskFault::SyncSkipped => Ok(()),
+            DiskFault::SyncSometimesSkipped if self.disk.call().is_multiple_of(3) => Ok(()),
+            DiskFault::SyncLate => {
+                let mut owes = self.owes_sync.lock().unwrap_or_else(PoisonError::into_inner);
+                if std::mem::replace(&mut *owes, true) { self.file.sync() } else { Ok(()) }
+            }
+            DiskFault::SyncFailureIgnored => {
+                // It failed, and nobody is told.
+                let _ = self.file.sync();
+                Ok(())
+            }
+            _ => self.file.sync(),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn set_size(&self, len: u64) -> io::Result<()> {
+        self.file.set_size(len)
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        self.file.preallocate(len)
+    }
+}

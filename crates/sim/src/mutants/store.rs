@@ -1,0 +1,254 @@
+//! Stores that do something else than they were asked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+};
+use dwell_store::{
+    Action, Cancelled, Delivery, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When,
+};
+
+use super::StoreFault;
+
+/// A store with a fault, before one that has none. Without a fault it changes nothing.
+pub(crate) struct MutantStore {
+    store: Arc<dyn Store>,
+    fault: Option<StoreFault>,
+    calls: AtomicU64,
+    /// Messages that were put and are not due yet.
+    scheduled: Mutex<HashMap<QueueName, (MessageId, Timestamp)>>,
+    /// The last message handed out from each queue.
+    last: Mutex<HashMap<QueueName, Delivery>>,
+}
+
+impl MutantStore {
+    /// `store` with `fault`, if there is one.
+    pub(crate) fn new(store: Arc<dyn Store>, fault: Option<StoreFault>) -> MutantStore {
+        MutantStore {
+            store,
+            fault,
+            calls: AtomicU64::new(0),
+            scheduled: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    fn has(&self, fault: StoreFault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether the fault strikes now: it is this one, and its turn comes every fifth time.
+    fn strikes(&self, fault: StoreFault) -> bool {
+        self.has(fault) && self.calls.fetch_add(1, Ordering::Relaxed) % 5 == 4
+    }
+}
+
+/// Nothing under these locks can panic half-way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with_bit_flipped(body: &Bytes) -> Bytes {
+    let mut bytes = body.to_vec();
+    if let Some(last) = bytes.last_mut() {
+        *last ^= 1;
+    }
+    bytes.into()
+}
+
+#[async_trait]
+impl Store for MutantStore {
+    async fn put(&self, mut puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        for put in &mut puts {
+            match self.fault {
+                Some(StoreFault::TokenIgnored) => put.token = None,
+                Some(StoreFault::KeyIgnored) => put.key = None,
+                Some(StoreFault::ExpiryIgnored) => put.expires = None,
+                _ => {}
+            }
+        }
+        let queues: Vec<QueueName> = puts.iter().map(|put| put.queue.clone()).collect();
+        let answers = self.store.put(puts).await;
+        if self.has(StoreFault::Early) {
+            for (queue, answer) in queues.into_iter().zip(answers.iter().flatten()) {
+                lock(&self.scheduled).insert(queue, (answer.id, answer.due));
+            }
+        }
+        answers
+    }
+
+    async fn take(&self, mut take: Take) -> Result<Vec<Delivery>> {
+        let queue = take.queues[0].clone();
+        if self.strikes(StoreFault::Early) {
+            let early = lock(&self.scheduled).remove(&queue);
+            if let Some((id, due)) = early {
+                let taken = self.store.take_id(queue, id, take.lease_ms, take.bound).await;
+                // Passed off as what it is not: one that was due.
+                return Ok(taken
+                    .into_iter()
+                    .map(|mut delivery| {
+                        delivery.message.standing.due = due;
+                        delivery
+                    })
+                    .collect());
+            }
+        }
+        if self.strikes(StoreFault::ReceiptTwice) {
+            let again = lock(&self.last).get(&queue).cloned();
+            if let Some(delivery) = again {
+                return Ok(vec![delivery]);
+            }
+        }
+        if self.has(StoreFault::BoundOutlives) {
+            take.bound = false;
+        }
+        let asked_ms = take.lease_ms;
+        if self.has(StoreFault::LeaseShort) {
+            take.lease_ms = asked_ms.map(|ms| ms.div_ceil(2));
+        }
+        if self.has(StoreFault::Withheld) {
+            take.max = take.max.saturating_sub(1).max(1);
+        }
+        let mut deliveries = self.store.take(take).await?;
+        for delivery in &mut deliveries {
+            match (self.fault, asked_ms) {
+                (Some(StoreFault::LeaseShort), Some(ms)) => {
+                    delivery.lease_until = delivery.taken_at.saturating_after(ms);
+                }
+                (Some(StoreFault::BitRot), _) if self.strikes(StoreFault::BitRot) => {
+                    delivery.message.body = with_bit_flipped(&delivery.message.body);
+                }
+                (Some(StoreFault::ReceiptTwice), _) => {
+                    lock(&self.last).insert(queue.clone(), delivery.clone());
+                }
+                _ => {}
+            }
+        }
+        if self.has(StoreFault::Reversed) {
+            deliveries.reverse();
+        }
+        Ok(deliveries)
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.store.take_id(queue, id, lease_ms, bound).await
+    }
+
+    async fn settle(&self, mut settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        if self.has(StoreFault::AttemptForgotten) {
+            for settle in &mut settles {
+                if let Action::Retry { after_ms: Some(ms), priority, .. } = settle.action {
+                    settle.action = Action::Release { after_ms: Some(ms), priority };
+                }
+            }
+        }
+        let is_ack = settles.iter().all(|settle| settle.action == Action::Ack);
+        if is_ack && self.strikes(StoreFault::AckDropped) {
+            return settles.iter().map(|_| Ok(Settled::Gone)).collect();
+        }
+        self.store.settle(settles).await
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        if let ([Target::Id(id)], true) = (targets.as_slice(), self.has(StoreFault::CancelDropped)) {
+            // It looks, and answers as if it had done it.
+            let found = self.store.get(queue, vec![Target::Id(*id)]).await.pop();
+            let waits = |message: &Message| {
+                matches!(message.standing.state.kind(), StateKind::Scheduled | StateKind::Ready)
+            };
+            return vec![Ok(match found {
+                Some(Ok(message)) if waits(&message) => Cancelled::Cancelled(*id),
+                Some(Ok(message)) if message.standing.state.kind() == StateKind::Dead => Cancelled::Dead(*id),
+                Some(Ok(_)) => Cancelled::Leased(*id),
+                _ => Cancelled::NotFound,
+            })];
+        }
+        self.store.cancel(queue, targets).await
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        if let ([(Target::Id(id), When::At(due))], true) =
+            (moves.as_slice(), self.has(StoreFault::RescheduleDropped))
+        {
+            let found = self.store.get(queue.clone(), vec![Target::Id(*id)]).await.pop();
+            let waits = |message: &Message| {
+                matches!(message.standing.state.kind(), StateKind::Scheduled | StateKind::Ready)
+                    && message.standing.expires.is_none()
+            };
+            if matches!(found, Some(Ok(message)) if waits(&message)) {
+                return vec![Ok(Rescheduled::Moved(*id, *due))];
+            }
+        }
+        self.store.reschedule(queue, moves).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.store.get(queue, targets).await
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.store.locate(numbers).await
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.store.list(queue, state, after, max).await
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        let mut stats = self.store.stats(queue).await?;
+        if self.has(StoreFault::CountOff) && stats.counts.dead > 0 {
+            stats.counts.dead -= 1;
+        }
+        Ok(stats)
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.store.queues(after, max).await
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        if self.strikes(StoreFault::SettingDropped) {
+            // Something like an answer, and no change.
+            return self.store.configure(queue, Vec::new()).await;
+        }
+        self.store.configure(queue, changes).await
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.store.revive(queue, which, when).await
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.store.discard(queue, which).await
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.store.purge(queue).await
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.store.delete_queue(queue).await
+    }
+
+    fn limits(&self) -> &Limits {
+        self.store.limits()
+    }
+}
