@@ -266,7 +266,7 @@ fn refused_lines_are_told_and_stop_nothing() {
         (6, "missing_field"),
         (7, "negative_delay"),
         (8, "conflicting_fields"),
-        (9, "malformed_instant"),
+        (9, "due_out_of_range"),
         (10, "invalid_field"),
     ];
     assert_eq!(codes, expected);

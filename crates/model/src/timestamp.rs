@@ -83,6 +83,9 @@ impl FromStr for Timestamp {
 
     /// Reads RFC 3339 with an offset. A finer fraction than a millisecond is refused, not rounded.
     fn from_str(text: &str) -> Result<Timestamp, Invalid> {
+        if has_long_year(text) {
+            return Err(Invalid::DueOutOfRange { ms: i64::MAX });
+        }
         let malformed = || Invalid::MalformedInstant { text: crate::text::excerpt(text) };
         let pieces = Pieces::parse(text).map_err(|_| malformed())?;
         let (Some(time), Some(offset), None) =
@@ -98,6 +101,12 @@ impl FromStr for Timestamp {
         let ms = i64::try_from(since.as_millis()).map_err(|_| malformed())?;
         Timestamp::from_ms(ms)
     }
+}
+
+/// A year of five digits or more: no instant of RFC 3339, but what is wrong with it is the year.
+fn has_long_year(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    digits > 4 && text.as_bytes().get(digits) == Some(&b'-')
 }
 
 /// One reading of a clock: wall time and monotonic time, taken together.
@@ -148,7 +157,8 @@ mod tests {
         assert!(Timestamp::from_ms(Timestamp::MAX.as_ms() + 1).is_err());
         assert!(Timestamp::MAX.after(1).is_err());
         assert!(Timestamp::MIN.after(u64::MAX).is_err());
-        assert!("10000-01-01T00:00:00Z".parse::<Timestamp>().is_err());
+        let past_9999 = "10000-01-01T00:00:00Z".parse::<Timestamp>().unwrap_err();
+        assert_eq!(past_9999.code(), "due_out_of_range");
         assert!("1969-12-31T23:59:59.999Z".parse::<Timestamp>().is_err());
     }
 

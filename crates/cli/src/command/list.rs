@@ -72,6 +72,10 @@ impl List {
         if cursor.is_some() {
             context.output.remark("there are more: --max or --all");
         }
+        if shown == 0 {
+            let state = StateKind::from(self.state);
+            context.output.remark(&format!("no {state} messages; --state shows others"));
+        }
         Ok(if shown == 0 { Exit::Nothing } else { Exit::Ok })
     }
 

@@ -61,14 +61,15 @@ fn an_idle_engine_with_waiting_takes_is_not_woken_by_the_real_clock() {
     let store = engine.blocking();
     store.put_one(Put::new(queue("q"), "far").after_ms(3_600_000)).unwrap();
     let waiting = engine.blocking();
-    let taken = spawn(move || waiting.take(Take::from(queue("q")).wait_ms(400)));
+    let taken = spawn(move || waiting.take(Take::from(queue("q")).wait_ms(2_000)));
     while store.stats(queue("q")).unwrap().waiting == 0 {
         thread::yield_now();
     }
     let before = engine.counters().wakeups;
     assert_eq!(taken.recv_timeout(PATIENCE).unwrap().unwrap(), []);
     let woken = engine.counters().wakeups - before;
-    assert!(woken <= 4, "{woken} wake-ups in 400 ms with nothing to do");
+    // One for the command above, if it was not asleep again yet, and one for the end of the wait.
+    assert!(woken <= 3, "{woken} wake-ups in 2 s with nothing to do");
 }
 
 #[test]
