@@ -109,7 +109,7 @@ pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
                 close(&shared.gate)?;
                 server
             } else {
-                pause_us(&shared.clock, rng.below(3_000));
+                pause_ms(&shared.clock, rng.below(4));
                 server.kill()?;
                 close(&shared.gate)?;
                 shared.oracle().killed();
@@ -142,14 +142,10 @@ fn close(gate: &Gate) -> io::Result<()> {
 }
 
 /// So that the kill does not always follow an answer.
-fn pause_us(clock: &SystemClock, us: u64) {
+fn pause_ms(clock: &SystemClock, ms: u64) {
     let mut sleeper = clock.sleeper();
-    let until_ms = clock.now().mono_ms + us / 1_000;
+    let until_ms = clock.now().mono_ms + ms;
     while clock.now().mono_ms < until_ms {
         sleeper.sleep(Wake { wall: None, mono_ms: Some(until_ms) });
-    }
-    // Less than a millisecond is below the clock's grain: pass it in work that cannot be optimised away.
-    for step in 0..us % 1_000 {
-        std::hint::black_box(step);
     }
 }

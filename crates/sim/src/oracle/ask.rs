@@ -101,3 +101,64 @@ pub(crate) enum Answer {
     /// Refused, for a reason that lies outside what the oracle follows; nothing has changed.
     Refused,
 }
+
+impl Ask {
+    /// The queues of which a command may touch any group.
+    pub(super) fn wide_queues(&self) -> Vec<u32> {
+        match self {
+            Ask::Take { queues, .. } => queues.clone(),
+            Ask::ListAll { queue } | Ask::Sweep { queue, .. } | Ask::ReadSettings { queue } => vec![*queue],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The one group that a command is about.
+    pub(super) fn narrow_group(&self) -> Option<GroupId> {
+        match self {
+            Ask::Put(group, _) | Ask::Cancel(group, _) | Ask::Reschedule(group, ..) | Ask::Get(group, _) => {
+                Some(*group)
+            }
+            Ask::TakeById { message, .. }
+            | Ask::Settle { message, .. }
+            | Ask::Revive(message, _)
+            | Ask::Discard(message) => Some(message.group()),
+            Ask::Take { .. }
+            | Ask::ListAll { .. }
+            | Ask::Sweep { .. }
+            | Ask::Configure { .. }
+            | Ask::ReadSettings { .. } => None,
+        }
+    }
+}
+
+impl Answer {
+    /// Whether the answer proves that the command was written down, and so that it was synced. Others may have had
+    /// nothing to write.
+    pub(super) fn proves(&self, ask: &Ask) -> bool {
+        match (ask, self) {
+            (Ask::Put(_, spec), Answer::Put(heard)) => {
+                !spec.token && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
+            }
+            (_, Answer::Settled(SettleHeard::Leased(_))) => false,
+            (_, Answer::Settled(_) | Answer::Cancelled(_) | Answer::Rescheduled(_) | Answer::Raised(_)) => {
+                self.promises()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the answer promises something.
+    pub(super) fn promises(&self) -> bool {
+        match self {
+            Answer::Put(heard) => {
+                matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. } | PutHeard::Kept { .. })
+            }
+            Answer::Settled(heard) => *heard != SettleHeard::LeaseLost,
+            Answer::Cancelled(heard) => matches!(heard, Changed::Cancelled(_)),
+            Answer::Rescheduled(heard) => matches!(heard, Move::Moved { .. }),
+            Answer::Raised(heard) => *heard == Raised::Done,
+            Answer::Done => true,
+            _ => false,
+        }
+    }
+}

@@ -9,6 +9,7 @@
 //! - `ask`: commands and answers, as drivers report them
 //! - `expect`: what the store must answer, where that is certain
 //! - `group/`: what each command makes of a group of messages
+//! - `hear`: what an answer says of each group
 //! - `message`: one message, and what time makes of it
 //! - `register`: settings
 //! - `linearize`, `track`: explaining what overlapped
@@ -18,6 +19,7 @@
 mod ask;
 mod expect;
 mod group;
+mod hear;
 mod linearize;
 mod message;
 mod register;
@@ -40,7 +42,7 @@ pub(crate) use violation::{Kind, Violation};
 pub(crate) use window::{Reading, Rules, Seq};
 
 use group::What;
-use linearize::Deed;
+use hear::Heard;
 use register::Access;
 use track::Track;
 use window::Window;
@@ -128,10 +130,10 @@ impl Oracle {
     pub(crate) fn begin(&mut self, ask: Ask, now: Reading) -> Op {
         let begin = self.tick();
         let op = begin;
-        for queue in wide_queues(&ask) {
+        for queue in ask.wide_queues() {
             self.wide.entry(queue).or_default().insert(op, begin);
         }
-        if let Some(group) = narrow_group(&ask) {
+        if let Some(group) = ask.narrow_group() {
             self.groups.entry(group).or_insert_with(Track::new).begin(op, begin);
         }
         if let Ask::Put(_, spec) = &ask {
@@ -160,8 +162,8 @@ impl Oracle {
     pub(crate) fn end(&mut self, op: Op, answer: Answer, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
-        self.counts.acknowledged += u64::from(acknowledges(&answer));
-        if is_recorded(&ask, &answer) {
+        self.counts.acknowledged += u64::from(answer.promises());
+        if answer.proves(&ask) {
             self.durable = self.durable.max(begin);
         }
         self.over(op, &ask);
@@ -239,7 +241,7 @@ impl Oracle {
         let begin = self.tick();
         let (ask, at, from) = self.open.get_mut(&op).expect("it has not ended");
         (*at, *from) = (begin, now);
-        for queue in wide_queues(ask) {
+        for queue in ask.wide_queues() {
             self.wide.get_mut(&queue).expect("entered at its begin").insert(op, begin);
         }
     }
@@ -277,215 +279,15 @@ impl Oracle {
 
     /// The command is under way no more.
     fn over(&mut self, op: Op, ask: &Ask) {
-        for queue in wide_queues(ask) {
+        for queue in ask.wide_queues() {
             self.wide.get_mut(&queue).expect("entered at its begin").remove(&op);
         }
-        if let Some(group) = narrow_group(ask) {
+        if let Some(group) = ask.narrow_group() {
             self.groups.get_mut(&group).expect("entered at its begin").end(op);
             self.waiting.insert(group);
         }
         if let Ask::Configure { queue, setting, .. } = ask {
             self.settings.get_mut(&(*queue, setting)).expect("entered at its begin").end(op);
-        }
-    }
-
-    /// What an answer says of each group.
-    fn hear(&mut self, ask: Ask, answer: Answer, heard: Heard) {
-        match (ask, answer) {
-            (Ask::Put(group, spec), Answer::Put(answer)) => {
-                if let PutHeard::Created { id, .. } | PutHeard::Replaced { id, .. } = answer {
-                    self.identify(spec.no, id);
-                }
-                self.push(group, heard, What::Put(spec, Some(answer)));
-            }
-            (Ask::Take { queues, lease_ms, bound }, Answer::Took(batch)) => {
-                for (_, delivered) in &batch {
-                    self.handed_over(delivered, (lease_ms, bound), heard);
-                }
-                self.took(&queues, batch, heard);
-            }
-            (Ask::TakeById { message, lease_ms, bound }, Answer::TookById(answer)) => {
-                if let TakenById::Delivered(delivered) = &answer {
-                    self.handed_over(delivered, (lease_ms, bound), heard);
-                }
-                let what = What::TakeById { no: message.no, lease_ms, bound, heard: Some(answer) };
-                self.push(message.group(), heard, what);
-            }
-            (Ask::Settle { message, token, action }, Answer::Settled(answer)) => {
-                if answer == SettleHeard::Gone {
-                    self.handed_out.remove(&message.no);
-                }
-                let what = What::Settle { no: message.no, token, action, heard: Some(answer) };
-                self.push(message.group(), heard, what);
-            }
-            (Ask::Cancel(group, target), Answer::Cancelled(answer)) => {
-                self.push(group, heard, What::Cancel { target, heard: Some(answer) });
-            }
-            (Ask::Reschedule(group, target, due), Answer::Rescheduled(answer)) => {
-                self.push(group, heard, What::Reschedule { target, due, heard: Some(answer) });
-            }
-            (Ask::Get(group, target), Answer::Got(found)) => {
-                if let Found::Message(sight) = &found {
-                    self.identify(sight.no, sight.id);
-                }
-                self.push(group, heard, What::Got { target, found });
-            }
-            (Ask::ListAll { queue }, Answer::Listed(sights)) => self.listed(queue, sights, heard),
-            (Ask::Revive(message, due), Answer::Raised(answer)) => {
-                let what = What::Revive { no: message.no, due, heard: Some(answer) };
-                self.push(message.group(), heard, what);
-            }
-            (Ask::Discard(message), Answer::Raised(answer)) => {
-                self.push(message.group(), heard, What::Discard { no: message.no, heard: Some(answer) });
-            }
-            (Ask::Sweep { queue, sweep }, Answer::Done) => self.swept(queue, sweep, heard, true),
-            (Ask::Configure { queue, setting, value }, Answer::Done) => {
-                self.push_setting(queue, setting, heard, Access::Write { value, heard: true });
-            }
-            (Ask::ReadSettings { queue }, Answer::Settings(values)) => {
-                for (setting, value) in values {
-                    self.push_setting(queue, setting, heard, Access::Read { value });
-                }
-            }
-            (Ask::Put(group, spec), Answer::Refused) => {
-                self.push(group, heard, What::Put(spec, Some(PutHeard::Refused)));
-            }
-            (_, Answer::Refused) => {}
-            (ask, answer) => panic!("{answer:?} is no answer to {ask:?}"),
-        }
-    }
-
-    /// What may have happened without an answer.
-    fn miss(&mut self, ask: Ask, heard: Heard) {
-        match ask {
-            Ask::Put(group, spec) => self.push(group, heard, What::Put(spec, None)),
-            Ask::Take { queues, lease_ms, bound } => {
-                for queue in queues {
-                    self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
-                }
-            }
-            Ask::TakeById { message, lease_ms, bound } => {
-                let what = What::TakeById { no: message.no, lease_ms, bound, heard: None };
-                self.push(message.group(), heard, what);
-            }
-            Ask::Settle { message, token, action } => {
-                let what = What::Settle { no: message.no, token, action, heard: None };
-                self.push(message.group(), heard, what);
-            }
-            Ask::Cancel(group, target) => self.push(group, heard, What::Cancel { target, heard: None }),
-            Ask::Reschedule(group, target, due) => {
-                self.push(group, heard, What::Reschedule { target, due, heard: None });
-            }
-            Ask::Revive(message, due) => {
-                self.push(message.group(), heard, What::Revive { no: message.no, due, heard: None });
-            }
-            Ask::Discard(message) => {
-                self.push(message.group(), heard, What::Discard { no: message.no, heard: None });
-            }
-            Ask::Sweep { queue, sweep } => self.swept(queue, sweep, heard, false),
-            Ask::Configure { queue, setting, value } => {
-                self.push_setting(queue, setting, heard, Access::Write { value, heard: false });
-            }
-            Ask::Get(..) | Ask::ListAll { .. } | Ask::ReadSettings { .. } => {}
-        }
-    }
-
-    fn took(&mut self, queues: &[u32], batch: Vec<(Address, Delivered)>, heard: Heard) {
-        let place = |delivered: &Delivered| (delivered.priority, delivered.due, delivered.id);
-        for pair in batch.windows(2) {
-            if place(&pair[0].1) > place(&pair[1].1) {
-                self.accuse(
-                    Kind::OutOfOrder,
-                    format!("in one take, {:?} came before {:?}", pair[0], pair[1]),
-                );
-            }
-        }
-        for (address, delivered) in batch {
-            if !queues.contains(&address.queue) {
-                let text = format!("a take from {queues:?} brought {address:?}");
-                self.accuse(Kind::Contradiction, text);
-            }
-            self.push_setting(address.queue, PAUSE, heard, Access::HandedOut);
-            self.push(address.group(), heard, What::Taken(delivered));
-        }
-    }
-
-    /// What holds for everything that is handed out, whatever else was done to it.
-    fn handed_over(&mut self, delivered: &Delivered, asked: (i64, bool), heard: Heard) {
-        if asked != (delivered.lease_ms, delivered.bound) {
-            self.accuse(Kind::Contradiction, format!("{delivered:?} has another lease than {asked:?}"));
-        }
-        self.counts.delivered += 1;
-        self.identify(delivered.no, delivered.id);
-        if !self.tokens.insert(delivered.token) {
-            self.accuse(Kind::TokenReused, format!("the token of {delivered:?} was issued before"));
-        }
-        let since = delivered.taken_at;
-        if !heard.window.wall.holds(since) {
-            let text = format!("{delivered:?} says that it was taken outside of {:?}", heard.window.wall);
-            self.accuse(Kind::Contradiction, text);
-        }
-        // Whoever was handed the message before and did not settle it was cut off by a crash, or was slow.
-        let lapses = delivered.lapses;
-        let last = self.handed_out.insert(delivered.no, (self.crashes, lapses));
-        let (crashes, counted) = last.unwrap_or((0, 0));
-        if lapses > counted && self.crashes > crashes {
-            self.counts.redelivered += 1;
-        }
-    }
-
-    fn listed(&mut self, queue: u32, sights: Vec<(Address, Sight)>, heard: Heard) {
-        let shown: HashSet<u64> = sights.iter().map(|(_, sight)| sight.no).collect();
-        for (address, sight) in sights {
-            if address.queue != queue {
-                self.accuse(Kind::Contradiction, format!("{address:?} was listed in queue {queue}"));
-                continue;
-            }
-            self.identify(sight.no, sight.id);
-            self.push(address.group(), heard, What::Listed(sight));
-        }
-        let mut missing = Vec::new();
-        for (group, track) in self.groups.range(of_queue(queue)) {
-            let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
-            let known: BTreeSet<u64> = known.filter(|no| !shown.contains(no)).collect();
-            missing.extend(known.into_iter().map(|no| (*group, no)));
-        }
-        for (group, no) in missing {
-            let what = What::Got { target: Target::Message(no), found: Found::Nothing };
-            self.push(group, heard, what);
-        }
-    }
-
-    fn swept(&mut self, queue: u32, sweep: Sweep, heard: Heard, answered: bool) {
-        self.all_of(queue, heard, |_| What::Sweep { sweep, heard: answered });
-        if sweep == Sweep::DeleteQueue {
-            let settings: Vec<&'static str> =
-                self.settings.range((queue, "")..(queue + 1, "")).map(|((_, setting), _)| *setting).collect();
-            for setting in settings {
-                self.push_setting(queue, setting, heard, Access::Write { value: None, heard: answered });
-            }
-        }
-    }
-
-    /// An id belongs to one put for ever.
-    fn identify(&mut self, no: u64, id: u128) {
-        let owner = *self.ids.entry(id).or_insert(no);
-        if owner != no {
-            let text = format!("put {no} has the id {id:032x}, which put {owner} had");
-            self.accuse(Kind::IdReused, text);
-        }
-    }
-
-    /// A number belongs to one put for ever, and is higher than all that were answered before the put began.
-    pub(crate) fn numbered(&mut self, no: u64, number: u64) {
-        let before = self.numbers.get(&no).copied().unwrap_or_default();
-        self.highest_number = self.highest_number.max(number);
-        let owner = *self.numbered.entry(number).or_insert(no);
-        if number <= before || owner != no {
-            let text = format!(
-                "put {no} has number {number}, which put {owner} has, and {before} was answered before it began"
-            );
-            self.accuse(Kind::IdReused, text);
         }
     }
 
@@ -571,78 +373,7 @@ impl Oracle {
     }
 }
 
-/// When something was heard.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    begin: Seq,
-    end: Seq,
-    window: Window,
-}
-
-impl Heard {
-    fn deed<E>(self, effect: E) -> Deed<E> {
-        Deed { begin: self.begin, end: self.end, window: self.window, effect }
-    }
-}
-
 fn of_queue(queue: u32) -> std::ops::Range<GroupId> {
     let first = |queue| GroupId { queue, member: Member::Key(0) };
     first(queue)..first(queue + 1)
-}
-
-/// The queues of which a command may touch any group.
-fn wide_queues(ask: &Ask) -> Vec<u32> {
-    match ask {
-        Ask::Take { queues, .. } => queues.clone(),
-        Ask::ListAll { queue } | Ask::Sweep { queue, .. } | Ask::ReadSettings { queue } => vec![*queue],
-        _ => Vec::new(),
-    }
-}
-
-/// The one group that a command is about.
-fn narrow_group(ask: &Ask) -> Option<GroupId> {
-    match ask {
-        Ask::Put(group, _) | Ask::Cancel(group, _) | Ask::Reschedule(group, ..) | Ask::Get(group, _) => {
-            Some(*group)
-        }
-        Ask::TakeById { message, .. }
-        | Ask::Settle { message, .. }
-        | Ask::Revive(message, _)
-        | Ask::Discard(message) => Some(message.group()),
-        Ask::Take { .. }
-        | Ask::ListAll { .. }
-        | Ask::Sweep { .. }
-        | Ask::Configure { .. }
-        | Ask::ReadSettings { .. } => None,
-    }
-}
-
-/// Whether the answer proves that the command was written down, and so that it was synced. Others may have had
-/// nothing to write.
-fn is_recorded(ask: &Ask, answer: &Answer) -> bool {
-    match (ask, answer) {
-        (Ask::Put(_, spec), Answer::Put(heard)) => {
-            !spec.token && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
-        }
-        (_, Answer::Settled(SettleHeard::Leased(_))) => false,
-        (_, Answer::Settled(_) | Answer::Cancelled(_) | Answer::Rescheduled(_) | Answer::Raised(_)) => {
-            acknowledges(answer)
-        }
-        _ => false,
-    }
-}
-
-/// Whether the answer promises something.
-fn acknowledges(answer: &Answer) -> bool {
-    match answer {
-        Answer::Put(heard) => {
-            matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. } | PutHeard::Kept { .. })
-        }
-        Answer::Settled(heard) => *heard != SettleHeard::LeaseLost,
-        Answer::Cancelled(heard) => matches!(heard, Changed::Cancelled(_)),
-        Answer::Rescheduled(heard) => matches!(heard, Move::Moved { .. }),
-        Answer::Raised(heard) => *heard == Raised::Done,
-        Answer::Done => true,
-        _ => false,
-    }
 }

@@ -31,8 +31,6 @@ enum State {
 #[derive(Debug)]
 struct Inner {
     state: State,
-    /// Raised whenever a server is let in.
-    generation: u64,
     parked: usize,
     /// Clients that have gone for good.
     gone: usize,
@@ -50,7 +48,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// A closed gate for so many clients.
     pub(crate) fn new(clients: usize) -> Gate {
-        let inner = Inner { state: State::Killed, generation: 0, parked: 0, gone: 0, answered: 0 };
+        let inner = Inner { state: State::Killed, parked: 0, gone: 0, answered: 0 };
         Gate { inner: Mutex::new(inner), changed: Condvar::new(), clients }
     }
 
@@ -103,7 +101,6 @@ impl Gate {
     pub(crate) fn open(&self, client: Client) {
         let mut inner = self.inner();
         inner.state = State::Open(client);
-        inner.generation += 1;
         inner.answered = 0;
         drop(inner);
         self.changed.notify_all();

@@ -39,22 +39,22 @@ struct Held {
 
 /// A message as a consumer got it, or as the inventory found it.
 #[derive(Clone, Debug)]
-pub(super) struct Seen<'a> {
-    pub(super) id: u128,
-    pub(super) queue: &'a str,
-    pub(super) key: Option<&'a str>,
-    pub(super) body: &'a [u8],
-    pub(super) due: Timestamp,
-    pub(super) created: Timestamp,
-    pub(super) attempt: u32,
+pub(in crate::load) struct Seen<'a> {
+    pub(in crate::load) id: u128,
+    pub(in crate::load) queue: &'a str,
+    pub(in crate::load) key: Option<&'a str>,
+    pub(in crate::load) body: &'a [u8],
+    pub(in crate::load) due: Timestamp,
+    pub(in crate::load) created: Timestamp,
+    pub(in crate::load) attempt: u32,
 }
 
 /// What a take adds to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    pub(super) begun_ms: u64,
-    pub(super) taken_at: Timestamp,
-    pub(super) lease_until: Timestamp,
+pub(in crate::load) struct Taken {
+    pub(in crate::load) begun_ms: u64,
+    pub(in crate::load) taken_at: Timestamp,
+    pub(in crate::load) lease_until: Timestamp,
 }
 
 /// What was counted.
@@ -92,7 +92,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// A ledger for so many lines of `seed`.
-    pub(super) fn new(seed: u64, lines: u64) -> Ledger {
+    pub(in crate::load) fn new(seed: u64, lines: u64) -> Ledger {
         Ledger {
             seed,
             entries: vec![
@@ -110,44 +110,44 @@ impl Ledger {
     }
 
     /// What was counted.
-    pub(super) fn counts(&self) -> Counts {
+    pub(in crate::load) fn counts(&self) -> Counts {
         self.counts
     }
 
     /// What may not have happened.
-    pub(super) fn violations(&self) -> &[String] {
+    pub(in crate::load) fn violations(&self) -> &[String] {
         &self.violations
     }
 
     /// Something may not have happened.
-    pub(super) fn accuse(&mut self, text: impl fmt::Display) {
+    pub(in crate::load) fn accuse(&mut self, text: impl fmt::Display) {
         self.violations.push(text.to_string());
     }
 
     /// The server was killed.
-    pub(super) fn killed(&mut self) {
+    pub(in crate::load) fn killed(&mut self) {
         self.kills += 1;
     }
 
     /// A take from these queues broke with its server.
-    pub(super) fn lost_take<'a>(&mut self, queues: impl Iterator<Item = &'a str>) {
+    pub(in crate::load) fn lost_take<'a>(&mut self, queues: impl Iterator<Item = &'a str>) {
         for queue in queues {
             *self.lost_takes.entry(queue.to_owned()).or_default() += 1;
         }
     }
 
     /// A consumer's take, begun then, brought all that was due.
-    pub(super) fn caught_up(&mut self, consumer: u32, begun_ms: u64) {
+    pub(in crate::load) fn caught_up(&mut self, consumer: u32, begun_ms: u64) {
         self.caught_up.insert(consumer, begun_ms);
     }
 
     /// Whether all consumers have caught up since then.
-    pub(super) fn caught_up_since(&self, since_ms: u64, consumers: u32) -> bool {
+    pub(in crate::load) fn caught_up_since(&self, since_ms: u64, consumers: u32) -> bool {
         (0..consumers).all(|consumer| self.caught_up.get(&consumer).is_some_and(|begun| *begun > since_ms))
     }
 
     /// The answer to a line was read: it is stored, as this.
-    pub(super) fn answered(&mut self, number: u64, id: u128, now_ms: u64) {
+    pub(in crate::load) fn answered(&mut self, number: u64, id: u128, now_ms: u64) {
         let Some(entry) = self.entry(number) else { return };
         if entry.answered_ms > 0 {
             return self.accuse(format!("line {number} was answered twice"));
@@ -158,12 +158,12 @@ impl Ledger {
     }
 
     /// A line was refused: none may be.
-    pub(super) fn refused(&mut self, number: u64, code: &str) {
+    pub(in crate::load) fn refused(&mut self, number: u64, code: &str) {
         self.accuse(format!("line {number} was refused: {code}"));
     }
 
     /// A message was handed out. Says which line it is; nothing if it is none.
-    pub(super) fn delivered(&mut self, seen: &Seen<'_>, taken: Taken) -> Option<u64> {
+    pub(in crate::load) fn delivered(&mut self, seen: &Seen<'_>, taken: Taken) -> Option<u64> {
         self.counts.delivered += 1;
         let number = self.recognise(seen)?;
         if taken.taken_at < seen.due {
@@ -218,26 +218,31 @@ impl Ledger {
     }
 
     /// A take brought these from a queue.
-    pub(super) fn took(&mut self, queue: &str, taken: Taken, places: impl IntoIterator<Item = (i64, u128)>) {
+    pub(in crate::load) fn took(
+        &mut self,
+        queue: &str,
+        taken: Taken,
+        places: impl IntoIterator<Item = (i64, u128)>,
+    ) {
         let order = self.orders.entry(queue.to_owned()).or_default();
         order.took(taken.begun_ms, taken.taken_at.as_ms(), places);
     }
 
     /// The ack of a line was answered: it is gone.
-    pub(super) fn acked(&mut self, number: u64) {
+    pub(in crate::load) fn acked(&mut self, number: u64) {
         self.entries[number as usize].acked = true;
         self.held.remove(&number);
     }
 
     /// An ack was sent, and nobody knows whether it was done.
-    pub(super) fn ack_unknown(&mut self, number: u64) {
+    pub(in crate::load) fn ack_unknown(&mut self, number: u64) {
         if let Some(held) = self.held.get_mut(&number) {
             held.maybe_acked = true;
         }
     }
 
     /// An ack was refused because the lease is lost: right if it had run out, or if an earlier ack was done.
-    pub(super) fn ack_lost(&mut self, number: u64, now: Timestamp) {
+    pub(in crate::load) fn ack_lost(&mut self, number: u64, now: Timestamp) {
         let Some(held) = self.held.get(&number) else { return };
         if !held.maybe_acked && held.lease_until > now {
             let until = held.lease_until;
@@ -246,7 +251,7 @@ impl Ledger {
     }
 
     /// A message was found in the server at the end.
-    pub(super) fn found(&mut self, seen: &Seen<'_>) {
+    pub(in crate::load) fn found(&mut self, seen: &Seen<'_>) {
         let Some(number) = self.recognise(seen) else { return };
         self.counts.left += 1;
         let entry = &mut self.entries[number as usize];
@@ -261,7 +266,7 @@ impl Ledger {
     }
 
     /// The last look at every line: each was answered, and is gone by an ack or still there, and not both.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::load) fn finish(&mut self) {
         for number in 0..self.entries.len() as u64 {
             let entry = self.entries[number as usize];
             if entry.answered_ms == 0 {
@@ -313,122 +318,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A ledger of ten lines, and the first of its messages as a server would show it.
-    struct Trial {
-        ledger: Ledger,
-        line: Line,
-        queue: String,
-    }
-
-    fn at(ms: i64) -> Timestamp {
-        Timestamp::from_ms(ms).unwrap()
-    }
-
-    fn trial() -> Trial {
-        let line = Line::make(1, 0);
-        let queue = line.queue_name();
-        let mut ledger = Ledger::new(1, 1);
-        ledger.answered(0, 77, 10);
-        Trial { ledger, line, queue }
-    }
-
-    impl Trial {
-        fn seen(&self) -> Seen<'_> {
-            let created = at(1_000);
-            let due = created.after(self.line.delay_ms).unwrap();
-            let key = self.line.key.as_deref();
-            Seen { id: 77, queue: &self.queue, key, body: &self.line.body, due, created, attempt: 1 }
-        }
-
-        /// Handed out `late_ms` after its instant, held for a second.
-        fn taken(mut self, late_ms: i64, attempt: u32) -> Trial {
-            let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
-            let seen = Seen { attempt, ..self.seen() };
-            let taken_at = at(seen.due.as_ms() + late_ms);
-            let taken = Taken { begun_ms: 20, taken_at, lease_until: taken_at.after(1_000).unwrap() };
-            ledger.delivered(&seen, taken);
-            Trial { ledger, ..self }
-        }
-
-        fn acked(mut self) -> Trial {
-            self.ledger.acked(0);
-            self
-        }
-
-        fn killed(mut self) -> Trial {
-            self.ledger.killed();
-            self
-        }
-
-        fn found(mut self) -> Trial {
-            let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new(0, 0));
-            ledger.found(&self.seen());
-            Trial { ledger, ..self }
-        }
-
-        #[track_caller]
-        fn ends(mut self, complaint: Option<&str>) -> Counts {
-            self.ledger.finish();
-            match complaint {
-                None => assert!(self.ledger.violations().is_empty(), "{:?}", self.ledger.violations()),
-                Some(complaint) => {
-                    let told = self.ledger.violations().iter().any(|told| told.contains(complaint));
-                    assert!(told, "{:?}", self.ledger.violations());
-                }
-            }
-            self.ledger.counts()
-        }
-    }
-
-    #[test]
-    fn honest_lines_pass() {
-        trial().found().ends(None);
-        trial().taken(0, 1).acked().ends(None);
-    }
-
-    #[test]
-    fn a_line_that_is_nowhere_is_lost() {
-        trial().ends(Some("is lost"));
-        trial().taken(0, 1).ends(Some("is lost"));
-    }
-
-    #[test]
-    fn a_line_in_two_places_is_told() {
-        trial().found().found().ends(Some("there twice"));
-        trial().taken(0, 1).acked().found().ends(Some("still there"));
-        trial().taken(0, 1).acked().taken(5, 2).ends(Some("after its ack"));
-        let mut twice = trial();
-        twice.ledger.identify(0, 78);
-        twice.found().ends(Some("stored twice"));
-    }
-
-    #[test]
-    fn early_and_two_receipts_are_told() {
-        trial().taken(-1, 1).acked().ends(Some("early"));
-        trial().taken(0, 1).taken(900, 2).acked().ends(Some("though it was held"));
-    }
-
-    #[test]
-    fn again_after_a_kill_is_counted_and_again_for_no_reason_is_told() {
-        assert_eq!(trial().taken(0, 1).killed().taken(1_000, 2).acked().ends(None).redelivered, 1);
-        assert_eq!(trial().taken(0, 1).taken(1_000, 2).acked().ends(None).lapsed, 1);
-        trial().taken(0, 2).acked().ends(Some("never handed out"));
-        let mut lost = trial().killed();
-        let queue = lost.queue.clone();
-        lost.ledger.lost_take([queue.as_str()].into_iter());
-        assert_eq!(lost.taken(0, 2).acked().ends(None).redelivered, 1);
-    }
-
-    #[test]
-    fn other_bytes_and_another_instant_are_told() {
-        let mut trial = self::trial();
-        trial.line.body.push(b'!');
-        trial.found().ends(Some("another body"));
-        let mut trial = self::trial();
-        trial.line.delay_ms += 1;
-        trial.found().ends(Some("delay"));
-    }
-}
+mod tests;
