@@ -25,6 +25,7 @@ impl Stopwatch {
 }
 
 /// The present instant, for peers that are given instants.
+#[cfg(feature = "peers")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

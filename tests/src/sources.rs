@@ -16,12 +16,7 @@ const BANS: &[Ban] = &[
     Ban {
         words: &["Instant::now(", "SystemTime::now(", "Utc::now(", "Timestamp::now(", "Zoned::now("],
         below: &["crates", "bench"],
-        // A bench measures the machine's time, and tokio-util's queue knows only its own instants.
-        except: &[
-            "crates/time/src/clock/",
-            "bench/src/stopwatch.rs",
-            "bench/src/scenarios/delay_queue/tokio_util.rs",
-        ],
+        except: &["crates/time/src/clock/", "bench/src/stopwatch.rs"],
         why: "time enters through dwell_time::Clock",
     },
     Ban {
