@@ -125,6 +125,7 @@ pub(crate) fn recover(
         sequence: 0,
         mark: 0,
         floor: 0,
+        given: 0,
     };
     let headers = || segments.values().filter_map(|opened| opened.header.as_ref().ok());
     if let Some(oldest) = headers().next() {
@@ -253,6 +254,8 @@ struct Scan<'a, R> {
     /// Messages of lower numbers were put in segments that are gone, and so are they: what is recorded of them
     /// later means nothing any more.
     floor: u64,
+    /// The highest number of a message that was read.
+    given: u64,
 }
 
 impl<R: Replay> Scan<'_, R> {
@@ -266,6 +269,10 @@ impl<R: Replay> Scan<'_, R> {
         let io = |error| OpenError::io(&segment.path, error);
         if header.first != self.sequence + 1 {
             let reason = "the segment does not go on where the one before it ends";
+            return Err(OpenError::damaged(&segment.path, 0, reason));
+        }
+        if header.next_number <= self.given {
+            let reason = "the segment's next number was given before it was made";
             return Err(OpenError::damaged(&segment.path, 0, reason));
         }
         let file = Arc::clone(&segment.file);
@@ -349,6 +356,7 @@ impl<R: Replay> Scan<'_, R> {
                 if record.number.get() < self.floor {
                     return Err(format!("message {} has a number that was given before", record.number));
                 }
+                self.given = self.given.max(record.number.get());
                 self.carry.see_put(&record);
                 let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
                 let at = u32::try_from(at).map_err(|_| "a body lies past 4 GiB".to_owned())?;
