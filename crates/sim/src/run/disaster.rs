@@ -100,8 +100,11 @@ impl World {
                 self.repeat(*again);
             }
         }
-        for op in ops.into_iter().chain(self.lost.drain(..)).chain(self.abandoned.drain(..)) {
+        for op in ops.into_iter().chain(self.lost.drain(..)) {
             self.oracle.lose(op, now);
+        }
+        for op in self.abandoned.drain(..) {
+            self.oracle.abandon(op, now);
         }
         self.has_failed = false;
     }

@@ -158,7 +158,9 @@ impl World {
     pub(super) fn turn(&mut self) {
         let now = self.reading();
         self.oracle.shown(now.wall);
-        let abandoned = std::mem::take(&mut self.abandoned);
+        // While the disk is full the store may not have come to them.
+        let is_noticed = self.weather.is_clear(now);
+        let abandoned = if is_noticed { std::mem::take(&mut self.abandoned) } else { Vec::new() };
         if let Some(running) = &mut self.running {
             running.driver.turn();
         }
