@@ -1,7 +1,7 @@
 //! What the fuzzers of the engine call: one function for each kind of bytes that it reads, checks and all.
 //!
 //! Each takes any bytes, and panics if the engine does what it must not. `fuzz/` runs them with bytes that a
-//! fuzzer finds; an ordinary test runs them with the files in `fuzz/corpus/` and with [`seeds`].
+//! fuzzer finds; an ordinary test runs them with the files in `fuzz/corpus/` and with those of `seeds`.
 //!
 //! # Layout
 //! - `records`, `segment`, `manifest`: one reader each
