@@ -6,7 +6,9 @@ needs_of() {
     case $1 in
         fmt) echo shellcheck:shellcheck ;;
         lint) echo cc:build-essential ;;
-        e2e | test) echo curl:curl ;;
+        core | redis) echo redis-server:redis-server ;;
+        e2e) echo curl:curl ;;
+        test) echo curl:curl redis-server:redis-server ;;
         interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go ;;
     esac
 }

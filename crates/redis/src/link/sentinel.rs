@@ -1,0 +1,57 @@
+//! Asking Sentinels for the primary.
+
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult};
+
+use super::info;
+use crate::Address;
+use crate::address::Node;
+
+/// The primary, by the first Sentinel that knows it; checked by its own word, since a Sentinel may lag behind.
+///
+/// <https://redis.io/docs/latest/develop/reference/sentinel-clients/>
+pub(super) async fn primary(address: &Address, config: &AsyncConnectionConfig) -> RedisResult<Node> {
+    let service = address.service.as_deref().unwrap_or_default();
+    let login = Address {
+        user: address.sentinel_user.clone(),
+        password: address.sentinel_password.clone(),
+        db: 0,
+        ..address.clone()
+    };
+    let mut last = None;
+    for sentinel in &address.nodes {
+        match named_by(&login, sentinel, service, config).await {
+            Ok(node) => match is_primary(address, &node, config).await {
+                Ok(true) => return Ok(node),
+                Ok(false) => last = Some(RedisError::from((ErrorKind::Io, "the primary is being replaced"))),
+                Err(error) => last = Some(error),
+            },
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(super::nobody))
+}
+
+async fn named_by(
+    login: &Address,
+    sentinel: &Node,
+    service: &str,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<Node> {
+    let client = Client::open(info(login, sentinel))?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+    let mut ask = redis::cmd("SENTINEL");
+    let named: Option<(String, u16)> =
+        ask.arg("get-master-addr-by-name").arg(service).query_async(&mut connection).await?;
+    let unknown =
+        || RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "the service is unknown there"));
+    named.map(|(host, port)| Node::Tcp(host, port)).ok_or_else(unknown)
+}
+
+async fn is_primary(address: &Address, node: &Node, config: &AsyncConnectionConfig) -> RedisResult<bool> {
+    let client = Client::open(info(address, node))?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+    let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+    let is_master =
+        |value: &redis::Value| matches!(value, redis::Value::BulkString(name) if name == b"master");
+    Ok(role.first().is_some_and(is_master))
+}

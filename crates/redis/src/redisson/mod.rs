@@ -1,0 +1,1 @@
+//! The layout of Redisson's `RDelayedQueue`, shared with live Java clients.

@@ -1,0 +1,151 @@
+//! One server.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::eventually;
+use crate::Address;
+
+/// A running `redis-server`, stopped when it is dropped. Its data lies in a folder of its own, which goes with it.
+pub struct Server {
+    port: u16,
+    options: Vec<String>,
+    password: Option<String>,
+    child: Child,
+    folder: TempDir,
+}
+
+impl Server {
+    /// A server that keeps nothing on disk.
+    pub fn start() -> Server {
+        Server::start_with(&["--appendonly", "no"])
+    }
+
+    /// A server whose append-only file is synced before every answer.
+    pub fn durable() -> Server {
+        Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// A server that asks for this password.
+    pub fn with_password(password: &str) -> Server {
+        let mut server = Server::launch(&["--requirepass".to_owned(), password.to_owned()]);
+        server.password = Some(password.to_owned());
+        server.await_ready();
+        server
+    }
+
+    /// A server with these command line options.
+    pub fn start_with(options: &[&str]) -> Server {
+        let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
+        let server = Server::launch(&options);
+        server.await_ready();
+        server
+    }
+
+    fn launch(options: &[String]) -> Server {
+        let folder = tempfile::Builder::new().prefix("dwell-redis-").tempdir().expect("a folder can be made");
+        let port = free_port();
+        let child = spawn("redis-server", port, folder.path(), options);
+        Server { port, options: options.to_vec(), password: None, child, folder }
+    }
+
+    fn await_ready(&self) {
+        eventually("a server answers", || {
+            self.try_command(&["PING"]).is_ok_and(|reply| reply == redis::Value::SimpleString("PONG".into()))
+        });
+    }
+
+    /// Where it listens on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its data.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its URL, with the password if it asks for one.
+    pub fn url(&self) -> String {
+        match &self.password {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+            None => format!("redis://127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// Its URL, parsed.
+    pub fn address(&self) -> Address {
+        self.url().parse().expect("it is a URL")
+    }
+
+    /// Sends it a command over a connection made for it.
+    ///
+    /// # Errors
+    /// What the server or the connection says.
+    pub fn try_command(&self, words: &[&str]) -> redis::RedisResult<redis::Value> {
+        let timeout = std::time::Duration::from_secs(5);
+        let mut connection = redis::Client::open(self.url())?.get_connection_with_timeout(timeout)?;
+        connection.set_read_timeout(Some(timeout))?;
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        command.query(&mut connection)
+    }
+
+    /// [`try_command`](Server::try_command), which must succeed.
+    #[track_caller]
+    pub fn command(&self, words: &[&str]) -> redis::Value {
+        self.try_command(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// A field of `INFO`.
+    pub fn info(&self, field: &str) -> Option<String> {
+        let text: String = redis::from_redis_value(self.try_command(&["INFO", "everything"]).ok()?).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned())
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Starts it again on the same port and data, and waits until it answers.
+    pub fn start_again(&mut self) {
+        self.kill();
+        self.child = spawn("redis-server", self.port, self.folder.path(), &self.options);
+        self.await_ready();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port of the loopback interface that nobody listens on now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("a listener has an address").port()
+}
+
+fn spawn(program: &str, port: u16, folder: &Path, options: &[String]) -> Child {
+    let mut command = Command::new(program);
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
+    command.args(["--dir", &folder.display().to_string(), "--logfile", "redis.log"]).args(options);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = command.spawn();
+    started.unwrap_or_else(|error| {
+        panic!("{program} can not be started ({error}): apt-get install redis-server")
+    })
+}
