@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use dwell_model::{Now, QueueName, Receipt, State, StateKind, Timestamp};
+use dwell_model::{Now, Timestamp};
 use dwell_store::core::{Core, PutRecord, Record, WaiterId};
 use dwell_store::{Delivery, Error, Put, Result};
 
@@ -96,13 +96,13 @@ impl Step {
                 Effect::change(reply, core.reschedule(&queue, moves, now, batch))
             }
             Command::Get(queue, targets, reply) => Effect::look(reply, core.get(&queue, targets, now, batch)),
-            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(&numbers)),
+            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(&numbers, batch)),
             Command::List { queue, state, after, max, reply } => {
                 Effect::look(reply, core.list(&queue, state, after, max, now, batch))
             }
             Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
             Command::Queues(after, max, reply) => {
-                Effect::look(reply, Ok(core.queues(after.as_ref(), max, now, batch)))
+                Effect::look(reply, core.queues(after.as_ref(), max, now, batch))
             }
             Command::Configure(queue, changes, reply) => {
                 Effect::change(reply, core.configure(&queue, changes, now, batch))
@@ -118,7 +118,7 @@ impl Step {
                 Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
             }
             Command::Close(reply) => {
-                let bound = self.bound_leases(now, batch);
+                let bound = self.core.bound_leases();
                 self.core.give_back(&bound, now, batch);
                 batch.close();
                 return Stepped::Closed(Effect::change(reply, Ok(())));
@@ -147,34 +147,6 @@ impl Step {
                 Effect::Deliver(reply, answer)
             })
             .collect()
-    }
-
-    /// The leases that end with the process.
-    fn bound_leases(&mut self, now: Now, batch: &mut Batch) -> Vec<Receipt> {
-        let mut bound = Vec::new();
-        let mut after: Option<QueueName> = None;
-        loop {
-            let queues = self.core.queues(after.as_ref(), usize::MAX, now, batch);
-            let Some(last) = queues.last() else { return bound };
-            after = Some(last.name.clone());
-            for queue in queues.into_iter().filter(|queue| queue.counts.leased > 0) {
-                let mut cursor = None;
-                while let Ok(page) =
-                    self.core.list(&queue.name, StateKind::Leased, cursor, usize::MAX, now, batch)
-                {
-                    bound.extend(page.messages.iter().filter_map(|message| match message.standing.state {
-                        State::Leased(lease) if lease.bound => {
-                            Some(Receipt { queue: queue.name.clone(), id: message.id, token: lease.token })
-                        }
-                        _ => None,
-                    }));
-                    cursor = page.next;
-                    if cursor.is_none() {
-                        break;
-                    }
-                }
-            }
-        }
     }
 }
 

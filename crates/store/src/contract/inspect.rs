@@ -32,6 +32,20 @@ pub struct StateCounts {
     pub dead: u64,
 }
 
+impl std::ops::Add for StateCounts {
+    type Output = StateCounts;
+
+    fn add(self, other: StateCounts) -> StateCounts {
+        StateCounts {
+            scheduled: self.scheduled + other.scheduled,
+            ready: self.ready + other.ready,
+            ready_urgent: self.ready_urgent + other.ready_urgent,
+            leased: self.leased + other.leased,
+            dead: self.dead + other.dead,
+        }
+    }
+}
+
 /// A queue as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueStats {

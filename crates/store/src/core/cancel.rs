@@ -18,8 +18,10 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         self.each(targets, |core, target| {
             // Looked up for each: the last message of a queue takes it along.
-            let found = core.touched(queue, now, log).map(|queue| (queue, core.find_target(queue, &target)));
-            let Some((queue, Some(slot))) = found else { return Ok(Cancelled::NotFound) };
+            let Some(queue) = core.touched(queue, now, log) else { return Ok(Cancelled::NotFound) };
+            let Some(slot) = core.find_target(queue, &target, now, log)? else {
+                return Ok(Cancelled::NotFound);
+            };
             let entry = core.entries.get(slot);
             let id = entry.id;
             Ok(match entry.place {

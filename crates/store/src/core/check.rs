@@ -19,10 +19,10 @@ impl<B: StoredBody> Core<B> {
         let (mut keyed, mut expiring): (usize, BTreeMap<u32, usize>) = (0, BTreeMap::new());
         for (slot, entry) in self.entries.iter() {
             let queue = self.queues.get(entry.queue);
-            assert_eq!(self.find_id(entry.queue, entry.id), Some(slot), "{:?} by id", entry.id);
-            assert_eq!(self.find_number(entry.number), Some(slot), "{:?} by number", entry.id);
+            assert_eq!(self.resident_id(entry.queue, entry.id), Some(slot), "{:?} by id", entry.id);
+            assert_eq!(self.resident_number(entry.number), Some(slot), "{:?} by number", entry.id);
             if let Some(key) = entry.live_key() {
-                assert_eq!(self.find_key(entry.queue, key), Some(slot), "{:?} by key", entry.id);
+                assert_eq!(self.resident_key(entry.queue, key), Some(slot), "{:?} by key", entry.id);
                 keyed += 1;
             }
             let counts = counts.entry(entry.queue).or_default();
@@ -67,6 +67,8 @@ impl<B: StoredBody> Core<B> {
         }
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
         assert_eq!(self.by_key.len(), keyed, "live keys");
+        let changed = self.entries.iter().filter(|(_, entry)| entry.changed).count();
+        assert_eq!(self.changed, changed, "changed messages");
         for queue in self.queues.all() {
             let found = self.queues.get(queue);
             found.scheduled.check(&self.entries);

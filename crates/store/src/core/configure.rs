@@ -44,12 +44,14 @@ impl<B: StoredBody> Core<B> {
         if queue.is_none() && self.queues.len() >= self.config.limits.queues {
             return Err(Error::TooManyQueues { limit: self.config.limits.queues });
         }
+        // What can not be told is not changed either.
+        let cold = queue.map(|queue| self.cold_counts(queue, log)).transpose()?;
         for change in changes {
             log.record(&Record::Configured { queue: name.clone(), change }, Durability::Synced);
         }
         let queue = queue.unwrap_or_else(|| self.queues.find_or_insert(name));
         self.set_own(queue, own);
-        let stats = self.stats_of(queue);
+        let stats = self.stats_with(queue, cold.unwrap_or_default());
         self.queues.remove_if_bare(queue);
         Ok(stats)
     }

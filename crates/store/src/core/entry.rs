@@ -7,6 +7,7 @@ use dwell_model::{
 };
 use dwell_time::Handle;
 
+use super::cold::CopyAt;
 use super::schedule::Spot;
 
 /// One message. What few messages have lies in [`Rare`], and a lease beside all other leases.
@@ -18,10 +19,14 @@ pub(super) struct Entry<B> {
     pub(super) created: Timestamp,
     pub(super) body: B,
     pub(super) rare: Option<Box<Rare>>,
+    /// A copy outside of memory: right about everything if it has not changed, about all but its standing else.
+    pub(super) copy: Option<CopyAt>,
     pub(super) queue: u32,
     pub(super) priority: u32,
     pub(super) attempts: u32,
     pub(super) takes: u32,
+    /// Whether it has changed since it was captured, or never was.
+    pub(super) changed: bool,
     pub(super) place: Place,
 }
 
@@ -139,8 +144,12 @@ impl<B> Entry<B> {
 
     /// The latest of due, put and last made ready: lateness counts from it.
     pub(super) fn ready_since(&self) -> Timestamp {
-        let made_ready = self.rare.as_deref().map_or(Timestamp::MIN, |rare| rare.ready_since);
-        self.due.max(self.created).max(made_ready)
+        self.due.max(self.created).max(self.made_ready())
+    }
+
+    /// When it was last made ready by other than its instant.
+    pub(super) fn made_ready(&self) -> Timestamp {
+        self.rare.as_deref().map_or(Timestamp::MIN, |rare| rare.ready_since)
     }
 }
 
@@ -149,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_message_takes_112_bytes_with_its_body_beside_it() {
-        assert_eq!(size_of::<Entry<bytes::Bytes>>(), 112);
+    fn a_plain_message_takes_128_bytes_with_its_body_beside_it() {
+        assert_eq!(size_of::<Entry<bytes::Bytes>>(), 128);
     }
 }

@@ -17,7 +17,7 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         self.each(targets, |core, target| {
             let found = core.known(queue, now, log)?;
-            let slot = core.find_target(found, &target);
+            let slot = core.find_target(found, &target, now, log)?;
             let slot = slot.ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
             Ok(core.message(slot))
         })
@@ -26,13 +26,20 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::locate`](crate::Store::locate).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for too many numbers.
-    pub fn locate(&self, numbers: &[Number]) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+    /// [`Error::Invalid`] for too many numbers, [`Error::Unavailable`].
+    pub fn locate(
+        &mut self,
+        numbers: &[Number],
+        log: &mut impl Log<B>,
+    ) -> Result<Vec<Option<(QueueName, MessageId)>>> {
         self.config.limits.check_batch(numbers.len())?;
         let find = |number: &Number| {
-            let entry = self.entries.get(self.find_number(*number)?);
-            Some((self.queues.get(entry.queue).name.clone(), entry.id))
+            let slot = self.find_number(*number, log)?;
+            Ok(slot.map(|slot| {
+                let entry = self.entries.get(slot);
+                (self.queues.get(entry.queue).name.clone(), entry.id)
+            }))
         };
-        Ok(numbers.iter().map(find).collect())
+        numbers.iter().map(find).collect()
     }
 }

@@ -84,6 +84,16 @@ impl Numbering {
         start.is_some_and(|start| *self.starts.entry(id.incarnation()).or_insert(start) == start)
     }
 
+    /// For each incarnation the number that went with counter 0.
+    pub(super) fn starts(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.starts.iter().map(|(incarnation, start)| (*incarnation, *start))
+    }
+
+    /// Notes where an incarnation began.
+    pub(super) fn set(&mut self, incarnation: u32, start: u64) {
+        self.starts.insert(incarnation, start);
+    }
+
     /// The number that goes with `id`, if there is one.
     pub(super) fn number(&self, id: MessageId) -> Option<Number> {
         let start = self.starts.get(&id.incarnation())?;

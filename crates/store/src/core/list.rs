@@ -19,7 +19,7 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::list`](crate::Store::list). At most as many messages as one call may have items.
     ///
     /// # Errors
-    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue).
+    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue), [`Error::Unavailable`](crate::Error::Unavailable).
     pub fn list(
         &mut self,
         queue: &QueueName,
@@ -36,6 +36,7 @@ impl<B: StoredBody> Core<B> {
             return Ok(Page { messages: Vec::new(), next: after });
         }
         let after = after.map(|cursor| (cursor.due, cursor.id));
+        self.page_in_list(queue, state, after, max + 1, now, log)?;
         let mut slots = self.first_after(self.queues.get(queue), state, after, max + 1);
         let mut more = slots.len() > max;
         slots.truncate(max);

@@ -30,11 +30,13 @@
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin
 //! - `wait`: takes that wait
+//! - `cold`: messages that are not in memory
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
 mod cancel;
 mod check;
+mod cold;
 mod configure;
 mod entry;
 mod get;
@@ -72,6 +74,7 @@ use slab::Slab;
 use tokens::Tokens;
 use wait::Waiters;
 
+pub use cold::{Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;
 pub use wait::{Answer, WaiterId};
@@ -137,6 +140,12 @@ pub struct Core<B> {
     key_hash: TextHash,
     tokens: Tokens,
     waiters: Waiters<B>,
+    /// How many messages are cold.
+    cold: u64,
+    /// How many resident messages have changed since they were captured.
+    changed: usize,
+    /// The slot that was looked at last for eviction.
+    hand: u32,
 }
 
 impl<B: StoredBody> Core<B> {
@@ -165,6 +174,9 @@ impl<B: StoredBody> Core<B> {
             key_hash: TextHash::default(),
             tokens: Tokens::new(),
             waiters: Waiters::new(),
+            cold: 0,
+            changed: 0,
+            hand: 0,
             config,
         }
     }
@@ -174,24 +186,24 @@ impl<B: StoredBody> Core<B> {
         &self.config.limits
     }
 
-    /// How many messages there are, in all queues and states.
+    /// How many messages are resident, in all queues and states.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no messages.
+    /// Whether there are no messages, resident or cold.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && self.cold == 0
     }
 
     /// Where the body of a message lies; `None` if there is no such message.
     pub fn body_of(&self, number: Number) -> Option<&B> {
-        Some(&self.entries.get(self.find_number(number)?).body)
+        Some(&self.entries.get(self.resident_number(number)?).body)
     }
 
     /// Gives a message's body another place: the same bytes lie there now. `None` if there is no such message.
     pub fn move_body(&mut self, number: Number, body: B) -> Option<B> {
-        let slot = self.find_number(number)?;
+        let slot = self.resident_number(number)?;
         Some(std::mem::replace(&mut self.entries.get_mut(slot).body, body))
     }
 

@@ -4,7 +4,7 @@ use std::mem;
 
 use dwell_model::{Now, QueueName};
 
-use super::index::number_hash;
+use super::cold::Which;
 use super::{Core, Durability, Log, Record, StoredBody};
 
 impl<B: StoredBody> Core<B> {
@@ -15,7 +15,7 @@ impl<B: StoredBody> Core<B> {
         let purged = self.queues.get(queue).pending();
         if purged > 0 {
             log.record(&Record::Purged { queue: name.clone() }, Durability::Synced);
-            self.purge_all(queue);
+            self.purge_all(queue, log);
             self.queues.remove_if_bare(queue);
         }
         purged
@@ -26,15 +26,16 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let Some(queue) = self.touched(name, now, log) else { return 0 };
         let found = self.queues.get(queue);
-        if found.pending() == 0 && found.dead.by_death.is_empty() && found.own.is_none() {
+        if found.pending() == 0 && found.dead() == 0 && found.own.is_none() {
             return 0;
         }
         log.record(&Record::Deleted { queue: name.clone() }, Durability::Synced);
-        self.delete_all(queue)
+        self.delete_all(queue, log)
     }
 
     /// Removes scheduled and ready messages.
-    pub(super) fn purge_all(&mut self, queue: u32) -> u64 {
+    pub(super) fn purge_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
+        let cold = self.forget_cold(queue, Which::Pending, log);
         let found = self.queues.get_mut(queue);
         let scheduled = mem::take(&mut found.scheduled);
         let ready = mem::take(&mut found.ready);
@@ -48,22 +49,23 @@ impl<B: StoredBody> Core<B> {
             self.purge_one(slot);
         }
         self.look_at(queue);
-        purged
+        purged + cold
     }
 
     /// Removes dead messages.
-    pub(super) fn discard_all(&mut self, queue: u32) -> u64 {
+    pub(super) fn discard_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
+        let cold = self.forget_cold(queue, Which::Dead, log);
         let dead = mem::take(&mut self.queues.get_mut(queue).dead);
         let discarded = dead.by_death.len() as u64;
         for slot in dead.by_death.into_values() {
             self.purge_one(slot);
         }
-        discarded
+        discarded + cold
     }
 
     /// Removes all messages but the leased, and the settings. The queue may be gone after it.
-    pub(super) fn delete_all(&mut self, queue: u32) -> u64 {
-        let deleted = self.purge_all(queue) + self.discard_all(queue);
+    pub(super) fn delete_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
+        let deleted = self.purge_all(queue, log) + self.discard_all(queue, log);
         self.set_own(queue, Default::default());
         self.queues.remove_if_bare(queue);
         deleted
@@ -73,6 +75,6 @@ impl<B: StoredBody> Core<B> {
     fn purge_one(&mut self, slot: u32) {
         self.release_key(slot);
         let entry = self.entries.remove(slot);
-        self.by_number.remove(number_hash(entry.number), slot);
+        self.strike_off(&entry, slot);
     }
 }

@@ -33,7 +33,10 @@ impl<B: StoredBody> Core<B> {
         let until = now.wall.saturating_after(token_ms);
         let token = put.token.clone().filter(|_| token_ms > 0).map(|token| (token, until));
 
-        let owner = queue.and_then(|queue| self.find_key(queue, put.key.as_ref()?));
+        let owner = match (queue, &put.key) {
+            (Some(queue), Some(key)) => self.find_key(queue, key, now, log)?,
+            _ => None,
+        };
         if let Some(owner) = owner {
             match put.on_conflict {
                 OnConflict::Reject => return Err(Error::KeyTaken { id: self.entries.get(owner).id }),
@@ -168,10 +171,12 @@ impl<B: StoredBody> Core<B> {
             created: record.created,
             body,
             rare,
+            copy: None,
             queue,
             priority: record.priority,
             attempts: 0,
             takes: 0,
+            changed: true,
             place: Place::Ready,
         };
         self.insert(entry, standing.state);

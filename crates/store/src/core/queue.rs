@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dwell_model::{DEFAULT_PRIORITY, MessageId, OwnSettings, QueueName, Settings, Timestamp};
 use dwell_time::Handle;
 
+use super::cold::ColdView;
 use super::entry::{Entry, Place};
 use super::schedule::{Schedule, Timers};
 use super::slab::Slab;
@@ -40,6 +41,7 @@ pub(super) struct Queue {
     /// Scheduled and ready messages that expire, by that instant.
     pub(super) expiries: Timers,
     pub(super) dead: Dead,
+    pub(super) cold: ColdView,
     /// The call that last let time act here.
     pub(super) touched: u64,
     pub(super) watch: Option<Box<Watch>>,
@@ -91,6 +93,7 @@ impl Queue {
             leased: Timers::default(),
             expiries: Timers::default(),
             dead: Dead::default(),
+            cold: ColdView::default(),
             touched: 0,
             watch: None,
         }
@@ -100,14 +103,19 @@ impl Queue {
         self.own.as_ref().map_or(defaults, |own| &own.in_force)
     }
 
-    /// Scheduled and ready messages together.
+    /// Scheduled and ready messages together, cold ones included.
     pub(super) fn pending(&self) -> u64 {
-        (self.scheduled.len() + self.ready.len()) as u64
+        (self.scheduled.len() + self.ready.len()) as u64 + self.cold.pending
     }
 
     pub(super) fn has_messages(&self) -> bool {
-        let pending = !self.scheduled.is_empty() || !self.ready.is_empty();
-        pending || self.leased.len() > 0 || !self.dead.by_death.is_empty()
+        let pending = !self.scheduled.is_empty() || !self.ready.is_empty() || self.cold.pending > 0;
+        pending || self.leased.len() > 0 || self.dead() > 0
+    }
+
+    /// Dead messages, cold ones included.
+    pub(super) fn dead(&self) -> u64 {
+        self.dead.by_death.len() as u64 + self.cold.dead
     }
 
     /// Whether nothing keeps it: no messages, no waiters, no settings of its own.
@@ -115,6 +123,7 @@ impl Queue {
         self.watch.is_none() && self.own.is_none() && !self.has_messages()
     }
 
+    /// The resident messages by state.
     pub(super) fn counts(&self) -> StateCounts {
         let (due, urgent) = self.scheduled.count_due(self.ripe);
         StateCounts {

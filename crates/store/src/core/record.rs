@@ -14,6 +14,7 @@ use dwell_model::{
     AttemptLimit, Headers, Key, MessageId, Number, PutToken, QueueName, SettingChange, Standing, Timestamp,
 };
 
+use super::Cold;
 use crate::PutAnswer;
 
 /// A message that was put.
@@ -141,6 +142,11 @@ pub trait Log<B> {
 
     /// Takes any other fact.
     fn record(&mut self, record: &Record, durability: Durability);
+
+    /// Who keeps the messages that are not in memory; `None` if all of them are.
+    fn cold(&mut self) -> Option<&mut dyn Cold<B>> {
+        None
+    }
 }
 
 /// A log that keeps nothing: bodies stay in memory.

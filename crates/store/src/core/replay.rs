@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::entry::Place;
 use super::queue::mono;
-use super::{Core, Durability, Log, PutRecord, Record, StoredBody};
+use super::{Cold, Core, Durability, Log, PutRecord, Record, StoredBody};
 
 /// A record that can not follow those before it: it is not this core's log, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -31,11 +31,11 @@ impl<B: StoredBody> Core<B> {
         if record.id.incarnation() >= self.config.incarnation {
             return refuse("was put by this incarnation or a later one");
         }
-        if self.find_number(number).is_some() {
+        if self.resident_number(number).is_some() {
             return refuse("was put twice");
         }
         if let Some(queue) = self.queues.find(&record.queue)
-            && record.key.as_ref().is_some_and(|key| self.find_key(queue, key).is_some())
+            && record.key.as_ref().is_some_and(|key| self.resident_key(queue, key).is_some())
         {
             return refuse("has the key of another live message");
         }
@@ -55,13 +55,22 @@ impl<B: StoredBody> Core<B> {
     /// # Errors
     /// [`ReplayError`]; nothing has changed then.
     pub fn replay(&mut self, record: Record) -> Result<(), ReplayError> {
+        self.replay_with(record, None)
+    }
+
+    /// The same where messages may be cold.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; also if a cold message can not be read.
+    pub fn replay_with(&mut self, record: Record, cold: Option<&mut dyn Cold<B>>) -> Result<(), ReplayError> {
+        let log = &mut Replaying(cold);
         match record {
             Record::Stands { number, standing } => {
-                let slot = self.replayed(number)?;
+                let slot = self.replayed(number, log)?;
                 let entry = self.entries.get(slot);
                 let dead = matches!(standing.state, State::Dead(_));
                 let key = entry.key().filter(|_| !dead && !standing.keyless);
-                let owner = key.and_then(|key| self.find_key(entry.queue, key));
+                let owner = key.and_then(|key| self.resident_key(entry.queue, key));
                 if owner.is_some_and(|owner| owner != slot) {
                     return Err(ReplayError { number, reason: "has the key of another live message" });
                 }
@@ -69,14 +78,19 @@ impl<B: StoredBody> Core<B> {
                 self.note_ready(slot, self.seen);
             }
             Record::Gone { number } => {
-                let slot = self.replayed(number)?;
+                let slot = self.replayed(number, log)?;
                 let entry = self.remove(slot);
                 self.queues.remove_if_bare(entry.queue);
             }
             Record::Answered { queue, token, answer, until } => {
                 self.tokens.remember(&queue, &token, answer, until);
             }
-            Record::Ripe { wall } => self.ripen_all(wall),
+            Record::Ripe { wall } => {
+                self.ripen_all(wall);
+                if let Some(cold) = log.cold() {
+                    cold.ripen(wall);
+                }
+            }
             Record::Configured { queue, change } => {
                 let queue = self.queues.find_or_insert(&queue);
                 let mut own = self.own(queue);
@@ -86,24 +100,25 @@ impl<B: StoredBody> Core<B> {
             }
             Record::Purged { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    self.purge_all(queue);
+                    self.purge_all(queue, log);
                     self.queues.remove_if_bare(queue);
                 }
             }
             Record::Discarded { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    self.discard_all(queue);
+                    self.discard_all(queue, log);
                     self.queues.remove_if_bare(queue);
                 }
             }
             Record::Revived { queue, due, wall } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    self.revive_all(queue, due, Now { wall, mono_ms: 0 });
+                    self.page_in_dead(queue, log).map_err(|_| unreadable(None))?;
+                    self.revive_all(queue, due, Now { wall, mono_ms: 0 }, log);
                 }
             }
             Record::Deleted { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    self.delete_all(queue);
+                    self.delete_all(queue, log);
                 }
             }
         }
@@ -152,8 +167,32 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    fn replayed(&self, number: Number) -> Result<u32, ReplayError> {
-        self.find_number(number)
-            .ok_or(ReplayError { number, reason: "is changed by a record, and was never put or is gone" })
+    fn replayed(&mut self, number: Number, log: &mut impl Log<B>) -> Result<u32, ReplayError> {
+        let found = self.find_number(number, log).map_err(|_| unreadable(Some(number)))?;
+        found.ok_or(ReplayError { number, reason: "is changed by a record, and was never put or is gone" })
+    }
+}
+
+fn unreadable(number: Option<Number>) -> ReplayError {
+    ReplayError { number: number.unwrap_or(Number::MAX), reason: "is cold, and can not be read" }
+}
+
+/// Where nothing is recorded: everything has been.
+struct Replaying<'a, B>(Option<&'a mut dyn Cold<B>>);
+
+impl<B: StoredBody> Log<B> for Replaying<'_, B> {
+    fn put(&mut self, _: &PutRecord, _: &bytes::Bytes) -> B {
+        unreachable!("replaying puts nothing anew")
+    }
+
+    fn record(&mut self, record: &Record, _: Durability) {
+        unreachable!("{record:?} is a consequence of time, and time does not act in a replay")
+    }
+
+    fn cold(&mut self) -> Option<&mut dyn Cold<B>> {
+        match &mut self.0 {
+            Some(cold) => Some(&mut **cold),
+            None => None,
+        }
     }
 }

@@ -19,7 +19,8 @@ impl<B: StoredBody> Core<B> {
             let queue = core.touched(queue, now, log);
             let settings = queue.map_or(&core.config.limits.defaults, |queue| core.settings(queue));
             let due = core.instant(when, settings, now)?;
-            let Some(slot) = queue.and_then(|queue| core.find_target(queue, &target)) else {
+            let Some(queue) = queue else { return Ok(Rescheduled::NotFound) };
+            let Some(slot) = core.find_target(queue, &target, now, log)? else {
                 return Ok(Rescheduled::NotFound);
             };
             let id = core.entries.get(slot).id;

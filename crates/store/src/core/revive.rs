@@ -23,17 +23,20 @@ impl<B: StoredBody> Core<B> {
         let queue = self.touched(name, now, log);
         let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
         let due = self.instant(when, settings, now)?;
+        if let (Some(queue), Selection::All | Selection::Oldest(_)) = (queue, &which) {
+            self.page_in_dead(queue, log)?;
+        }
         if self.means_all(queue, &which) {
             let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else {
                 return Ok(Swept::default());
             };
             log.record(&Record::Revived { queue: name.clone(), due, wall: now.wall }, Durability::Synced);
-            return Ok(self.revive_all(queue, due, now));
+            return Ok(self.revive_all(queue, due, now, log));
         }
         let mut swept = Swept::default();
         for id in self.selected(queue, which) {
-            let revived = self.find_selected(name, queue, id).and_then(|slot| {
-                self.check_key(slot)?;
+            let revived = self.find_selected(name, queue, id, now, log).and_then(|slot| {
+                self.check_key(slot, now, log)?;
                 self.change(slot, &Command::Revive(due), now, Durability::Synced, log)
                     .map_err(|refusal| self.refused_instant(slot, due, refusal))?;
                 self.note_ready(slot, now.wall);
@@ -45,11 +48,19 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Revives all dead messages of a queue whose keys are free, oldest first. Nothing is recorded singly.
-    pub(super) fn revive_all(&mut self, queue: u32, due: Timestamp, now: Now) -> Swept {
+    pub(super) fn revive_all(
+        &mut self,
+        queue: u32,
+        due: Timestamp,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Swept {
+        // Time has acted before the record, and must not act behind it.
+        let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
         let mut swept = Swept::default();
         for slot in self.oldest(queue, usize::MAX) {
             let id = self.entries.get(slot).id;
-            let revived = self.check_key(slot).map(|()| {
+            let revived = self.check_key(slot, before_time, log).map(|()| {
                 let revived = self.apply(slot, &Command::Revive(due), now);
                 let next = revived.expect("a dead message can be revived").next;
                 self.restand(slot, next.expect("a revived message is there"));
@@ -78,12 +89,15 @@ impl<B: StoredBody> Core<B> {
         if self.means_all(queue, &which) {
             let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else { return Ok(swept) };
             log.record(&Record::Discarded { queue: name.clone() }, Durability::Synced);
-            swept.done = self.discard_all(queue);
+            swept.done = self.discard_all(queue, log);
             self.queues.remove_if_bare(queue);
             return Ok(swept);
         }
+        if let (Some(queue), Selection::Oldest(_)) = (queue, &which) {
+            self.page_in_dead(queue, log)?;
+        }
         for id in self.selected(queue, which) {
-            let discarded = self.find_selected(name, queue, id).and_then(|slot| {
+            let discarded = self.find_selected(name, queue, id, now, log).and_then(|slot| {
                 self.change(slot, &Command::Discard, now, Durability::Synced, log)
                     .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))?;
                 Ok(())
@@ -102,11 +116,11 @@ impl<B: StoredBody> Core<B> {
     }
 
     fn has_dead(&self, queue: u32) -> bool {
-        !self.queues.get(queue).dead.by_death.is_empty()
+        self.queues.get(queue).dead() > 0
     }
 
     fn means_all(&self, queue: Option<u32>, which: &Selection) -> bool {
-        let dead = queue.map_or(0, |queue| self.queues.get(queue).dead.by_death.len() as u64);
+        let dead = queue.map_or(0, |queue| self.queues.get(queue).dead());
         match which {
             Selection::Ids(_) => false,
             Selection::Oldest(count) => *count >= dead,
@@ -128,10 +142,19 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Looked up when its turn comes: an id may be named twice.
-    fn find_selected(&self, name: &QueueName, queue: Option<u32>, id: MessageId) -> Result<u32> {
-        queue
-            .and_then(|queue| self.find_id(queue, id))
-            .ok_or_else(|| Error::MessageNotFound { queue: name.clone() })
+    fn find_selected(
+        &mut self,
+        name: &QueueName,
+        queue: Option<u32>,
+        id: MessageId,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<u32> {
+        let found = match queue {
+            Some(queue) => self.find_id(queue, id, now, log)?,
+            None => None,
+        };
+        found.ok_or_else(|| Error::MessageNotFound { queue: name.clone() })
     }
 
     fn oldest(&self, queue: u32, count: usize) -> Vec<u32> {
@@ -139,9 +162,10 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Whether the key of a dead message, if it has one, is free.
-    fn check_key(&self, slot: u32) -> Result<()> {
+    fn check_key(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let entry = self.entries.get(slot);
-        match entry.key().and_then(|key| self.find_key(entry.queue, key)) {
+        let (Some(key), queue) = (entry.key().cloned(), entry.queue) else { return Ok(()) };
+        match self.find_key(queue, &key, now, log)? {
             Some(owner) if owner != slot => Err(Error::KeyTaken { id: self.entries.get(owner).id }),
             _ => Ok(()),
         }

@@ -78,10 +78,21 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
+    /// The leases that end with the process.
+    pub fn bound_leases(&self) -> Vec<Receipt> {
+        let bound = self.entries.iter().filter_map(|(slot, entry)| {
+            let lease = self.lease_of(slot).filter(|lease| lease.bound)?;
+            let queue = self.queues.get(entry.queue).name.clone();
+            Some(Receipt { queue, id: entry.id, token: lease.token })
+        });
+        bound.collect()
+    }
+
     /// The message whose lease in force the receipt proves.
     fn held(&mut self, receipt: &Receipt, now: Now, log: &mut impl Log<B>) -> Option<u32> {
         let queue = self.touched(&receipt.queue, now, log)?;
-        let slot = self.find_id(queue, receipt.id)?;
+        // What is leased is resident.
+        let slot = self.resident_id(queue, receipt.id)?;
         self.lease_of(slot).is_some_and(|lease| lease.token == receipt.token).then_some(slot)
     }
 }

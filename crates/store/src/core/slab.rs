@@ -96,6 +96,11 @@ impl<T> Slab<T> {
         }
     }
 
+    /// How many places there are, taken or free: every number is below it.
+    pub(super) fn places(&self) -> usize {
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
+    }
+
     /// All values with their numbers, in the order of these.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0u32..).zip(self.chunks.iter().flatten()).filter_map(|(slot, place)| match place {

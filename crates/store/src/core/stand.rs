@@ -12,28 +12,73 @@ use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Target, When};
 
 impl<B: StoredBody> Core<B> {
-    pub(super) fn find_id(&self, queue: u32, id: MessageId) -> Option<u32> {
-        let slot = self.find_number(self.numbering.number(id)?)?;
+    /// The message of the queue that has the id, made resident if it is cold.
+    pub(super) fn find_id(
+        &mut self,
+        queue: u32,
+        id: MessageId,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<u32>> {
+        let Some(number) = self.numbering.number(id) else { return Ok(None) };
+        let is_cold = self.resident_number(number).is_none();
+        let Some(slot) = self.find_number(number, log)? else { return Ok(None) };
+        if is_cold {
+            self.expire(self.entries.get(slot).queue, now, log);
+        }
+        let entry = self.entries.get(slot);
+        Ok((entry.id == id && entry.queue == queue).then_some(slot))
+    }
+
+    pub(super) fn resident_id(&self, queue: u32, id: MessageId) -> Option<u32> {
+        let slot = self.resident_number(self.numbering.number(id)?)?;
         let entry = self.entries.get(slot);
         (entry.id == id && entry.queue == queue).then_some(slot)
     }
 
-    pub(super) fn find_number(&self, number: Number) -> Option<u32> {
+    pub(super) fn resident_number(&self, number: Number) -> Option<u32> {
         self.by_number.find(number_hash(number), |slot| self.entries.get(slot).number == number)
     }
 
-    /// The live message of the queue that has the key.
-    pub(super) fn find_key(&self, queue: u32, key: &Key) -> Option<u32> {
+    /// The live message of the queue that has the key, made resident if it is cold.
+    pub(super) fn find_key(
+        &mut self,
+        queue: u32,
+        key: &Key,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<u32>> {
+        if let Some(slot) = self.resident_key(queue, key) {
+            return Ok(Some(slot));
+        }
+        let found = self.queues.get(queue);
+        if found.cold.is_empty() {
+            return Ok(None);
+        }
+        let Some(cold) = log.cold() else { return Ok(None) };
+        if let Some(cold) = cold.by_key(&found.name, key)? {
+            self.draw(cold, now, log);
+        }
+        Ok(self.resident_key(queue, key))
+    }
+
+    pub(super) fn resident_key(&self, queue: u32, key: &Key) -> Option<u32> {
         self.by_key.find(self.key_hash.key(queue, key), |slot| {
             let entry = self.entries.get(slot);
             entry.queue == queue && entry.live_key() == Some(key)
         })
     }
 
-    pub(super) fn find_target(&self, queue: u32, target: &Target) -> Option<u32> {
+    pub(super) fn find_target(
+        &mut self,
+        queue: u32,
+        target: &Target,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<u32>> {
         match target {
-            Target::Id(id) => self.find_id(queue, *id),
-            Target::Key(key) => self.find_key(queue, key),
+            Target::Id(id) => self.find_id(queue, *id, now, log),
+            Target::Key(key) => self.find_key(queue, key, now, log),
         }
     }
 
@@ -129,29 +174,48 @@ impl<B: StoredBody> Core<B> {
 
     /// Takes a message in that was just put. Its place is set here, by `state`, which is scheduled or ready.
     pub(super) fn insert(&mut self, entry: Entry<B>, state: State) -> u32 {
-        let (number, queue) = (entry.number, entry.queue);
-        let slot = self.entries.insert(entry);
-        let entries = &self.entries;
-        self.by_number.insert(number_hash(number), slot, |slot| number_hash(entries.get(slot).number));
+        let slot = self.add(entry);
         match state {
             State::Scheduled => {
                 let entry = self.entries.get_mut(slot);
-                let scheduled = &mut self.queues.get_mut(queue).scheduled;
+                let scheduled = &mut self.queues.get_mut(entry.queue).scheduled;
                 entry.place = Place::Scheduled(scheduled.insert_put(entry.priority, entry.due, slot));
             }
             _ => self.place(slot, state),
         }
+        self.finish_insert(slot);
+        slot
+    }
+
+    /// Takes any other message in.
+    pub(super) fn insert_as(&mut self, entry: Entry<B>, state: State) -> u32 {
+        let slot = self.add(entry);
+        self.place(slot, state);
+        self.finish_insert(slot);
+        slot
+    }
+
+    fn add(&mut self, entry: Entry<B>) -> u32 {
+        let number = entry.number;
+        self.changed += usize::from(entry.changed);
+        let slot = self.entries.insert(entry);
+        let entries = &self.entries;
+        self.by_number.insert(number_hash(number), slot, |slot| number_hash(entries.get(slot).number));
+        slot
+    }
+
+    fn finish_insert(&mut self, slot: u32) {
         if self.entries.get(slot).rare.is_some() {
             self.claim_key(slot);
             self.time_expiry(slot);
         }
-        self.look_at(queue);
-        slot
+        self.look_at(self.entries.get(slot).queue);
     }
 
     /// Gives a message the standing `next`.
     pub(super) fn restand(&mut self, slot: u32, next: Standing) {
         let state = next.state;
+        self.mark_changed(slot);
         self.release_key(slot);
         self.displace(slot);
         let entry = self.entries.get_mut(slot);
@@ -171,7 +235,7 @@ impl<B: StoredBody> Core<B> {
         self.displace(slot);
         self.cancel_expiry(slot);
         let entry = self.entries.remove(slot);
-        self.by_number.remove(number_hash(entry.number), slot);
+        self.strike_off(&entry, slot);
         entry
     }
 

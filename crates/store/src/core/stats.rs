@@ -2,6 +2,7 @@
 
 use dwell_model::{Now, QueueName};
 
+use super::cold::ColdCounts;
 use super::{Core, Log, StoredBody};
 use crate::{QueueStats, Result};
 
@@ -9,36 +10,44 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::stats`](crate::Store::stats).
     ///
     /// # Errors
-    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue).
+    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue), [`Error::Unavailable`](crate::Error::Unavailable).
     pub fn stats(&mut self, queue: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<QueueStats> {
         self.begin(now, log);
         let queue = self.known(queue, now, log)?;
-        Ok(self.stats_of(queue))
+        self.stats_of(queue, log)
     }
 
     /// See [`Store::queues`](crate::Store::queues). At most as many queues as one call may have items.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](crate::Error::Unavailable).
     pub fn queues(
         &mut self,
         after: Option<&QueueName>,
         max: usize,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Vec<QueueStats> {
+    ) -> Result<Vec<QueueStats>> {
         self.begin(now, log);
         let queues = self.queues.page(after, max.min(self.config.limits.batch));
         for queue in &queues {
             self.touch(*queue, now, log);
         }
-        queues.into_iter().map(|queue| self.stats_of(queue)).collect()
+        queues.into_iter().map(|queue| self.stats_of(queue, log)).collect()
     }
 
-    pub(super) fn stats_of(&self, queue: u32) -> QueueStats {
+    pub(super) fn stats_of(&self, queue: u32, log: &mut impl Log<B>) -> Result<QueueStats> {
+        Ok(self.stats_with(queue, self.cold_counts(queue, log)?))
+    }
+
+    pub(super) fn stats_with(&self, queue: u32, cold: ColdCounts) -> QueueStats {
         let found = self.queues.get(queue);
+        let next_due = found.scheduled.next_due_after(found.ripe);
         QueueStats {
             name: found.name.clone(),
-            counts: found.counts(),
+            counts: found.counts() + cold.counts,
             waiting: found.watch.as_ref().map_or(0, |watch| watch.waiting.len() as u64),
-            next_due: found.scheduled.next_due_after(found.ripe),
+            next_due: next_due.into_iter().chain(cold.next_due).min(),
             settings: self.settings(queue).clone(),
             own: found.own.as_ref().map(|own| own.own.clone()).unwrap_or_default(),
         }

@@ -42,7 +42,11 @@ impl<B: StoredBody> Core<B> {
         for queue in queues {
             self.touch(*queue, now, log);
         }
-        let mut heads = Heads::new(queues.iter().filter_map(|queue| self.head(*queue, now)).collect());
+        let mut first = Vec::with_capacity(queues.len());
+        for queue in queues {
+            first.extend(self.head(*queue, now, log)?);
+        }
+        let mut heads = Heads::new(first);
         let mut deliveries = Vec::new();
         let mut bytes: usize = 0;
         while deliveries.len() < max
@@ -62,18 +66,34 @@ impl<B: StoredBody> Core<B> {
             let command = Command::Take(self.grant(lease_ms, take.bound));
             let delivery = self.deliver(slot, &command, now, log).expect("a ready message can be handed out");
             deliveries.push(delivery);
-            heads.replace_first(self.head(queue, now));
+            match self.head(queue, now, log) {
+                Ok(head) => heads.replace_first(head),
+                // What has been handed out leaves in order; the next take says what is wrong.
+                Err(_) => break,
+            }
         }
         Ok(deliveries)
     }
 
     /// The message that a queue hands out next, if it hands any out.
-    fn head(&mut self, queue: u32, now: Now) -> Option<(ReadyKey, u32, u32)> {
+    pub(super) fn head(
+        &mut self,
+        queue: u32,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<(ReadyKey, u32, u32)>> {
         if self.settings(queue).pause.is_paused_at(now.wall) {
-            return None;
+            return Ok(None);
         }
-        let (key, slot) = self.queues.get_mut(queue).first_ready(&mut self.entries)?;
-        Some((key, queue, slot))
+        loop {
+            let found = self.queues.get_mut(queue);
+            let first = found.first_ready(&mut self.entries);
+            let cold = found.cold.due(found.ripe);
+            if cold.is_none_or(|cold| first.is_some_and(|(key, _)| key < cold)) {
+                return Ok(first.map(|(key, slot)| (key, queue, slot)));
+            }
+            self.feed(queue, now, log)?;
+        }
     }
 
     /// Hands out this message. See [`Store::take_id`](crate::Store::take_id).
@@ -92,16 +112,18 @@ impl<B: StoredBody> Core<B> {
     ) -> Result<Delivery<B>> {
         self.begin(now, log);
         check_lease(lease_ms)?;
-        let slot = self
-            .touched(queue, now, log)
-            .and_then(|queue| self.find_id(queue, id))
-            .ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
+        let found = match self.touched(queue, now, log) {
+            Some(queue) => self.find_id(queue, id, now, log)?,
+            None => None,
+        };
+        let slot = found.ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
         let entry = self.entries.get(slot);
         if entry.place.is_leased() {
             return Err(Error::Leased { id });
         }
         if entry.place == Place::Dead
-            && let Some(owner) = entry.key().and_then(|key| self.find_key(entry.queue, key))
+            && let (Some(key), queue) = (entry.key().cloned(), entry.queue)
+            && let Some(owner) = self.find_key(queue, &key, now, log)?
         {
             return Err(Error::KeyTaken { id: self.entries.get(owner).id });
         }

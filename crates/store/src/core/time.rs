@@ -16,10 +16,14 @@ impl<B: StoredBody> Core<B> {
         if now.wall < self.seen {
             let wall = self.seen;
             self.ripen_all(wall);
+            if let Some(cold) = log.cold() {
+                cold.ripen(wall);
+            }
             log.record(&Record::Ripe { wall }, Durability::Written);
             self.look_at_all_waited_on();
         }
         self.seen = now.wall;
+        self.page_in_expired(now, log);
     }
 
     /// Lets time act on a queue, once a call.
@@ -80,6 +84,7 @@ impl<B: StoredBody> Core<B> {
         for queue in queues {
             let found = self.queues.get_mut(queue);
             found.ripe = Timestamp::MIN;
+            found.cold.look_again();
             while let Some(slot) = found.scheduled.pop(wall) {
                 let entry = self.entries.get_mut(slot);
                 entry.place = Place::Ready;

@@ -197,9 +197,9 @@ impl<B: StoredBody> Core<B> {
             return;
         }
         self.touch(queue, now, log);
-        while let Some(turn) = self.next_served(queue, now) {
+        while let Some((turn, has_head)) = self.next_served(queue, now, log) {
             let Waiter { id, take, queues, .. } = self.unlist(turn);
-            let answer = self.hand_out(&queues, &take, now, log);
+            let answer = has_head.and_then(|()| self.hand_out(&queues, &take, now, log));
             self.waiters.answers.push((id, answer));
             self.let_go(&queues);
         }
@@ -211,12 +211,14 @@ impl<B: StoredBody> Core<B> {
         self.set_alarms(queue, now);
     }
 
-    /// The oldest take that waits on a queue, if the queue has something to hand out.
-    fn next_served(&mut self, queue: u32, now: Now) -> Option<u64> {
+    /// The oldest take that waits on a queue, if the queue has something to hand out or can not tell.
+    fn next_served(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<(u64, Result<()>)> {
         let found = self.queues.find_mut(queue)?;
         let turn = *found.watch.as_ref()?.waiting.first()?;
-        let paused = found.settings(&self.config.limits.defaults).pause.is_paused_at(now.wall);
-        (found.has_ready() && !paused).then_some(turn)
+        match self.head(queue, now, log) {
+            Ok(head) => head.map(|_| (turn, Ok(()))),
+            Err(error) => Some((turn, Err(error))),
+        }
     }
 
     fn stop_waiting(&mut self, turn: u64) -> Waiter {
@@ -276,7 +278,8 @@ impl<B: StoredBody> Core<B> {
             Pause::Indefinite => (None, None),
             Pause::Until(end) if now.wall < end => (Some(end.as_ms()), None),
             Pause::Until(_) | Pause::Running => {
-                (found.scheduled.next_due().map(Timestamp::as_ms), found.leased.next_due())
+                let due = found.scheduled.next_due().into_iter().chain(found.cold.next_due()).min();
+                (due.map(Timestamp::as_ms), found.leased.next_due())
             }
         };
         let Some(watch) = found.watch.as_deref_mut() else { return };

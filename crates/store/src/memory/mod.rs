@@ -229,7 +229,7 @@ impl Store for MemoryStore {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.shared.call(|core, _| core.locate(&numbers))?
+        self.shared.call(|core, _| core.locate(&numbers, &mut NoLog))?
     }
 
     async fn list(
@@ -247,7 +247,7 @@ impl Store for MemoryStore {
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.shared.call(|core, now| core.queues(after.as_ref(), max, now, &mut NoLog))
+        self.shared.call(|core, now| core.queues(after.as_ref(), max, now, &mut NoLog))?
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

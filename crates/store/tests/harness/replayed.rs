@@ -180,7 +180,7 @@ impl Store for Replayed {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.call(|core, _, _| core.locate(&numbers))
+        self.call(|core, _, log| core.locate(&numbers, log))
     }
 
     async fn list(
@@ -198,7 +198,7 @@ impl Store for Replayed {
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        Ok(self.call(|core, now, log| core.queues(after.as_ref(), max, now, log)))
+        self.call(|core, now, log| core.queues(after.as_ref(), max, now, log))
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

@@ -3,13 +3,14 @@
 //! What every store does is tested once for all of them, in `conformance`.
 
 mod calls;
+mod cold;
 mod random;
 mod waiting;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 
-use super::{Core, CoreConfig, Durability, Log, PutRecord, Record};
+use super::{Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
 use crate::{Action, Delivery, Put, PutAnswer, Result, Settle, Settled, Take};
 
 /// Where the tests' clock starts.
@@ -42,7 +43,7 @@ enum Told {
 }
 
 #[derive(Debug, Default)]
-struct Recorder(Vec<Told>);
+struct Recorder(Vec<Told>, Option<cold::Toy>);
 
 impl Log<Bytes> for Recorder {
     fn put(&mut self, record: &PutRecord, body: &Bytes) -> Bytes {
@@ -53,6 +54,10 @@ impl Log<Bytes> for Recorder {
     fn record(&mut self, record: &Record, durability: Durability) {
         self.0.push(Told::Record(record.clone(), durability));
     }
+
+    fn cold(&mut self) -> Option<&mut dyn Cold<Bytes>> {
+        self.1.as_mut().map(|toy| toy as &mut dyn Cold<Bytes>)
+    }
 }
 
 /// A core and its log, driven call by call; each call is a batch of its own.
@@ -60,6 +65,8 @@ struct Rig {
     core: Core<Bytes>,
     log: Recorder,
     config: CoreConfig,
+    /// All answers.
+    said: Vec<String>,
 }
 
 impl Rig {
@@ -72,12 +79,13 @@ impl Rig {
     }
 
     fn configured(config: CoreConfig) -> Rig {
-        Rig { core: Core::new(config.clone()), log: Recorder::default(), config }
+        Rig { core: Core::new(config.clone()), log: Recorder::default(), config, said: Vec::new() }
     }
 
     /// Makes a call, ends the batch, and verifies the indexes.
-    fn call<T>(&mut self, call: impl FnOnce(&mut Core<Bytes>, &mut Recorder) -> T) -> T {
+    fn call<T: std::fmt::Debug>(&mut self, call: impl FnOnce(&mut Core<Bytes>, &mut Recorder) -> T) -> T {
         let answer = call(&mut self.core, &mut self.log);
+        self.said.push(format!("{answer:?}"));
         self.core.check();
         self.log.0.push(Told::Time(self.core.seen()));
         answer

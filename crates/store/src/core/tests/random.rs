@@ -19,7 +19,7 @@ use crate::{OnConflict, PutOutcome, QueueStats, Selection, Target, When};
 const QUEUES: u8 = 4;
 
 #[derive(Clone, Debug)]
-enum Call {
+pub(super) enum Call {
     Advance(u16),
     StepWall(i16),
     Put(Box<AnyPut>),
@@ -42,7 +42,7 @@ enum Call {
 }
 
 #[derive(Clone, Debug)]
-struct AnyPut {
+pub(super) struct AnyPut {
     queue: u8,
     when: When,
     key: Option<u8>,
@@ -55,13 +55,13 @@ struct AnyPut {
 }
 
 #[derive(Clone, Debug)]
-enum AnyTarget {
+pub(super) enum AnyTarget {
     Message(u8),
     Key(u8),
 }
 
 #[derive(Clone, Debug)]
-enum AnySelection {
+pub(super) enum AnySelection {
     Messages(Vec<u8>),
     Oldest(u64),
     All,
@@ -149,7 +149,7 @@ fn any_put() -> impl Strategy<Value = AnyPut> {
     )
 }
 
-fn any_call() -> impl Strategy<Value = Call> {
+pub(super) fn any_call() -> impl Strategy<Value = Call> {
     let queue = || 0..QUEUES;
     let state = (0..4_usize).prop_map(|at| StateKind::ALL[at]);
     prop_oneof![
@@ -196,7 +196,7 @@ fn token(number: u8) -> PutToken {
 
 /// Everything that may be seen of a core, but for takes that wait: those do not outlive their process.
 #[derive(Debug, PartialEq)]
-struct Seen {
+pub(super) struct Seen {
     queues: Vec<QueueStats>,
     /// In the order of the list.
     messages: Vec<Message>,
@@ -208,13 +208,13 @@ struct Seen {
 }
 
 /// A core under random calls, with what its callers remember.
-struct Walk {
-    rig: Rig,
-    now: Now,
+pub(super) struct Walk {
+    pub(super) rig: Rig,
+    pub(super) now: Now,
     /// The latest wall time of all calls.
     latest: Timestamp,
     messages: Vec<(QueueName, MessageId)>,
-    receipts: Vec<Receipt>,
+    pub(super) receipts: Vec<Receipt>,
     waiters: u64,
 }
 
@@ -224,7 +224,7 @@ impl Walk {
         Walk { rig, now, latest, messages: Vec::new(), receipts: Vec::new(), waiters: 0 }
     }
 
-    fn random() -> Walk {
+    pub(super) fn random() -> Walk {
         let defaults = Settings { lease_ms: 1_000, token_ms: 1_000, ..Settings::default() };
         Walk::new(Rig::with(Limits { leased: 6, queues: 3, defaults, ..Limits::default() }))
     }
@@ -256,7 +256,7 @@ impl Walk {
         }
     }
 
-    fn again(&self, rig: Rig) -> Walk {
+    pub(super) fn again(&self, rig: Rig) -> Walk {
         Walk { now: self.now, latest: self.latest, ..Walk::new(rig) }
     }
 
@@ -264,7 +264,7 @@ impl Walk {
         self.again(self.rig.reopened(self.now))
     }
 
-    fn make(&mut self, call: &Call) {
+    pub(super) fn make(&mut self, call: &Call) {
         let now = self.now;
         self.latest = self.latest.max(now.wall);
         match call {
@@ -384,9 +384,9 @@ impl Walk {
     }
 
     /// Looks at everything; what time has brought about by now is recorded.
-    fn see(&mut self) -> Seen {
+    pub(super) fn see(&mut self) -> Seen {
         let now = self.now;
-        let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log));
+        let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log)).unwrap();
         // A queue that is only waited on is not there for anybody after a restart.
         queues.retain(|stats| stats.counts != Default::default() || !stats.own.is_empty());
         let mut messages = Vec::new();
@@ -403,19 +403,13 @@ impl Walk {
         }
         let next_number = self.rig.core.next_number;
         let numbers: Vec<Number> = (1..next_number).map(|number| Number::new(number).unwrap()).collect();
+        let located = self.rig.core.locate(&numbers, &mut self.rig.log).unwrap();
         // What has run out by then may be forgotten already, or come back with a clock that steps back.
         let latest = self.latest.max(now.wall);
         let recall =
             |(queue, number): (u8, u8)| self.rig.core.tokens.recall(&name(queue), &token(number), latest);
         let tokens = (0..QUEUES).flat_map(|queue| (0..4).map(move |number| (queue, number)));
-        Seen {
-            queues,
-            messages,
-            dead,
-            located: self.rig.core.locate(&numbers).unwrap(),
-            tokens: tokens.map(recall).collect(),
-            next_number,
-        }
+        Seen { queues, messages, dead, located, tokens: tokens.map(recall).collect(), next_number }
     }
 }
 
@@ -424,7 +418,7 @@ fn at_start() -> Timestamp {
 }
 
 /// Cases of each property; `PROPTEST_CASES` asks for more.
-fn config() -> ProptestConfig {
+pub(super) fn config() -> ProptestConfig {
     let cases = ProptestConfig::default().cases.max(1_500);
     ProptestConfig { cases, max_shrink_iters: 20_000, ..ProptestConfig::default() }
 }

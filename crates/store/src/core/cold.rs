@@ -1,0 +1,514 @@
+//! Messages that are not in memory: counted here, kept by somebody else.
+//!
+//! A message is *resident* when it is in this core, else *cold*. Whoever owns the core may keep copies of messages
+//! elsewhere, and gives the core a [`Cold`] through its [`Log`]. The core asks it for what a call touches, at the
+//! moment it touches it, and so answers as if everything were resident.
+//!
+//! Ground rules:
+//! 1. A message is resident or cold, never both: what [`Cold`] hands over is not cold any more.
+//! 2. A resident message that stands as its copy says is *clean*, and may be [evicted](Core::evict) without a
+//!    record. Any change makes it *changed*, until it is [captured](Core::capture) and has a new copy.
+//! 3. A leased message is never cold.
+//! 4. Of the cold, each queue knows how many it has, the least of those that are due, and when the next one is due;
+//!    the latter two as lower bounds, made exact when they are come to.
+
+use std::num::NonZeroU32;
+
+use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
+
+use super::entry::{Entry, Place, Rare};
+use super::index::number_hash;
+use super::queue::ReadyKey;
+use super::{Core, Log, StoredBody};
+use crate::{Result, StateCounts};
+
+/// So many cold messages whose expiry has passed are looked at in one call; more of them wait for the next one.
+const EXPIRED_A_CALL: usize = 4096;
+
+/// Where a copy of a message lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CopyAt {
+    /// The number of the file.
+    pub file: NonZeroU32,
+    /// The how-manieth in it, from 0.
+    pub ordinal: u32,
+}
+
+/// A copy of a message. It is never leased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColdMessage<B> {
+    /// The message.
+    pub message: Message<B>,
+    /// When it was last made ready by other than its instant; [`Timestamp::MIN`] if never.
+    pub ready_since: Timestamp,
+    /// Where this copy lies.
+    pub copy: CopyAt,
+}
+
+/// The cold messages of a queue that go out next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ColdHead {
+    /// Priority, due and id of the one that goes out first of those that are due.
+    pub first: Option<(u32, Timestamp, MessageId)>,
+    /// When the next of the others is due.
+    pub next: Option<Timestamp>,
+}
+
+/// How many cold messages a queue has, by state; none is leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ColdCounts {
+    /// By state.
+    pub counts: StateCounts,
+    /// When the earliest of the scheduled ones is due.
+    pub next_due: Option<Timestamp>,
+}
+
+/// Who keeps the cold messages. What it hands over is resident from then on.
+///
+/// A cold message is scheduled until its instant lies at or before `ripe`, or before any wall time that it was
+/// [ripened](Cold::ripen) with; then it is ready.
+///
+/// # Errors
+/// Each call that reads fails with [`Error::Unavailable`](crate::Error::Unavailable) if it can not; nothing has
+/// been handed over then.
+pub trait Cold<B> {
+    /// Hands over the message of this number, if it is cold.
+    fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<B>>>;
+
+    /// Hands over the message of the queue that has this key, if it is cold and not dead.
+    fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<B>>>;
+
+    /// Hands over the first of a queue's ready messages, by (priority, due, id): at least one if there is any.
+    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+
+    /// What goes out next of those that are cold now.
+    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
+
+    /// The earliest expiry of messages that are not dead, or an earlier instant.
+    fn next_expiry(&self) -> Option<Timestamp>;
+
+    /// Hands over messages that expire by `wall` and are not dead, of all queues, at most so many.
+    fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+
+    /// Hands over the first `count` messages of a queue in a state after `after`, by (due, id).
+    fn page(
+        &mut self,
+        queue: &QueueName,
+        state: StateKind,
+        ripe: Timestamp,
+        after: Option<(Timestamp, MessageId)>,
+        count: usize,
+        into: &mut Vec<ColdMessage<B>>,
+    ) -> Result<()>;
+
+    /// Hands over all dead messages of a queue.
+    fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+
+    /// How many are cold.
+    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
+
+    /// The cold messages of a queue in these states are gone.
+    fn forget(&mut self, queue: &QueueName, which: Which);
+
+    /// Messages that are due by `wall` are ready, and stay so though the clock steps back.
+    fn ripen(&mut self, wall: Timestamp);
+
+    /// Takes a message back that it had handed over and that has not changed.
+    fn put_back(&mut self, copy: CopyAt);
+}
+
+/// Which messages of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Scheduled and ready ones.
+    Pending,
+    /// Dead ones.
+    Dead,
+}
+
+/// What a queue knows of its cold messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ColdView {
+    pub(super) pending: u64,
+    pub(super) dead: u64,
+    /// None of those that were due when this was found goes out before this.
+    head: Option<ReadyKey>,
+    /// None of the others is due before this.
+    next: Option<Timestamp>,
+}
+
+impl ColdView {
+    /// A bound before whatever is due at `ripe`, if anything may be.
+    pub(super) fn due(&self, ripe: Timestamp) -> Option<ReadyKey> {
+        if self.pending == 0 {
+            return None;
+        }
+        if self.next.is_some_and(|next| next <= ripe) {
+            return Some(ReadyKey { priority: 0, due: Timestamp::MIN, id: least_id() });
+        }
+        self.head
+    }
+
+    /// Some of them may have become ready otherwise than by their instant.
+    pub(super) fn look_again(&mut self) {
+        self.next = Some(Timestamp::MIN);
+    }
+
+    /// Before this nothing becomes due that was not due at `ripe`.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.next.filter(|_| self.pending > 0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending == 0 && self.dead == 0
+    }
+}
+
+fn least_id() -> MessageId {
+    MessageId::new(Timestamp::MIN, 0, 0, 0)
+}
+
+/// A message as it stands when it is captured, to be copied elsewhere.
+#[derive(Clone, Debug)]
+pub struct Captured<B> {
+    /// The message; while it is leased, its standing says so.
+    pub message: Message<B>,
+    /// See [`ColdMessage::ready_since`].
+    pub ready_since: Timestamp,
+    /// An older copy, which is right about all but the standing.
+    pub copy: Option<CopyAt>,
+}
+
+/// What has become of a message since it was captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It stands as it did: it is clean.
+    Clean,
+    /// It stands otherwise.
+    Changed,
+    /// It is gone.
+    Gone,
+}
+
+impl<B: StoredBody> Core<B> {
+    /// How many messages are cold.
+    pub fn cold_len(&self) -> u64 {
+        self.cold
+    }
+
+    /// How many resident messages have changed since they were captured last, or never were.
+    pub fn changed_len(&self) -> usize {
+        self.changed
+    }
+
+    /// Says that a queue has cold messages, before any call; `wall` is the last time that they were looked at.
+    pub fn set_cold(&mut self, queue: &QueueName, pending: u64, dead: u64) {
+        if pending == 0 && dead == 0 {
+            return;
+        }
+        let queue = self.queues.find_or_insert(queue);
+        self.queues.get_mut(queue).cold = ColdView { pending, dead, head: None, next: Some(Timestamp::MIN) };
+        self.cold += pending + dead;
+    }
+
+    /// For each incarnation that put messages the number that went with its counter 0: what finds a message of
+    /// which only the id is known.
+    pub fn numbering(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.numbering.starts()
+    }
+
+    /// Takes in what [`numbering`](Core::numbering) has said before.
+    pub fn set_numbering(&mut self, incarnation: u32, start: u64) {
+        self.numbering.set(incarnation, start);
+    }
+
+    /// Takes in a message that was leased when everything was captured, of which a copy lies at `copy`.
+    ///
+    /// # Panics
+    /// If it is resident.
+    pub fn hold(&mut self, message: Message<B>, copy: CopyAt) {
+        let slot = self.make_resident(ColdMessage { message, ready_since: Timestamp::MIN, copy });
+        self.mark_changed(slot);
+    }
+
+    /// Every message that has changed, as it stands now; from then on they count as unchanged, but for those that
+    /// are leased. `clean` is told the copies of the others.
+    pub fn capture(&mut self, mut clean: impl FnMut(CopyAt)) -> Vec<Captured<B>> {
+        let mut captured = Vec::with_capacity(self.changed);
+        let mut unleased = Vec::with_capacity(self.changed);
+        for (slot, entry) in self.entries.iter() {
+            if !entry.changed {
+                entry.copy.into_iter().for_each(&mut clean);
+                continue;
+            }
+            captured.push(Captured {
+                message: self.message(slot),
+                ready_since: entry.made_ready(),
+                copy: entry.copy,
+            });
+            if !entry.place.is_leased() {
+                unleased.push(slot);
+            }
+        }
+        self.changed -= unleased.len();
+        for slot in unleased {
+            let entry = self.entries.get_mut(slot);
+            // An older copy is not right any more, and the new one is not there yet.
+            (entry.changed, entry.copy) = (false, None);
+        }
+        captured
+    }
+
+    /// The captured messages could not be copied: they count as changed again.
+    pub fn uncapture(&mut self) {
+        let slots: Vec<u32> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !entry.changed && entry.copy.is_none())
+            .map(|(slot, _)| slot)
+            .collect();
+        slots.into_iter().for_each(|slot| self.mark_changed(slot));
+    }
+
+    /// Says where the copy of a captured message lies, and its body. A copy that it had before is not its any more.
+    pub fn placed(&mut self, number: Number, body: B, copy: CopyAt) -> Placed {
+        let Some(slot) = self.resident_number(number) else { return Placed::Gone };
+        let entry = self.entries.get_mut(slot);
+        entry.body = body;
+        entry.copy = Some(copy);
+        if entry.changed { Placed::Changed } else { Placed::Clean }
+    }
+
+    /// Lets go of clean messages until at most `keep` are resident, or none is clean that was looked at; looks at
+    /// `most` at a time, and goes on from there the next time.
+    pub fn evict(&mut self, keep: usize, most: usize, cold: &mut dyn Cold<B>) -> usize {
+        let (mut evicted, seen) = (0, self.seen);
+        let room = self.entries.places();
+        for _ in 0..most.min(room) {
+            if self.entries.len() <= keep {
+                break;
+            }
+            self.hand = if self.hand + 1 < room as u32 { self.hand + 1 } else { 0 };
+            let slot = self.hand;
+            let Some(entry) = self.entries.find_mut(slot) else { continue };
+            let is_over = entry.expires().is_some_and(|expires| expires <= seen);
+            let (Some(copy), false, false) = (entry.copy, entry.changed, entry.place.is_leased() || is_over)
+            else {
+                continue;
+            };
+            self.evict_one(slot);
+            cold.put_back(copy);
+            evicted += 1;
+        }
+        evicted
+    }
+
+    fn evict_one(&mut self, slot: u32) {
+        let entry = self.remove(slot);
+        let found = self.queues.get_mut(entry.queue);
+        let view = &mut found.cold;
+        match entry.place {
+            Place::Dead => view.dead += 1,
+            Place::Ready => {
+                let key = ReadyKey::of(&entry);
+                view.head = Some(view.head.map_or(key, |head| head.min(key)));
+                view.pending += 1;
+            }
+            Place::Scheduled(_) => {
+                view.next = Some(view.next.map_or(entry.due, |next| next.min(entry.due)));
+                view.pending += 1;
+            }
+            Place::Leased(_) => unreachable!("what is leased is not evicted"),
+        }
+        self.cold += 1;
+    }
+
+    /// Makes a message resident that was cold.
+    pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
+        let is_dead = matches!(cold.message.standing.state, State::Dead(_));
+        let slot = self.make_resident(cold);
+        let queue = self.entries.get(slot).queue;
+        let view = &mut self.queues.get_mut(queue).cold;
+        let count = if is_dead { &mut view.dead } else { &mut view.pending };
+        *count = count.checked_sub(1).expect("what was cold was counted");
+        self.cold -= 1;
+        slot
+    }
+
+    fn make_resident(&mut self, cold: ColdMessage<B>) -> u32 {
+        let ColdMessage { message, ready_since, copy } = cold;
+        assert!(self.resident_number(message.number).is_none(), "{:?} is resident and cold", message.id);
+        let queue = self.queues.find_or_insert(&message.queue);
+        let Message { id, number, body, key, headers, created, lease_ms, max_attempts, standing, .. } =
+            message;
+        let plain = key.is_none()
+            && headers.is_empty()
+            && lease_ms.is_none()
+            && max_attempts.is_none()
+            && ready_since == Timestamp::MIN;
+        let rare = (!plain)
+            .then(|| Box::new(Rare { key, headers, lease_ms, max_attempts, ready_since, ..Rare::default() }));
+        let mut entry = Entry {
+            id,
+            number,
+            due: standing.due,
+            created,
+            body,
+            rare,
+            copy: Some(copy),
+            queue,
+            priority: standing.priority,
+            attempts: 0,
+            takes: 0,
+            changed: false,
+            place: Place::Ready,
+        };
+        let is_ripe = standing.due <= self.queues.get(queue).ripe;
+        let state = match standing.state {
+            State::Scheduled if is_ripe => State::Ready,
+            state => state,
+        };
+        entry.set_standing(standing);
+        self.insert_as(entry, state)
+    }
+
+    /// Makes a cold message resident, and lets time act on it. Its queue was touched before.
+    pub(super) fn draw(&mut self, cold: ColdMessage<B>, now: Now, log: &mut impl Log<B>) {
+        let expires = cold.message.standing.expires;
+        let slot = self.page_in(cold);
+        if expires.is_some_and(|expires| expires <= now.wall) {
+            self.expire(self.entries.get(slot).queue, now, log);
+        }
+    }
+
+    /// Makes the next cold messages of a queue resident that are due.
+    pub(super) fn feed(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        let found = self.queues.get(queue);
+        let (name, ripe) = (found.name.clone(), found.ripe);
+        let mut drawn = Vec::new();
+        let Some(cold) = log.cold() else {
+            unreachable!("only a log that has cold messages makes them so");
+        };
+        cold.due(&name, ripe, &mut drawn)?;
+        for cold in drawn {
+            self.draw(cold, now, log);
+        }
+        let Some(cold) = log.cold() else { return Ok(()) };
+        let ColdHead { first, next } = cold.head(&name, ripe)?;
+        assert!(next.is_none_or(|next| next > ripe), "what is due is not next");
+        let view = &mut self.queues.get_mut(queue).cold;
+        view.head = first.map(|(priority, due, id)| ReadyKey { priority, due, id });
+        view.next = next;
+        Ok(())
+    }
+
+    /// Makes messages resident whose expiry has passed; time acts on them when their queues are touched.
+    pub(super) fn page_in_expired(&mut self, now: Now, log: &mut impl Log<B>) {
+        let Some(cold) = log.cold() else { return };
+        if cold.next_expiry().is_none_or(|expiry| expiry > now.wall) {
+            return;
+        }
+        let mut expired = Vec::new();
+        // What can not be read now is looked at again by the next call.
+        if cold.expired(now.wall, EXPIRED_A_CALL, &mut expired).is_ok() {
+            expired.into_iter().for_each(|cold| {
+                self.page_in(cold);
+            });
+        }
+    }
+
+    /// Makes the messages resident that a page of a list may show.
+    pub(super) fn page_in_list(
+        &mut self,
+        queue: u32,
+        state: StateKind,
+        after: Option<(Timestamp, MessageId)>,
+        count: usize,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<()> {
+        let found = self.queues.get(queue);
+        if found.cold.is_empty() || state == StateKind::Leased {
+            return Ok(());
+        }
+        let (name, ripe) = (found.name.clone(), found.ripe);
+        let mut drawn = Vec::new();
+        if let Some(cold) = log.cold() {
+            cold.page(&name, state, ripe, after, count, &mut drawn)?;
+        }
+        drawn.into_iter().for_each(|cold| self.draw(cold, now, log));
+        Ok(())
+    }
+
+    /// Makes all dead messages of a queue resident.
+    pub(super) fn page_in_dead(&mut self, queue: u32, log: &mut impl Log<B>) -> Result<()> {
+        let found = self.queues.get(queue);
+        if found.cold.dead == 0 {
+            return Ok(());
+        }
+        let name = found.name.clone();
+        let mut drawn = Vec::new();
+        if let Some(cold) = log.cold() {
+            cold.dead(&name, &mut drawn)?;
+        }
+        drawn.into_iter().for_each(|cold| {
+            self.page_in(cold);
+        });
+        Ok(())
+    }
+
+    /// Forgets cold messages of a queue; says how many.
+    pub(super) fn forget_cold(&mut self, queue: u32, which: Which, log: &mut impl Log<B>) -> u64 {
+        let found = self.queues.get_mut(queue);
+        let count = match which {
+            Which::Pending => std::mem::take(&mut found.cold.pending),
+            Which::Dead => std::mem::take(&mut found.cold.dead),
+        };
+        if count > 0 {
+            let name = found.name.clone();
+            if let Some(cold) = log.cold() {
+                cold.forget(&name, which);
+            }
+            self.cold -= count;
+        }
+        count
+    }
+
+    /// How many messages of a queue are cold, by state.
+    pub(super) fn cold_counts(&self, queue: u32, log: &mut impl Log<B>) -> Result<ColdCounts> {
+        let found = self.queues.get(queue);
+        if found.cold.is_empty() {
+            return Ok(ColdCounts::default());
+        }
+        match log.cold() {
+            Some(cold) => cold.counts(&found.name, found.ripe),
+            None => Ok(ColdCounts::default()),
+        }
+    }
+
+    /// The message of this number, made resident if it is cold.
+    pub(super) fn find_number(&mut self, number: Number, log: &mut impl Log<B>) -> Result<Option<u32>> {
+        if let Some(slot) = self.resident_number(number) {
+            return Ok(Some(slot));
+        }
+        if self.cold == 0 {
+            return Ok(None);
+        }
+        let Some(cold) = log.cold() else { return Ok(None) };
+        let found = cold.by_number(number)?;
+        Ok(found.map(|cold| self.page_in(cold)))
+    }
+
+    pub(super) fn mark_changed(&mut self, slot: u32) {
+        let entry = self.entries.get_mut(slot);
+        if !std::mem::replace(&mut entry.changed, true) {
+            self.changed += 1;
+        }
+    }
+
+    /// Takes a message off the indexes by number, and off the count of the changed.
+    pub(super) fn strike_off(&mut self, entry: &Entry<B>, slot: u32) {
+        self.changed -= usize::from(entry.changed);
+        self.by_number.remove(number_hash(entry.number), slot);
+    }
+}

@@ -1,0 +1,348 @@
+//! A core most of whose messages are elsewhere answers as one that has them all; and it can be built again from
+//! the copies of some moment and the log from there on.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use dwell_model::{DEFAULT_PRIORITY, Key, Message, MessageId, Number, State, StateKind};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::random::{Call, Walk, any_call, config};
+use super::*;
+use crate::StateCounts;
+use crate::core::{Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
+
+#[derive(Clone, Debug)]
+struct Copy {
+    cold: ColdMessage<Bytes>,
+    is_cold: bool,
+    ripe: Timestamp,
+}
+
+impl Copy {
+    fn state(&self, ripe: Timestamp) -> StateKind {
+        let standing = &self.cold.message.standing;
+        match standing.state {
+            State::Scheduled if standing.due <= ripe.max(self.ripe) => StateKind::Ready,
+            state => state.kind(),
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        matches!(self.cold.message.standing.state, State::Dead(_))
+    }
+
+    fn order(&self) -> (u32, Timestamp, MessageId) {
+        let message = &self.cold.message;
+        (message.standing.priority, message.standing.due, message.id)
+    }
+}
+
+/// Copies in a list; every question walks through it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Toy {
+    copies: BTreeMap<CopyAt, Copy>,
+    files: u32,
+}
+
+impl Toy {
+    fn cold(&self) -> impl Iterator<Item = &Copy> {
+        self.copies.values().filter(|copy| copy.is_cold)
+    }
+
+    fn of<'a>(&'a self, queue: &'a QueueName) -> impl Iterator<Item = &'a Copy> {
+        self.cold().filter(move |copy| copy.cold.message.queue == *queue)
+    }
+
+    fn hand_over(&mut self, copies: Vec<CopyAt>, into: &mut Vec<ColdMessage<Bytes>>) {
+        for at in copies {
+            let copy = self.copies.get_mut(&at).unwrap();
+            assert!(std::mem::replace(&mut copy.is_cold, false));
+            let mut cold = copy.cold.clone();
+            if copy.state(Timestamp::MIN) == StateKind::Ready {
+                cold.message.standing.state = State::Ready;
+            }
+            into.push(cold);
+        }
+    }
+
+    fn one(&mut self, at: Option<CopyAt>) -> Result<Option<ColdMessage<Bytes>>> {
+        let mut found = Vec::new();
+        self.hand_over(at.into_iter().collect(), &mut found);
+        Ok(found.pop())
+    }
+}
+
+impl Cold<Bytes> for Toy {
+    fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<Bytes>>> {
+        let at = self.cold().find(|copy| copy.cold.message.number == number).map(|copy| copy.cold.copy);
+        self.one(at)
+    }
+
+    fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<Bytes>>> {
+        let mut found =
+            self.of(queue).filter(|copy| !copy.is_dead() && copy.cold.message.key.as_ref() == Some(key));
+        let at = found.next().map(|copy| copy.cold.copy);
+        assert!(found.next().is_none(), "two live messages with one key");
+        drop(found);
+        self.one(at)
+    }
+
+    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+        let ready = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Ready);
+        let mut ready: Vec<_> = ready.map(|copy| (copy.order(), copy.cold.copy)).collect();
+        ready.sort();
+        self.hand_over(ready.into_iter().take(2).map(|(_, at)| at).collect(), into);
+        Ok(())
+    }
+
+    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
+        let state = |state| self.of(queue).filter(move |copy| copy.state(ripe) == state);
+        Ok(ColdHead {
+            first: state(StateKind::Ready).map(Copy::order).min(),
+            next: state(StateKind::Scheduled).map(|copy| copy.cold.message.standing.due).min(),
+        })
+    }
+
+    fn next_expiry(&self) -> Option<Timestamp> {
+        self.cold().filter(|copy| !copy.is_dead()).filter_map(|copy| copy.cold.message.standing.expires).min()
+    }
+
+    fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+        let is_over = |copy: &&Copy| copy.cold.message.standing.expires.is_some_and(|at| at <= wall);
+        let expired = self.cold().filter(|copy| !copy.is_dead()).filter(is_over);
+        let expired = expired.map(|copy| copy.cold.copy).take(most).collect();
+        self.hand_over(expired, into);
+        Ok(())
+    }
+
+    fn page(
+        &mut self,
+        queue: &QueueName,
+        state: StateKind,
+        ripe: Timestamp,
+        after: Option<(Timestamp, MessageId)>,
+        count: usize,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<()> {
+        let of_state = self.of(queue).filter(|copy| copy.state(ripe) == state);
+        let mut page: Vec<_> = of_state
+            .map(|copy| ((copy.cold.message.standing.due, copy.cold.message.id), copy.cold.copy))
+            .filter(|(place, _)| after.is_none_or(|after| *place > after))
+            .collect();
+        page.sort();
+        self.hand_over(page.into_iter().take(count).map(|(_, at)| at).collect(), into);
+        Ok(())
+    }
+
+    fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+        let dead = self.of(queue).filter(|copy| copy.is_dead()).map(|copy| copy.cold.copy).collect();
+        self.hand_over(dead, into);
+        Ok(())
+    }
+
+    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
+        let mut counts = StateCounts::default();
+        let mut next_due: Option<Timestamp> = None;
+        for copy in self.of(queue) {
+            let standing = &copy.cold.message.standing;
+            match copy.state(ripe) {
+                StateKind::Scheduled => {
+                    counts.scheduled += 1;
+                    next_due = Some(next_due.map_or(standing.due, |next| next.min(standing.due)));
+                }
+                StateKind::Ready => {
+                    counts.ready += 1;
+                    counts.ready_urgent += u64::from(standing.priority < DEFAULT_PRIORITY);
+                }
+                StateKind::Dead => counts.dead += 1,
+                StateKind::Leased => unreachable!("no copy is leased"),
+            }
+        }
+        Ok(ColdCounts { counts, next_due })
+    }
+
+    fn forget(&mut self, queue: &QueueName, which: Which) {
+        for copy in self.copies.values_mut().filter(|copy| copy.cold.message.queue == *queue) {
+            if copy.is_dead() == (which == Which::Dead) {
+                copy.is_cold = false;
+            }
+        }
+    }
+
+    fn ripen(&mut self, wall: Timestamp) {
+        for copy in self.copies.values_mut() {
+            copy.ripe = copy.ripe.max(wall);
+        }
+    }
+
+    fn put_back(&mut self, copy: CopyAt) {
+        let copy = self.copies.get_mut(&copy).unwrap();
+        assert!(!std::mem::replace(&mut copy.is_cold, true));
+    }
+}
+
+/// Everything that there was at some moment, but what the log from there on tells.
+struct Checkpoint {
+    toy: Toy,
+    held: Vec<(Message, CopyAt)>,
+    /// Records before it.
+    told: usize,
+    next_number: u64,
+    numbering: Vec<(u32, u64)>,
+}
+
+/// Copies everything that has changed.
+fn capture(rig: &mut Rig) -> Checkpoint {
+    let mut toy = rig.log.1.take().unwrap_or_default();
+    let mut now = toy.clone();
+    let captured = rig.core.capture(|clean| now.copies.get_mut(&clean).unwrap().is_cold = true);
+    toy.files += 1;
+    now.files = toy.files;
+    let mut held = Vec::new();
+    for (ordinal, Captured { message, ready_since, copy }) in captured.into_iter().enumerate() {
+        let file = NonZeroU32::new(toy.files).unwrap();
+        let at = CopyAt { file, ordinal: ordinal as u32 };
+        let is_held = matches!(message.standing.state, State::Leased(_));
+        if let (true, Some(copy)) = (is_held, copy) {
+            held.push((message, copy));
+            continue;
+        }
+        let number = message.number;
+        let expected = if is_held { Placed::Changed } else { Placed::Clean };
+        assert_eq!(rig.core.placed(number, message.body.clone(), at), expected);
+        let cold = ColdMessage { message: message.clone(), ready_since, copy: at };
+        toy.copies.insert(at, Copy { cold: cold.clone(), is_cold: false, ripe: Timestamp::MIN });
+        now.copies.insert(at, Copy { cold, is_cold: !is_held, ripe: Timestamp::MIN });
+        if is_held {
+            held.push((message, at));
+        }
+    }
+    rig.log.1 = Some(toy);
+    rig.core.check();
+    Checkpoint {
+        toy: now,
+        held,
+        told: rig.log.0.len(),
+        next_number: rig.core.next_number,
+        numbering: rig.core.numbering().collect(),
+    }
+}
+
+fn evict(rig: &mut Rig, keep: usize) {
+    if let Some(mut toy) = rig.log.1.take() {
+        rig.core.evict(keep, 100, &mut toy);
+        rig.log.1 = Some(toy);
+        rig.core.check();
+    }
+}
+
+/// The same core again, from the copies and the log behind them.
+fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
+    let incarnation = rig.config.incarnation + 1;
+    let mut again = Rig::configured(CoreConfig { incarnation, ..rig.config.clone() });
+    let mut toy = checkpoint.toy.clone();
+    for told in &rig.log.0[..checkpoint.told] {
+        match told.clone() {
+            Told::Put(record, _) => {
+                if let Some((token, until)) = record.token.clone() {
+                    let (answer, queue) = (record.answer(), record.queue);
+                    again.core.replay(Record::Answered { queue, token, answer, until }).unwrap();
+                }
+            }
+            Told::Record(
+                record @ (Record::Configured { .. } | Record::Deleted { .. } | Record::Answered { .. }),
+                _,
+            ) => again.core.replay(record).unwrap(),
+            Told::Record(..) => {}
+            Told::Time(wall) => again.core.replay_time(wall),
+        }
+    }
+    checkpoint
+        .numbering
+        .iter()
+        .for_each(|(incarnation, start)| again.core.set_numbering(*incarnation, *start));
+    again.core.skip_numbers(checkpoint.next_number);
+    let mut counts: BTreeMap<QueueName, (u64, u64)> = BTreeMap::new();
+    for copy in toy.cold() {
+        let (pending, dead) = counts.entry(copy.cold.message.queue.clone()).or_default();
+        *if copy.is_dead() { dead } else { pending } += 1;
+    }
+    counts.into_iter().for_each(|(queue, (pending, dead))| again.core.set_cold(&queue, pending, dead));
+    for (message, at) in &checkpoint.held {
+        again.core.hold(message.clone(), *at);
+    }
+    for told in &rig.log.0[checkpoint.told..] {
+        match told.clone() {
+            Told::Put(record, body) => again.core.replay_put(record, body).unwrap(),
+            Told::Record(record, _) => again.core.replay_with(record, Some(&mut toy)).unwrap(),
+            Told::Time(wall) => again.core.replay_time(wall),
+        }
+    }
+    again.log.0 = rig.log.0.clone();
+    again.log.1 = Some(toy);
+    again.core.check();
+    again
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Call(Call),
+    Capture,
+    Evict(usize),
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        6 => any_call().prop_map(Move::Call),
+        1 => Just(Move::Capture),
+        2 => (0..4_usize).prop_map(Move::Evict),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_core_with_cold_messages_answers_as_one_without(moves in vec(any_move(), 1..90)) {
+        let (mut all, mut some) = (Walk::random(), Walk::random());
+        for one in &moves {
+            match one {
+                Move::Call(call) => {
+                    all.make(call);
+                    some.make(call);
+                    prop_assert_eq!(all.rig.said.last(), some.rig.said.last(), "{:?}", call);
+                }
+                Move::Capture => drop(capture(&mut some.rig)),
+                Move::Evict(keep) => evict(&mut some.rig, *keep),
+            }
+        }
+        prop_assert_eq!(all.see(), some.see());
+        prop_assert_eq!(&all.receipts, &some.receipts);
+    }
+
+    #[test]
+    fn copies_and_the_log_behind_them_are_enough(moves in vec(any_move(), 1..90), down_ms in 0..3_000_u64) {
+        let mut walk = Walk::random();
+        let mut checkpoint = capture(&mut walk.rig);
+        for one in &moves {
+            match one {
+                Move::Call(call) => walk.make(call),
+                Move::Capture => checkpoint = capture(&mut walk.rig),
+                Move::Evict(keep) => evict(&mut walk.rig, *keep),
+            }
+        }
+        let rig = recovered(&walk.rig, &checkpoint);
+        let mut again = walk.again(rig);
+        prop_assert_eq!(walk.see(), again.see());
+        // And it goes on as one that never had copies.
+        let now = Now { wall: walk.now.wall.after(down_ms).unwrap(), mono_ms: 5 };
+        let mut reopened = recovered(&walk.rig, &checkpoint);
+        reopened.call(|core, log| core.opened(now, log));
+        let mut cold = walk.again(reopened);
+        let mut plain = walk.again(walk.rig.reopened(now));
+        (cold.now, plain.now) = (now, now);
+        prop_assert_eq!(cold.see(), plain.see());
+    }
+}
