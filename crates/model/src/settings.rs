@@ -195,6 +195,30 @@ pub enum SettingChange {
     Reset(SettingName),
 }
 
+impl SettingChange {
+    /// What the change comes to at `now`, where queues are paused as `default` says unless they have a setting of
+    /// their own: a pause that has ended by then lets the queue run, and is no setting of its own if running is
+    /// the default.
+    #[must_use]
+    pub fn as_of(self, now: Timestamp, default: Pause) -> SettingChange {
+        match self {
+            SettingChange::Set(Setting::Pause(Pause::Until(end))) if end <= now => {
+                SettingChange::running(default)
+            }
+            change => change,
+        }
+    }
+
+    /// The change that lets a queue run, where queues are paused as `default` says. A setting of its own that says
+    /// no more than the default would outlive the queue's messages for nothing.
+    pub const fn running(default: Pause) -> SettingChange {
+        match default {
+            Pause::Running => SettingChange::Reset(SettingName::Pause),
+            Pause::Until(_) | Pause::Indefinite => SettingChange::Set(Setting::Pause(Pause::Running)),
+        }
+    }
+}
+
 impl Setting {
     /// The longest lease: beanstalkd's longest TTR, 2^32 − 1 seconds, in milliseconds.
     pub const MAX_LEASE_MS: u64 = u32::MAX as u64 * 1_000;
@@ -281,6 +305,14 @@ impl OwnSettings {
         self.values.iter()
     }
 
+    /// When a pause of the queue's own ends by itself, if it does.
+    pub fn pause_end(&self) -> Option<Timestamp> {
+        self.values.iter().find_map(|value| match value {
+            Setting::Pause(Pause::Until(end)) => Some(*end),
+            _ => None,
+        })
+    }
+
     /// Whether the queue follows the defaults in everything.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
@@ -334,6 +366,19 @@ mod tests {
         own.change(SettingChange::Reset(SettingName::Pause));
         assert!(own.is_empty());
         assert_eq!(own.over(&defaults), defaults);
+    }
+
+    #[test]
+    fn a_pause_that_has_ended_is_no_setting_unless_the_default_pauses() {
+        let end = Timestamp::from_ms(1_000).unwrap();
+        let pause = || SettingChange::Set(Setting::Pause(Pause::Until(end)));
+        let before = Timestamp::from_ms(999).unwrap();
+        assert_eq!(pause().as_of(before, Pause::Running), pause());
+        assert_eq!(pause().as_of(end, Pause::Running), SettingChange::Reset(SettingName::Pause));
+        let runs = SettingChange::Set(Setting::Pause(Pause::Running));
+        assert_eq!(pause().as_of(end, Pause::Indefinite), runs);
+        let other = SettingChange::Set(Setting::LeaseMs(5));
+        assert_eq!(other.clone().as_of(end, Pause::Running), other);
     }
 
     #[test]

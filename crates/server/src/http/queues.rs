@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_model::{Pause, Setting, SettingChange, SettingName};
+use dwell_model::{Setting, SettingChange};
 
 use super::call::Call;
 use super::reply::json;
@@ -55,11 +55,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Res
 pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     call.fields::<NoFieldsIn>(&app).await?;
-    // Where running is the default, a queue of its own setting would outlive its messages for nothing.
-    let change = match app.store.limits().defaults.pause {
-        Pause::Running => SettingChange::Reset(SettingName::Pause),
-        Pause::Until(_) | Pause::Indefinite => SettingChange::Set(Setting::Pause(Pause::Running)),
-    };
+    let change = SettingChange::running(app.store.limits().defaults.pause);
     Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, vec![change]).await?)))
 }
 

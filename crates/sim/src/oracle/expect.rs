@@ -1,6 +1,5 @@
 //! What the store must answer, where everything that bears on it is certain.
 
-use super::linearize::Effect as _;
 use super::message::{Message, Phase};
 use super::window::{At, Reading, Window};
 use super::{Oracle, PAUSE, of_queue, register};
@@ -93,8 +92,11 @@ impl Oracle {
         if track.states.len() != 1 || track.waiting() > 0 || track.is_broken() {
             return None;
         }
-        let hands_out = |state| !register::Access::HandedOut.after(state, self.at(now)).is_empty();
-        track.states.first().map(|state| !hands_out(state))
+        match track.states.first()?.running(self.at(now)) {
+            register::Running::No => Some(true),
+            register::Running::Perhaps => None,
+            register::Running::Yes => Some(false),
+        }
     }
 
     fn at(&self, now: Reading) -> At<'_> {

@@ -1,7 +1,7 @@
 //! A setting of a queue, as a register: what is written holds until something else is.
 
 use super::linearize::Effect;
-use super::window::At;
+use super::window::{At, Seq};
 
 /// What was done to a setting. Values are texts, and nothing where the queue follows the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,27 +22,60 @@ pub(crate) fn paused_until(end: i64) -> String {
     format!("until {end}")
 }
 
-impl Effect for Access {
-    type State = Option<String>;
+/// What a setting may be, and since when: by default, since ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Written {
+    pub(crate) value: Option<String>,
+    /// The begin of the command that wrote it.
+    since: Seq,
+}
 
-    fn after(&self, state: &Option<String>, at: At<'_>) -> Vec<Option<String>> {
+/// Whether a pause lets messages out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    No,
+    /// Its end has come, but the clock was stepped back since, or the store may not have looked at it in time.
+    Perhaps,
+    Yes,
+}
+
+impl Effect for Access {
+    type State = Written;
+
+    fn after(&self, state: &Written, at: At<'_>) -> Vec<Written> {
+        let written = |value: &Option<String>| Written { value: value.clone(), since: at.begin };
+        let running = state.running(at);
         match self {
-            Access::Write { value, heard: true } => vec![value.clone()],
-            Access::Write { value, heard: false } => vec![state.clone(), value.clone()],
-            Access::Read { value } if value == state => vec![state.clone()],
-            // A pause whose end has come may be shown or left out.
-            Access::Read { value: None } if is_over(state.as_deref(), at) => vec![state.clone()],
-            Access::HandedOut if hands_out(state.as_deref(), at) => vec![state.clone()],
+            Access::Write { value, heard: true } => vec![written(value)],
+            Access::Write { value, heard: false } => vec![state.clone(), written(value)],
+            // A pause that has ended is no setting any more.
+            Access::Read { value: None } if state.ends() && running != Running::No => vec![state.clone()],
+            Access::Read { value: Some(_) } if state.ends() && running == Running::Yes => Vec::new(),
+            Access::Read { value } if *value == state.value => vec![state.clone()],
+            Access::HandedOut if running != Running::No => vec![state.clone()],
             Access::Read { .. } | Access::HandedOut => Vec::new(),
         }
     }
 }
 
-fn hands_out(pause: Option<&str>, at: At<'_>) -> bool {
-    pause.is_none() || is_over(pause, at)
-}
+impl Written {
+    /// When it ends by itself, if it is a pause that does.
+    fn end(&self) -> Option<i64> {
+        self.value.as_deref()?.strip_prefix("until ")?.parse().ok()
+    }
 
-fn is_over(pause: Option<&str>, at: At<'_>) -> bool {
-    let end = pause.and_then(|pause| pause.strip_prefix("until ")).and_then(|end| end.parse::<i64>().ok());
-    end.is_some_and(|end| end <= at.window.wall.hi)
+    fn ends(&self) -> bool {
+        self.end().is_some()
+    }
+
+    /// Whether messages are handed out, if this is the pause.
+    pub(crate) fn running(&self, at: At<'_>) -> Running {
+        match self.end() {
+            None if self.value.is_none() => Running::Yes,
+            None => Running::No,
+            Some(end) if end <= at.window.wall.lo => Running::Yes,
+            Some(end) if end <= at.rules.peak(self.since, at.end, &at.window) => Running::Perhaps,
+            Some(_) => Running::No,
+        }
+    }
 }

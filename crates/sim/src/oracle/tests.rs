@@ -377,6 +377,14 @@ fn a_setting_that_was_forgotten_and_a_pause_that_does_not_hold_are_reported() {
     timed().at(1_049).taken(1_000, 1, 7).lie(Kind::Setting);
     timed().at(1_050).taken(1_000, 1, 7).honest();
     set(timed(), PAUSE, None).taken(1_000, 1, 7).honest();
+    let shown = |story: Story, value: Option<&str>| {
+        let values = vec![(PAUSE, value.map(str::to_owned))];
+        story.said(Ask::ReadSettings { queue: 1 }, Answer::Settings(values))
+    };
+    shown(timed().at(1_049), Some(&paused_until(1_050))).honest();
+    shown(timed().at(1_049), None).lie(Kind::Setting);
+    shown(timed().at(1_050), None).honest();
+    shown(timed().at(1_050), Some(&paused_until(1_050))).lie(Kind::Setting);
 }
 
 #[test]

@@ -50,6 +50,7 @@ macro_rules! conformance_suite {
                 spread_is_fixed_while_the_queue_has_messages,
                 a_queues_levels_change_for_later_puts_only,
                 a_setting_taken_back_follows_the_default_again,
+                a_pause_that_has_ended_is_no_setting_any_more,
             ;
             dead:
                 revive_brings_back_one_many_and_all_oldest_first,

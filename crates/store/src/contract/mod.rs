@@ -256,6 +256,7 @@ pub trait Store: Send + Sync {
     /// - Spread is fixed while the queue has messages
     /// - A queue's levels change for later puts only
     /// - A setting taken back follows the default again
+    /// - A pause that has ended is no setting any more
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::SettingFixed`], [`Error::TooManyQueues`].

@@ -1,6 +1,6 @@
 //! The invariants: every index against the messages themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_model::Now;
 
@@ -79,6 +79,8 @@ impl<B: StoredBody> Core<B> {
             assert_eq!(found.expiries.len(), expiries, "expiries of {}", found.name);
             self.check_waiting(queue, found);
         }
+        let pauses = self.queues.all().filter_map(|queue| Some((self.queues.get(queue).pause_end()?, queue)));
+        assert_eq!(pauses.collect::<BTreeSet<_>>(), self.pauses, "pauses that end");
         assert!(counts.is_empty(), "messages of queues that are gone");
     }
 

@@ -1,6 +1,6 @@
-//! Changing a queue's settings.
+//! Changing a queue's settings, and the end of a pause.
 
-use dwell_model::{Now, OwnSettings, QueueName, SettingChange, SettingName};
+use dwell_model::{Now, OwnSettings, Pause, QueueName, Setting, SettingChange, SettingName, Timestamp};
 
 use super::queue::Own;
 use super::{Core, Durability, Log, Record, StoredBody};
@@ -25,6 +25,8 @@ impl<B: StoredBody> Core<B> {
                 setting.check()?;
             }
         }
+        let default = self.config.limits.defaults.pause;
+        let changes: Vec<_> = changes.into_iter().map(|change| change.as_of(now.wall, default)).collect();
         let queue = self.touched(name, now, log);
         let mut own = queue.map(|queue| self.own(queue)).unwrap_or_default();
         changes.iter().for_each(|change| own.change(change.clone()));
@@ -60,7 +62,30 @@ impl<B: StoredBody> Core<B> {
         self.queues.get(queue).own.as_ref().map(|own| own.own.clone()).unwrap_or_default()
     }
 
+    /// Ends the pauses whose instant has come, for good: they are no settings of their queues any more, and do not
+    /// hold again when the clock steps back.
+    pub(super) fn end_pauses(&mut self, wall: Timestamp, log: &mut impl Log<B>) {
+        while let Some(&(end, queue)) = self.pauses.first()
+            && end <= wall
+        {
+            let pause = SettingChange::Set(Setting::Pause(Pause::Until(end)));
+            let change = pause.as_of(wall, self.config.limits.defaults.pause);
+            let name = self.queues.get(queue).name.clone();
+            log.record(&Record::Configured { queue: name, change: change.clone() }, Durability::Written);
+            let mut own = self.own(queue);
+            own.change(change);
+            self.set_own(queue, own);
+            self.queues.remove_if_bare(queue);
+        }
+    }
+
     pub(super) fn set_own(&mut self, queue: u32, own: OwnSettings) {
+        if let Some(end) = self.queues.get(queue).pause_end() {
+            self.pauses.remove(&(end, queue));
+        }
+        if let Some(end) = own.pause_end() {
+            self.pauses.insert((end, queue));
+        }
         let in_force = own.over(&self.config.limits.defaults);
         let own = (!own.is_empty()).then(|| Box::new(Own { own, in_force }));
         self.queues.get_mut(queue).own = own;

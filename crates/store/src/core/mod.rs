@@ -63,6 +63,8 @@ mod time;
 mod tokens;
 mod wait;
 
+use std::collections::BTreeSet;
+
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
@@ -133,6 +135,8 @@ pub struct Core<B> {
     /// No lease ends before this, by the monotonic clock: a lower bound, made exact when it is come to.
     lapse_from_ms: u64,
     queues: Queues,
+    /// Queues whose own pause ends by itself, by that instant.
+    pauses: BTreeSet<(Timestamp, u32)>,
     numbering: Numbering,
     by_number: SlotTable,
     /// Live messages with a key of their own.
@@ -168,6 +172,7 @@ impl<B: StoredBody> Core<B> {
             leases: Slab::new(),
             lapse_from_ms: u64::MAX,
             queues: Queues::new(),
+            pauses: BTreeSet::new(),
             numbering: Numbering::new(config.number_step),
             by_number: SlotTable::new(),
             by_key: SlotTable::new(),

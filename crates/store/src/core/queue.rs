@@ -103,6 +103,11 @@ impl Queue {
         self.own.as_ref().map_or(defaults, |own| &own.in_force)
     }
 
+    /// When a pause of its own ends by itself, if it does.
+    pub(super) fn pause_end(&self) -> Option<Timestamp> {
+        self.own.as_ref().and_then(|own| own.own.pause_end())
+    }
+
     /// Scheduled and ready messages together, cold ones included.
     pub(super) fn pending(&self) -> u64 {
         (self.scheduled.len() + self.ready.len()) as u64 + self.cold.pending

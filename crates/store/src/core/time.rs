@@ -1,4 +1,4 @@
-//! Time acting on messages: due, lapsed, expired.
+//! Time acting on messages (due, lapsed, expired) and on pauses.
 //!
 //! Once a message is ready it stays so though the clock steps back. Messages become ready only when their queue
 //! is touched; so at a step back, everything that was due by the last time seen is promoted first.
@@ -24,6 +24,7 @@ impl<B: StoredBody> Core<B> {
         }
         self.seen = now.wall;
         self.page_in_expired(now, log);
+        self.end_pauses(now.wall, log);
     }
 
     /// Lets time act on a queue, once a call.

@@ -260,7 +260,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// After a step of the clock back, pauses may hold again that had ended.
+    /// After a step of the clock back, a pause that is the default of all queues may hold again.
     pub(super) fn look_at_all_waited_on(&mut self) {
         let queues: Vec<u32> =
             self.waiters.by_turn.values().flat_map(|waiter| waiter.queues.iter().copied()).collect();

@@ -106,3 +106,24 @@ pub fn a_setting_taken_back_follows_the_default_again(factory: &Factory) {
     assert_eq!(stats.own.iter().collect::<Vec<_>>(), [&Setting::LeaseMs(5)]);
     stage.put(message("n"));
 }
+
+pub fn a_pause_that_has_ended_is_no_setting_any_more(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let listed = |stage: &Stage| stage.store().queues(None, 100).unwrap().len();
+    let pause = |stage: &Stage, ms| set(Setting::Pause(Pause::Until(stage.at(ms))));
+    let asked = vec![pause(&stage, 1_000), set(Setting::LeaseMs(5))];
+    stage.store().configure(queue("kept"), asked).unwrap();
+    let bare = vec![pause(&stage, 1_000)];
+    assert_eq!(stage.store().configure(q(), bare).unwrap().own.iter().count(), 1);
+    stage.advance(999);
+    assert_eq!(listed(&stage), 2);
+    stage.advance(1);
+    assert_eq!(code(stage.store().stats(q())), "unknown_queue", "nothing keeps the queue");
+    assert_eq!(listed(&stage), 1);
+    let kept = stage.store().stats(queue("kept")).unwrap();
+    assert_eq!(kept.own.iter().collect::<Vec<_>>(), [&Setting::LeaseMs(5)], "only the pause has gone");
+    assert_eq!(kept.settings.pause, Pause::Running);
+    let over = vec![pause(&stage, 0)];
+    assert!(stage.store().configure(q(), over).unwrap().own.is_empty(), "it has ended as it is made");
+    assert_eq!(listed(&stage), 1);
+}

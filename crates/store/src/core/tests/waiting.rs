@@ -1,6 +1,6 @@
 //! Takes that wait, and when their owner is told to wake.
 
-use dwell_model::{Pause, Setting, SettingChange, Wake};
+use dwell_model::{Pause, Setting, SettingChange, Settings, Wake};
 
 use super::*;
 use crate::Error;
@@ -117,9 +117,23 @@ fn what_goes_back_wakes_the_next() {
 }
 
 #[test]
-fn a_pause_that_holds_again_after_a_step_back_is_waited_for_again() {
+fn a_pause_that_has_ended_does_not_hold_again_after_a_step_back() {
     let mut rig = Rig::new();
     rig.configure(Setting::Pause(Pause::Until(at(100))), now(0));
+    rig.wait(1, waiting(1_000), now(0));
+    rig.serve(now(150));
+    let stepped = Now { wall: at(50), mono_ms: 151 };
+    rig.put(put_to("q"), stepped).unwrap();
+    assert_eq!(ids(&rig.serve(stepped)), [(1, 1)]);
+    let reopened = Now { wall: at(50), mono_ms: 0 };
+    let stats = rig.reopened(reopened).call(|core, log| core.stats(&queue("q"), reopened, log)).unwrap();
+    assert!(stats.own.is_empty(), "nor after a restart: {:?}", stats.own);
+}
+
+#[test]
+fn a_default_pause_that_holds_again_after_a_step_back_is_waited_for_again() {
+    let defaults = Settings { pause: Pause::Until(at(100)), ..Settings::default() };
+    let mut rig = Rig::with(Limits { defaults, ..Limits::default() });
     rig.wait(1, waiting(1_000), now(0));
     rig.serve(now(150));
     let stepped = Now { wall: at(50), mono_ms: 151 };

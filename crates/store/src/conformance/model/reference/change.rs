@@ -49,7 +49,8 @@ impl Reference {
             }
         }
         let mut own = self.own.get(queue).cloned().unwrap_or_default();
-        changes.iter().for_each(|change| own.change(change.clone()));
+        let (wall, default) = (self.now.wall, self.limits.defaults.pause);
+        changes.iter().for_each(|change| own.change(change.clone().as_of(wall, default)));
         let has_messages = self.kept.iter().any(|kept| kept.message.queue == *queue);
         if has_messages && own.over(&self.limits.defaults).spread != self.settings(queue).spread {
             return Err(Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread });

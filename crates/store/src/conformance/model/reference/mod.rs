@@ -17,8 +17,8 @@ pub(super) use inspect::shown;
 use std::collections::{BTreeMap, HashSet};
 
 use dwell_model::{
-    Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, PutToken,
-    QueueName, Refusal, Setting, Settings, State, StateKind, Timestamp, apply, as_of,
+    Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, PutToken,
+    QueueName, Refusal, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
 };
 
 use crate::{Error, PutAnswer, Result, Target, When};
@@ -100,9 +100,21 @@ impl Reference {
         }
         self.now = now;
         self.latest = self.latest.max(now.wall);
+        self.end_pauses();
         for index in 0..self.kept.len() {
             self.let_time_act(index);
         }
+    }
+
+    /// A pause that has ended is over, and no setting any more.
+    fn end_pauses(&mut self) {
+        let (wall, default) = (self.now.wall, self.limits.defaults.pause);
+        for own in self.own.values_mut() {
+            if let Some(end) = own.pause_end() {
+                own.change(SettingChange::Set(Setting::Pause(Pause::Until(end))).as_of(wall, default));
+            }
+        }
+        self.own.retain(|_, own| !own.is_empty());
     }
 
     fn let_time_act(&mut self, index: usize) {
