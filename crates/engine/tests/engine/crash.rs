@@ -2,25 +2,30 @@
 //! kept. What was answered holds; nothing is early; no message has two receipts.
 //!
 //! The same run is made without a crash first, and what it shows after each step is written down. After a
-//! crash in step *f*, each message must stand as it stood after some step since the last sync that was
-//! answered, with the time that has passed; after the death of the process alone, as it stood after the last
-//! step that was answered, or after *f*.
+//! crash in step *f*, all messages and settings must stand as they stood together after one step since the last sync
+//! that was answered, with the time that has passed; after the death of the process alone, as they stood after the
+//! last step that was answered, or after *f*. Together, since a batch is kept whole or not at all: of a message that
+//! replaces another, never one half.
 
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use dwell_engine::Options;
 use dwell_engine::disk::{Crash, MemoryDisk};
-use dwell_model::{AttemptLimit, Command, Message, Now, Number, OwnSettings, QueueName, Settings, State};
+use dwell_model::{
+    AttemptLimit, Command, Message, MessageId, Now, Number, OwnSettings, Pause, QueueName, Setting,
+    SettingChange, Settings, State,
+};
 use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_time::{Clock, ManualClock};
 
 use self::workload::Workload;
 use crate::support::{Chance, Driven, options, queue, start};
 
-/// What a store shows at some moment.
-#[derive(Clone, PartialEq)]
+/// What a store shows at some moment: its messages, and the settings that queues have of their own.
+#[derive(Clone, Default, PartialEq)]
 struct Shown {
     messages: BTreeMap<Number, Message>,
     settings: BTreeMap<QueueName, OwnSettings>,
@@ -30,7 +35,8 @@ fn show(store: &mut Driven) -> Shown {
     let engine = store.engine.clone();
     let messages = store.dump().into_iter().map(|message| (message.number, message)).collect();
     let stats = store.run(engine.queues(None, 10_000)).unwrap();
-    let settings = stats.into_iter().map(|stats| (stats.name, stats.own)).collect();
+    let own = stats.into_iter().map(|stats| (stats.name, stats.own));
+    let settings = own.filter(|(_, own)| !own.is_empty()).collect();
     Shown { messages, settings }
 }
 
@@ -40,11 +46,32 @@ struct Reference {
     /// Whether a step changed something and was answered with the promise that it is durable. What came before it
     /// is durable then as well.
     promised: Vec<bool>,
+    /// Messages that replaced another: in which step, the other, and the new one.
+    replaced: Vec<(usize, MessageId, Number)>,
     /// Changes of the disk up to the end.
     changes: u64,
 }
 
 const STEPS: usize = 120;
+
+/// What is wrong on purpose, for the checks to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Nothing,
+    /// The disk says that it has synced, and has not.
+    SyncsLie,
+    /// Of a message that replaced another, one half is kept.
+    TornReplace(Torn),
+}
+
+/// Which half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Torn {
+    /// The old message is gone and the new one is not there.
+    Neither,
+    /// Both are there.
+    Both,
+}
 
 fn open(disk: &MemoryDisk, clock: &ManualClock) -> Driven {
     let options = Options { segment_bytes: 4 * 1024, ..options(disk, clock) };
@@ -66,7 +93,7 @@ fn reference(seed: u64) -> Reference {
         shown.push(after);
     }
     assert!(store.engine.report().segments == 0 && store.engine.counters().segments > 4);
-    Reference { shown, promised, changes: disk.changes() }
+    Reference { shown, promised, replaced: work.replaced, changes: disk.changes() }
 }
 
 /// Runs until the power fails at a change of the disk, and looks at what is there afterwards.
@@ -76,10 +103,10 @@ fn crash_at(
     change: u64,
     crash: Crash,
     again: Option<(u64, Crash)>,
-    syncs_lie: bool,
+    fault: Fault,
 ) -> Result<(), String> {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
-    if syncs_lie {
+    if fault == Fault::SyncsLie {
         disk.lie_about_syncs();
     }
     disk.power_off_at(change);
@@ -108,16 +135,41 @@ fn crash_at(
     }
     let options = Options { segment_bytes: 4 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk.clone(), clock.clone(), options).map_err(|error| error.to_string())?;
-    let found = show(&mut store);
+    let mut found = show(&mut store);
 
     let safe = match (crash, again) {
         (Crash::Keep, None) => answered,
         _ => (1..=answered).rev().find(|step| reference.promised[step - 1]).unwrap_or(0),
     };
-    check_messages(reference, safe, begun, &found, clock.now())?;
-    check_settings(reference, safe, begun, &found)?;
+    if let Fault::TornReplace(torn) = fault
+        && !tear(reference, safe..=begun, &mut found, torn)
+    {
+        return Ok(());
+    }
+    check_shown(reference, safe..=begun, &found, clock.now())?;
     check_tokens(&work, safe, &mut store)?;
     check_service(&work, &found, &mut store)
+}
+
+/// Tears what was found at a message that replaced another in one of the steps that may have been lost; false if there
+/// is none.
+fn tear(reference: &Reference, steps: RangeInclusive<usize>, found: &mut Shown, torn: Torn) -> bool {
+    let lost = reference.replaced.iter().find(|(step, ..)| steps.contains(step) && step > steps.start());
+    let Some((step, old, new)) = lost else { return false };
+    let before = after(reference, step - 1);
+    let old = before.and_then(|shown| shown.messages.values().find(|message| message.id == *old));
+    match (torn, old) {
+        (Torn::Neither, Some(old)) if !matches!(old.standing.state, State::Leased(_)) => {
+            found.messages.remove(&old.number);
+            found.messages.remove(new);
+            true
+        }
+        (Torn::Both, Some(old)) if found.messages.contains_key(new) => {
+            found.messages.insert(old.number, old.clone());
+            true
+        }
+        _ => false,
+    }
 }
 
 /// What was there after a step, from 0 for the beginning.
@@ -125,35 +177,59 @@ fn after(reference: &Reference, step: usize) -> Option<&Shown> {
     Some(&reference.shown[step.checked_sub(1)?])
 }
 
-fn check_messages(
+/// Whether all that was found is what was shown after one and the same of `steps`.
+fn check_shown(
     reference: &Reference,
-    safe: usize,
-    begun: usize,
+    steps: RangeInclusive<usize>,
     found: &Shown,
     now: Now,
 ) -> Result<(), String> {
-    let steps = || (safe..=begun).map(|step| after(reference, step));
-    let mut numbers: Vec<Number> = found.messages.keys().copied().collect();
-    numbers.extend(steps().flatten().flat_map(|shown| shown.messages.keys().copied()));
-    for number in numbers {
-        let found = found.messages.get(&number).map(|message| normal(message, now));
-        let mut expected = steps().map(|shown| {
-            let message = shown.and_then(|shown| shown.messages.get(&number));
-            message.map(|message| normal(&reopened(message, now), now))
-        });
-        if !expected.any(|expected| expected == found) {
-            let expected: Vec<_> = steps()
-                .map(|shown| {
-                    let message = shown.and_then(|shown| shown.messages.get(&number));
-                    message.map(|message| normal(&reopened(message, now), now))
-                })
-                .collect();
-            return Err(format!(
-                "message {number} after steps {safe}..={begun}\n found {found:#?}\n expected one of {expected:#?}"
-            ));
+    let found = as_of(found, now);
+    let expected = || steps.clone().map(|step| opened(after(reference, step), now));
+    if expected().any(|expected| expected == found) {
+        return Ok(());
+    }
+    let expected: Vec<Shown> = expected().collect();
+    let numbers: BTreeSet<Number> =
+        [&found].into_iter().chain(&expected).flat_map(|shown| shown.messages.keys().copied()).collect();
+    let ways = |number: &Number| expected.iter().map(|shown| shown.messages.get(number)).collect::<Vec<_>>();
+    for number in &numbers {
+        let (found, ways) = (found.messages.get(number), ways(number));
+        if !ways.contains(&found) {
+            let text = format!("message {number} after steps {steps:?}");
+            return Err(format!("{text}\n found {found:#?}\n expected one of {ways:#?}"));
         }
     }
-    Ok(())
+    for name in Workload::queues() {
+        let found = found.settings.get(&name);
+        if !expected.iter().any(|shown| shown.settings.get(&name) == found) {
+            return Err(format!("settings of {name} after steps {steps:?}: {found:?}"));
+        }
+    }
+    let torn = numbers.iter().filter(|number| ways(number).iter().any(|way| *way != ways(number)[0]));
+    let there = |number: &Number| (*number, found.messages.get(number).map(|message| message.standing.state));
+    let torn: Vec<_> = torn.map(there).collect();
+    Err(format!("each by itself, but not together, as after one of the steps {steps:?}: {torn:#?}"))
+}
+
+/// What a store shows that has been opened `now` on what was shown before.
+fn opened(shown: Option<&Shown>, now: Now) -> Shown {
+    let Some(Shown { messages, settings }) = shown else { return Shown::default() };
+    let reopened = messages.iter().map(|(number, message)| (*number, reopened(message, now)));
+    as_of(&Shown { messages: reopened.collect(), settings: settings.clone() }, now)
+}
+
+/// What was shown, without what a restart changes, and without pauses that have ended.
+fn as_of(shown: &Shown, now: Now) -> Shown {
+    let messages = shown.messages.iter().map(|(number, message)| (*number, normal(message, now)));
+    let settings = shown.settings.iter().map(|(name, own)| {
+        let mut own = own.clone();
+        if let Some(end) = own.pause_end() {
+            own.change(SettingChange::Set(Setting::Pause(Pause::Until(end))).as_of(now.wall, Pause::Running));
+        }
+        (name.clone(), own)
+    });
+    Shown { messages: messages.collect(), settings: settings.filter(|(_, own)| !own.is_empty()).collect() }
 }
 
 /// A message as it stands once the process that it was bound to is gone, and time has passed.
@@ -173,20 +249,6 @@ fn normal(message: &Message, now: Now) -> Message {
         State::Scheduled | State::Ready => {}
     }
     message
-}
-
-fn check_settings(reference: &Reference, safe: usize, begun: usize, found: &Shown) -> Result<(), String> {
-    for name in Workload::queues() {
-        let own = |shown: Option<&Shown>| {
-            shown.and_then(|shown| shown.settings.get(&name)).cloned().unwrap_or_default()
-        };
-        let found = own(Some(found));
-        let mut expected = (safe..=begun).map(|step| own(after(reference, step)));
-        if !expected.any(|expected| expected == found) {
-            return Err(format!("settings of {name} after steps {safe}..={begun}: {found:?}"));
-        }
-    }
-    Ok(())
 }
 
 /// A put that was answered gives the same answer under its token.
@@ -242,7 +304,7 @@ fn what_was_answered_survives_a_crash_at_every_change_of_the_disk() {
         assert!(reference.changes > 150, "{} changes are too few to mean anything", reference.changes);
         for change in 1..=reference.changes {
             for crash in crashes(seed, change) {
-                if let Err(violation) = crash_at(&reference, seed, change, crash, None, false) {
+                if let Err(violation) = crash_at(&reference, seed, change, crash, None, Fault::Nothing) {
                     panic!(
                         "seed {seed}, crash at change {change}, {crash:?}: {violation}\n\nTo replay it:\n  \
                          DWELL_SEED={seed} cargo test -p dwell-engine --test engine crash::what_was"
@@ -266,7 +328,7 @@ fn a_crash_while_recovering_from_a_crash_loses_nothing_either() {
                 let all = crashes(seed, moment);
                 let (first, second) = (*chance.pick(&all), *chance.pick(&all));
                 let both = Some((again, second));
-                if let Err(violation) = crash_at(&reference, seed, change, first, both, false) {
+                if let Err(violation) = crash_at(&reference, seed, change, first, both, Fault::Nothing) {
                     panic!(
                         "seed {seed}, crash at change {change}, {first:?}, then at {again}, {second:?}: {violation}\n\n\
                          To replay it:\n  DWELL_SEED={seed} cargo test -p dwell-engine --test engine crash::a_crash"
@@ -281,11 +343,29 @@ fn a_crash_while_recovering_from_a_crash_loses_nothing_either() {
 fn an_engine_whose_syncs_do_nothing_is_caught() {
     let reference = reference(1);
     let is_caught = |change: &u64| {
-        let crashed = crash_at(&reference, 1, *change, Crash::Drop, None, true);
+        let crashed = crash_at(&reference, 1, *change, Crash::Drop, None, Fault::SyncsLie);
         crashed.is_err_and(|violation| violation.contains("expected one of"))
     };
     let caught = (1..=reference.changes).filter(is_caught).count() as u64;
     assert!(caught > reference.changes / 2, "{caught} of {} crashes", reference.changes);
+}
+
+#[test]
+fn one_half_of_a_replaced_pair_is_caught() {
+    for torn in [Torn::Neither, Torn::Both] {
+        let mut caught = 0;
+        for seed in 1..=4 {
+            let reference = reference(seed);
+            for change in 1..=reference.changes {
+                for crash in [Crash::Drop, Crash::Keep] {
+                    let crashed = crash_at(&reference, seed, change, crash, None, Fault::TornReplace(torn));
+                    let together = |violation: &String| violation.contains("but not together");
+                    caught += u32::from(crashed.is_err_and(|violation| together(&violation)));
+                }
+            }
+        }
+        assert!(caught > 0, "{torn:?}: where each message was judged by itself, none was found");
+    }
 }
 
 fn seeds() -> Vec<u64> {

@@ -7,7 +7,8 @@ use dwell_model::{
     AttemptLimit, MessageId, Number, Pause, QueueName, Receipt, Setting, SettingChange, SettingName,
 };
 use dwell_store::{
-    Action, Delivery, Error, OnConflict, Put, PutAnswer, Result, Selection, Settle, Store, Take, Target, When,
+    Action, Delivery, Error, OnConflict, Put, PutAnswer, PutOutcome, Result, Selection, Settle, Store, Take,
+    Target, When,
 };
 
 use crate::support::{Chance, Driven, queue};
@@ -22,6 +23,8 @@ pub(super) struct Workload {
     pub(super) receipts: Vec<Receipt>,
     /// Puts under a token: in which step, and what was answered.
     pub(super) tokens: Vec<(usize, Put, PutAnswer)>,
+    /// Messages that replaced another: in which step, the other, and the new one.
+    pub(super) replaced: Vec<(usize, MessageId, Number)>,
     /// How often each command did something.
     pub(super) done: BTreeMap<&'static str, u32>,
 }
@@ -53,6 +56,7 @@ impl Workload {
             ids: Vec::new(),
             receipts: Vec::new(),
             tokens: Vec::new(),
+            replaced: Vec::new(),
             done: BTreeMap::new(),
         }
     }
@@ -150,6 +154,9 @@ impl Workload {
             outcome.promises |= promises;
             let Ok(answer) = answer else { continue };
             self.ids.push((put.queue.clone(), answer.id, answer.number));
+            if let PutOutcome::Replaced(old) = answer.outcome {
+                self.replaced.push((self.steps, old, answer.number));
+            }
             if put.token.is_some() {
                 self.tokens.push((self.steps, put, answer));
             }
