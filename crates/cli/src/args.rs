@@ -14,16 +14,17 @@ use crate::command::Command;
 
 const EXAMPLES: &str = "\
 Examples:
-  dwell serve                                     a server in ./dwell-data on 127.0.0.1:7411
-  dwell put orders 'close order 7' --delay 30m    due in half an hour
-  dwell take orders --wait 1m --ack               the next due message, acked once printed
-  dwell put --from messages.jsonl                 a whole file, which may be repeated after a crash
+  dwell serve                                   a server on 127.0.0.1:7411
+  dwell put orders 'close order 7' --delay 30m  due in half an hour
+  dwell take orders --wait 1m --ack             the next one, acked once printed
+  dwell put --from messages.jsonl               a whole file; repeats are harmless
 
 Exit codes:
-  0 done   1 refused   2 usage   3 nothing there   4 no server answers   5 outcome unknown   6 can not start
+  0 done             1 refused            2 usage            3 nothing there
+  4 no server answers                     5 outcome unknown  6 can not start
 
-`dwell COMMAND --help` has examples for each command. Durations need units (ms s m h d): 1h30m.
-Instants are RFC 3339: 2026-11-21T18:00:00Z.";
+`dwell COMMAND --help` has examples for each command. Durations need units
+(ms s m h d): 1h30m. Instants are RFC 3339: 2026-11-21T18:00:00Z.";
 
 /// Holds messages until their moment: a delay queue's server and command line.
 #[derive(Debug, Parser)]

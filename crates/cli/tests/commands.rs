@@ -160,14 +160,15 @@ fn cancel_and_reschedule_by_id_and_key() {
 
     let moved =
         server.dwell(&["reschedule", "q", text(&one, "id"), "--due", "2999-01-01T00:00:00Z"]).ok().json();
-    assert_eq!(moved, json!({"id": one["id"], "due": "2999-01-01T00:00:00.000Z"}));
+    assert_eq!(moved, json!({"outcome": "moved", "id": one["id"], "due": "2999-01-01T00:00:00.000Z"}));
     server.dwell(&["reschedule", "q", "--key", "k", "--delay", "0s"]).ok();
     let taken = server.dwell(&["take", "q"]).ok().json();
     assert_eq!(taken["key"], "k");
 
     let held = server.dwell(&["cancel", "q", "--key", "k"]);
     assert_eq!((held.code, held.failure().as_str()), (1, "leased"));
-    assert_eq!(server.dwell(&["cancel", "q", text(&one, "id")]).ok().json(), json!({"id": one["id"]}));
+    let cancelled = server.dwell(&["cancel", "q", text(&one, "id")]).ok().json();
+    assert_eq!(cancelled, json!({"outcome": "cancelled", "id": one["id"]}));
     let gone = server.dwell(&["cancel", "q", text(&one, "id")]);
     assert_eq!((gone.code, gone.failure().as_str()), (3, "message_not_found"));
 }
@@ -345,7 +346,9 @@ fn each_command_explains_itself() {
         let mut command = dwell();
         command.args([name, "--help"]);
         let help = run(command).ok().stdout;
-        assert!(help.contains("Example"), "{name} has no example:\n{help}");
+        let (_, examples) = help.split_once("\nExample").expect("a help has an example");
+        let wide: Vec<_> = examples.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "a terminal of 80 columns breaks these lines of {name} anywhere: {wide:#?}");
         assert!(DOCS.contains(&format!("`{name}`")), "docs/cli.md does not tell of {name}");
     }
 }

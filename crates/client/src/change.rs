@@ -10,7 +10,10 @@ use crate::transport::{Call, Payload};
 use crate::{Client, Result, text};
 
 /// A message that was scheduled or ready, and is gone.
+///
+/// As JSON it has the `outcome` that the server says: `cancelled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename = "cancelled")]
 pub struct Cancelled {
     /// Which one it was.
     #[serde(with = "text")]
@@ -18,7 +21,10 @@ pub struct Cancelled {
 }
 
 /// A message that has another instant now.
+///
+/// As JSON it has the `outcome` that the server says: `moved`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename = "moved")]
 pub struct Moved {
     /// Which one it is.
     #[serde(with = "text")]

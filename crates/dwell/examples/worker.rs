@@ -1,7 +1,8 @@
 //! A worker on tokio: handles messages, retries those that fail, and looks at the dead at the end.
 //! `cargo run -p dwell --example worker`
 //!
-//! Its leases are bound to the process: were it to die, its messages would be free at the next opening.
+//! Its leases are bound to the process: were it to die, its messages would be free at the next opening. Each run has
+//! a folder of its own, and removes it at its end.
 
 use std::error::Error;
 
@@ -12,7 +13,8 @@ use dwell::{
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::open(std::env::temp_dir().join("dwell-worker"), Options::default())?;
+    let folder = tempfile::tempdir()?;
+    let engine = Engine::open(folder.path(), Options::default())?;
     let queue: QueueName = "mails".parse()?;
     let twice = "2".parse().map(dwell::AttemptLimit::At)?;
     let settings = vec![SettingChange::Set(Setting::MaxAttempts(twice))];

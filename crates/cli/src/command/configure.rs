@@ -12,7 +12,7 @@ use crate::exit::Failure;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell configure orders --lease 2m --max-attempts 5
-  dwell configure orders --levels '1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h'
+  dwell configure orders --levels '1s 5s 10s 30s 1m 5m 10m 30m 1h 2h'
   dwell configure orders --backoff-base 5s --backoff-cap 30m
   dwell configure orders --reset lease --reset backoff
 

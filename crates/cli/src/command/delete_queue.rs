@@ -11,7 +11,7 @@ use crate::exit::Failure;
 #[command(after_help = "Example:
   dwell delete-queue orders --yes
 
-Leased messages stay with their holders. Puts that come later make the queue anew.")]
+Leased messages stay with their holders. Later puts make the queue anew.")]
 pub(crate) struct DeleteQueue {
     /// The queue
     queue: QueueName,

@@ -18,17 +18,23 @@ use crate::load;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell put orders 'close order 7' --delay 30m
-  dwell put orders - --due 2026-11-21T18:00:00Z < body       the body from standard input
-  dwell put orders x --key order-7 --on-conflict replace     debounce: the last one counts
+  dwell put orders - --due 2026-11-21T18:00:00Z < body
+  dwell put orders x --key order-7 --on-conflict replace
   dwell put --from messages.jsonl --answers answers.jsonl
 
+The body `-` is read from standard input. With `--on-conflict replace` the last
+message of a key counts: a debounce.
+
 A file has one JSON object a line:
-  {\"queue\":\"orders\",\"body\":\"close order 7\",\"delay\":\"30m\",\"key\":\"order-7\",\"headers\":{\"n\":\"7\"}}
-with body or body_base64, one of delay, delay_ms, due and level, and key, on_conflict, headers, priority,
-expires, lease, max_attempts and token as the HTTP interface has them. Each line carries a token made of the
-file's digest up to it and its number: the same file put again within 10 minutes (the queue's token_ttl)
-puts nothing twice, so a run that broke off is simply run again. With --answers, lines that the answers file
-tells of are not even sent again, however long ago that was.")]
+  {\"queue\":\"orders\",\"body\":\"close order 7\",\"delay\":\"30m\",\"key\":\"order-7\"}
+with body or body_base64, one of delay, delay_ms, due and level, and key,
+on_conflict, headers, priority, expires, lease, max_attempts and token as the
+HTTP interface has them. Each line carries a token made of the file's digest up
+to it and its number: the same file put again within 10 minutes (the queue's
+token_ttl) puts nothing twice, so a run that broke off is simply run again. It
+counts as put what was put then, too: the server's answer to a repeat is the
+first one. With --answers, lines that the answers file tells of are not even
+sent again, however long ago that was, and count as skipped.")]
 pub(crate) struct Put {
     /// The queue; with --from, the queue of lines that name none
     #[arg(required_unless_present = "from")]

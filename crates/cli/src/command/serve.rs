@@ -34,13 +34,20 @@ use crate::output::Output;
 /// Run a server
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  dwell serve                                    ./dwell-data, http://127.0.0.1:7411
-                                                 and beanstalkd's protocol on 127.0.0.1:11300
+  dwell serve
   dwell serve --data /var/lib/dwell --listen 0.0.0.0:7411 --host dwell.example
-  dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off    nothing is kept; a free port
+  dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off
 
-SIGTERM or SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is under way, gives waiting takes
-an empty answer, and closes the store. A second one ends it at once, which loses nothing that was answered.
+The first keeps its data in ./dwell-data, speaks HTTP on 127.0.0.1:7411 and
+beanstalkd's protocol on 127.0.0.1:11300. The last keeps nothing, on a free
+port.
+
+An empty data directory takes 64 MiB of disk, set aside for the first segment of
+the journal; see --segment.
+
+SIGTERM or SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is
+under way, gives waiting takes an empty answer, and closes the store. A second
+one ends it at once, which loses nothing that was answered.
 A server that can not start ends with exit code 6 and says why.")]
 pub(crate) struct Serve {
     /// The data directory; made if it is not there
@@ -73,7 +80,8 @@ pub(crate) struct Serve {
     /// The most queues at a time
     #[arg(long, value_name = "COUNT")]
     max_queues: Option<usize>,
-    /// How long a segment of the journal gets
+    /// How long a segment of the journal gets: 64MiB by default. So much disk is set aside at a time, and a quarter
+    /// of it is kept free for acks and cancels
     #[arg(long, value_parser = bytes, value_name = "SIZE")]
     segment: Option<u64>,
     /// How long a shutdown waits for what is under way

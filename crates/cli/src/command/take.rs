@@ -13,13 +13,14 @@ use crate::human::{self, FAINT, PLAIN, WAITING};
 /// Take due messages, under a lease; wait for the first one if asked to
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  dwell take orders                              what is due now, or exit code 3
-  dwell take orders --wait 10m --lease 2m        at the instant the next one is due
-  dwell take orders mails --max 100              from several queues, in order across them
-  dwell take orders --wait 1m --raw --ack | sh   one body as it was put; gone once it is printed
+  dwell take orders                             what is due now, or exit code 3
+  dwell take orders --wait 10m --lease 2m       when the next one is due
+  dwell take orders mails --max 100             in order across both queues
+  dwell take orders --wait 1m --raw --ack | sh  the body alone, as it was put
 
-A message that is neither acked nor otherwise settled is ready again when its lease ends, and the attempt
-counts. With --ack it is settled after it was printed: if printing fails, it is given back instead.")]
+A message that is neither acked nor otherwise settled is ready again when its
+lease ends, and the attempt counts. With --ack it is settled after it was
+printed: if printing fails, it is given back instead.")]
 pub(crate) struct Take {
     /// One queue or several
     #[arg(required = true, value_name = "QUEUE")]
