@@ -14,6 +14,7 @@
 //! # Layout
 //! - [`Server`]: binds, serves, drains
 //! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait
+//! - `listener/`: sockets, and how many connections they have; `security/`: tokens, scopes, certificates
 //! - `http/`: one file for each group of operations; `http/mod.rs` is the index of routes
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
@@ -28,9 +29,15 @@ mod config;
 pub mod fuzzing;
 mod http;
 mod json;
+mod listener;
 mod query;
 mod returns;
+mod security;
 mod server;
 
 pub use config::{BeanstalkdConfig, HttpConfig, ServerConfig};
-pub use server::{BindError, Drained, Server};
+pub use listener::{BindError, Listeners};
+pub use security::{
+    Caller, MalformedDigest, MalformedScope, Scope, Tls, TlsError, TlsFiles, Token, TokenDigest, Tokens, Verb,
+};
+pub use server::{Control, Drained, Server};

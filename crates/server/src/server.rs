@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,82 +10,17 @@ use std::time::Duration;
 use axum::Router;
 use dwell_store::Store;
 use dwell_time::SystemClock;
-use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::beanstalkd;
 use crate::config::ServerConfig;
 use crate::http::{self, App, Hosts};
+use crate::listener::{BindError, Bound, Gate, Listeners};
 use crate::returns::Returns;
-
-/// Why a listener could not be opened.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// Another process listens there.
-    #[error(
-        "{address} is in use: another process listens there; stop it, or listen on another port \
-         (port 0 finds a free one)"
-    )]
-    InUse {
-        /// Where the server was to listen.
-        address: SocketAddr,
-    },
-    /// The operating system does not allow it.
-    #[error("{address} is not permitted for this user; choose a port above 1023")]
-    Denied {
-        /// Where the server was to listen.
-        address: SocketAddr,
-    },
-    /// This machine does not have the address.
-    #[error("{address} is no address of this machine; listen on 127.0.0.1, or on an address it has")]
-    NotOurs {
-        /// Where the server was to listen.
-        address: SocketAddr,
-    },
-    /// Something else.
-    #[error("can not listen on {address}: {source}")]
-    Io {
-        /// Where the server was to listen.
-        address: SocketAddr,
-        /// What the operating system said.
-        source: io::Error,
-    },
-}
-
-impl BindError {
-    /// The stable code of this kind: a word that programs may match on.
-    pub fn code(&self) -> &'static str {
-        match self {
-            BindError::InUse { .. } => "address_in_use",
-            BindError::Denied { .. } => "address_denied",
-            BindError::NotOurs { .. } => "address_not_ours",
-            BindError::Io { .. } => "address_failed",
-        }
-    }
-
-    /// Where the server was to listen.
-    pub fn address(&self) -> SocketAddr {
-        match self {
-            BindError::InUse { address }
-            | BindError::Denied { address }
-            | BindError::NotOurs { address }
-            | BindError::Io { address, .. } => *address,
-        }
-    }
-
-    fn new(address: SocketAddr, source: io::Error) -> BindError {
-        match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse { address },
-            io::ErrorKind::PermissionDenied => BindError::Denied { address },
-            io::ErrorKind::AddrNotAvailable => BindError::NotOurs { address },
-            _ => BindError::Io { address, source },
-        }
-    }
-}
+use crate::security::{Live, Tls, Tokens};
 
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,18 +29,23 @@ pub struct Drained {
     pub cut_off: usize,
 }
 
-/// The listener for beanstalkd's protocol, and what its connections share.
+/// A listener for HTTP, and what its connections share.
+struct Http {
+    bound: Bound,
+    gate: Gate,
+    app: Arc<App>,
+}
+
+/// A listener for beanstalkd's protocol, and what its connections share.
 struct Beanstalkd {
-    listener: TcpListener,
-    address: SocketAddr,
+    bound: Bound,
+    gate: Gate,
     shared: Arc<beanstalkd::Shared>,
 }
 
 /// A server that listens.
 pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
-    app: Arc<App>,
+    http: Http,
     beanstalkd: Option<Beanstalkd>,
     returned: JoinHandle<()>,
     drain: watch::Sender<bool>,
@@ -116,9 +55,24 @@ pub struct Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
-            .field("http", &self.address)
+            .field("http", &self.http_addr())
             .field("beanstalkd", &self.beanstalkd_addr())
             .finish_non_exhaustive()
+    }
+}
+
+/// Changes a server while it runs.
+#[derive(Clone, Debug)]
+pub struct Control {
+    live: Arc<Live>,
+    port: u16,
+}
+
+impl Control {
+    /// Puts these names, tokens and certificates in force, for requests and connections from now on. Whether
+    /// TLS is spoken at all does not change: with `tls` left out the certificate in force stays.
+    pub fn replace(&self, hosts: &[String], tokens: Tokens, tls: Option<Tls>) {
+        self.live.replace(Hosts::new(self.port, hosts), tokens, tls);
     }
 }
 
@@ -131,40 +85,49 @@ impl Server {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn bind(store: Arc<dyn Store>, config: ServerConfig) -> Result<Server, BindError> {
-        let (listener, address) = listen(config.http.listen).await?;
-        let beanstalkd = match config.beanstalkd {
-            Some(config) => Some((listen(config.listen).await?, config)),
-            None => None,
-        };
+        let listeners = Listeners::bind(&config).await?;
+        Ok(Server::new(store, listeners, config))
+    }
+
+    /// Serves on listeners that were opened before: with the same `config`, but before the store was.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub fn new(store: Arc<dyn Store>, listeners: Listeners, config: ServerConfig) -> Server {
         let (drain, draining) = watch::channel(false);
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let clock = Arc::new(SystemClock::new());
-        let beanstalkd = beanstalkd.map(|((listener, address), config)| {
+        let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
+            let gate = Gate::new(config.max_connections, beanstalkd::NO_PLACE);
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let shared =
                 beanstalkd::Shared::new(store, config, Arc::clone(&clock) as _, returns, draining.clone());
-            Beanstalkd { listener, address, shared: Arc::new(shared) }
+            Beanstalkd { bound, gate, shared: Arc::new(shared) }
         });
-        let app = App {
-            store,
-            hosts: Hosts::new(address.port(), &config.http.hosts),
-            config: config.http,
-            clock,
-            returns,
-            draining,
-        };
-        let drain_limit = Duration::from_millis(config.drain_ms);
-        Ok(Server { listener, address, app: Arc::new(app), beanstalkd, returned, drain, drain_limit })
+        let bound = listeners.http;
+        let mut config_http = config.http;
+        let hosts = Hosts::new(bound.address.port(), &config_http.hosts);
+        let tokens = std::mem::take(&mut config_http.tokens);
+        let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
+        let gate = Gate::new(config_http.max_connections, http::no_place());
+        let app = Arc::new(App { store, live, config: config_http, clock, returns, draining });
+        let http = Http { bound, gate, app };
+        Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }
     }
 
     /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.
     pub fn http_addr(&self) -> SocketAddr {
-        self.address
+        self.http.bound.address
     }
 
     /// Where beanstalkd's protocol is spoken, likewise; `None` if it is not.
     pub fn beanstalkd_addr(&self) -> Option<SocketAddr> {
-        self.beanstalkd.as_ref().map(|beanstalkd| beanstalkd.address)
+        self.beanstalkd.as_ref().map(|beanstalkd| beanstalkd.bound.address)
+    }
+
+    /// What changes the server while it runs.
+    pub fn control(&self) -> Control {
+        Control { live: Arc::clone(&self.http.app.live), port: self.http_addr().port() }
     }
 
     /// Serves until `shutdown` is ready. Then no connection is accepted any more, waiting takes are answered
@@ -172,10 +135,13 @@ impl Server {
     /// [`ServerConfig::drain_ms`]. Messages that were taken and not delivered have been given back when it
     /// returns, so that the caller may close the store.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Drained {
-        let Server { listener, address: _, app, beanstalkd, returned, drain, drain_limit } = self;
-        let router = http::router(Arc::clone(&app));
+        let Server { http, beanstalkd, returned, drain, drain_limit } = self;
+        let router = http::router(Arc::clone(&http.app));
         let mut connections = JoinSet::new();
-        accept(listener, beanstalkd, &mut connections, &router, &app, shutdown).await;
+        accept(&http, beanstalkd.as_ref(), &mut connections, &router, shutdown).await;
+        // Nobody is let in any more, not even into the operating system's queue.
+        let Http { bound, app, .. } = http;
+        drop((bound, beanstalkd));
         drain.send_replace(true);
 
         let all_done = async { while connections.join_next().await.is_some() {} };
@@ -191,19 +157,12 @@ impl Server {
     }
 }
 
-async fn listen(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
-    let listener = TcpListener::bind(wanted).await.map_err(|error| BindError::new(wanted, error))?;
-    let address = listener.local_addr().map_err(|error| BindError::new(wanted, error))?;
-    Ok((listener, address))
-}
-
 /// Takes connections until `shutdown` is ready.
 async fn accept(
-    listener: TcpListener,
-    beanstalkd: Option<Beanstalkd>,
+    http: &Http,
+    beanstalkd: Option<&Beanstalkd>,
     connections: &mut JoinSet<()>,
     router: &Router,
-    app: &Arc<App>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut shutdown = pin!(shutdown);
@@ -213,39 +172,31 @@ async fn accept(
             () = &mut shutdown => return,
             // Ended connections leave the set, which would grow otherwise.
             Some(_) = connections.join_next() => {}
-            stream = next(&listener) => {
-                connections.spawn(http::serve(stream, router.clone(), Arc::clone(app)));
-            }
-            (stream, shared) = next_beanstalkd(beanstalkd.as_ref()) => {
-                connections.spawn(beanstalkd::serve(stream, shared));
+            stream = http.bound.next() => match http.gate.admit() {
+                Some(place) => {
+                    connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&http.app)));
+                }
+                None => {
+                    let plainly = http.app.live.tls().is_none();
+                    connections.spawn(http.gate.clone().refuse(stream, plainly));
+                }
+            },
+            (stream, listener) = next_beanstalkd(beanstalkd) => match listener.gate.admit() {
+                Some(place) => {
+                    connections.spawn(beanstalkd::serve(stream, place, Arc::clone(&listener.shared)));
+                }
+                None => {
+                    connections.spawn(listener.gate.clone().refuse(stream, true));
+                }
             }
         }
     }
 }
 
 /// The next connection for beanstalkd's protocol; waits for ever if it is not spoken.
-async fn next_beanstalkd(beanstalkd: Option<&Beanstalkd>) -> (TcpStream, Arc<beanstalkd::Shared>) {
+async fn next_beanstalkd(beanstalkd: Option<&Beanstalkd>) -> (TcpStream, &Beanstalkd) {
     match beanstalkd {
-        Some(beanstalkd) => (next(&beanstalkd.listener).await, Arc::clone(&beanstalkd.shared)),
+        Some(beanstalkd) => (beanstalkd.bound.next().await, beanstalkd),
         None => std::future::pending().await,
     }
-}
-
-/// The next connection. May be dropped and called again.
-async fn next(listener: &TcpListener) -> TcpStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
-            Err(error) if is_the_clients(&error) => {}
-            // Out of file descriptors or memory: connections have to end before one can come, and the
-            // listener is readable all the while.
-            Err(_) => sleep(Duration::from_millis(100)).await,
-        }
-    }
-}
-
-/// Whether the connection was broken before it was accepted, which says nothing about the listener.
-fn is_the_clients(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use dwell_model::Limits;
-use dwell_server::{Server, ServerConfig};
-use dwell_store::{MemoryStore, Store};
+use dwell_server::{Listeners, Server, ServerConfig};
+use dwell_store::MemoryStore;
 use dwell_time::SystemClock;
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell serve
-  dwell serve --data /var/lib/dwell --listen 0.0.0.0:7411 --host dwell.example
+  dwell serve --listen 0.0.0.0:7411 --host dwell.example --insecure-http
   dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off
 
 The first keeps its data in ./dwell-data, speaks HTTP on 127.0.0.1:7411 and
@@ -65,6 +65,12 @@ pub(crate) struct Serve {
     /// A name, besides the loopback's and the address itself, that callers may use; may be repeated
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
+    /// Listen for HTTP where other machines reach it, although nobody is asked who they are
+    #[arg(long)]
+    insecure_http: bool,
+    /// Speak beanstalkd's protocol where other machines reach it, although it knows no passwords
+    #[arg(long)]
+    insecure_beanstalkd: bool,
     /// When a change is synced: `always` (before it is answered), `os`, or `interval:100ms`
     #[arg(long, default_value = "always", value_name = "WHEN")]
     durability: Durability,
@@ -129,40 +135,42 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| can_not_start("threads", error))?;
-        runtime.block_on(self.try_to_listen())?;
+        // Before the store: an address that can not be had leaves the data directory untouched.
+        let config = self.config();
+        let listeners = runtime.block_on(Listeners::bind(&config)).map_err(|error| {
+            let hint = self.beanstalkd.hint(&error);
+            Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
+        })?;
         let opened = match self.store {
             StoreKind::Engine => engine::open(&self.data, limits, self.durability, self.segment)?,
             StoreKind::Memory => Opened::memory(MemoryStore::new(limits, Arc::new(SystemClock::new()))),
         };
-        let served = runtime.block_on(self.serve(context, &opened));
+        let served = runtime.block_on(self.serve(context, &opened, listeners, config));
         // The store closes when nobody but this function can call it any more.
         drop(runtime);
         opened.close()?;
         served
     }
 
-    /// Binds once for nothing, so that an address that can not be had leaves the data directory untouched.
-    async fn try_to_listen(&self) -> Result<(), Failure> {
-        let nothing = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
-        self.bind(Arc::new(nothing)).await.map(drop)
-    }
-
-    async fn bind(&self, store: Arc<dyn Store>) -> Result<Server, Failure> {
+    fn config(&self) -> ServerConfig {
         let mut config = ServerConfig::default();
         config.http.listen = self.listen;
         config.http.hosts = self.hosts.clone();
-        config.beanstalkd = self.beanstalkd.config();
+        config.http.insecure = self.insecure_http;
+        config.beanstalkd = self.beanstalkd.config(self.insecure_beanstalkd);
         config.drain_ms = self.drain;
-        let bound = Server::bind(store, config).await;
-        bound.map_err(|error| {
-            let hint = self.beanstalkd.hint(&error);
-            Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
-        })
+        config
     }
 
-    async fn serve(&self, context: &Context, opened: &Opened) -> Outcome {
+    async fn serve(
+        &self,
+        context: &Context,
+        opened: &Opened,
+        listeners: Listeners,
+        config: ServerConfig,
+    ) -> Outcome {
         let signals = Signals::listen().map_err(|error| can_not_start("signals", error))?;
-        let server = self.bind(Arc::clone(&opened.store)).await?;
+        let server = Server::new(Arc::clone(&opened.store), listeners, config);
         self.announce(&context.output, &server, opened);
         let mut signal = None;
         let drained = server.run(async { signal = Some(signals.first().await) }).await;

@@ -26,6 +26,7 @@ use super::counters::Counted;
 use super::frame::{Frame, Parser};
 use super::reply::{Replies, Word};
 use super::session::Session;
+use crate::listener::Admitted;
 
 /// What one read may bring.
 const READ: usize = 64 * 1024;
@@ -38,7 +39,7 @@ const RUN: usize = 1_024;
 const RUN_BYTES: usize = 4 * 1024 * 1024;
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Shared>) {
     // Either only costs speed, or late notice that the other side has gone.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_keepalive(true);
@@ -51,6 +52,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>) {
         replies: Replies::default(),
         ahead: None,
         ended: false,
+        command: None,
     };
     // What breaks a connection is the client's to see.
     let _ = connection.run().await;
@@ -69,6 +71,8 @@ struct Connection {
     ahead: Option<Frame>,
     /// The client sends no more.
     ended: bool,
+    /// The command that has begun and not yet arrived: when it began, and how many bytes have come since.
+    command: Option<(u64, u64)>,
 }
 
 impl Connection {
@@ -94,6 +98,7 @@ impl Connection {
 
     fn next(&mut self) -> Option<Frame> {
         let frame = self.ahead.take().or_else(|| self.parser.next(&mut self.bytes))?;
+        self.command = None;
         self.session.forget_lapsed();
         Some(frame)
     }
@@ -279,23 +284,37 @@ impl Connection {
         }
     }
 
-    /// Waits for more bytes, or for the server to drain.
+    /// Waits for more bytes, or for the server to drain. A client that is idle for too long, or too slow with
+    /// a command that it has begun, is cut off.
     async fn read(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.session.shared);
-        if self.bytes.is_empty() {
+        let is_idle = self.bytes.is_empty() && self.parser.is_between_commands();
+        if is_idle {
             // An idle connection keeps no buffer.
             self.bytes = BytesMut::new();
+            self.command = None;
             let draining = shared.is_draining();
             tokio::select! {
-                readable = self.stream.readable() => readable?,
+                readable = within(shared.config.idle_ms, self.stream.readable()) => readable?,
                 () = shared.drained(), if !draining => return Ok(()),
             }
         }
         self.bytes.reserve(READ);
-        if self.stream.read_buf(&mut self.bytes).await? == 0 {
+        let read = within(Some(shared.config.read_ms), self.stream.read_buf(&mut self.bytes)).await?;
+        if read == 0 {
             self.ended = true;
         }
-        Ok(())
+        let now_ms = self.session.now_ms();
+        let (began_ms, len) = self.command.get_or_insert((now_ms, 0));
+        *len += read as u64;
+        let allowed_ms = len.saturating_mul(1_000).checked_div(shared.config.read_rate);
+        let took_ms = now_ms.saturating_sub(*began_ms);
+        match allowed_ms {
+            Some(allowed_ms) if took_ms > shared.config.read_ms.saturating_add(allowed_ms) => {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes all replies. A client that does not read them is cut off in time.
@@ -313,6 +332,17 @@ impl Connection {
         }
         self.replies.0 = BytesMut::new();
         Ok(())
+    }
+}
+
+/// Waits for `done`, for at most `limit_ms` if there is a limit.
+async fn within<T>(limit_ms: Option<u64>, done: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match limit_ms {
+        None => done.await,
+        Some(ms) => match timeout(Duration::from_millis(ms), done).await {
+            Ok(done) => done,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        },
     }
 }
 

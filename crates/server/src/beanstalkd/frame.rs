@@ -67,6 +67,11 @@ impl Parser {
         Parser { at: At::Line, body_limit }
     }
 
+    /// Whether no part of a command has been read that has not come out as a frame.
+    pub(super) fn is_between_commands(&self) -> bool {
+        matches!(self.at, At::Line)
+    }
+
     /// The next command, taken off the front of `bytes`; `None` until more has arrived.
     pub(super) fn next(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
         loop {

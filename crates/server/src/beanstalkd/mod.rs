@@ -38,6 +38,9 @@ use self::tubes::{Tube, Tubes};
 use crate::config::BeanstalkdConfig;
 use crate::returns::Returns;
 
+/// What a connection is told for which there is no place.
+pub(crate) const NO_PLACE: &[u8] = b"OUT_OF_MEMORY\r\n";
+
 /// What all connections share.
 pub(crate) struct Shared {
     store: Arc<dyn Store>,

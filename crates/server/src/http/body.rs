@@ -1,26 +1,61 @@
 //! Reading a request's body: within a limit that is checked first, and not for ever.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use dwell_time::Clock;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{Problem, Refusal};
+use super::{App, Problem, Refusal};
 
-/// Reads all of `body`, unless it is longer than `limit` bytes or stands still for `idle`.
+/// How slowly a body may come: it may stand still for a while, and has to come at some rate on average.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    clock: Arc<dyn Clock>,
+    began_ms: u64,
+    idle_ms: u64,
+    /// Bytes a second; 0 for any few.
+    rate: u64,
+}
+
+impl Pace {
+    /// That of this server, from now on.
+    pub(crate) fn new(app: &App) -> Pace {
+        let clock = Arc::clone(&app.clock);
+        let began_ms = clock.now().mono_ms;
+        Pace { clock, began_ms, idle_ms: app.config.body_ms, rate: app.config.body_rate }
+    }
+
+    /// Refuses a body of which `len` bytes have come by now.
+    fn check(&self, len: usize) -> Result<(), Problem> {
+        let took_ms = self.clock.now().mono_ms.saturating_sub(self.began_ms);
+        let allowed_ms = (len as u64).saturating_mul(1_000).checked_div(self.rate);
+        match allowed_ms {
+            Some(allowed_ms) if took_ms > self.idle_ms.saturating_add(allowed_ms) => Err(Problem::new(
+                Refusal::RequestTimeout,
+                format!("{len} bytes came in {took_ms} ms; the body has to come faster"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads all of `body`, unless it is longer than `limit` bytes or comes too slowly.
 /// `too_large` is told the length as far as it is known.
 pub(crate) async fn read(
     mut body: Body,
     limit: usize,
-    idle: Duration,
+    pace: Pace,
     too_large: impl Fn(usize) -> Problem,
 ) -> Result<Bytes, Problem> {
+    let idle = Duration::from_millis(pace.idle_ms);
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(too_large(announced));
@@ -32,6 +67,7 @@ pub(crate) async fn read(
             return Err(too_large(bytes.len() + chunk.len()));
         }
         bytes.extend_from_slice(&chunk);
+        pace.check(bytes.len())?;
     }
     Ok(bytes.into())
 }

@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
@@ -13,9 +12,10 @@ use dwell_store::Target;
 use serde::de::DeserializeOwned;
 
 use super::connection::Unwritten;
-use super::{App, Problem, Refusal, body};
+use super::{App, Problem, Refusal, access, body};
 use crate::json::{FromQuery, object};
 use crate::query::Query;
+use crate::security::{Caller, Verb};
 
 /// What a request's body claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,17 @@ impl Call {
         }
     }
 
+    /// Who sends it.
+    pub(crate) fn caller(&self) -> Caller {
+        self.parts.extensions.get().cloned().expect("the connection adds it to each request")
+    }
+
+    /// Refuses a caller who may do none of `verbs` in `queue`: for routes that
+    /// [ask in each queue](access::Asks::InEach).
+    pub(crate) fn require(&self, verbs: &[Verb], queue: &QueueName) -> Result<(), Problem> {
+        access::require(&self.caller(), verbs, queue)
+    }
+
     /// What this connection has handed over and not yet written.
     pub(crate) fn unwritten(&self) -> Arc<Unwritten> {
         let unwritten = self.parts.extensions.get::<Arc<Unwritten>>();
@@ -122,15 +133,15 @@ impl Call {
     /// The whole body as a message's: at most as long as the store allows.
     pub(crate) async fn message_body(self, app: &App) -> Result<Bytes, Problem> {
         let limit = app.store.limits().body_len;
-        let idle = Duration::from_millis(app.config.body_ms);
-        body::read(self.body, limit, idle, |len| Invalid::BodyTooLarge { len, limit }.into()).await
+        let pace = body::Pace::new(app);
+        body::read(self.body, limit, pace, |len| Invalid::BodyTooLarge { len, limit }.into()).await
     }
 
     /// The whole body as text that is held in memory.
     pub(crate) async fn text(self, app: &App) -> Result<String, Problem> {
         let limit = app.json_bytes();
-        let idle = Duration::from_millis(app.config.body_ms);
-        let bytes = body::read(self.body, limit, idle, |_| body::request_too_large(limit)).await?;
+        let pace = body::Pace::new(app);
+        let bytes = body::read(self.body, limit, pace, |_| body::request_too_large(limit)).await?;
         String::from_utf8(bytes.into())
             .map_err(|error| Problem::new(Refusal::MalformedJson, format!("the body is not UTF-8: {error}")))
     }

@@ -3,10 +3,9 @@
 use std::convert::Infallible;
 use std::future::Future as _;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,14 +18,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tower_service::Service as _;
 
-use super::App;
 use super::body::Lingering;
+use super::{App, Problem, Refusal, access};
+use crate::listener::{Admitted, Stream};
 use crate::returns::Returns;
 
 /// The longest head of a request in bytes, and the buffer each connection reads into.
@@ -34,11 +33,35 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The most headers of a request.
 const MAX_HEADERS: usize = 100;
 
+/// What a connection is told for which there is no place, whatever it was to ask.
+pub(crate) fn no_place() -> &'static [u8] {
+    static WORDS: OnceLock<Vec<u8>> = OnceLock::new();
+    WORDS.get_or_init(|| {
+        let detail = "the server has as many connections as it may have; close some, or try again later";
+        let problem = Problem::new(Refusal::TooManyConnections, detail);
+        let body = serde_json::to_string(&problem).expect("a problem has only text and numbers");
+        let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
+                    Cache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\n";
+        format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    })
+}
+
 /// Serves `stream` until the client closes it, it misbehaves, or the server drains and nothing is under way.
-pub(crate) async fn serve(stream: TcpStream, router: Router, app: Arc<App>) {
+pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, app: Arc<App>) {
     let Ok(local) = stream.local_addr() else { return };
     // An answer is one small write, and somebody waits for it. Without the option it is late, not lost.
     let _ = stream.set_nodelay(true);
+    let stream = match app.live.tls() {
+        None => Stream::Plain(stream),
+        Some(tls) => tokio::select! {
+            accepted = tls.accept(stream) => match accepted {
+                Some(stream) => stream,
+                None => return,
+            },
+            // Nothing was asked yet.
+            () = app.drained() => return,
+        },
+    };
     let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
     let write_limit = Duration::from_millis(app.config.write_ms);
     let wire = Wire { stream, unwritten: Arc::clone(&unwritten), write_limit, stalled: None };
@@ -70,10 +93,14 @@ async fn answer(
 ) -> Response<Body> {
     let (mut parts, incoming) = request.into_parts();
     let body = Lingering::new(incoming, parts.headers.contains_key(header::EXPECT));
-    let mut response = match app.hosts.check(&parts, local) {
+    let known = app.live.hosts().check(&parts, local);
+    let mut response = match known.and_then(|()| access::caller(&app.live.tokens(), &parts.headers)) {
         Err(problem) => problem.into_response(),
-        Ok(()) => {
+        Ok(caller) => {
             parts.extensions.insert(unwritten);
+            parts.extensions.insert(caller);
+            // Nobody behind here has a use for it, and what nobody has nobody logs.
+            parts.headers.remove(header::AUTHORIZATION);
             let request = Request::from_parts(parts, Body::new(body));
             match router.call(request).await {
                 Ok(response) => response,
@@ -129,7 +156,7 @@ impl Drop for Unwritten {
 
 /// The socket, with an eye on what was written and on clients that do not read.
 struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     unwritten: Arc<Unwritten>,
     write_limit: Duration,
     /// Runs while the socket accepts nothing.
@@ -137,23 +164,13 @@ struct Wire {
 }
 
 impl Wire {
-    /// Fails if messages are about to be written to a client that has closed the connection.
-    ///
-    /// The operating system knows before the runtime does, which learns of it at its next turn: without
-    /// asking, a message that falls due in between would be written to nobody, and be lost for a lease.
-    fn check_reader(&self) -> io::Result<()> {
-        if self.unwritten.is_empty() {
-            return Ok(());
-        }
-        match SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]) {
-            Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error),
-        }
+    /// Fails if messages are about to be written to a client that has closed the connection: a message that
+    /// falls due just then would be written to nobody, and be lost for a lease.
+    fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.unwritten.is_empty() { Ok(()) } else { self.stream.check_reader(cx) }
     }
 
-    fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -179,7 +196,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.check_reader()?;
+        self.check_reader(cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch(cx, written)
     }
@@ -189,7 +206,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_reader()?;
+        self.check_reader(cx)?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         self.watch(cx, written)
     }
@@ -204,10 +221,11 @@ impl AsyncWrite for Wire {
         if let Poll::Ready(Ok(())) = flushed {
             self.unwritten.written();
         }
-        flushed
+        self.watch(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.watch(cx, shut)
     }
 }

@@ -12,7 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::reply::{json, with_type};
-use super::{App, Problem};
+use super::{App, Problem, access};
 use crate::json::{
     CancelledOut, FoundOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text,
     WhenIn, lease_until, object,
@@ -61,7 +61,9 @@ impl Operation for GetMany {
 pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
-    match app.store.locate(vec![number]).await?.pop().flatten() {
+    // Whoever may not look into the queue does not learn either that there is a message.
+    let located = app.store.locate(vec![number]).await?.pop().flatten();
+    match located.filter(|(queue, _)| call.require(access::LOOK, queue).is_ok()) {
         Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
         None => Err(Problem::about("message_not_found", format!("no message has the number {number}"))),
     }

@@ -1,5 +1,6 @@
 //! HTTP: the index of routes. Each group of operations has a file of its own.
 
+mod access;
 mod batch;
 mod body;
 mod call;
@@ -27,7 +28,7 @@ use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::sync::watch;
 
-pub(crate) use connection::serve;
+pub(crate) use connection::{no_place, serve};
 pub(crate) use host::Hosts;
 #[cfg(feature = "fuzzing")]
 pub(crate) use ndjson::Lines;
@@ -36,12 +37,13 @@ pub(crate) use refusal::Refusal;
 
 use crate::config::HttpConfig;
 use crate::returns::Returns;
+use crate::security::Live;
 
 /// What every handler may need.
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: HttpConfig,
-    pub(crate) hosts: Hosts,
+    pub(crate) live: Arc<Live>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) returns: Returns,
     pub(crate) draining: watch::Receiver<bool>,
@@ -99,6 +101,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/health/ready", get(health::ready))
         .route("/errors/{code}", get(pages::error))
         .route("/", get(pages::root))
+        .route_layer(axum::middleware::from_fn(access::authorize))
         .fallback(pages::unknown_route)
         .method_not_allowed_fallback(pages::method_not_allowed)
         .with_state(app)

@@ -37,6 +37,9 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(400, "invalid_field", "A JSON field has a value it can not have"),
     kind(400, "missing_field", "Something that is required is missing"),
     kind(400, "conflicting_fields", "Two things were given that exclude each other"),
+    kind(401, "token_required", "A token is required"),
+    kind(401, "token_unknown", "The token is not known"),
+    kind(403, "forbidden", "The token is not good for this"),
     kind(403, "foreign_host", "The request is meant for another host"),
     kind(403, "foreign_origin", "The request comes from a foreign web page"),
     kind(404, "unknown_route", "There is nothing at this path"),
@@ -44,6 +47,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(408, "request_timeout", "The request did not arrive in time"),
     kind(413, "request_too_large", "The request is too large"),
     kind(415, "unsupported_media_type", "The content type is not the one expected"),
+    kind(503, "too_many_connections", "There are too many connections"),
     kind(503, "shutting_down", "The server is shutting down"),
     kind(500, "internal", "The server made a mistake"),
     // Values that no store would accept.
@@ -167,6 +171,9 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status() == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"dwell\""));
+        }
         if self.retryable {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }

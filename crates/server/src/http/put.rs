@@ -11,8 +11,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
-use super::{App, Problem, Refusal, reply};
+use super::{App, Problem, Refusal, access, reply};
 use crate::json::{Answer as _, FromQuery as _, PutIn, PutOut, WhenIn, object, on_conflict_words};
+use crate::security::{Caller, Verb};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MESSAGE_HEADER: &str = "dwell-header-";
@@ -119,13 +120,14 @@ pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<
         Some(name) => Some(name.parse()?),
         None => None,
     };
-    let operation = PutMany { app: Arc::clone(&app), queue };
+    let operation = PutMany { app: Arc::clone(&app), queue, caller: call.caller() };
     batch::run(app, call, operation).await
 }
 
 struct PutMany {
     app: Arc<App>,
     queue: Option<QueueName>,
+    caller: Caller,
 }
 
 impl Operation for PutMany {
@@ -133,7 +135,9 @@ impl Operation for PutMany {
     type Answer = PutOut;
 
     fn read(&self, text: &str) -> Result<Put, Problem> {
-        object::<PutIn>(text)?.put(self.queue.as_ref())
+        let put = object::<PutIn>(text)?.put(self.queue.as_ref())?;
+        access::require(&self.caller, &[Verb::Put], &put.queue)?;
+        Ok(put)
     }
 
     async fn run(&self, items: Vec<Put>) -> Vec<Result<PutOut, Problem>> {

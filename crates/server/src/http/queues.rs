@@ -25,8 +25,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let mut queues = app.store.queues(after, max + 1).await?;
     let more = queues.len() > max;
     queues.truncate(max);
+    let caller = call.caller();
     let next = queues.last().filter(|_| more).map(|last| Text(last.name.clone()));
-    Ok(json(StatusCode::OK, &QueuesOut { queues: queues.into_iter().map(QueueOut::from).collect(), next }))
+    // A page ends where it would for everybody, so that it may have fewer of those that the caller may know of.
+    let queues = queues.into_iter().filter(|queue| caller.may_something(&queue.name));
+    Ok(json(StatusCode::OK, &QueuesOut { queues: queues.map(QueueOut::from).collect(), next }))
 }
 
 /// `GET /v1/queues/{queue}`

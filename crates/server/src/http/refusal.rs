@@ -21,6 +21,12 @@ pub(crate) enum Refusal {
     MissingField,
     /// Two things were given of which only one can hold.
     ConflictingFields,
+    /// The route asks who is calling, and no token was shown.
+    TokenRequired,
+    /// The token that was shown is not one that the server knows.
+    TokenUnknown,
+    /// The token is not good for this.
+    Forbidden,
     /// `Host` names somebody else.
     ForeignHost,
     /// `Origin` names somebody else's page.
@@ -35,6 +41,8 @@ pub(crate) enum Refusal {
     RequestTooLarge,
     /// The content type is not one that the route reads.
     UnsupportedMediaType,
+    /// There are as many connections as there may be.
+    TooManyConnections,
     /// The server is about to stop.
     ShuttingDown,
     /// The server met an error that it does not know.
@@ -54,6 +62,9 @@ impl Refusal {
             Refusal::InvalidField => "invalid_field",
             Refusal::MissingField => "missing_field",
             Refusal::ConflictingFields => "conflicting_fields",
+            Refusal::TokenRequired => "token_required",
+            Refusal::TokenUnknown => "token_unknown",
+            Refusal::Forbidden => "forbidden",
             Refusal::ForeignHost => "foreign_host",
             Refusal::ForeignOrigin => "foreign_origin",
             Refusal::UnknownRoute => "unknown_route",
@@ -61,6 +72,7 @@ impl Refusal {
             Refusal::RequestTimeout => "request_timeout",
             Refusal::RequestTooLarge => "request_too_large",
             Refusal::UnsupportedMediaType => "unsupported_media_type",
+            Refusal::TooManyConnections => "too_many_connections",
             Refusal::ShuttingDown => "shutting_down",
             Refusal::Internal => "internal",
         }
@@ -68,6 +80,6 @@ impl Refusal {
 
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
-        matches!(self, Refusal::RequestTimeout | Refusal::ShuttingDown)
+        matches!(self, Refusal::RequestTimeout | Refusal::TooManyConnections | Refusal::ShuttingDown)
     }
 }

@@ -9,8 +9,9 @@ use dwell_store::Settle;
 
 use super::batch::{self, Operation};
 use super::call::Call;
-use super::{App, Problem, Refusal, pages, reply};
+use super::{App, Problem, Refusal, access, pages, reply};
 use crate::json::{SettleFieldsIn, SettleIn, SettledOut, object};
+use crate::security::{Caller, Verb};
 
 /// `POST /v1/receipts/{receipt}/ack`, `/retry`, `/release`, `/bury`, `/extend`
 pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
@@ -29,12 +30,13 @@ pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Re
 
 /// `POST /v1/settle`
 pub(crate) async fn settle_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
-    let operation = SettleMany { app: Arc::clone(&app) };
+    let operation = SettleMany { app: Arc::clone(&app), caller: call.caller() };
     batch::run(app, call, operation).await
 }
 
 struct SettleMany {
     app: Arc<App>,
+    caller: Caller,
 }
 
 impl Operation for SettleMany {
@@ -42,7 +44,9 @@ impl Operation for SettleMany {
     type Answer = SettledOut;
 
     fn read(&self, text: &str) -> Result<Settle, Problem> {
-        object::<SettleIn>(text)?.settle()
+        let settle = object::<SettleIn>(text)?.settle()?;
+        access::require(&self.caller, &[Verb::Take], &settle.receipt.queue)?;
+        Ok(settle)
     }
 
     async fn run(&self, items: Vec<Settle>) -> Vec<Result<SettledOut, Problem>> {

@@ -14,6 +14,7 @@ use super::reply::{JSON, to_json, with_type};
 use super::{App, Problem, Refusal, messages};
 use crate::json::{DeliveryOut, LeaseIn, TakenOut};
 use crate::query::Query;
+use crate::security::Verb;
 
 /// Bytes of bodies in one answer, unless the take says otherwise, and whatever it says.
 const DEFAULT_MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -25,6 +26,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let unwritten = call.unwritten();
     let mut query = call.query()?;
     let queues = queues(&call, &mut query)?;
+    queues.iter().try_for_each(|queue| call.require(&[Verb::Take], queue))?;
     let most = if raw { 1 } else { app.store.limits().batch };
     let take = Take {
         queues,

@@ -7,6 +7,7 @@ mod batch;
 mod close;
 mod job;
 mod kick;
+mod limits;
 mod pause;
 mod peek;
 mod put;

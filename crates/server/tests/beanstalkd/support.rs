@@ -62,9 +62,25 @@ pub(crate) async fn start_patient() -> Running {
     start_on(Arc::clone(&store) as Arc<dyn Store>, store, PATIENCE.as_millis() as u64).await
 }
 
+/// One whose listener is configured by `configure`.
+pub(crate) async fn start_configured(configure: impl FnOnce(&mut BeanstalkdConfig)) -> Running {
+    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let mut beanstalkd = BeanstalkdConfig::default();
+    configure(&mut beanstalkd);
+    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, beanstalkd).await
+}
+
 /// A server on `store`, whose innermost is `memory`.
 pub(crate) async fn start_on(store: Arc<dyn Store>, memory: Arc<MemoryStore>, drain_ms: u64) -> Running {
-    let mut beanstalkd = BeanstalkdConfig::default();
+    start_listener(store, memory, drain_ms, BeanstalkdConfig::default()).await
+}
+
+async fn start_listener(
+    store: Arc<dyn Store>,
+    memory: Arc<MemoryStore>,
+    drain_ms: u64,
+    mut beanstalkd: BeanstalkdConfig,
+) -> Running {
     beanstalkd.listen = "127.0.0.1:0".parse().unwrap();
     let mut config = ServerConfig::default();
     config.http.listen = "127.0.0.1:0".parse().unwrap();
@@ -121,6 +137,11 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         soon("write", self.stream.write_all(bytes.as_ref())).await.unwrap();
+    }
+
+    /// Writes, unless the server has closed the connection.
+    pub(crate) async fn try_write(&mut self, bytes: &[u8]) -> bool {
+        soon("write", self.stream.write_all(bytes)).await.is_ok()
     }
 
     /// Sends no more, and goes on to read.

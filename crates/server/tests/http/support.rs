@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{Limits, QueueName, Timestamp};
-use dwell_server::{Drained, Server, ServerConfig};
+use dwell_server::{Control, Drained, Server, ServerConfig, Token, TokenDigest, Tokens};
 use dwell_store::{MemoryStore, StateCounts, Store};
 use dwell_time::ManualClock;
 use serde_json::Value;
@@ -40,6 +40,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) clock: ManualClock,
+    pub(crate) control: Control,
     pub(crate) stop: oneshot::Sender<()>,
     pub(crate) task: JoinHandle<Drained>,
 }
@@ -58,11 +59,22 @@ pub(crate) async fn start_with(limits: Limits, configure: impl FnOnce(&mut Serve
     configure(&mut config);
     let server = Server::bind(Arc::clone(&store) as Arc<dyn Store>, config).await.unwrap();
     let address = server.http_addr();
+    let control = server.control();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.run(async {
         let _ = stopped.await;
     }));
-    Running { address, store, clock, stop, task }
+    Running { address, store, clock, control, stop, task }
+}
+
+/// Tokens, each a name that is its secret too, and its scopes.
+pub(crate) fn tokens(tokens: &[(&str, &[&str])]) -> Tokens {
+    let token = |(name, scopes): &(&str, &[&str])| Token {
+        name: (*name).to_owned(),
+        digest: TokenDigest::of(name.as_bytes()),
+        scopes: scopes.iter().map(|scope| scope.parse().unwrap()).collect(),
+    };
+    Tokens::new(tokens.iter().map(token).collect())
 }
 
 impl Running {
@@ -210,9 +222,26 @@ impl Connection {
     }
 }
 
+impl<S> Connection<S> {
+    /// Over a stream of the test's own to the server at `address`.
+    pub(crate) fn over(stream: S, address: SocketAddr) -> Connection<S> {
+        Connection { stream, address, buffer: Vec::new() }
+    }
+
+    /// The stream itself.
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+}
+
 impl<S: AsyncWrite + Unpin> Connection<S> {
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         soon("write", self.stream.write_all(bytes)).await.unwrap();
+    }
+
+    /// Writes, unless the server has closed the connection.
+    pub(crate) async fn try_write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        soon("write", self.stream.write_all(bytes)).await
     }
 
     /// Writes the head of a request; `Host` is added unless it is there.
@@ -262,6 +291,18 @@ impl<S: AsyncWrite + Unpin> Connection<S> {
 impl<S: AsyncRead + Unpin> Connection<S> {
     async fn more(&mut self) -> usize {
         soon("read", self.stream.read_buf(&mut self.buffer)).await.unwrap()
+    }
+
+    /// Everything until the server closes or resets the connection.
+    pub(crate) async fn read_to_end(&mut self) -> Vec<u8> {
+        while soon("read", self.stream.read_buf(&mut self.buffer)).await.unwrap_or(0) > 0 {}
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// At most `len` bytes; how many it was.
+    pub(crate) async fn read_some(&mut self, len: usize) -> usize {
+        let mut bytes = vec![0; len];
+        soon("read", self.stream.read(&mut bytes)).await.unwrap()
     }
 
     /// Everything up to and with `end`.

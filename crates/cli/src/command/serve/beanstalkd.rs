@@ -35,10 +35,11 @@ impl fmt::Display for BeanstalkdAt {
 
 impl BeanstalkdAt {
     /// What the server is told.
-    pub(crate) fn config(self) -> Option<BeanstalkdConfig> {
+    pub(crate) fn config(self, insecure: bool) -> Option<BeanstalkdConfig> {
         self.0.map(|address| {
             let mut config = BeanstalkdConfig::default();
             config.listen = address;
+            config.insecure = insecure;
             config
         })
     }

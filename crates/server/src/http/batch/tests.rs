@@ -13,6 +13,7 @@ use super::*;
 use crate::http::Hosts;
 use crate::json::RemovedOut;
 use crate::returns::Returns;
+use crate::security::{Live, Tokens};
 
 impl Answer for RemovedOut {}
 
@@ -52,7 +53,7 @@ fn flow(count: u64) -> Flow {
     let app = App {
         store,
         config: crate::HttpConfig::default(),
-        hosts: Hosts::new(0, &[]),
+        live: Arc::new(Live::new(Hosts::new(0, &[]), Tokens::default(), None)),
         clock: Arc::new(SystemClock::new()),
         returns,
         draining,

@@ -1,0 +1,106 @@
+//! Sockets that wait for callers: opened once, before anything else is, and with a limit on connections.
+//!
+//! - `bind`: why an address can not be had
+//! - `gate`: how many connections there may be, and what the others are told
+//! - `stream`: a connection's bytes, plain or under TLS
+
+mod bind;
+mod gate;
+mod stream;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+pub use bind::BindError;
+pub(crate) use gate::{Admitted, Gate};
+pub(crate) use stream::Stream;
+
+use crate::config::ServerConfig;
+
+/// Whether only programs of this machine reach the address.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Listeners that are open: connections wait there until [`Server::run`](crate::Server::run) takes them.
+#[derive(Debug)]
+pub struct Listeners {
+    pub(crate) http: Bound,
+    pub(crate) beanstalkd: Option<Bound>,
+}
+
+/// An open listener, and the address it got.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) listener: TcpListener,
+    pub(crate) address: SocketAddr,
+}
+
+impl Listeners {
+    /// Opens the listeners that `config` names.
+    ///
+    /// # Errors
+    /// [`BindError`], which names the address and says what to do.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub async fn bind(config: &ServerConfig) -> Result<Listeners, BindError> {
+        let exposed = |address: SocketAddr, knows_callers| match is_loopback(address.ip()) || knows_callers {
+            true => Ok(()),
+            false => Err(BindError::Exposed { address }),
+        };
+        let http = &config.http;
+        let is_guarded = http.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
+        exposed(http.listen, http.insecure || !http.tokens.is_empty() || is_guarded)?;
+        if let Some(beanstalkd) = &config.beanstalkd {
+            exposed(beanstalkd.listen, beanstalkd.insecure)?;
+        }
+        let http = Bound::new(http.listen).await?;
+        let beanstalkd = match &config.beanstalkd {
+            Some(config) => Some(Bound::new(config.listen).await?),
+            None => None,
+        };
+        Ok(Listeners { http, beanstalkd })
+    }
+
+    /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.
+    pub fn http_addr(&self) -> SocketAddr {
+        self.http.address
+    }
+
+    /// Where beanstalkd's protocol is spoken, likewise; `None` if it is not.
+    pub fn beanstalkd_addr(&self) -> Option<SocketAddr> {
+        self.beanstalkd.as_ref().map(|bound| bound.address)
+    }
+}
+
+impl Bound {
+    async fn new(wanted: SocketAddr) -> Result<Bound, BindError> {
+        let listener = TcpListener::bind(wanted).await.map_err(|error| BindError::new(wanted, error))?;
+        let address = listener.local_addr().map_err(|error| BindError::new(wanted, error))?;
+        Ok(Bound { listener, address })
+    }
+
+    /// The next connection. May be dropped and called again.
+    pub(crate) async fn next(&self) -> TcpStream {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, _)) => return stream,
+                Err(error) if is_the_clients(&error) => {}
+                // Out of file descriptors or memory: connections have to end before one can come, and the
+                // listener is readable all the while.
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+}
+
+/// Whether the connection was broken before it was accepted, which says nothing about the listener.
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

@@ -1,0 +1,210 @@
+//! Bearer tokens (RFC 6750): only their digests are stored, and one that is shown is compared with all of
+//! them in the same time, whichever it is.
+//!
+//! A token has 256 bits of chance, so a plain SHA-256 is enough: there is nothing to guess that salt or a slow
+//! hash would protect.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use dwell_model::QueueName;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConstantTimeEq as _};
+use thiserror::Error;
+
+use super::scope::{Scope, Verb};
+
+/// The SHA-256 of a token.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenDigest([u8; 32]);
+
+/// A text that is no digest. It is not repeated: whoever mistook the field may have put the token itself there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a digest has 64 hexadecimal digits; `dwell token new` prints a token and its digest")]
+pub struct MalformedDigest;
+
+impl TokenDigest {
+    /// The digest of a token as its bearer shows it.
+    pub fn of(token: &[u8]) -> TokenDigest {
+        TokenDigest(Sha256::digest(token).into())
+    }
+
+    /// Enough to tell it from others by eye.
+    pub fn abbreviated(&self) -> String {
+        self.to_string().chars().take(8).chain(['…']).collect()
+    }
+}
+
+impl FromStr for TokenDigest {
+    type Err = MalformedDigest;
+
+    fn from_str(text: &str) -> Result<TokenDigest, MalformedDigest> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(MalformedDigest);
+        }
+        for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| MalformedDigest)?;
+        }
+        Ok(TokenDigest(bytes))
+    }
+}
+
+impl fmt::Display for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.abbreviated())
+    }
+}
+
+/// A token that the server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What operators call it.
+    pub name: String,
+    /// What it is recognised by.
+    pub digest: TokenDigest,
+    /// What it is good for.
+    pub scopes: Vec<Scope>,
+}
+
+/// All tokens that a server knows. Without any, nobody is asked for one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens(Vec<Arc<Token>>);
+
+/// Who has sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The server knows no tokens: whoever reaches it may do everything.
+    Anybody,
+    /// No token was shown.
+    Nameless,
+    /// The bearer of this token.
+    Bearer(Arc<Token>),
+}
+
+impl Tokens {
+    /// These tokens.
+    pub fn new(tokens: Vec<Token>) -> Tokens {
+        Tokens(tokens.into_iter().map(Arc::new).collect())
+    }
+
+    /// Whether nobody is asked for a token.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Token> {
+        self.0.iter().map(Arc::as_ref)
+    }
+
+    /// Who shows `token`; `None` if the server does not know it.
+    pub fn caller(&self, token: Option<&[u8]>) -> Option<Caller> {
+        match token {
+            _ if self.is_empty() => Some(Caller::Anybody),
+            None => Some(Caller::Nameless),
+            Some(token) => self.find(&TokenDigest::of(token)).map(Caller::Bearer),
+        }
+    }
+
+    /// Looks at all digests, each in constant time, and stops at none: how long it takes tells nothing of how
+    /// much was right.
+    fn find(&self, shown: &TokenDigest) -> Option<Arc<Token>> {
+        let mut found = None;
+        for token in &self.0 {
+            let same: Choice = token.digest.0.ct_eq(&shown.0);
+            if bool::from(same) {
+                found = Some(token);
+            }
+        }
+        found.map(Arc::clone)
+    }
+}
+
+impl Caller {
+    /// Whether the caller may do `verb` in `queue`.
+    pub fn may(&self, verb: Verb, queue: &QueueName) -> bool {
+        self.has(|scope| scope.allows(verb, queue))
+    }
+
+    /// Whether the caller may do `verb` in every queue there may be.
+    pub fn may_everywhere(&self, verb: Verb) -> bool {
+        self.has(|scope| scope.allows_everywhere(verb))
+    }
+
+    /// Whether the caller may do anything in `queue`, and so may know of it.
+    pub fn may_something(&self, queue: &QueueName) -> bool {
+        self.has(|scope| scope.allows_something(queue))
+    }
+
+    fn has(&self, allows: impl Fn(&Scope) -> bool) -> bool {
+        match self {
+            Caller::Anybody => true,
+            Caller::Nameless => false,
+            Caller::Bearer(token) => token.scopes.iter().any(allows),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(name: &str, secret: &str, scopes: &[&str]) -> Token {
+        let scopes = scopes.iter().map(|scope| scope.parse().unwrap()).collect();
+        Token { name: name.to_owned(), digest: TokenDigest::of(secret.as_bytes()), scopes }
+    }
+
+    #[test]
+    fn the_digest_is_sha_256_and_is_read_as_it_is_written() {
+        // FIPS 180-2, appendix B.1.
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(TokenDigest::of(b"abc").to_string(), text);
+        assert_eq!(text.parse(), Ok(TokenDigest::of(b"abc")));
+        assert_eq!(text.to_uppercase().parse(), Ok(TokenDigest::of(b"abc")));
+        for bad in ["", "abc", &text[1..], &format!("{text}0"), &text.replace('b', "g"), &"ä".repeat(32)] {
+            assert_eq!(bad.parse::<TokenDigest>(), Err(MalformedDigest), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_where_there_are_no_tokens() {
+        let caller = Tokens::default().caller(None).unwrap();
+        assert_eq!(caller, Caller::Anybody);
+        assert!(caller.may(Verb::Manage, &"q".parse().unwrap()) && caller.may_everywhere(Verb::Metrics));
+        assert_eq!(Tokens::default().caller(Some(b"x")), Some(Caller::Anybody));
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_scopes_alone() {
+        let tokens = Tokens::new(vec![
+            token("a", "secret a", &["put:orders*", "take:orders"]),
+            token("b", "secret b", &["manage:*"]),
+        ]);
+        let nameless = tokens.caller(None).unwrap();
+        assert_eq!(nameless, Caller::Nameless);
+        for unknown in ["", "secret", "secret a ", "a"] {
+            assert_eq!(tokens.caller(Some(unknown.as_bytes())), None, "{unknown}");
+        }
+        let (orders, mails) = ("orders".parse().unwrap(), "mails".parse().unwrap());
+        let a = tokens.caller(Some(b"secret a")).unwrap();
+        assert!(a.may(Verb::Put, &orders) && a.may(Verb::Take, &orders) && a.may_something(&orders));
+        assert!(!a.may(Verb::Manage, &orders) && !a.may(Verb::Put, &mails) && !a.may_something(&mails));
+        let b = tokens.caller(Some(b"secret b")).unwrap();
+        assert!(b.may_everywhere(Verb::Manage) && b.may(Verb::Manage, &mails) && !b.may(Verb::Put, &mails));
+        assert!(!nameless.may(Verb::Put, &orders) && !nameless.may_something(&orders));
+    }
+
+    #[test]
+    fn nothing_shows_a_digest_whole() {
+        let shown = format!("{:?}", Tokens::new(vec![token("a", "abc", &["metrics"])]));
+        assert!(shown.contains("ba7816bf…") && !shown.contains("ba7816bf8"), "{shown}");
+    }
+}
