@@ -74,6 +74,8 @@ impl Link {
             Line::Server(connection) => connection.req_packed_command(command).await,
             Line::Cluster(connection) => connection.req_packed_command(command).await,
         };
+        // A refusal comes as a value.
+        let reply = reply.and_then(Value::extract_error);
         if reply.as_ref().is_err_and(|error| must_reconnect(error, &line)) {
             slot.lock().await.take();
         }
