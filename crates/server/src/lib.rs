@@ -15,9 +15,10 @@
 //! - [`Server`]: binds, serves, drains
 //! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait
 //! - `listener/`: sockets, and how many connections they have; `security/`: tokens, scopes, certificates
-//! - `http/`: one file for each group of operations; `http/mod.rs` is the index of routes
+//! - `http/`: one file for each group of operations; `http/routes.rs` is the index of routes
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
+//! - `metrics`: what is counted, and `/metrics`
 //! - `returns`: gives back messages whose taker has gone
 //!
 //! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
@@ -30,6 +31,7 @@ pub mod fuzzing;
 mod http;
 mod json;
 mod listener;
+mod metrics;
 mod query;
 mod returns;
 mod security;
@@ -37,6 +39,7 @@ mod server;
 
 pub use config::{BeanstalkdConfig, HttpConfig, ServerConfig};
 pub use listener::{BindError, Listeners};
+pub use metrics::{Sample, SampleValue, Samples};
 pub use security::{
     Caller, MalformedDigest, MalformedScope, Scope, Tls, TlsError, TlsFiles, Token, TokenDigest, Tokens, Verb,
 };

@@ -19,6 +19,7 @@ use crate::beanstalkd;
 use crate::config::ServerConfig;
 use crate::http::{self, App, Hosts};
 use crate::listener::{BindError, Bound, Gate, Listeners};
+use crate::metrics::{Metered, Metrics, Samples};
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
 
@@ -95,13 +96,15 @@ impl Server {
     /// Outside a Tokio runtime.
     pub fn new(store: Arc<dyn Store>, listeners: Listeners, config: ServerConfig) -> Server {
         let (drain, draining) = watch::channel(false);
+        let metrics = Arc::new(Metrics::default());
+        let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let clock = Arc::new(SystemClock::new());
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
             let gate = Gate::new(config.max_connections, beanstalkd::NO_PLACE);
             let (store, returns) = (Arc::clone(&store), returns.clone());
-            let shared =
-                beanstalkd::Shared::new(store, config, Arc::clone(&clock) as _, returns, draining.clone());
+            let (clock, metrics) = (Arc::clone(&clock) as _, Arc::clone(&metrics));
+            let shared = beanstalkd::Shared::new(store, config, clock, returns, draining.clone(), metrics);
             Beanstalkd { bound, gate, shared: Arc::new(shared) }
         });
         let bound = listeners.http;
@@ -110,7 +113,7 @@ impl Server {
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
         let gate = Gate::new(config_http.max_connections, http::no_place());
-        let app = Arc::new(App { store, live, config: config_http, clock, returns, draining });
+        let app = Arc::new(App { store, live, config: config_http, clock, returns, draining, metrics });
         let http = Http { bound, gate, app };
         Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }
     }
@@ -128,6 +131,11 @@ impl Server {
     /// What changes the server while it runs.
     pub fn control(&self) -> Control {
         Control { live: Arc::clone(&self.http.app.live), port: self.http_addr().port() }
+    }
+
+    /// Shows at `/metrics` what somebody else counts, such as an engine. The first one given counts.
+    pub fn show_samples(&self, samples: Arc<dyn Samples>) {
+        self.http.app.metrics.set_source(samples);
     }
 
     /// Serves until `shutdown` is ready. Then no connection is accepted any more, waiting takes are answered

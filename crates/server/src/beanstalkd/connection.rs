@@ -27,6 +27,7 @@ use super::frame::{Frame, Parser};
 use super::reply::{Replies, Word};
 use super::session::Session;
 use crate::listener::Admitted;
+use crate::metrics::Protocol;
 
 /// What one read may bring.
 const READ: usize = 64 * 1024;
@@ -43,6 +44,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Share
     // Either only costs speed, or late notice that the other side has gone.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_keepalive(true);
+    let _connected = shared.metrics.connection(Protocol::Beanstalkd);
     let parser = Parser::new(shared.store.limits().body_len);
     let mut connection = Connection {
         stream,
@@ -107,15 +109,21 @@ impl Connection {
         match frame {
             Frame::Command(command) => return self.command(command).await,
             Frame::Foreign => return Ok(Flow::Break(())),
-            Frame::BadFormat => self.replies.word(Word::BadFormat),
-            Frame::UnknownCommand => self.replies.word(Word::UnknownCommand),
-            Frame::ExpectedCrlf => self.replies.word(Word::ExpectedCrlf),
+            Frame::BadFormat => self.refuse(Word::BadFormat, "bad_format"),
+            Frame::UnknownCommand => self.refuse(Word::UnknownCommand, "unknown_command"),
+            Frame::ExpectedCrlf => self.refuse(Word::ExpectedCrlf, "expected_crlf"),
             Frame::JobTooBig => {
                 self.session.shared.counters.count(Counted::Put);
-                self.replies.word(Word::JobTooBig);
+                self.refuse(Word::JobTooBig, "body_too_large");
             }
         }
         Ok(Flow::Continue(()))
+    }
+
+    /// Answers what can not be a command of any store's.
+    fn refuse(&mut self, word: Word, code: &'static str) {
+        self.session.shared.metrics.refused(code);
+        self.replies.word(word);
     }
 
     async fn command(&mut self, command: Command) -> io::Result<Flow> {

@@ -36,6 +36,7 @@ pub(crate) use connection::serve;
 use self::counters::Counters;
 use self::tubes::{Tube, Tubes};
 use crate::config::BeanstalkdConfig;
+use crate::metrics::Metrics;
 use crate::returns::Returns;
 
 /// What a connection is told for which there is no place.
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     returns: Returns,
     draining: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
     counters: Counters,
     tubes: Arc<Tubes>,
     /// Tells one run of a server from the next.
@@ -68,12 +70,13 @@ impl Shared {
         clock: Arc<dyn Clock>,
         returns: Returns,
         draining: watch::Receiver<bool>,
+        metrics: Arc<Metrics>,
     ) -> Shared {
         let began_ms = clock.now().mono_ms;
         // The standard library seeds it from the system's randomness.
         let instance = RandomState::new().hash_one(std::process::id());
         let (counters, tubes) = (Counters::default(), Arc::default());
-        Shared { store, config, clock, returns, draining, counters, tubes, instance, began_ms }
+        Shared { store, config, clock, returns, draining, metrics, counters, tubes, instance, began_ms }
     }
 
     fn is_draining(&self) -> bool {

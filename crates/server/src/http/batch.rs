@@ -23,6 +23,7 @@ use super::ndjson::Lines;
 use super::reply::{JSON, with_type};
 use super::{App, Problem, Refusal};
 use crate::json::{Answer, object};
+use crate::metrics::Metrics;
 
 /// One kind of items: how to read and how to do them.
 pub(crate) trait Operation: Send + Sync + 'static {
@@ -81,18 +82,19 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
     // The first answers are made before the answer's head, and the rest, if any, as the client reads them.
     let first = chunks.remove(0);
     let mut opening = b"{\"answers\":[".to_vec();
-    first.run(&operation, &mut opening, b",").await;
+    first.run(&app.metrics, &operation, &mut opening, b",").await;
     if chunks.is_empty() {
         close_array(&mut opening);
         return Ok(with_type(StatusCode::OK, JSON, Body::from(opening)));
     }
-    let rest = stream::unfold((chunks.into_iter(), operation), |(mut chunks, operation)| async move {
+    let rest = (chunks.into_iter(), operation, app);
+    let rest = stream::unfold(rest, |(mut chunks, operation, app)| async move {
         let mut piece = Vec::new();
-        chunks.next()?.run(&operation, &mut piece, b",").await;
+        chunks.next()?.run(&app.metrics, &operation, &mut piece, b",").await;
         if chunks.len() == 0 {
             close_array(&mut piece);
         }
-        Some((piece, (chunks, operation)))
+        Some((piece, (chunks, operation, app)))
     });
     let pieces = stream::once(std::future::ready(opening)).chain(rest).map(Ok::<_, Infallible>);
     Ok(with_type(StatusCode::OK, JSON, Body::from_stream(pieces)))
@@ -141,13 +143,22 @@ impl<T> Chunk<T> {
     }
 
     /// Does the items and writes all answers into `out`, each followed by `separator`.
-    async fn run<O: Operation<Item = T>>(self, operation: &O, out: &mut Vec<u8>, separator: &[u8]) {
+    async fn run<O: Operation<Item = T>>(
+        self,
+        metrics: &Metrics,
+        operation: &O,
+        out: &mut Vec<u8>,
+        separator: &[u8],
+    ) {
         let len = self.items.len();
         let answers = if len == 0 { Vec::new() } else { operation.run(self.items).await };
         assert_eq!(answers.len(), len, "a store answers each item");
         let mut answers = answers.into_iter();
         for slot in self.slots {
             let answer = slot.and_then(|()| answers.next().expect("counted above"));
+            if let Some(code) = answer.as_ref().err().and_then(Problem::uncounted) {
+                metrics.refused(code);
+            }
             write_answer(&answer, out);
             out.extend_from_slice(separator);
         }
@@ -207,7 +218,7 @@ impl<O: Operation> Stream<O> {
         let mut out = Vec::with_capacity(chunk.slots.len() * 192);
         let Stream { operation, lines, chunk: next, max_items, over, .. } = self;
         let failed = {
-            let mut running = pin!(chunk.run(operation, &mut out, b"\n"));
+            let mut running = pin!(chunk.run(&app.metrics, operation, &mut out, b"\n"));
             tokio::select! {
                 biased;
                 () = &mut running => None,

@@ -24,8 +24,10 @@ use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use super::body::Lingering;
+use super::problem::Refused;
 use super::{App, Problem, Refusal, access};
 use crate::listener::{Admitted, Stream};
+use crate::metrics::Protocol;
 use crate::returns::Returns;
 
 /// The longest head of a request in bytes, and the buffer each connection reads into.
@@ -49,6 +51,7 @@ pub(crate) fn no_place() -> &'static [u8] {
 /// Serves `stream` until the client closes it, it misbehaves, or the server drains and nothing is under way.
 pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, app: Arc<App>) {
     let Ok(local) = stream.local_addr() else { return };
+    let _connected = app.metrics.connection(Protocol::Http);
     // An answer is one small write, and somebody waits for it. Without the option it is late, not lost.
     let _ = stream.set_nodelay(true);
     let stream = match app.live.tls() {
@@ -108,6 +111,10 @@ async fn answer(
             }
         }
     };
+    app.metrics.answered(response.status().as_u16());
+    if let Some(Refused(code)) = response.extensions().get() {
+        app.metrics.refused(code);
+    }
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -30,7 +30,7 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
 /// The refusal of the only one is the answer.
 fn one(mut swept: Swept) -> Result<Response<Body>, Problem> {
     match swept.refused.pop() {
-        Some((_, error)) => Err(error.into()),
+        Some((_, error)) => Err(Problem::found(error)),
         None => Ok(json(StatusCode::OK, &SweptOut::from(swept))),
     }
 }

@@ -194,9 +194,9 @@ impl Operation for CancelMany {
 fn cancelled(queue: &QueueName, found: Cancelled) -> Result<CancelledOut, Problem> {
     match found {
         Cancelled::Cancelled(id) => Ok(CancelledOut::new(id)),
-        Cancelled::Leased(id) => Err(Error::Leased { id }.into()),
-        Cancelled::Dead(id) => Err(Error::Dead { id }.into()),
-        Cancelled::NotFound => Err(Error::MessageNotFound { queue: queue.clone() }.into()),
+        Cancelled::Leased(id) => Err(Problem::found(Error::Leased { id })),
+        Cancelled::Dead(id) => Err(Problem::found(Error::Dead { id })),
+        Cancelled::NotFound => Err(Problem::found(Error::MessageNotFound { queue: queue.clone() })),
     }
 }
 
@@ -239,8 +239,8 @@ impl Operation for RescheduleMany {
 fn moved(queue: &QueueName, found: Rescheduled) -> Result<MovedOut, Problem> {
     match found {
         Rescheduled::Moved(id, due) => Ok(MovedOut::new(id, due)),
-        Rescheduled::Leased(id) => Err(Error::Leased { id }.into()),
-        Rescheduled::Dead(id) => Err(Error::Dead { id }.into()),
-        Rescheduled::NotFound => Err(Error::MessageNotFound { queue: queue.clone() }.into()),
+        Rescheduled::Leased(id) => Err(Problem::found(Error::Leased { id })),
+        Rescheduled::Dead(id) => Err(Problem::found(Error::Dead { id })),
+        Rescheduled::NotFound => Err(Problem::found(Error::MessageNotFound { queue: queue.clone() })),
     }
 }

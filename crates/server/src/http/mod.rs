@@ -1,4 +1,4 @@
-//! HTTP: the index of routes. Each group of operations has a file of its own.
+//! HTTP: a file for each group of operations; `routes` is their index.
 
 mod access;
 mod batch;
@@ -10,6 +10,7 @@ mod handover;
 mod health;
 mod host;
 mod messages;
+mod metrics;
 mod ndjson;
 mod pages;
 mod problem;
@@ -17,13 +18,13 @@ mod put;
 mod queues;
 mod refusal;
 mod reply;
+mod routes;
 mod settle;
 mod take;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{get, patch, post, put};
 use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::sync::watch;
@@ -36,6 +37,7 @@ pub(crate) use problem::Problem;
 pub(crate) use refusal::Refusal;
 
 use crate::config::HttpConfig;
+use crate::metrics::Metrics;
 use crate::returns::Returns;
 use crate::security::Live;
 
@@ -47,6 +49,7 @@ pub(crate) struct App {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) returns: Returns,
     pub(crate) draining: watch::Receiver<bool>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl App {
@@ -67,40 +70,12 @@ impl App {
     }
 }
 
-/// All routes. `docs/http.md` has the same table.
+/// The router of all [`routes`].
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/v1/queues/{queue}/messages", post(put::put).get(messages::list))
-        .route("/v1/queues/{queue}/messages:batch", post(put::put_many))
-        .route("/v1/messages:batch", post(put::put_many))
-        .route("/v1/queues/{queue}/messages:get", post(messages::get_many))
-        .route("/v1/queues/{queue}/messages:cancel", post(messages::cancel_many))
-        .route("/v1/queues/{queue}/messages:reschedule", post(messages::reschedule_many))
-        .route("/v1/queues/{queue}/messages/{id}", get(messages::get).delete(messages::cancel))
-        .route("/v1/queues/{queue}/messages/{id}/take", post(take::take_id))
-        .route("/v1/queues/{queue}/messages/{id}/reschedule", post(messages::reschedule))
-        .route("/v1/queues/{queue}/messages/{id}/revive", post(dead::revive_one))
-        .route("/v1/queues/{queue}/messages/{id}/discard", post(dead::discard_one))
-        .route("/v1/queues/{queue}/keys/{key}", put(put::put_key).get(messages::get).delete(messages::cancel))
-        .route("/v1/queues/{queue}/keys/{key}/reschedule", post(messages::reschedule))
-        .route("/v1/numbers/{number}", get(messages::get_number))
-        .route("/v1/queues/{queue}/take", post(take::take))
-        .route("/v1/take", post(take::take))
-        .route("/v1/receipts/{receipt}/{action}", post(settle::settle))
-        .route("/v1/settle", post(settle::settle_many))
-        .route("/v1/queues/{queue}/dead/revive", post(dead::revive))
-        .route("/v1/queues/{queue}/dead/discard", post(dead::discard))
-        .route("/v1/queues", get(queues::list))
-        .route("/v1/queues/{queue}", get(queues::stats).delete(queues::delete))
-        .route("/v1/queues/{queue}/settings", patch(queues::configure))
-        .route("/v1/queues/{queue}/pause", post(queues::pause))
-        .route("/v1/queues/{queue}/resume", post(queues::resume))
-        .route("/v1/queues/{queue}/purge", post(queues::purge))
-        .route("/v1/limits", get(queues::limits))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/errors/{code}", get(pages::error))
-        .route("/", get(pages::root))
+    let router = routes::routes()
+        .into_iter()
+        .fold(Router::new(), |router, route| router.route(route.path, route.handler));
+    router
         .route_layer(axum::middleware::from_fn(access::authorize))
         .fallback(pages::unknown_route)
         .method_not_allowed_fallback(pages::method_not_allowed)

@@ -103,7 +103,13 @@ pub(crate) struct Problem {
     retryable: bool,
     id: Option<MessageId>,
     limit: Option<u64>,
+    /// Whether it is a store's, which counts its refusals itself.
+    is_stores: bool,
 }
+
+/// In the extensions of an answer: the code of a refusal that nobody has counted yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused(pub(crate) &'static str);
 
 impl Problem {
     /// A refusal of the server's own, and a sentence about this occurrence.
@@ -115,12 +121,22 @@ impl Problem {
     pub(crate) fn about(code: &'static str, detail: impl Into<String>) -> Problem {
         let kind = lookup(code).or_else(|| lookup(Refusal::Internal.code()));
         let kind = kind.expect("the table has an entry for our mistakes");
-        Problem { kind, detail: detail.into(), retryable: false, id: None, limit: None }
+        Problem { kind, detail: detail.into(), retryable: false, id: None, limit: None, is_stores: false }
+    }
+
+    /// What a store has found, and called no refusal.
+    pub(crate) fn found(error: Error) -> Problem {
+        Problem { is_stores: false, ..error.into() }
     }
 
     /// The same, naming the limit that was passed.
     pub(crate) fn with_limit(self, limit: u64) -> Problem {
         Problem { limit: Some(limit), ..self }
+    }
+
+    /// Its code, unless it is a store's, which has counted it.
+    pub(crate) fn uncounted(&self) -> Option<&'static str> {
+        (!self.is_stores).then_some(self.kind.code)
     }
 
     /// The status it is answered with.
@@ -168,6 +184,9 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem has only text and numbers");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status();
+        if let Some(code) = self.uncounted() {
+            response.extensions_mut().insert(Refused(code));
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -200,8 +219,9 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let mut problem = Problem::about(error.code(), error.to_string());
         problem.retryable = error.is_retryable();
+        problem.is_stores = true;
         match error {
-            Error::Invalid(invalid) => return invalid.into(),
+            Error::Invalid(invalid) => return Problem { is_stores: true, ..invalid.into() },
             Error::KeyTaken { id } | Error::Leased { id } | Error::Dead { id } | Error::NotDead { id } => {
                 problem.id = Some(id);
             }

@@ -11,6 +11,7 @@ mod foreign;
 mod gone;
 mod limits;
 mod messages;
+mod metrics;
 mod put;
 mod queues;
 mod scopes;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{Limits, QueueName, Timestamp};
-use dwell_server::{Control, Drained, Server, ServerConfig, Token, TokenDigest, Tokens};
+use dwell_server::{Control, Drained, Samples, Server, ServerConfig, Token, TokenDigest, Tokens};
 use dwell_store::{MemoryStore, StateCounts, Store};
 use dwell_time::ManualClock;
 use serde_json::Value;
@@ -52,12 +52,26 @@ pub(crate) async fn start() -> Running {
 
 /// With these limits, and a configuration changed by `configure`.
 pub(crate) async fn start_with(limits: Limits, configure: impl FnOnce(&mut ServerConfig)) -> Running {
+    start_as(limits, configure, |_| {}).await
+}
+
+/// With defaults, and with what somebody else counts on its page of metrics.
+pub(crate) async fn start_showing(samples: Arc<dyn Samples>) -> Running {
+    start_as(Limits::default(), |_| {}, |server| server.show_samples(samples)).await
+}
+
+async fn start_as(
+    limits: Limits,
+    configure: impl FnOnce(&mut ServerConfig),
+    prepare: impl FnOnce(&Server),
+) -> Running {
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
     let store = Arc::new(MemoryStore::new(limits, Arc::new(clock.clone())));
     let mut config = ServerConfig::default();
     config.http.listen = "127.0.0.1:0".parse().unwrap();
     configure(&mut config);
     let server = Server::bind(Arc::clone(&store) as Arc<dyn Store>, config).await.unwrap();
+    prepare(&server);
     let address = server.http_addr();
     let control = server.control();
     let (stop, stopped) = oneshot::channel();

@@ -57,6 +57,7 @@ fn flow(count: u64) -> Flow {
         clock: Arc::new(SystemClock::new()),
         returns,
         draining,
+        metrics: Arc::default(),
     };
     let pieces = (0..count).step_by(10).map(move |from| {
         let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();

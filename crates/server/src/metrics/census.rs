@@ -1,0 +1,95 @@
+//! The walk over all queues that says how many messages they have now.
+//!
+//! Pages are small, and others get their turn between them, so that a walk over many queues is in nobody's way.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use dwell_model::QueueName;
+use dwell_store::{Error, QueueStats, StateCounts, Store};
+
+use super::queues::OWN_SERIES;
+
+/// So many queues are asked for at a time.
+const PAGE: usize = 256;
+
+/// Queues and their messages.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    /// How many queues there are.
+    pub(crate) queues: u64,
+    /// Those that are shown by themselves: those with series of their own, and those with the most messages.
+    pub(crate) shown: Vec<(QueueName, Standing)>,
+    /// All others.
+    pub(crate) other: Standing,
+}
+
+/// How a queue, or several together, stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) counts: StateCounts,
+    pub(crate) waiting: u64,
+}
+
+impl Standing {
+    fn of(stats: &QueueStats) -> Standing {
+        Standing { counts: stats.counts, waiting: stats.waiting }
+    }
+
+    fn add(&mut self, more: &Standing) {
+        self.counts.scheduled += more.counts.scheduled;
+        self.counts.ready += more.counts.ready;
+        self.counts.ready_urgent += more.counts.ready_urgent;
+        self.counts.leased += more.counts.leased;
+        self.counts.dead += more.counts.dead;
+        self.waiting += more.waiting;
+    }
+
+    fn messages(&self) -> u64 {
+        let StateCounts { scheduled, ready, ready_urgent: _, leased, dead } = self.counts;
+        scheduled + ready + leased + dead
+    }
+}
+
+impl Census {
+    /// Walks over all queues. Those for which `is_shown` says so are shown by themselves, however few messages they
+    /// have.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn walk(
+        store: &dyn Store,
+        is_shown: impl Fn(&QueueName) -> bool,
+    ) -> Result<Census, Error> {
+        let mut census = Census::default();
+        // The largest so far, the smallest of them first.
+        let mut largest: BinaryHeap<Reverse<(u64, QueueName)>> = BinaryHeap::new();
+        let mut standings = std::collections::HashMap::new();
+        let mut after = None;
+        loop {
+            let page = store.queues(after, PAGE.min(store.limits().batch.max(1))).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.name.clone());
+            for stats in &page {
+                census.queues += 1;
+                let standing = Standing::of(stats);
+                if is_shown(&stats.name) {
+                    census.shown.push((stats.name.clone(), standing));
+                    continue;
+                }
+                largest.push(Reverse((standing.messages(), stats.name.clone())));
+                standings.insert(stats.name.clone(), standing);
+                if largest.len() > OWN_SERIES
+                    && let Some(Reverse((_, smallest))) = largest.pop()
+                    && let Some(standing) = standings.remove(&smallest)
+                {
+                    census.other.add(&standing);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        census.shown.extend(standings);
+        census.shown.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(census)
+    }
+}

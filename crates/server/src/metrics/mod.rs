@@ -1,0 +1,185 @@
+//! What the server counts, and how it is shown at `/metrics`.
+//!
+//! - `store`: a store that counts what passes through it, for both protocols
+//! - `queues`: counts by queue, of which a bounded number have series of their own
+//! - `histogram`: counts by size
+//! - `census`: the walk over all queues that says how many messages they have now
+//! - `page`: names, and the text
+//! - `process`: what the operating system tells about this process
+//! - `source`: what others, such as the engine, count themselves
+//!
+//! `docs/metrics.md` describes all of it for operators; a test compares the two.
+
+mod census;
+mod histogram;
+mod page;
+mod process;
+mod queues;
+mod source;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dwell_store::Store;
+use tokio::time::timeout;
+
+use self::census::Census;
+pub(crate) use self::page::CONTENT_TYPE;
+use self::page::Snapshot;
+pub(crate) use self::queues::QueueMeters;
+pub use self::source::{Sample, SampleValue, Samples};
+pub(crate) use self::store::Metered;
+
+/// A walk over all queues that takes longer is given up, and the page goes without.
+const CENSUS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pages asked for within so many milliseconds share one walk over the queues.
+const CENSUS_MS: u64 = 1_000;
+
+/// A count that many change. Counts are not compared with each other, so that no order is needed.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, fewer: u64) {
+        self.0.fetch_sub(fewer, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP, with TLS or without.
+    Http,
+    /// beanstalkd's.
+    Beanstalkd,
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Protocol; 2] = [Protocol::Http, Protocol::Beanstalkd];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Http => "http",
+            Protocol::Beanstalkd => "beanstalkd",
+        }
+    }
+}
+
+/// All that the server counts.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(crate) queues: QueueMeters,
+    connections: [Count; 2],
+    connections_ever: [Count; 2],
+    /// Answers by HTTP status, from 100 on.
+    statuses: Vec<Count>,
+    /// Refusals by code. Only codes that were given have an entry, and there are few codes.
+    refusals: Mutex<BTreeMap<&'static str, u64>>,
+    /// The last walk over all queues, and when it was made, on the monotonic clock.
+    census: tokio::sync::Mutex<Option<(u64, Arc<Census>)>>,
+    source: OnceLock<Arc<dyn Samples>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            queues: QueueMeters::default(),
+            connections: Default::default(),
+            connections_ever: Default::default(),
+            statuses: (100..600).map(|_| Count::default()).collect(),
+            refusals: Mutex::default(),
+            census: tokio::sync::Mutex::default(),
+            source: OnceLock::new(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A connection begins; it ends when the answer is dropped.
+    pub(crate) fn connection(self: &Arc<Metrics>, protocol: Protocol) -> Connected {
+        self.connections[protocol as usize].add(1);
+        self.connections_ever[protocol as usize].add(1);
+        Connected { metrics: Arc::clone(self), protocol }
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self, status: u16) {
+        if let Some(count) = usize::from(status).checked_sub(100).and_then(|at| self.statuses.get(at)) {
+            count.add(1);
+        }
+    }
+
+    /// Something was refused.
+    pub(crate) fn refused(&self, code: &'static str) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        *refusals.entry(code).or_default() += 1;
+    }
+
+    /// What somebody else counts is shown too. The first one counts.
+    pub(crate) fn set_source(&self, source: Arc<dyn Samples>) {
+        let _ = self.source.set(source);
+    }
+
+    /// The page. `now_ms` is on the monotonic clock.
+    pub(crate) async fn page(&self, store: &dyn Store, now_ms: u64) -> String {
+        let census = self.census(store, now_ms).await;
+        self.queues.rank(now_ms);
+        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let snapshot = Snapshot {
+            census,
+            queues: self.queues.all(),
+            connections: Protocol::ALL.map(|protocol| {
+                let at = protocol as usize;
+                (protocol.as_str(), self.connections[at].get(), self.connections_ever[at].get())
+            }),
+            statuses: (100..)
+                .zip(self.statuses.iter().map(Count::get))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            refusals: refusals.into_iter().collect(),
+            samples: self.source.get().map(|source| source.samples()).unwrap_or_default(),
+            process: process::read(),
+        };
+        snapshot.text()
+    }
+
+    /// All queues as they are now; `None` if the store does not say.
+    async fn census(&self, store: &dyn Store, now_ms: u64) -> Option<Arc<Census>> {
+        // Held over the walk, so that pages asked for at once wait for one walk and share it.
+        let mut last = self.census.lock().await;
+        if let Some((at_ms, census)) = &*last
+            && now_ms.saturating_sub(*at_ms) < CENSUS_MS
+        {
+            return Some(Arc::clone(census));
+        }
+        let walked = timeout(CENSUS_PATIENCE, Census::walk(store, |name| self.queues.has_own(name))).await;
+        let census = Arc::new(walked.ok()?.ok()?);
+        *last = Some((now_ms, Arc::clone(&census)));
+        Some(census)
+    }
+}
+
+/// A connection that is counted while this lives.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    metrics: Arc<Metrics>,
+    protocol: Protocol,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.metrics.connections[self.protocol as usize].sub(1);
+    }
+}

@@ -1,0 +1,197 @@
+//! The page: names, what they mean, and their text in the format of OpenMetrics 1.0, which Prometheus reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::HeaderValue;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::census::{Census, Standing};
+use super::process::Process;
+use super::queues::{Meter, OTHER};
+use super::source::{Sample, SampleValue};
+
+/// The content type that the format goes by.
+pub(crate) const CONTENT_TYPE: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+/// What is shown, apart from what others count: name, type, and one sentence.
+const NAMES: &[(&str, MetricType, &str)] = &[
+    ("dwell_build", MetricType::Info, "The version that runs"),
+    ("dwell_up", MetricType::Gauge, "1 while the store answers, 0 while it does not"),
+    ("dwell_queues", MetricType::Gauge, "Queues there are"),
+    ("dwell_messages", MetricType::Gauge, "Messages by queue and state"),
+    ("dwell_ready_urgent", MetricType::Gauge, "Ready messages with a priority below 1024, by queue"),
+    ("dwell_waiting_takes", MetricType::Gauge, "Takes that wait, by queue"),
+    ("dwell_puts", MetricType::Counter, "Messages put, by queue"),
+    ("dwell_takes", MetricType::Counter, "Messages handed out, by queue"),
+    ("dwell_acks", MetricType::Counter, "Messages acked, by queue"),
+    ("dwell_retries", MetricType::Counter, "Messages given back after a failed attempt, by queue"),
+    ("dwell_releases", MetricType::Counter, "Messages given back without spending an attempt, by queue"),
+    ("dwell_buries", MetricType::Counter, "Messages buried, by queue"),
+    ("dwell_extends", MetricType::Counter, "Leases extended, by queue"),
+    ("dwell_cancels", MetricType::Counter, "Messages cancelled, by queue"),
+    (
+        "dwell_deaths",
+        MetricType::Counter,
+        "Settlements that left a message dead, by queue: attempts spent, buried, expired",
+    ),
+    (
+        "dwell_lateness_seconds",
+        MetricType::Histogram,
+        "Handed out so long after the latest of due, put and last made ready, by queue",
+    ),
+    ("dwell_refusals", MetricType::Counter, "What was refused, by error code"),
+    ("dwell_http_answers", MetricType::Counter, "HTTP requests answered, by status"),
+    ("dwell_connections", MetricType::Gauge, "Open connections by protocol"),
+    ("dwell_connections_opened", MetricType::Counter, "Connections opened by protocol"),
+    ("process_resident_memory_bytes", MetricType::Gauge, "Memory in use"),
+    ("process_open_fds", MetricType::Gauge, "Open files and sockets"),
+    ("process_max_fds", MetricType::Gauge, "Files and sockets that may be open"),
+];
+
+/// All that a page shows.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) census: Option<Arc<Census>>,
+    pub(super) queues: Vec<(String, Arc<Meter>)>,
+    pub(super) connections: [(&'static str, u64, u64); 2],
+    pub(super) statuses: Vec<(u16, u64)>,
+    pub(super) refusals: Vec<(&'static str, u64)>,
+    pub(super) samples: Vec<Sample>,
+    pub(super) process: Process,
+}
+
+impl Snapshot {
+    pub(super) fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut page = String::new();
+        text::encode(&mut page, &registry).expect("a String takes all");
+        page
+    }
+
+    fn standings(&self) -> impl Iterator<Item = (&str, &Standing)> {
+        self.census.iter().flat_map(|census| {
+            let shown = census.shown.iter().map(|(name, standing)| (name.as_str(), standing));
+            shown.chain([(OTHER, &census.other)])
+        })
+    }
+
+    /// One number for each queue that is shown.
+    fn each_standing(&self, metric: &mut MetricEncoder<'_>, read: fn(&Standing) -> u64) -> fmt::Result {
+        for (queue, standing) in self.standings() {
+            metric.encode_family(&[("queue", queue)])?.encode_gauge(&read(standing))?;
+        }
+        Ok(())
+    }
+
+    fn each_meter(&self, metric: &mut MetricEncoder<'_>, read: fn(&Meter) -> u64) -> fmt::Result {
+        for (queue, meter) in &self.queues {
+            counter(&mut metric.encode_family(&[("queue", queue.as_str())])?, read(meter))?;
+        }
+        Ok(())
+    }
+
+    fn messages(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        for (queue, standing) in self.standings() {
+            let counts = &standing.counts;
+            for (state, count) in [
+                ("scheduled", counts.scheduled),
+                ("ready", counts.ready),
+                ("leased", counts.leased),
+                ("dead", counts.dead),
+            ] {
+                metric.encode_family(&[("queue", queue), ("state", state)])?.encode_gauge(&count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lateness(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        for (queue, meter) in &self.queues {
+            let (buckets, sum) = meter.lateness.read(0.001);
+            histogram(&mut metric.encode_family(&[("queue", queue.as_str())])?, &buckets, sum)?;
+        }
+        Ok(())
+    }
+
+    fn encode_one(&self, name: &str, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        match name {
+            "dwell_build" => metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))]),
+            "dwell_up" => metric.encode_gauge(&u64::from(self.census.is_some())),
+            "dwell_queues" => match &self.census {
+                Some(census) => metric.encode_gauge(&census.queues),
+                None => Ok(()),
+            },
+            "dwell_messages" => self.messages(metric),
+            "dwell_ready_urgent" => self.each_standing(metric, |standing| standing.counts.ready_urgent),
+            "dwell_waiting_takes" => self.each_standing(metric, |standing| standing.waiting),
+            "dwell_puts" => self.each_meter(metric, |meter| meter.puts.get()),
+            "dwell_takes" => self.each_meter(metric, |meter| meter.takes.get()),
+            "dwell_acks" => self.each_meter(metric, |meter| meter.acks.get()),
+            "dwell_retries" => self.each_meter(metric, |meter| meter.retries.get()),
+            "dwell_releases" => self.each_meter(metric, |meter| meter.releases.get()),
+            "dwell_buries" => self.each_meter(metric, |meter| meter.buries.get()),
+            "dwell_extends" => self.each_meter(metric, |meter| meter.extends.get()),
+            "dwell_cancels" => self.each_meter(metric, |meter| meter.cancels.get()),
+            "dwell_deaths" => self.each_meter(metric, |meter| meter.deaths.get()),
+            "dwell_lateness_seconds" => self.lateness(metric),
+            "dwell_refusals" => self.refusals.iter().try_for_each(|(code, count)| {
+                counter(&mut metric.encode_family(&[("code", *code)])?, *count)
+            }),
+            "dwell_http_answers" => self.statuses.iter().try_for_each(|(status, count)| {
+                counter(&mut metric.encode_family(&[("status", u32::from(*status))])?, *count)
+            }),
+            "dwell_connections" => self.connections.iter().try_for_each(|(protocol, open, _)| {
+                metric.encode_family(&[("protocol", *protocol)])?.encode_gauge(open)
+            }),
+            "dwell_connections_opened" => self.connections.iter().try_for_each(|(protocol, _, opened)| {
+                counter(&mut metric.encode_family(&[("protocol", *protocol)])?, *opened)
+            }),
+            "process_resident_memory_bytes" => some(metric, self.process.resident_bytes),
+            "process_open_fds" => some(metric, self.process.open_files),
+            "process_max_fds" => some(metric, self.process.max_files),
+            _ => unreachable!("each name has its arm; a test makes a page of all"),
+        }
+    }
+}
+
+fn counter(metric: &mut MetricEncoder<'_>, count: u64) -> fmt::Result {
+    metric.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+}
+
+fn histogram(metric: &mut MetricEncoder<'_>, buckets: &[(f64, u64)], sum: f64) -> fmt::Result {
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    metric.encode_histogram::<NoLabelSet>(sum, count, buckets, None)
+}
+
+fn some(metric: &mut MetricEncoder<'_>, value: Option<u64>) -> fmt::Result {
+    value.map_or(Ok(()), |value| metric.encode_gauge(&value))
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, kind, help) in NAMES {
+            self.encode_one(name, &mut encoder.encode_descriptor(name, help, None, *kind)?)?;
+        }
+        for Sample { name, help, value } in &self.samples {
+            match value {
+                SampleValue::Counter(count) => {
+                    counter(&mut encoder.encode_descriptor(name, help, None, MetricType::Counter)?, *count)?;
+                }
+                SampleValue::Gauge(now) => {
+                    encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(now)?;
+                }
+                SampleValue::Histogram { buckets, sum } => {
+                    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+                    histogram(&mut metric, buckets, *sum)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Counts by queue, with a bounded number of series however many queues there are.
+//!
+//! The busiest queues have series of their own, all others share one. Ground rules:
+//! 1. What happens is counted once, in one series, at the time it happens. So no series ever falls, and a sum over
+//!    all of them is right.
+//! 2. A queue that comes to have its own series begins at nothing there; one that loses it leaves the page. Rates
+//!    of both stay right, because Prometheus takes a new series and a reset alike.
+//! 3. Which queues are the busiest is looked at when a page is made. Among those without a series, a summary of
+//!    bounded size finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has
+//!    more than one part in [`CANDIDATES`] of the activity.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use dwell_model::QueueName;
+
+use super::Count;
+use super::histogram::Histogram;
+
+/// So many queues have series of their own.
+pub(crate) const OWN_SERIES: usize = 100;
+/// So many others are watched for being busier.
+const CANDIDATES: usize = 1_000;
+/// The busiest are looked for at most so often, in milliseconds.
+const RANK_MS: u64 = 10_000;
+/// A queue takes another's series when it was so many times as busy: two that are alike do not take turns.
+const BUSIER: u64 = 2;
+
+/// The label of the series that all other queues share. No queue can have this name.
+pub(crate) const OTHER: &str = "~other";
+
+/// Bounds of lateness, in milliseconds.
+pub(crate) const LATENESS_MS: [u64; 15] =
+    [0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000, 300_000, 3_600_000];
+
+/// What is counted of a queue, or of all that share a series.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) puts: Count,
+    pub(crate) takes: Count,
+    pub(crate) acks: Count,
+    pub(crate) retries: Count,
+    pub(crate) releases: Count,
+    pub(crate) buries: Count,
+    pub(crate) extends: Count,
+    pub(crate) cancels: Count,
+    pub(crate) deaths: Count,
+    pub(crate) lateness: Histogram<{ LATENESS_MS.len() }>,
+    /// What has happened lately: halved each time that the busiest are looked for.
+    activity: Count,
+}
+
+impl Meter {
+    fn new() -> Meter {
+        Meter {
+            puts: Count::default(),
+            takes: Count::default(),
+            acks: Count::default(),
+            retries: Count::default(),
+            releases: Count::default(),
+            buries: Count::default(),
+            extends: Count::default(),
+            cancels: Count::default(),
+            deaths: Count::default(),
+            lateness: Histogram::new(&LATENESS_MS),
+            activity: Count::default(),
+        }
+    }
+}
+
+/// All counts by queue.
+#[derive(Debug)]
+pub(crate) struct QueueMeters {
+    own: RwLock<HashMap<QueueName, Arc<Meter>>>,
+    other: Arc<Meter>,
+    others: Mutex<Candidates>,
+}
+
+#[derive(Debug, Default)]
+struct Candidates {
+    activity: HashMap<QueueName, u64>,
+    ranked_ms: u64,
+}
+
+impl Candidates {
+    fn note(&mut self, queue: &QueueName, events: u64) {
+        if let Some(activity) = self.activity.get_mut(queue) {
+            *activity += events;
+        } else if self.activity.len() < CANDIDATES {
+            self.activity.insert(queue.clone(), events);
+        } else {
+            // Each event takes one from everybody at most once for each that was added before: constant on average.
+            let least = self.activity.values().copied().min().unwrap_or_default().min(events);
+            self.activity.retain(|_, activity| {
+                *activity -= least;
+                *activity > 0
+            });
+            if events > least {
+                self.activity.insert(queue.clone(), events - least);
+            }
+        }
+    }
+}
+
+impl Default for QueueMeters {
+    fn default() -> QueueMeters {
+        QueueMeters { own: RwLock::default(), other: Arc::new(Meter::new()), others: Mutex::default() }
+    }
+}
+
+impl QueueMeters {
+    /// Where `events` of `queue` are to be counted, which is to be done at once.
+    pub(crate) fn of(&self, queue: &QueueName, events: u64) -> Arc<Meter> {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(meter) = own.get(queue) {
+            meter.activity.add(events);
+            return Arc::clone(meter);
+        }
+        let is_full = own.len() >= OWN_SERIES;
+        drop(own);
+        if is_full {
+            self.others().note(queue, events);
+            return Arc::clone(&self.other);
+        }
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        if own.len() >= OWN_SERIES && !own.contains_key(queue) {
+            return Arc::clone(&self.other);
+        }
+        let meter = own.entry(queue.clone()).or_insert_with(|| Arc::new(Meter::new()));
+        meter.activity.add(events);
+        Arc::clone(meter)
+    }
+
+    fn others(&self) -> std::sync::MutexGuard<'_, Candidates> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the queue has series of its own.
+    pub(crate) fn has_own(&self, queue: &QueueName) -> bool {
+        self.own.read().unwrap_or_else(PoisonError::into_inner).contains_key(queue)
+    }
+
+    /// Gives the busiest queues series of their own, if it is time to.
+    pub(crate) fn rank(&self, now_ms: u64) {
+        let mut others = self.others();
+        if now_ms.saturating_sub(others.ranked_ms) < RANK_MS {
+            return;
+        }
+        others.ranked_ms = now_ms;
+        let mut rising: Vec<(u64, QueueName)> =
+            others.activity.drain().map(|(queue, activity)| (activity, queue)).collect();
+        drop(others);
+        rising.sort_unstable_by(|a, b| b.cmp(a));
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        let mut falling: Vec<(u64, QueueName)> =
+            own.iter().map(|(queue, meter)| (meter.activity.get(), queue.clone())).collect();
+        falling.sort_unstable();
+        for ((up, risen), (down, fallen)) in rising.into_iter().zip(falling) {
+            if up <= down.saturating_mul(BUSIER) {
+                break;
+            }
+            own.remove(&fallen);
+            let meter = Meter::new();
+            meter.activity.add(up);
+            own.insert(risen, Arc::new(meter));
+        }
+        own.values().for_each(|meter| meter.activity.sub(meter.activity.get() / 2));
+    }
+
+    /// All series, by label.
+    pub(crate) fn all(&self) -> Vec<(String, Arc<Meter>)> {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> =
+            own.iter().map(|(queue, meter)| (queue.as_str().to_owned(), Arc::clone(meter))).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all.push((OTHER.to_owned(), Arc::clone(&self.other)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(at: usize) -> QueueName {
+        format!("q{at}").parse().unwrap()
+    }
+
+    fn put(meters: &QueueMeters, at: usize, puts: u64) {
+        meters.of(&name(at), puts).puts.add(puts);
+    }
+
+    fn total(meters: &QueueMeters) -> u64 {
+        meters.all().iter().map(|(_, meter)| meter.puts.get()).sum()
+    }
+
+    #[test]
+    fn the_first_queues_have_their_own_series_and_all_others_one() {
+        let meters = QueueMeters::default();
+        (0..OWN_SERIES + 50).for_each(|at| put(&meters, at, 1));
+        let all = meters.all();
+        assert_eq!(all.len(), OWN_SERIES + 1);
+        assert_eq!((all[OWN_SERIES].0.as_str(), all[OWN_SERIES].1.puts.get()), (OTHER, 50));
+        assert_eq!(total(&meters), OWN_SERIES as u64 + 50);
+        assert!(QueueName::new(OTHER).is_err(), "no queue has the name of the others");
+    }
+
+    #[test]
+    fn a_busier_queue_takes_the_series_of_an_idle_one_and_nothing_is_counted_twice() {
+        let meters = QueueMeters::default();
+        (0..OWN_SERIES).for_each(|at| put(&meters, at, 10));
+        let busy = 100_000;
+        // Hidden among far more queues than are watched.
+        for round in 0..20_000 {
+            put(&meters, 1_000 + round, 1);
+            put(&meters, busy, 1);
+        }
+        assert!(!meters.has_own(&name(busy)));
+        let before = meters.other.puts.get();
+        meters.rank(RANK_MS);
+        assert!(meters.has_own(&name(busy)));
+        put(&meters, busy, 7);
+        let all = meters.all();
+        assert_eq!(all.len(), OWN_SERIES + 1);
+        let busy = all.iter().find(|(label, _)| *label == name(busy).as_str()).unwrap();
+        assert_eq!(busy.1.puts.get(), 7, "a new series begins at nothing");
+        assert_eq!(meters.other.puts.get(), before, "and takes nothing from the others");
+    }
+
+    #[test]
+    fn queues_that_are_alike_keep_their_series() {
+        let meters = QueueMeters::default();
+        (0..2 * OWN_SERIES).for_each(|at| put(&meters, at, 10));
+        meters.rank(RANK_MS);
+        assert!((0..OWN_SERIES).all(|at| meters.has_own(&name(at))));
+    }
+
+    #[test]
+    fn what_is_watched_is_bounded() {
+        let meters = QueueMeters::default();
+        (0..100_000).for_each(|at| put(&meters, at, 1));
+        assert!(meters.others().activity.len() <= CANDIDATES);
+        assert_eq!(total(&meters), 100_000);
+    }
+}

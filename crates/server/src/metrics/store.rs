@@ -1,0 +1,222 @@
+//! A store that counts what passes through it: both protocols call it, and neither counts for itself.
+//!
+//! Events are counted when the store has answered, in runs of one queue: a batch for one queue costs one look-up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_store::{
+    Action, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Swept, Take, Target, When,
+};
+
+use super::Metrics;
+use super::queues::Meter;
+
+/// A store, counted.
+pub(crate) struct Metered {
+    store: Arc<dyn Store>,
+    metrics: Arc<Metrics>,
+    /// Whether the last that was heard of the store is that it can not serve.
+    is_ill: AtomicBool,
+}
+
+/// Items in a row that belong to one queue.
+struct Runs<T> {
+    runs: Vec<(QueueName, usize)>,
+    each: Vec<T>,
+}
+
+impl<T> Runs<T> {
+    fn of<'a>(items: impl ExactSizeIterator<Item = (&'a QueueName, T)>) -> Runs<T> {
+        let mut runs: Vec<(QueueName, usize)> = Vec::with_capacity(1);
+        let mut each = Vec::with_capacity(items.len());
+        for (queue, item) in items {
+            match runs.last_mut() {
+                Some((last, len)) if last == queue => *len += 1,
+                _ => runs.push((queue.clone(), 1)),
+            }
+            each.push(item);
+        }
+        Runs { runs, each }
+    }
+}
+
+impl Metered {
+    pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Metered {
+        Metered { store, metrics, is_ill: AtomicBool::new(false) }
+    }
+
+    /// Counts one answer for each item, those of one queue together.
+    fn count<T, A>(&self, runs: Runs<T>, answers: &[Result<A>], count: impl Fn(&Meter, &T, &A)) {
+        let mut pairs = runs.each.iter().zip(answers);
+        for (queue, len) in &runs.runs {
+            let meter = self.metrics.queues.of(queue, *len as u64);
+            for (item, answer) in pairs.by_ref().take(*len) {
+                match answer {
+                    Ok(answer) => count(&meter, item, answer),
+                    Err(error) => self.refused(error),
+                }
+            }
+        }
+        if answers.iter().any(Result::is_ok) {
+            self.is_well();
+        }
+    }
+
+    fn count_deliveries(&self, deliveries: &[Delivery]) {
+        let mut rest = deliveries;
+        while let Some(first) = rest.first() {
+            let queue = &first.receipt.queue;
+            let len = rest.iter().take_while(|delivery| delivery.receipt.queue == *queue).count();
+            let meter = self.metrics.queues.of(queue, len as u64);
+            meter.takes.add(len as u64);
+            let (run, others) = rest.split_at(len);
+            run.iter().for_each(|delivery| meter.lateness.record(delivery.lateness_ms));
+            rest = others;
+        }
+    }
+
+    /// Notes a refusal of the whole call, and lets the answer through.
+    fn heard<T>(&self, answer: Result<T>) -> Result<T> {
+        match &answer {
+            Ok(_) => self.is_well(),
+            Err(error) => self.refused(error),
+        }
+        answer
+    }
+
+    fn refused(&self, error: &Error) {
+        self.metrics.refused(error.code());
+        let is_illness = matches!(
+            error,
+            Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::DiskFull { .. }
+        );
+        if is_illness && !self.is_ill.swap(true, Ordering::Relaxed) {
+            tracing::warn!(code = error.code(), %error, "the store can not serve");
+        }
+    }
+
+    /// Said once when it serves again, and not at each call.
+    fn is_well(&self) {
+        if self.is_ill.load(Ordering::Relaxed) && self.is_ill.swap(false, Ordering::Relaxed) {
+            tracing::info!("the store serves again");
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Metered {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let runs = Runs::of(puts.iter().map(|put| (&put.queue, ())));
+        let answers = self.store.put(puts).await;
+        self.count(runs, &answers, |meter, (), _| meter.puts.add(1));
+        answers
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        let taken = self.heard(self.store.take(take).await)?;
+        self.count_deliveries(&taken);
+        Ok(taken)
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        let taken = self.heard(self.store.take_id(queue, id, lease_ms, bound).await)?;
+        self.count_deliveries(std::slice::from_ref(&taken));
+        Ok(taken)
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let counted = |action: &Action| match action {
+            Action::Ack => |meter: &Meter| meter.acks.add(1),
+            Action::Retry { .. } => |meter: &Meter| meter.retries.add(1),
+            Action::Release { .. } => |meter: &Meter| meter.releases.add(1),
+            Action::Bury { .. } => |meter: &Meter| meter.buries.add(1),
+            Action::Extend { .. } => |meter: &Meter| meter.extends.add(1),
+        };
+        let runs = Runs::of(settles.iter().map(|settle| (&settle.receipt.queue, counted(&settle.action))));
+        let answers = self.store.settle(settles).await;
+        self.count(runs, &answers, |meter, counted, settled| {
+            counted(meter);
+            if matches!(settled, Settled::Dead(_)) {
+                meter.deaths.add(1);
+            }
+        });
+        answers
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        let runs = Runs { runs: vec![(queue.clone(), targets.len())], each: vec![(); targets.len()] };
+        let answers = self.store.cancel(queue, targets).await;
+        self.count(runs, &answers, |meter, (), found| {
+            meter.cancels.add(u64::from(matches!(found, Cancelled::Cancelled(_))));
+        });
+        answers
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        let answers = self.store.reschedule(queue, moves).await;
+        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
+        answers
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        let answers = self.store.get(queue, targets).await;
+        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
+        answers
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.heard(self.store.locate(numbers).await)
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.heard(self.store.list(queue, state, after, max).await)
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.heard(self.store.stats(queue).await)
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.heard(self.store.queues(after, max).await)
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.heard(self.store.configure(queue, changes).await)
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.heard(self.store.revive(queue, which, when).await)
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.heard(self.store.discard(queue, which).await)
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.heard(self.store.purge(queue).await)
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.heard(self.store.delete_queue(queue).await)
+    }
+
+    fn limits(&self) -> &Limits {
+        self.store.limits()
+    }
+}
