@@ -57,6 +57,11 @@ impl SegmentName {
 pub(crate) struct Salt(u32);
 
 impl Salt {
+    /// The CRC-32 (IEEE) of `name`: for files that are named otherwise than segments.
+    pub(crate) fn of(name: &[u8]) -> Salt {
+        Salt(crc32fast::hash(name))
+    }
+
     /// CRC-32 (IEEE) of `bytes`, going on from the salt.
     #[inline]
     pub(crate) fn checksum(self, bytes: &[u8]) -> u32 {

@@ -231,7 +231,7 @@ fn id_from(bytes: &[u8]) -> Read<MessageId> {
     MessageId::from_bits(u128::from_le_bytes(sixteen(bytes)?)).map_err(|_| malformed("a message's id"))
 }
 
-fn read_headers(bytes: &[u8]) -> Read<Headers> {
+pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     let mut pairs = Vec::new();
     let mut cursor = Cursor::new(bytes);
     while !cursor.is_at_end() {

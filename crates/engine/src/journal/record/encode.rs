@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use dwell_model::{
-    Counts, DEFAULT_PRIORITY, Death, DeathReason, Lease, MessageId, QueueName, Standing, State, Timestamp,
+    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Lease, MessageId, QueueName, Standing, State,
+    Timestamp,
 };
 use dwell_store::PutOutcome;
 use dwell_store::core::{PutRecord, Record};
@@ -110,12 +111,7 @@ impl Encoder {
             put_bytes_field(out, 2, key.as_str().as_bytes());
         }
         if !headers.is_empty() {
-            let mut pairs = Vec::new();
-            for (name, value) in headers.iter() {
-                put_text(&mut pairs, name.as_bytes());
-                put_text(&mut pairs, value.as_bytes());
-            }
-            put_bytes_field(out, 3, &pairs);
+            put_bytes_field(out, 3, &put_headers(headers));
         }
         if let Some(lease_ms) = lease_ms {
             put_int_field(out, 4, *lease_ms);
@@ -210,6 +206,16 @@ impl Encoder {
     pub(crate) fn closed(&mut self, out: &mut Vec<u8>) {
         out.push(CLOSED);
     }
+}
+
+/// Headers as pairs of texts.
+pub(crate) fn put_headers(headers: &Headers) -> Vec<u8> {
+    let mut pairs = Vec::new();
+    for (name, value) in headers.iter() {
+        put_text(&mut pairs, name.as_bytes());
+        put_text(&mut pairs, value.as_bytes());
+    }
+    pairs
 }
 
 fn put_standing(out: &mut Vec<u8>, standing: &Standing, now: Timestamp) {

@@ -42,8 +42,8 @@ use dwell_store::core::{PutRecord, Record};
 use super::format::Salt;
 use super::wire::{Read, Unreadable, put_zigzag, unzigzag};
 
-pub(crate) use decode::Decoder;
-pub(crate) use encode::Encoder;
+pub(crate) use decode::{Decoder, read_headers};
+pub(crate) use encode::{Encoder, put_headers};
 
 pub(super) const PUT: u8 = 1;
 pub(super) const STANDS: u8 = 2;
@@ -100,14 +100,14 @@ fn instant(zigzag: u64, now: Timestamp) -> Read<Timestamp> {
     ms.and_then(|ms| Timestamp::from_ms(ms).ok()).ok_or(Unreadable::Malformed("an instant is out of range"))
 }
 
-pub(super) fn attempts_to_int(limit: AttemptLimit) -> u64 {
+pub(crate) fn attempts_to_int(limit: AttemptLimit) -> u64 {
     match limit {
         AttemptLimit::Unlimited => 0,
         AttemptLimit::At(limit) => u64::from(limit.get()),
     }
 }
 
-pub(super) fn attempts_from_int(value: u64) -> Read<AttemptLimit> {
+pub(crate) fn attempts_from_int(value: u64) -> Read<AttemptLimit> {
     let value =
         u32::try_from(value).map_err(|_| Unreadable::Malformed("a limit of attempts is out of range"))?;
     Ok(NonZeroU32::new(value).map_or(AttemptLimit::Unlimited, AttemptLimit::At))

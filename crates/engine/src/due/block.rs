@@ -1,0 +1,211 @@
+//! Blocks: entries that are read together. A header, the heads of all entries, then all their bodies. Little-endian.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0–3 | CRC-32 of bytes 4 up to the end of the heads, salted |
+//! | 4–7 | ordinal of the first entry |
+//! | 8–11 | number of entries |
+//! | 12–15 | length of the heads |
+//! | 16–19 | length of the bodies |
+//! | 20– | heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
+//!
+//! A block has at most [`TARGET`] bytes, unless it holds a single entry. So heads can be had without bodies that are
+//! large, and heads with bodies in one read where they are not.
+
+use bytes::Bytes;
+
+use super::entry::Entry;
+use super::head::{self, Before};
+use super::index::BlockSpot;
+use super::lane::Lane;
+use crate::journal::format::{Salt, u32_at};
+use crate::journal::wire::{Cursor, Unreadable};
+
+/// A block is closed before an entry that would make it longer.
+pub(super) const TARGET: usize = 32 * 1024;
+/// Bytes of a block's header.
+pub(super) const HEADER_LEN: usize = 20;
+
+/// A block that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    heads: Vec<u8>,
+    bodies: Vec<u8>,
+    count: u32,
+    before: Before,
+    /// A head that may belong to the next block.
+    scratch: Vec<u8>,
+}
+
+impl Builder {
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Its bytes so far.
+    pub(super) fn len(&self) -> usize {
+        HEADER_LEN + self.heads.len() + self.bodies.len()
+    }
+
+    /// Adds an entry and its body, if the block has room for it; an empty one has room for any.
+    pub(super) fn add(&mut self, salt: Salt, shard: u16, entry: &Entry, body: &[u8]) -> bool {
+        let mut before = self.before;
+        self.scratch.clear();
+        head::put(&mut self.scratch, &mut before, shard, entry, body.len());
+        if !self.is_empty() && self.len() + self.scratch.len() + 4 + body.len() > TARGET {
+            return false;
+        }
+        self.before = before;
+        self.heads.extend_from_slice(&self.scratch);
+        self.bodies.extend_from_slice(&salt.body_checksum(entry.number.get(), body).to_le_bytes());
+        self.bodies.extend_from_slice(body);
+        self.count += 1;
+        true
+    }
+
+    /// Writes the block, whose first entry has the ordinal `first`, to `out`, and begins the next.
+    pub(super) fn close(&mut self, salt: Salt, first: u32, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        for number in [first, self.count, self.heads.len() as u32, self.bodies.len() as u32] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.heads);
+        let checksum = salt.checksum(&out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(&self.bodies);
+        self.heads.clear();
+        self.bodies.clear();
+        // A large body is not kept for the next block.
+        self.bodies.shrink_to(TARGET);
+        (self.count, self.before) = (0, Before::default());
+    }
+}
+
+/// Where a body lies in its file: its checksum (4 bytes), then the body. The same as in a segment of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyPlace {
+    /// Where the checksum stands.
+    pub(crate) at: u32,
+    /// Bytes of the body.
+    pub(crate) len: u32,
+}
+
+/// An entry that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) ordinal: u32,
+    pub(crate) entry: Entry,
+    pub(crate) body: BodyPlace,
+}
+
+/// What is wrong in a block, and where in the file.
+pub(super) type BadBlock = (u64, Unreadable);
+
+/// How many bytes from the start of a block make its heads whole.
+pub(super) fn heads_end(header: &[u8]) -> usize {
+    HEADER_LEN + u32_at(header, 12) as usize
+}
+
+/// The entries of a block, one after the other.
+#[derive(Debug)]
+pub(super) struct Heads<'a> {
+    spot: BlockSpot,
+    /// Up to the end of the heads.
+    cursor: Cursor<'a>,
+    before: Before,
+    shard: u16,
+    lanes: &'a [Lane],
+    ordinal: u32,
+    bodies_end: u64,
+    next_body: u64,
+}
+
+impl<'a> Heads<'a> {
+    /// Reads the header of the block at `spot`, and verifies the heads. `bytes` are the block from its start, at least up
+    /// to the end of its heads.
+    pub(super) fn open(
+        spot: BlockSpot,
+        bytes: &'a [u8],
+        salt: Salt,
+        shard: u16,
+        lanes: &'a [Lane],
+    ) -> Result<Heads<'a>, BadBlock> {
+        let bad = |reason| (u64::from(spot.at), Unreadable::Malformed(reason));
+        if bytes.len() < HEADER_LEN || bytes.len() < heads_end(bytes) {
+            return Err(bad("a block is shorter than its heads"));
+        }
+        let heads_end = heads_end(bytes);
+        if salt.checksum(&bytes[4..heads_end]) != u32_at(bytes, 0) {
+            return Err(bad("a block fails its checksum"));
+        }
+        let bodies_len = u32_at(bytes, 16);
+        let fits = u32_at(bytes, 4) == spot.first
+            && u32_at(bytes, 8) == spot.count
+            && heads_end as u64 + u64::from(bodies_len) == u64::from(spot.len);
+        if !fits {
+            return Err(bad("a block is not the one that the index has there"));
+        }
+        let next_body = u64::from(spot.at) + heads_end as u64;
+        Ok(Heads {
+            spot,
+            cursor: Cursor::new(&bytes[HEADER_LEN..heads_end]),
+            before: Before::default(),
+            shard,
+            lanes: &lanes[lane_of(lanes, spot.first)..],
+            ordinal: spot.first,
+            bodies_end: next_body + u64::from(bodies_len),
+            next_body,
+        })
+    }
+
+    /// The next entry, or nothing after the last.
+    pub(super) fn next(&mut self) -> Result<Option<Found>, BadBlock> {
+        let bad = |at, why| (u64::from(self.spot.at) + (HEADER_LEN + at) as u64, why);
+        let at = self.cursor.position();
+        if self.ordinal == self.spot.first + self.spot.count {
+            if !self.cursor.is_at_end() || self.next_body != self.bodies_end {
+                return Err(bad(at, Unreadable::Malformed("a block holds more than its entries")));
+            }
+            return Ok(None);
+        }
+        while self.ordinal >= self.lanes[0].range().end {
+            self.lanes = &self.lanes[1..];
+        }
+        let read = head::read(&mut self.cursor, &mut self.before, self.shard, &self.lanes[0]);
+        let (entry, len) = read.map_err(|why| bad(at, why))?;
+        let body = BodyPlace { at: self.next_body as u32, len };
+        self.next_body += 4 + u64::from(len);
+        if self.next_body > self.bodies_end {
+            return Err(bad(at, Unreadable::Malformed("a body is longer than its block")));
+        }
+        let found = Found { ordinal: self.ordinal, entry, body };
+        self.ordinal += 1;
+        Ok(Some(found))
+    }
+}
+
+/// The lane that an ordinal is in.
+pub(super) fn lane_of(lanes: &[Lane], ordinal: u32) -> usize {
+    lanes.partition_point(|lane| lane.range().end <= ordinal)
+}
+
+/// The body at `place`, verified, out of bytes that were read from `start` on and hold it.
+pub(super) fn cut_body(
+    bytes: &Bytes,
+    start: u64,
+    place: BodyPlace,
+    number: u64,
+    salt: Salt,
+) -> Result<Bytes, BadBlock> {
+    let from = (u64::from(place.at) - start) as usize;
+    let body = bytes.slice(from + 4..from + 4 + place.len as usize);
+    if salt.body_checksum(number, &body) != u32_at(bytes, from) {
+        return Err((u64::from(place.at), Unreadable::Malformed("the body of a message fails its checksum")));
+    }
+    Ok(body)
+}

@@ -1,0 +1,51 @@
+//! What a due file keeps of a message, but for its body.
+
+use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
+
+use super::order::{LaneState, SortKey};
+
+/// A message as it stood when the file was written. Nobody held it then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) id: MessageId,
+    pub(crate) number: Number,
+    pub(crate) queue: QueueName,
+    pub(crate) created: Timestamp,
+    pub(crate) key: Option<Key>,
+    pub(crate) headers: Headers,
+    pub(crate) lease_ms: Option<u64>,
+    pub(crate) max_attempts: Option<AttemptLimit>,
+    /// Scheduled, ready or dead, never leased.
+    pub(crate) standing: Standing,
+    /// When it was last made ready by other than its instant; [`Timestamp::MIN`] if it never was.
+    pub(crate) ready_since: Timestamp,
+}
+
+impl Entry {
+    /// The lane's part of its place.
+    ///
+    /// # Panics
+    /// If it is leased: those stay in the journal.
+    pub(crate) fn lane_state(&self) -> LaneState {
+        match self.standing.state {
+            State::Ready => LaneState::Ready,
+            State::Scheduled => LaneState::Scheduled,
+            State::Dead(_) => LaneState::Dead,
+            State::Leased(_) => panic!("message {} is leased, and goes to no due file", self.number),
+        }
+    }
+
+    /// Its place in the order of a file.
+    ///
+    /// # Panics
+    /// If it is leased.
+    pub(crate) fn sort_key(&self) -> SortKey {
+        SortKey {
+            queue: self.queue.clone(),
+            state: self.lane_state(),
+            priority: self.standing.priority,
+            due: self.standing.due,
+            id: self.id,
+        }
+    }
+}

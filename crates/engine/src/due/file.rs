@@ -1,0 +1,309 @@
+//! An open due file: what is read of it, by ordinal.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dwell_model::{Number, QueueName, Timestamp};
+
+use super::block::{self, BadBlock, BodyPlace, Found, Heads};
+use super::expiry::{self, Expiry};
+use super::index::{BlockSpot, Index};
+use super::lane::Lane;
+use crate::disk::{Disk, DiskFile};
+use crate::journal::format::Salt;
+use crate::journal::wire::Cursor;
+use crate::sealed::{Kind, Name, Opened, PIECE, ReadError, Result};
+
+/// An open due file. It never changes, and may be read by several threads at once.
+///
+/// In memory are its lanes (56 bytes each, and each queue's name once), 32 bytes a block (of 32 KiB or more, but for
+/// the last and those before a large body), and 24 bytes for 1,024 expiries.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(super) opened: Opened,
+    pub(super) index: Index,
+}
+
+/// Of a block with more bytes, which then has a single entry, so many are read to see the entry.
+const GLANCE: usize = 64 * 1024;
+
+impl File {
+    pub(super) fn new(opened: Opened, index: Index) -> File {
+        assert_eq!(opened.name.kind, Kind::Due);
+        File { opened, index }
+    }
+
+    /// Opens the file of that name in `dir`: three reads. Header, index and footer are verified; blocks are when they are
+    /// read.
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<File> {
+        let mut opened = Opened::open(disk, dir, name)?;
+        let bytes = std::mem::take(&mut opened.index);
+        let mut cursor = Cursor::new(&bytes);
+        let mut index = Index::decode(&mut cursor, opened.index_at).map_err(|why| {
+            ReadError::unreadable(&opened.path, opened.index_at + cursor.position() as u64, why)
+        })?;
+        index.shrink();
+        Ok(File::new(opened, index))
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.opened.name
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.opened.path
+    }
+
+    pub(crate) fn salt(&self) -> Salt {
+        self.opened.salt
+    }
+
+    /// The file itself, for who reads bodies.
+    pub(crate) fn handle(&self) -> &Arc<dyn DiskFile> {
+        &self.opened.file
+    }
+
+    /// Its bytes on the disk.
+    pub(crate) fn size(&self) -> u64 {
+        self.opened.size
+    }
+
+    /// Its bytes in memory, but for the names of queues.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<File>() + self.index.memory()
+    }
+
+    /// How many entries it has: at least one.
+    pub(crate) fn len(&self) -> u32 {
+        self.index.entries
+    }
+
+    /// All lanes, in order.
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.index.lanes
+    }
+
+    /// The lanes of a queue, in order.
+    pub(crate) fn lanes_of(&self, queue: &QueueName) -> &[Lane] {
+        let lanes = self.lanes();
+        let from = lanes.partition_point(|lane| lane.queue < *queue);
+        let count = lanes[from..].partition_point(|lane| lane.queue == *queue);
+        &lanes[from..from + count]
+    }
+
+    /// The lane, as a place in [`File::lanes`], that an ordinal is in.
+    pub(crate) fn lane_of(&self, ordinal: u32) -> usize {
+        assert!(ordinal < self.len(), "ordinal {ordinal} of a file of {} entries", self.len());
+        block::lane_of(self.lanes(), ordinal)
+    }
+
+    /// The earliest and the latest due.
+    pub(crate) fn due_range(&self) -> (Timestamp, Timestamp) {
+        let lanes = self.lanes();
+        let earliest = lanes.iter().map(|lane| lane.min_due).min();
+        let latest = lanes.iter().map(|lane| lane.max_due).max();
+        earliest.zip(latest).expect("a file has lanes")
+    }
+
+    /// The lowest and the highest number.
+    pub(crate) fn number_range(&self) -> (Number, Number) {
+        (self.index.lowest, self.index.highest)
+    }
+
+    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later; the end of the lane if
+    /// there is none. At most one read.
+    pub(crate) fn lower_bound(&self, lane: &Lane, from: (Timestamp, u128)) -> Result<u32> {
+        let range = lane.range();
+        if from <= (lane.min_due, 0) {
+            return Ok(range.start);
+        }
+        if from.0 > lane.max_due {
+            return Ok(range.end);
+        }
+        let blocks = &self.index.blocks;
+        let key = (from.0.as_ms(), from.1);
+        let holding = blocks.holding(lane, key);
+        let next = (holding + 1 < blocks.len()).then(|| blocks.spot(holding + 1).first);
+        if next.is_some_and(|next| next < range.end && blocks.key(holding + 1) == key) {
+            return Ok(next.unwrap_or(range.end));
+        }
+        let spot = blocks.spot(holding);
+        let bytes = self.glance(spot)?;
+        let mut heads = self.heads(spot, &bytes)?;
+        while let Some(found) = self.sound(heads.next())? {
+            let key = (found.entry.standing.due, found.entry.id.as_bits());
+            if found.ordinal >= range.end || found.ordinal >= range.start && key >= from {
+                return Ok(found.ordinal.min(range.end));
+            }
+        }
+        Ok((spot.first + spot.count).min(range.end))
+    }
+
+    /// Where the block ends that holds `ordinal`: to read up to here costs no more I/O.
+    pub(crate) fn block_end(&self, ordinal: u32) -> u32 {
+        let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));
+        spot.first + spot.count
+    }
+
+    /// Appends the entries of `ordinals`, without their bodies. Neighbouring blocks are read together, up to 256 KiB at a
+    /// time; all of it is in memory for so long.
+    pub(crate) fn read(&self, ordinals: Range<u32>, out: &mut Vec<Found>) -> Result<()> {
+        if ordinals.is_empty() {
+            return Ok(());
+        }
+        let blocks = &self.index.blocks;
+        let (mut next, end) = (blocks.of(ordinals.start), blocks.of(ordinals.end - 1) + 1);
+        while next < end {
+            let run = self.run(next, end);
+            let bytes = self.read_run(run.clone())?;
+            let start = blocks.spot(run.start).at;
+            for block in run.clone() {
+                let spot = blocks.spot(block);
+                let mut heads = self.heads(spot, &bytes[(spot.at - start) as usize..])?;
+                while let Some(found) = self.sound(heads.next())? {
+                    if ordinals.contains(&found.ordinal) {
+                        out.push(found);
+                    }
+                }
+            }
+            next = run.end;
+        }
+        Ok(())
+    }
+
+    /// Appends the entries of `ordinals`, which rise, without their bodies: a read for each block that holds any.
+    pub(crate) fn read_at(&self, ordinals: &[u32], out: &mut Vec<Found>) -> Result<()> {
+        assert!(ordinals.is_sorted(), "ordinals rise");
+        let mut rest = ordinals;
+        while let Some(first) = rest.first() {
+            let spot = self.index.blocks.spot(self.index.blocks.of(*first));
+            let here = rest.partition_point(|ordinal| *ordinal < spot.first + spot.count);
+            let bytes = self.glance(spot)?;
+            let mut heads = self.heads(spot, &bytes)?;
+            while let Some(found) = self.sound(heads.next())? {
+                if rest[..here].binary_search(&found.ordinal).is_ok() {
+                    out.push(found);
+                }
+            }
+            rest = &rest[here..];
+        }
+        Ok(())
+    }
+
+    /// An entry with its body: one read, or two if the body is large.
+    pub(crate) fn get(&self, ordinal: u32) -> Result<(Found, Bytes)> {
+        let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));
+        let bytes = Bytes::from(self.glance(spot)?);
+        let mut heads = self.heads(spot, &bytes)?;
+        let mut wanted = None;
+        // To the end: so that a block is judged alike, whatever is wanted of it.
+        while let Some(found) = self.sound(heads.next())? {
+            if found.ordinal == ordinal {
+                wanted = Some(found);
+            }
+        }
+        let found = wanted.expect("a block holds the ordinals that its header says");
+        let body = if bytes.len() == spot.len as usize {
+            // A copy: a small body should not keep a block in memory.
+            let body = self.cut(&bytes, u64::from(spot.at), found.body, found.entry.number)?;
+            Bytes::copy_from_slice(&body)
+        } else {
+            self.body(found.entry.number, found.body)?
+        };
+        Ok((found, body))
+    }
+
+    /// The body of message `number` at `place`, verified.
+    pub(crate) fn body(&self, number: Number, place: BodyPlace) -> Result<Bytes> {
+        let bytes = Bytes::from(self.read_bytes(u64::from(place.at), 4 + place.len as usize)?);
+        self.cut(&bytes, u64::from(place.at), place, number)
+    }
+
+    /// The earliest expiry, if any entry has one.
+    pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
+        self.index.expiry_chunks.first().map(|chunk| chunk.first.0)
+    }
+
+    /// How many entries expire.
+    pub(crate) fn expiry_count(&self) -> u32 {
+        self.index.expiries
+    }
+
+    /// Expiries with their ordinals, in order: those behind `after`, up to `until`, at most `most`. A read for each 1,024,
+    /// and one more.
+    pub(crate) fn expiries(
+        &self,
+        after: Option<Expiry>,
+        until: Timestamp,
+        most: usize,
+    ) -> Result<Vec<Expiry>> {
+        let chunks = &self.index.expiry_chunks;
+        let first = chunks.partition_point(|chunk| Some(chunk.first) <= after).saturating_sub(1);
+        let mut wanted: Vec<Expiry> = Vec::new();
+        for chunk in chunks[first..].iter().take_while(|chunk| chunk.first.0 <= until) {
+            if wanted.len() >= most {
+                break;
+            }
+            let bytes = self.read_bytes(u64::from(chunk.at), chunk.len as usize)?;
+            let pairs = expiry::read(&bytes, self.salt(), chunk.first, self.len());
+            let pairs = self.sound(pairs.map_err(|why| (u64::from(chunk.at), why)))?;
+            let ours = pairs.into_iter().filter(|pair| Some(*pair) > after && pair.0 <= until);
+            wanted.extend(ours.take(most - wanted.len()));
+        }
+        Ok(wanted)
+    }
+
+    /// As many of the blocks from `next` on, and before `end`, as are read at a time: those that fit, or one.
+    pub(super) fn run(&self, next: usize, end: usize) -> Range<usize> {
+        let blocks = &self.index.blocks;
+        let start = blocks.spot(next).at;
+        let fits = |block: &usize| {
+            let spot = blocks.spot(*block);
+            (spot.at - start) as usize + spot.len as usize <= PIECE
+        };
+        next..next + (next..end).take_while(fits).count().max(1)
+    }
+
+    /// The bytes of a run of blocks; of a single large one as many as hold its heads.
+    fn read_run(&self, run: Range<usize>) -> Result<Vec<u8>> {
+        let (first, last) = (self.index.blocks.spot(run.start), self.index.blocks.spot(run.end - 1));
+        if run.len() == 1 {
+            return self.glance(first);
+        }
+        self.read_bytes(u64::from(first.at), (last.at - first.at + last.len) as usize)
+    }
+
+    /// The bytes of a block; of a large one as many as hold its heads.
+    fn glance(&self, spot: BlockSpot) -> Result<Vec<u8>> {
+        let mut bytes = self.read_bytes(u64::from(spot.at), (spot.len as usize).min(GLANCE))?;
+        if bytes.len() < spot.len as usize {
+            let heads_end = block::heads_end(&bytes).min(spot.len as usize);
+            if heads_end.cmp(&bytes.len()) == Ordering::Greater {
+                bytes = self.read_bytes(u64::from(spot.at), heads_end)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn read_bytes(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.handle().read_at(&mut bytes, at).map_err(|error| ReadError::io(self.path(), at, error))?;
+        Ok(bytes)
+    }
+
+    pub(super) fn heads<'a>(&'a self, spot: BlockSpot, bytes: &'a [u8]) -> Result<Heads<'a>> {
+        self.sound(Heads::open(spot, bytes, self.salt(), self.name().shard, self.lanes()))
+    }
+
+    pub(super) fn cut(&self, bytes: &Bytes, start: u64, place: BodyPlace, number: Number) -> Result<Bytes> {
+        self.sound(block::cut_body(bytes, start, place, number.get(), self.salt()))
+    }
+
+    /// What was read, or the error that says what is wrong with it in this file.
+    pub(super) fn sound<T>(&self, read: std::result::Result<T, BadBlock>) -> Result<T> {
+        read.map_err(|(at, why)| ReadError::unreadable(self.path(), at, why))
+    }
+}

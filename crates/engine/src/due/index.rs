@@ -1,0 +1,219 @@
+//! The index of a due file: what of it is in memory while it is open, and the same as bytes.
+//!
+//! Varints, one after the other: lanes (see [`lane`](super::lane)); lowest and highest number; how many blocks, then
+//! each: its length, its count of entries, the due of its first entry (zigzag from that of the block before, at first
+//! from 0), the id of its first entry (16 bytes); how many expiries; of each chunk of expiries, if there are any: its
+//! length, its first expiry, its first ordinal, the last one ended by length 0; then tagged fields, of which
+//! there are none yet.
+
+use dwell_model::{Number, Timestamp};
+
+use super::expiry::Expiry;
+use super::lane::{self, Lane};
+use crate::journal::wire::{Cursor, Read, Unreadable, end_fields, put_varint, put_zigzag};
+use crate::sealed::HEADER_LEN;
+
+/// The highest number of a field at the end.
+const FIELDS: u64 = 0;
+
+/// A block, as its index knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockSpot {
+    /// Where it begins in the file.
+    pub(super) at: u32,
+    pub(super) len: u32,
+    /// The ordinal of its first entry.
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+/// The blocks of a file, 32 bytes each, and as many in a single allocation for each part.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Blocks {
+    at: Vec<u32>,
+    first: Vec<u32>,
+    /// Due and id of the first entry.
+    due: Vec<i64>,
+    id: Vec<u128>,
+    /// Where the last one ends.
+    end: u32,
+    entries: u32,
+}
+
+impl Blocks {
+    pub(super) fn new() -> Blocks {
+        Blocks { end: HEADER_LEN as u32, ..Blocks::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.at.len()
+    }
+
+    /// Where the last one ends, and what follows begins.
+    pub(super) fn end(&self) -> u32 {
+        self.end
+    }
+
+    fn shrink(&mut self) {
+        self.at.shrink_to_fit();
+        self.first.shrink_to_fit();
+        self.due.shrink_to_fit();
+        self.id.shrink_to_fit();
+    }
+
+    fn memory(&self) -> usize {
+        (self.at.capacity() + self.first.capacity()) * 4 + self.due.capacity() * 8 + self.id.capacity() * 16
+    }
+
+    /// Adds the next block; false if it lies beyond what positions and ordinals can say.
+    pub(super) fn push(&mut self, len: u32, count: u32, key: (i64, u128)) -> bool {
+        let (Some(end), Some(entries)) = (self.end.checked_add(len), self.entries.checked_add(count)) else {
+            return false;
+        };
+        self.at.push(self.end);
+        self.first.push(self.entries);
+        self.due.push(key.0);
+        self.id.push(key.1);
+        (self.end, self.entries) = (end, entries);
+        true
+    }
+
+    pub(super) fn spot(&self, block: usize) -> BlockSpot {
+        let (at, first) = (self.at[block], self.first[block]);
+        let end = self.at.get(block + 1).copied().unwrap_or(self.end);
+        let next = self.first.get(block + 1).copied().unwrap_or(self.entries);
+        BlockSpot { at, len: end - at, first, count: next - first }
+    }
+
+    /// The block that holds `ordinal`.
+    pub(super) fn of(&self, ordinal: u32) -> usize {
+        assert!(ordinal < self.entries, "ordinal {ordinal} of a file of {} entries", self.entries);
+        self.first.partition_point(|first| *first <= ordinal) - 1
+    }
+
+    /// Due and id of the first entry of a block.
+    pub(super) fn key(&self, block: usize) -> (i64, u128) {
+        (self.due[block], self.id[block])
+    }
+
+    /// The block where `key` belongs in `lane`: the last that begins with an entry of the lane below `key`, or else the one
+    /// that the lane begins in.
+    pub(super) fn holding(&self, lane: &Lane, key: (i64, u128)) -> usize {
+        let beginning = self.of(lane.first);
+        let (mut low, mut high) = (beginning + 1, self.of(lane.range().end - 1) + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.key(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low - 1
+    }
+}
+
+/// A chunk of expiries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExpiryChunk {
+    pub(super) at: u32,
+    pub(super) len: u32,
+    pub(super) first: Expiry,
+}
+
+/// Everything that is in memory of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) entries: u32,
+    pub(super) lowest: Number,
+    pub(super) highest: Number,
+    pub(super) blocks: Blocks,
+    pub(super) expiries: u32,
+    pub(super) expiry_chunks: Vec<ExpiryChunk>,
+}
+
+impl Index {
+    /// Gives back memory that nothing will be added to.
+    pub(super) fn shrink(&mut self) {
+        self.lanes.shrink_to_fit();
+        self.blocks.shrink();
+        self.expiry_chunks.shrink_to_fit();
+    }
+
+    /// Bytes in memory, but for the names of queues.
+    pub(super) fn memory(&self) -> usize {
+        self.lanes.capacity() * size_of::<Lane>()
+            + self.blocks.memory()
+            + self.expiry_chunks.capacity() * size_of::<ExpiryChunk>()
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        lane::put(&mut out, &self.lanes);
+        put_varint(&mut out, self.lowest.get());
+        put_varint(&mut out, self.highest.get());
+        put_varint(&mut out, self.blocks.len() as u64);
+        let mut before = 0;
+        for block in 0..self.blocks.len() {
+            let BlockSpot { len, count, .. } = self.blocks.spot(block);
+            let (due, id) = self.blocks.key(block);
+            put_varint(&mut out, u64::from(len));
+            put_varint(&mut out, u64::from(count));
+            put_zigzag(&mut out, due - before);
+            out.extend_from_slice(&id.to_le_bytes());
+            before = due;
+        }
+        put_varint(&mut out, u64::from(self.expiries));
+        for ExpiryChunk { at: _, len, first: (expires, ordinal) } in &self.expiry_chunks {
+            put_varint(&mut out, u64::from(*len));
+            put_varint(&mut out, expires.as_ms() as u64);
+            put_varint(&mut out, u64::from(*ordinal));
+        }
+        put_varint(&mut out, 0);
+        end_fields(&mut out);
+        out
+    }
+
+    /// Reads the index of a file whose blocks and expiries end at `end`.
+    pub(super) fn decode(cursor: &mut Cursor<'_>, end: u64) -> Read<Index> {
+        let malformed = Unreadable::Malformed;
+        let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a number is out of range"));
+        let number = |value| Number::new(value).map_err(|_| malformed("a message's number is out of range"));
+        let (lanes, entries) = lane::read(cursor)?;
+        let (lowest, highest) = (number(cursor.varint()?)?, number(cursor.varint()?)?);
+        let mut blocks = Blocks::new();
+        let mut due: i64 = 0;
+        for _ in 0..cursor.varint()? {
+            let (len, count) = (int(cursor.varint()?)?, int(cursor.varint()?)?);
+            due = due.checked_add(cursor.zigzag()?).ok_or(malformed("an instant is out of range"))?;
+            let id = u128::from_le_bytes(cursor.take(16)?.try_into().expect("sixteen bytes were taken"));
+            if len == 0 || count == 0 || !blocks.push(len, count, (due, id)) {
+                return Err(malformed("a block is empty, or lies beyond 4 GiB"));
+            }
+        }
+        if blocks.entries != entries || entries == 0 {
+            return Err(malformed("blocks and lanes do not have the same entries"));
+        }
+        let expiries = int(cursor.varint()?)?;
+        let mut expiry_chunks: Vec<ExpiryChunk> = Vec::new();
+        let mut at = blocks.end;
+        loop {
+            let len = int(cursor.varint()?)?;
+            if len == 0 {
+                break;
+            }
+            let expires = i64::try_from(cursor.varint()?).ok().and_then(|ms| Timestamp::from_ms(ms).ok());
+            let expires = expires.ok_or(malformed("an expiry is out of range"))?;
+            let first = (expires, int(cursor.varint()?)?);
+            if expiry_chunks.last().is_some_and(|before| before.first >= first) {
+                return Err(malformed("expiries are out of order"));
+            }
+            expiry_chunks.push(ExpiryChunk { at, len, first });
+            at = at.checked_add(len).ok_or(malformed("expiries lie beyond 4 GiB"))?;
+        }
+        if u64::from(at) != end || (expiries == 0) != expiry_chunks.is_empty() {
+            return Err(malformed("blocks and expiries do not fill the file"));
+        }
+        if cursor.field(FIELDS)?.is_some() || !cursor.is_at_end() {
+            return Err(malformed("the index is longer than what it says"));
+        }
+        Ok(Index { lanes, entries, lowest, highest, blocks, expiries, expiry_chunks })
+    }
+}

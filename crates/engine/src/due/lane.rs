@@ -1,0 +1,121 @@
+//! Lanes: the entries of one queue, state and priority, side by side in a file.
+
+use std::ops::Range;
+
+use dwell_model::{QueueName, Timestamp};
+
+use super::entry::Entry;
+use super::order::LaneState;
+use crate::journal::wire::{Cursor, Read, Unreadable, put_text, put_varint};
+
+/// A lane of a file. In it entries are in (due, id) order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) queue: QueueName,
+    pub(crate) state: LaneState,
+    pub(crate) priority: u32,
+    /// The ordinal of its first entry.
+    pub(crate) first: u32,
+    /// How many entries it has, at least one.
+    pub(crate) count: u32,
+    /// The due of its first entry.
+    pub(crate) min_due: Timestamp,
+    /// The due of its last entry.
+    pub(crate) max_due: Timestamp,
+    /// Bytes of all its bodies.
+    pub(crate) body_bytes: u64,
+}
+
+impl Lane {
+    /// The lane that begins with `entry`.
+    pub(super) fn beginning_with(entry: &Entry, first: u32, body_len: usize) -> Lane {
+        Lane {
+            queue: entry.queue.clone(),
+            state: entry.lane_state(),
+            priority: entry.standing.priority,
+            first,
+            count: 1,
+            min_due: entry.standing.due,
+            max_due: entry.standing.due,
+            body_bytes: body_len as u64,
+        }
+    }
+
+    /// Whether `entry` belongs here.
+    pub(super) fn takes(&self, entry: &Entry) -> bool {
+        self.queue == entry.queue
+            && self.state == entry.lane_state()
+            && self.priority == entry.standing.priority
+    }
+
+    /// Takes in `entry`, the next one.
+    pub(super) fn add(&mut self, entry: &Entry, body_len: usize) {
+        self.count += 1;
+        self.max_due = entry.standing.due;
+        self.body_bytes += body_len as u64;
+    }
+
+    /// The ordinals of its entries.
+    pub(crate) fn range(&self) -> Range<u32> {
+        self.first..self.first + self.count
+    }
+
+    /// Whether it comes before `other` in a file.
+    pub(super) fn is_before(&self, other: &Lane) -> bool {
+        self.order() < other.order()
+    }
+
+    fn order(&self) -> (&QueueName, LaneState, u32) {
+        (&self.queue, self.state, self.priority)
+    }
+}
+
+/// Writes lanes: how many, then each: queue (text; of length 0 for that of the lane before), state (one byte: 0 ready,
+/// 1 scheduled, 2 dead), and as varints priority, count, first due, last due − first due, bytes of bodies.
+pub(super) fn put(out: &mut Vec<u8>, lanes: &[Lane]) {
+    put_varint(out, lanes.len() as u64);
+    let mut before = None;
+    for lane in lanes {
+        let is_new = before != Some(&lane.queue);
+        put_text(out, if is_new { lane.queue.as_str().as_bytes() } else { b"" });
+        before = Some(&lane.queue);
+        out.push(lane.state as u8);
+        put_varint(out, u64::from(lane.priority));
+        put_varint(out, u64::from(lane.count));
+        put_varint(out, lane.min_due.as_ms() as u64);
+        put_varint(out, lane.max_due.ms_since(lane.min_due));
+        put_varint(out, lane.body_bytes);
+    }
+}
+
+/// Reads lanes; the counts of all together are the entries of the file.
+pub(super) fn read(cursor: &mut Cursor<'_>) -> Read<(Vec<Lane>, u32)> {
+    let malformed = Unreadable::Malformed;
+    let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
+    let count = cursor.varint()?;
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut first: u32 = 0;
+    for _ in 0..count {
+        let name = std::str::from_utf8(cursor.text()?).map_err(|_| malformed("a queue's name is none"))?;
+        let queue = match lanes.last() {
+            Some(before) if name.is_empty() => before.queue.clone(),
+            _ => QueueName::new(name).map_err(|_| malformed("a queue's name is none"))?,
+        };
+        let state = LaneState::from_byte(cursor.byte()?).ok_or(malformed("a lane of no state"))?;
+        let priority = int(cursor.varint()?)?;
+        let count = int(cursor.varint()?)?;
+        let min_due = cursor.varint()?;
+        let max_due = min_due.checked_add(cursor.varint()?);
+        let instant = |ms: Option<u64>| Timestamp::from_ms(i64::try_from(ms?).ok()?).ok();
+        let dues = instant(Some(min_due)).zip(instant(max_due));
+        let (min_due, max_due) = dues.ok_or(malformed("a lane's instant is out of range"))?;
+        let body_bytes = cursor.varint()?;
+        let lane = Lane { queue, state, priority, first, count, min_due, max_due, body_bytes };
+        if count == 0 || lanes.last().is_some_and(|before| !before.is_before(&lane)) {
+            return Err(malformed("lanes are empty or out of order"));
+        }
+        first = first.checked_add(count).ok_or(malformed("a file has too many entries"))?;
+        lanes.push(lane);
+    }
+    Ok((lanes, first))
+}

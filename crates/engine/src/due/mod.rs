@@ -1,0 +1,40 @@
+//! Due files: messages that outlived the journal, in the order in which they are wanted, each with its body.
+//!
+//! A due file is a [sealed](crate::sealed) file. Its entries are in the order of (queue, state, priority, due, id). Those
+//! of one queue, state and priority are a [`Lane`]: what a take hands out first is at the head of one, a purge is a
+//! range of them. An entry's place in the file is its *ordinal*, from 0. What has become of a message since is not
+//! here: its settlement is a bit in [`Settled`], any other change is a message of the journal again.
+//!
+//! # Layout
+//! - [`Entry`], `order`: what a file keeps of a message, and the order of a file
+//! - `head`: an entry without its body, as bytes; `block`: heads and bodies that are read together
+//! - `lane`, `expiry`, `index`: the parts of the index, in memory and as bytes
+//! - `writer`, `file`, `scan`: writing, reading by ordinal, reading through
+//! - `settled`: which ordinals are settled
+//! - `verify`: everything there is to check in a file
+
+mod block;
+mod entry;
+mod expiry;
+mod file;
+mod head;
+mod index;
+mod lane;
+mod order;
+mod scan;
+mod settled;
+#[cfg(test)]
+mod tests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod transcript;
+mod verify;
+mod writer;
+
+pub(crate) use block::{BodyPlace, Found};
+pub(crate) use entry::Entry;
+pub(crate) use file::File;
+pub(crate) use lane::Lane;
+pub(crate) use order::{LaneState, SortKey};
+pub(crate) use scan::Scan;
+pub(crate) use settled::Settled;
+pub(crate) use writer::Writer;

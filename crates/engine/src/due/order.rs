@@ -1,0 +1,39 @@
+//! The order of a due file.
+
+use dwell_model::{MessageId, QueueName, StateKind, Timestamp};
+
+/// The states that a message in a due file may be in, in the order of their lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum LaneState {
+    /// It was ready, and stays so though the clock steps back.
+    Ready = 0,
+    /// It becomes ready at its instant.
+    Scheduled = 1,
+    Dead = 2,
+}
+
+impl LaneState {
+    pub(super) fn from_byte(byte: u8) -> Option<LaneState> {
+        [LaneState::Ready, LaneState::Scheduled, LaneState::Dead].get(usize::from(byte)).copied()
+    }
+}
+
+impl From<LaneState> for StateKind {
+    fn from(state: LaneState) -> StateKind {
+        match state {
+            LaneState::Ready => StateKind::Ready,
+            LaneState::Scheduled => StateKind::Scheduled,
+            LaneState::Dead => StateKind::Dead,
+        }
+    }
+}
+
+/// What the entries of a file are sorted by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SortKey {
+    pub(crate) queue: QueueName,
+    pub(crate) state: LaneState,
+    pub(crate) priority: u32,
+    pub(crate) due: Timestamp,
+    pub(crate) id: MessageId,
+}

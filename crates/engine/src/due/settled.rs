@@ -1,0 +1,327 @@
+//! Which entries of a file are settled: a bit for each ordinal.
+
+use std::ops::Range;
+
+use crate::journal::format::{Salt, u32_at};
+use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
+
+/// Ordinals of a page.
+const PAGE: u32 = 4096;
+const WORDS: usize = PAGE as usize / 64;
+
+/// Settled ordinals of a file.
+///
+/// It is cut into pages of 4,096 ordinals. A page of which none or all are settled takes 16 bytes, any other 528: so
+/// a file that is settled from its head on costs little.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    len: u32,
+    settled: u32,
+    pages: Vec<Page>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Page {
+    None,
+    All,
+    Some { bits: Box<[u64; WORDS]>, count: u16 },
+}
+
+/// The bits of `word` that `range`, counted from the start of the page, covers.
+fn mask(word: usize, range: &Range<u32>) -> u64 {
+    let start = word as u32 * 64;
+    let below = |bit: u32| match bit.saturating_sub(start) {
+        0 => 0,
+        bits if bits >= 64 => u64::MAX,
+        bits => (1 << bits) - 1,
+    };
+    below(range.end) & !below(range.start)
+}
+
+impl Page {
+    /// How many of `range` (from the start of the page) are settled.
+    fn count(&self, range: &Range<u32>, len: u32) -> u32 {
+        match self {
+            Page::None => 0,
+            Page::All => range.len() as u32,
+            Page::Some { count, .. } if range.len() as u32 == len => u32::from(*count),
+            Page::Some { bits, .. } => {
+                let words = bits.iter().enumerate();
+                words.map(|(word, bits)| (bits & mask(word, range)).count_ones()).sum()
+            }
+        }
+    }
+
+    /// Settles `range`; says how many of it were not. The page has `len` ordinals.
+    fn set(&mut self, range: &Range<u32>, len: u32) -> u32 {
+        let fresh = range.len() as u32 - self.count(range, len);
+        if fresh == 0 {
+            return 0;
+        }
+        if let Page::None = self {
+            *self = Page::Some { bits: Box::new([0; WORDS]), count: 0 };
+        }
+        if let Page::Some { bits, count } = self {
+            for word in (range.start / 64) as usize..(range.end as usize).div_ceil(64) {
+                bits[word] |= mask(word, range);
+            }
+            *count += fresh as u16;
+            if u32::from(*count) == len {
+                *self = Page::All;
+            }
+        }
+        fresh
+    }
+
+    /// The first ordinal from `from` on, before `len`, that is not settled.
+    fn next_live(&self, from: u32, len: u32) -> Option<u32> {
+        let live = match self {
+            Page::None => from,
+            Page::All => return None,
+            Page::Some { bits, .. } => (from as usize / 64..WORDS).find_map(|word| {
+                let live = !bits[word] & mask(word, &(from..PAGE));
+                (live != 0).then(|| word as u32 * 64 + live.trailing_zeros())
+            })?,
+        };
+        (live < len).then_some(live)
+    }
+}
+
+impl Settled {
+    /// None of the `len` entries of a file.
+    pub(crate) fn none(len: u32) -> Settled {
+        Settled { len, settled: 0, pages: vec![Page::None; len.div_ceil(PAGE) as usize] }
+    }
+
+    /// How many entries the file has.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether none is settled.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.settled == 0
+    }
+
+    /// Whether all are settled.
+    pub(crate) fn is_full(&self) -> bool {
+        self.settled == self.len
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn memory(&self) -> usize {
+        let mixed = self.pages.iter().filter(|page| matches!(page, Page::Some { .. })).count();
+        size_of::<Settled>() + self.pages.capacity() * size_of::<Page>() + mixed * WORDS * 8
+    }
+
+    /// Settles an entry; false if it was settled before.
+    pub(crate) fn set(&mut self, ordinal: u32) -> bool {
+        self.set_range(ordinal..ordinal + 1) == 1
+    }
+
+    /// Settles all of `range`; says how many of it were not settled before.
+    pub(crate) fn set_range(&mut self, range: Range<u32>) -> u32 {
+        let len = self.len;
+        let mut fresh = 0;
+        for (page, part) in self.parts(range) {
+            fresh += self.pages[page].set(&part, page_len(page, len));
+        }
+        self.settled += fresh;
+        fresh
+    }
+
+    /// Whether an entry is settled.
+    pub(crate) fn has(&self, ordinal: u32) -> bool {
+        self.live(ordinal..ordinal + 1) == 0
+    }
+
+    /// How many of `range` are not settled.
+    pub(crate) fn live(&self, range: Range<u32>) -> u32 {
+        let all = range.len() as u32;
+        let parts = self.parts(range);
+        all - parts.map(|(page, part)| self.pages[page].count(&part, page_len(page, self.len))).sum::<u32>()
+    }
+
+    /// The first ordinal from `from` on that is not settled.
+    pub(crate) fn next_live(&self, from: u32) -> Option<u32> {
+        if from >= self.len {
+            return None;
+        }
+        let first = from / PAGE;
+        (first as usize..self.pages.len()).find_map(|page| {
+            let from = if page == first as usize { from % PAGE } else { 0 };
+            let live = self.pages[page].next_live(from, page_len(page, self.len))?;
+            Some(page as u32 * PAGE + live)
+        })
+    }
+
+    /// The `n`-th, counted from 0, of the ordinals from `from` on that are not settled.
+    pub(crate) fn nth_live(&self, from: u32, n: u32) -> Option<u32> {
+        let mut left = n;
+        let mut from = from.min(self.len);
+        // Whole pages are passed by their counts.
+        while from < self.len {
+            let end = (from / PAGE + 1).saturating_mul(PAGE).min(self.len);
+            let here = self.live(from..end);
+            if left < here {
+                break;
+            }
+            left -= here;
+            from = end;
+        }
+        let mut live = self.next_live(from)?;
+        for _ in 0..left {
+            live = self.next_live(live + 1)?;
+        }
+        Some(live)
+    }
+
+    /// `range` cut at the borders of pages: page, and range from its start.
+    fn parts(&self, range: Range<u32>) -> impl Iterator<Item = (usize, Range<u32>)> + use<> {
+        assert!(range.end <= self.len, "ordinal {} of a file of {} entries", range.end, self.len);
+        let pages = if range.is_empty() { 0..0 } else { range.start / PAGE..(range.end - 1) / PAGE + 1 };
+        pages.map(move |page| {
+            let start = page * PAGE;
+            (page as usize, range.start.max(start) - start..range.end.min(start.saturating_add(PAGE)) - start)
+        })
+    }
+}
+
+/// How many ordinals a page has.
+fn page_len(page: usize, len: u32) -> u32 {
+    (len - page as u32 * PAGE).min(PAGE)
+}
+
+/// The layout that [`Settled::encode`] writes. To change it, raise it, and keep reading the old one.
+const VERSION: u8 = 1;
+/// What a run of pages is.
+const NONE: u8 = 0;
+const ALL: u8 = 1;
+const RAW: u8 = 2;
+const RUNS: u8 = 3;
+
+impl Settled {
+    /// Writes the set.
+    ///
+    /// | part | |
+    /// |---|---|
+    /// | length | 4 bytes: from here to the end, the checksum in it |
+    /// | version | one byte, 1 |
+    /// | entries | varint |
+    /// | pages | in order; a kind (one byte), and: 0 none, how many such pages (varint); 1 all, how many; 2 raw, 512 bytes; 3 runs, lengths of what is not settled, settled, not settled, and so on, that fill the page (varints) |
+    /// | checksum | CRC-32 of everything before, salted |
+    pub(crate) fn encode(&self, salt: Salt, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.push(VERSION);
+        put_varint(out, u64::from(self.len));
+        let mut page = 0;
+        while page < self.pages.len() {
+            let kind = match &self.pages[page] {
+                Page::None => NONE,
+                Page::All => ALL,
+                Page::Some { bits, .. } => {
+                    put_page(out, bits, page_len(page, self.len));
+                    page += 1;
+                    continue;
+                }
+            };
+            let same = self.pages[page..].iter().take_while(|other| **other == self.pages[page]).count();
+            out.push(kind);
+            put_varint(out, same as u64);
+            page += same;
+        }
+        // The checksum is as long as the length.
+        let len = (out.len() - start) as u32;
+        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        let checksum = salt.checksum(&out[start..]);
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Reads a set from the start of `bytes`; says how long it was.
+    pub(crate) fn decode(bytes: &[u8], salt: Salt) -> Read<(Settled, usize)> {
+        let malformed = Unreadable::Malformed;
+        let end = bytes.len().checked_sub(4).map(|_| 4 + u32_at(bytes, 0) as usize);
+        let end = end.filter(|end| (9..=bytes.len()).contains(end));
+        let end = end.ok_or(malformed("a set of settlements is cut off"))?;
+        if salt.checksum(&bytes[..end - 4]) != u32_at(bytes, end - 4) {
+            return Err(malformed("a set of settlements fails its checksum"));
+        }
+        if bytes[4] > VERSION {
+            return Err(Unreadable::Newer(
+                "a set of settlements has a layout that this version does not know",
+            ));
+        }
+        let mut cursor = Cursor::new(&bytes[5..end - 4]);
+        let len = u32::try_from(cursor.varint()?).map_err(|_| malformed("a file has too many entries"))?;
+        let wanted = len.div_ceil(PAGE) as usize;
+        let mut settled = Settled { len, settled: 0, pages: Vec::new() };
+        while settled.pages.len() < wanted {
+            let at = settled.pages.len();
+            let len = page_len(at, len);
+            match cursor.byte()? {
+                kind @ (NONE | ALL) => {
+                    let count = usize::try_from(cursor.varint()?).ok();
+                    let count = count.filter(|count| (1..=wanted - at).contains(count));
+                    let count = count.ok_or(malformed("a set has more pages than its file"))?;
+                    settled.pages.resize(at + count, if kind == NONE { Page::None } else { Page::All });
+                }
+                kind @ (RAW | RUNS) => settled.pages.push(read_page(&mut cursor, kind, len)?),
+                _ => return Err(malformed("a set has a page of no kind")),
+            }
+        }
+        if bytes[4] != VERSION || !cursor.is_at_end() {
+            return Err(malformed("a set of settlements is longer than what it says"));
+        }
+        let counts = settled.pages.iter().enumerate();
+        settled.settled =
+            counts.map(|(at, page)| page.count(&(0..page_len(at, len)), page_len(at, len))).sum();
+        Ok((settled, end))
+    }
+}
+
+/// Writes a page that is neither empty nor full.
+fn put_page(out: &mut Vec<u8>, bits: &[u64; WORDS], len: u32) {
+    let start = out.len();
+    out.push(RUNS);
+    let is_set = |at: u32| bits[at as usize / 64] >> (at % 64) & 1 == 1;
+    let (mut at, mut settled) = (0, false);
+    while at < len {
+        let run = (at..len).take_while(|at| is_set(*at) == settled).count() as u32;
+        put_varint(out, u64::from(run));
+        (at, settled) = (at + run, !settled);
+    }
+    if out.len() - start > 1 + WORDS * 8 {
+        out.truncate(start);
+        out.push(RAW);
+        bits.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    }
+}
+
+/// Reads a page of `len` ordinals.
+fn read_page(cursor: &mut Cursor<'_>, kind: u8, len: u32) -> Read<Page> {
+    let malformed = Unreadable::Malformed;
+    let mut bits = Box::new([0; WORDS]);
+    if kind == RAW {
+        for word in bits.iter_mut() {
+            *word = u64::from_le_bytes(cursor.take(8)?.try_into().expect("eight bytes were taken"));
+        }
+    } else {
+        let (mut at, mut settled) = (0, false);
+        while at < len {
+            let run = u32::try_from(cursor.varint()?).ok().and_then(|run| at.checked_add(run));
+            let is_right = |end: &u32| *end <= len && (*end > at || at == 0 && !settled);
+            let end = run.filter(is_right).ok_or(malformed("a page has runs that do not fill it"))?;
+            if settled {
+                bits.iter_mut().enumerate().for_each(|(word, bits)| *bits |= mask(word, &(at..end)));
+            }
+            (at, settled) = (end, !settled);
+        }
+    }
+    let count: u32 = bits.iter().map(|word| word.count_ones()).sum();
+    let is_inside = bits.iter().enumerate().all(|(word, bits)| bits & !mask(word, &(0..len)) == 0);
+    if !is_inside || count == 0 || count >= len {
+        return Err(malformed("a page is not what it says"));
+    }
+    Ok(Page::Some { bits, count: count as u16 })
+}

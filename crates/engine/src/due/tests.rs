@@ -1,0 +1,360 @@
+//! Due files on a disk in memory: what is read back, in how many calls, and what damage and crashes do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dwell_model::{
+    AttemptLimit, Counts, Death, DeathReason, Headers, MessageId, Number, Standing, State, Timestamp,
+};
+
+use super::transcript::{assert_no_lies, transcript};
+use super::*;
+use crate::disk::{Calls, CountedDisk, Crash, Disk, Fault, MemoryDisk};
+use crate::sealed::{Kind, Name, ReadError};
+
+const NAME: Name = Name { directory: 77, shard: 3, kind: Kind::Due, number: 12 };
+
+fn dir() -> &'static Path {
+    Path::new("/d")
+}
+
+fn disk() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    disk.create_dir(dir()).unwrap();
+    disk
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(1_795_000_000_000 + ms).unwrap()
+}
+
+fn standing(state: State, due: Timestamp, priority: u32) -> Standing {
+    Standing {
+        state,
+        due,
+        priority,
+        attempts: 0,
+        expires: None,
+        keyless: false,
+        counts: Counts::default(),
+        last_error: None,
+    }
+}
+
+/// A scheduled message of queue `q` with nothing special about it.
+fn plain(number: u64, due: i64) -> Entry {
+    Entry {
+        id: MessageId::new(at(due), NAME.shard, 5, number + 100),
+        number: Number::new(number).unwrap(),
+        queue: "q".parse().unwrap(),
+        created: at(-1_000 + number as i64),
+        key: None,
+        headers: Headers::default(),
+        lease_ms: None,
+        max_attempts: None,
+        standing: standing(State::Scheduled, at(due), 1_024),
+        ready_since: Timestamp::MIN,
+    }
+}
+
+/// Something of everything, in the order of a file.
+fn of_all_kinds() -> Vec<(Entry, Bytes)> {
+    let mut full = plain(1, 500);
+    full.key = Some("заказ 7".parse().unwrap());
+    full.headers = Headers::new([("content-type", "text/plain"), ("x-note", "é")]).unwrap();
+    full.lease_ms = Some(12_345);
+    full.max_attempts = Some(AttemptLimit::Unlimited);
+    full.standing.expires = Some(at(90_000));
+    full.standing.attempts = 3;
+    full.standing.keyless = true;
+    full.standing.counts = Counts { takes: 7, lapses: 1, releases: 2, buries: 3, revives: 4 };
+    full.standing.last_error = Some("no luck".into());
+    full.ready_since = at(250);
+    let mut dead = plain(2, 700);
+    dead.standing.state = State::Dead(Death { reason: DeathReason::Expired, at: at(800) });
+    dead.standing.expires = Some(at(750));
+    let mut moved = plain(3, 900);
+    moved.standing.due = at(60_000);
+    let mut of_another_life = plain(4, 900);
+    of_another_life.id = MessageId::new(at(900), NAME.shard + 1, 6, 1 << 39);
+    let mut ready = plain(5, 10);
+    ready.standing.state = State::Ready;
+    let mut urgent = plain(6, 20);
+    urgent.standing.priority = 0;
+    let mut elsewhere = plain(7, 30);
+    elsewhere.queue = "another".parse().unwrap();
+    elsewhere.standing.expires = Some(at(90_000));
+    let more = (8..12).map(|number| plain(number, 1_000));
+    let mut entries: Vec<Entry> =
+        [full, dead, moved, of_another_life, ready, urgent, elsewhere].into_iter().chain(more).collect();
+    entries.sort_by_key(Entry::sort_key);
+    entries.into_iter().map(|entry| (entry.clone(), Bytes::from(format!("body {}", entry.number)))).collect()
+}
+
+fn write(disk: &dyn Disk, entries: &[(Entry, Bytes)]) -> Arc<File> {
+    let mut writer = Writer::create(disk, dir(), NAME).unwrap();
+    for (ordinal, (entry, body)) in (0..).zip(entries) {
+        assert_eq!(writer.push(entry, body).unwrap(), ordinal);
+    }
+    Arc::new(writer.finish().unwrap())
+}
+
+fn read_all(file: &Arc<File>) -> Vec<(Entry, Bytes)> {
+    file.scan(0..file.len()).map(|read| read.unwrap()).map(|(found, body)| (found.entry, body)).collect()
+}
+
+#[test]
+fn everything_is_read_as_it_was_written() {
+    let disk = disk();
+    let entries = of_all_kinds();
+    let written = write(&disk, &entries);
+    let opened = Arc::new(File::open(&disk, dir(), NAME).unwrap());
+    assert_eq!(written.index, opened.index);
+    assert_eq!(read_all(&opened), entries);
+    opened.verify(&mut |_| ()).unwrap();
+    let lanes: Vec<_> = opened
+        .lanes()
+        .iter()
+        .map(|lane| (lane.queue.as_str(), lane.state, lane.priority, lane.count))
+        .collect();
+    let expected = [
+        ("another", LaneState::Scheduled, 1_024, 1),
+        ("q", LaneState::Ready, 1_024, 1),
+        ("q", LaneState::Scheduled, 0, 1),
+        ("q", LaneState::Scheduled, 1_024, 7),
+        ("q", LaneState::Dead, 1_024, 1),
+    ];
+    assert_eq!(lanes, expected);
+    assert_eq!(opened.lanes_of(&"q".parse().unwrap()).len(), 4);
+    assert!(opened.lanes_of(&"p".parse().unwrap()).is_empty());
+    let expiries = opened.expiries(None, Timestamp::MAX, 10).unwrap();
+    let numbers = expiries.iter().map(|(_, ordinal)| entries[*ordinal as usize].0.number.get());
+    assert_eq!(numbers.collect::<Vec<_>>(), [2, 7, 1]);
+    assert_eq!(opened.expiries(Some(expiries[0]), at(90_000), 1).unwrap(), expiries[1..2]);
+    assert_eq!(opened.expiries(None, at(80_000), 10).unwrap(), expiries[..1]);
+    assert_eq!(opened.first_expiry(), Some(at(750)));
+}
+
+/// 3,000 messages of two queues, several hundred at one instant, with bodies of 10 to 200 bytes.
+fn many() -> Vec<(Entry, Bytes)> {
+    let entry = |number: u64| {
+        let due = if number.is_multiple_of(3) { 5_000 } else { (number * 7919 % 10_007) as i64 };
+        let mut entry = plain(number, due);
+        entry.standing.priority = (number % 2) as u32;
+        entry.standing.expires = number.is_multiple_of(2).then(|| at((number * 31 % 997) as i64));
+        entry
+    };
+    let mut entries: Vec<Entry> = (1..=3_000).map(entry).collect();
+    entries.sort_by_key(Entry::sort_key);
+    let body = |entry: &Entry| Bytes::from("x".repeat((entry.number.get() % 191 + 10) as usize));
+    entries.into_iter().map(|entry| (entry.clone(), body(&entry))).collect()
+}
+
+#[test]
+fn a_search_reads_one_block_and_a_get_too() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let entries = many();
+    let file = write(&disk, &entries);
+    assert!(file.index.blocks.len() > 10 && file.lanes().len() == 2);
+    let reads = |what: &mut dyn FnMut()| {
+        let before = disk.counts().reads;
+        what();
+        disk.counts().reads - before
+    };
+    for (lane, key) in file.lanes().iter().flat_map(|lane| {
+        let keys = entries[lane.range().start as usize..lane.range().end as usize].iter();
+        keys.step_by(7).map(move |(entry, _)| (lane, (entry.standing.due, entry.id.as_bits())))
+    }) {
+        for from in [key, (key.0, key.1 + 1), (key.0, 0), (at(-1), 0), (at(20_000), 0)] {
+            let sorted = &entries[lane.range().start as usize..lane.range().end as usize];
+            let right =
+                sorted.partition_point(|(entry, _)| (entry.standing.due, entry.id.as_bits()) < from) as u32;
+            let needed = reads(&mut || {
+                assert_eq!(file.lower_bound(lane, from).unwrap(), lane.first + right);
+            });
+            assert!(needed <= 1);
+        }
+    }
+    for ordinal in (0..file.len()).step_by(13) {
+        let (entry, body) = &entries[ordinal as usize];
+        let needed = reads(&mut || {
+            let (found, read) = file.get(ordinal).unwrap();
+            assert_eq!((&found.entry, &read), (entry, body));
+            assert_eq!(file.body(entry.number, found.body).unwrap(), body, "a second read");
+        });
+        assert_eq!(needed, 2);
+    }
+    let mut found = Vec::new();
+    let needed = reads(&mut || file.read(10..2_990, &mut found).unwrap());
+    assert!(found.iter().map(|found| &found.entry).eq(entries[10..2_990].iter().map(|(entry, _)| entry)));
+    assert_eq!(needed, file.size().div_ceil(crate::sealed::PIECE as u64 - 32 * 1024), "large reads");
+    assert_eq!(reads(&mut || drop(File::open(&disk, dir(), NAME).unwrap())), 3);
+    let most = file.index.blocks.len() * 32 + file.lanes().len() * size_of::<Lane>() + 1_024;
+    assert!(file.memory() <= most, "{} bytes in memory", file.memory());
+}
+
+#[test]
+fn writes_are_large() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let before = disk.counts();
+    let entries: Vec<_> =
+        (1..=20_000).map(|number| (plain(number, number as i64), Bytes::from([7; 128].as_slice()))).collect();
+    let file = write(&disk, &entries);
+    let writes = disk.counts().writes - before.writes;
+    assert!(writes <= file.size() / (128 * 1024) + 1, "{writes} writes of {} bytes", file.size());
+    assert_eq!(disk.counts().syncs - before.syncs, 1);
+    let overhead = file.size() as f64 / 20_000.0 - 128.0;
+    assert!(overhead < 20.0, "{overhead} bytes a message over its body");
+}
+
+#[test]
+fn large_bodies_lie_alone_and_are_not_read_for_their_entries() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let lens = [10, 20_000, 40_000, 70_000, 5, 3_000_000, 0, 30_000];
+    let entries: Vec<_> = (1..)
+        .zip(lens)
+        .map(|(number, len)| (plain(number, number as i64), Bytes::from(vec![number as u8; len])))
+        .collect();
+    let file = write(&disk, &entries);
+    assert_eq!(read_all(&file), entries);
+    file.verify(&mut |_| ()).unwrap();
+    let before = disk.counts().read_bytes;
+    let mut found = Vec::new();
+    file.read(0..file.len(), &mut found).unwrap();
+    assert!(found.iter().map(|found| &found.entry).eq(entries.iter().map(|(entry, _)| entry)));
+    assert!(disk.counts().read_bytes - before < 400_000);
+    for (ordinal, (entry, body)) in (0..).zip(&entries) {
+        let (found, read) = file.get(ordinal).unwrap();
+        assert_eq!((&found.entry, &read), (entry, body));
+    }
+}
+
+#[test]
+fn heads_that_are_larger_than_a_glance_are_read_whole() {
+    let disk = disk();
+    let mut entry = plain(1, 1);
+    entry.standing.last_error = Some("e".repeat(200_000).into());
+    let entries = [(entry, Bytes::from_static(b"body")), (plain(2, 2), Bytes::new())];
+    let file = write(&disk, &entries);
+    assert_eq!(read_all(&file), entries);
+    assert_eq!(file.get(0).unwrap().1, entries[0].1);
+    assert_eq!(file.lower_bound(&file.lanes()[0], (at(2), 0)).unwrap(), 1);
+}
+
+#[test]
+fn a_flipped_byte_is_refused_or_changes_nothing() {
+    let disk = disk();
+    let whole = transcript(&write(&disk, &of_all_kinds()));
+    assert!(whole.iter().all(Option::is_some));
+    let path = dir().join(NAME.file_name());
+    let bytes = disk.read_file(&path).unwrap();
+    for byte in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[byte] ^= 1 << (byte % 8);
+        disk.put_file(&path, damaged);
+        if let Ok(file) = File::open(&disk, dir(), NAME) {
+            let file = Arc::new(file);
+            assert_no_lies(&transcript(&file), &whole, &byte);
+            let refusal = file.verify(&mut |_| ()).unwrap_err();
+            assert!(matches!(refusal, ReadError::Damaged { .. }), "byte {byte}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_or_lengthened_file_is_refused() {
+    let disk = disk();
+    write(&disk, &of_all_kinds());
+    let path = dir().join(NAME.file_name());
+    let bytes = disk.read_file(&path).unwrap();
+    for len in (0..bytes.len()).chain([bytes.len() + 1, bytes.len() + 100]) {
+        let mut damaged = bytes.clone();
+        damaged.resize(len, 0);
+        disk.put_file(&path, damaged);
+        let refusal = File::open(&disk, dir(), NAME).unwrap_err();
+        assert!(matches!(refusal, ReadError::Damaged { .. }), "length {len}: {refusal}");
+    }
+    disk.put_file(&path, bytes.clone());
+    let elsewhere = Name { directory: 78, ..NAME };
+    disk.put_file(&dir().join(elsewhere.file_name()), bytes);
+    assert!(File::open(&disk, dir(), elsewhere).is_err(), "a file of another directory");
+}
+
+#[test]
+fn damage_is_told_with_file_offset_and_reason() {
+    let disk = disk();
+    let entries = many();
+    let file = write(&disk, &entries);
+    let path = dir().join(NAME.file_name());
+    let mut bytes = disk.read_file(&path).unwrap();
+    let (found, _) = file.get(1_500).unwrap();
+    bytes[found.body.at as usize + 4] ^= 1;
+    disk.put_file(&path, bytes);
+    let file = File::open(&disk, dir(), NAME).unwrap();
+    let error = std::io::Error::from(file.get(1_500).unwrap_err());
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+    let text = format!("/d/due-003-0000000012 is damaged at byte {}: the body", found.body.at);
+    assert!(error.to_string().starts_with(&text), "{error}");
+    assert_eq!(crate::OpenError::from(file.verify(&mut |_| ()).unwrap_err()).code(), "damaged");
+    assert!(file.get(1_499).is_ok(), "its neighbours are whole");
+}
+
+#[test]
+fn what_was_finished_survives_and_a_failing_disk_is_an_error() {
+    let entries = many();
+    let write_on = |disk: &MemoryDisk| -> std::io::Result<()> {
+        let mut writer = Writer::create(disk, dir(), NAME)?;
+        for (entry, body) in &entries {
+            writer.push(entry, body)?;
+        }
+        writer.finish()?;
+        disk.sync_dir(dir())
+    };
+    let changes = {
+        let disk = disk();
+        let before = disk.changes();
+        write_on(&disk).unwrap();
+        let changes = disk.changes() - before;
+        disk.power_off();
+        disk.power_on(Crash::Drop);
+        let file = Arc::new(File::open(&disk, dir(), NAME).unwrap());
+        assert_eq!(read_all(&file), entries);
+        changes
+    };
+    for after in 0..changes {
+        let disk = disk();
+        let fault = Fault { calls: Calls::Changes, after, times: 1, error: std::io::ErrorKind::StorageFull };
+        disk.fail(fault);
+        assert_eq!(write_on(&disk).unwrap_err().kind(), std::io::ErrorKind::StorageFull, "{after}");
+        disk.heal();
+        write_on(&disk).unwrap();
+        assert!(File::open(&disk, dir(), NAME).is_ok(), "a second try takes the place of the first");
+    }
+    let disk = disk();
+    write_on(&disk).unwrap();
+    let file = File::open(&disk, dir(), NAME).unwrap();
+    disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: std::io::ErrorKind::Other });
+    assert!(matches!(file.get(0), Err(ReadError::Io { .. })));
+    assert!(file.get(0).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn entries_out_of_order_are_a_mistake() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, dir(), NAME).unwrap();
+    writer.push(&plain(2, 2), b"").unwrap();
+    let _ = writer.push(&plain(1, 1), b"");
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn lanes_out_of_order_are_a_mistake() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, dir(), NAME).unwrap();
+    writer.push(&plain(1, 1), b"").unwrap();
+    let mut urgent = plain(2, 2);
+    urgent.standing.priority = 1;
+    let _ = writer.push(&urgent, b"");
+}

@@ -1,0 +1,152 @@
+//! Writing a due file.
+
+use std::io;
+use std::path::Path;
+
+use dwell_model::{MessageId, Number, Timestamp};
+
+use super::block::Builder;
+use super::entry::Entry;
+use super::expiry::{self, CHUNK, Expiry};
+use super::file::File;
+use super::index::{Blocks, ExpiryChunk, Index};
+use super::lane::Lane;
+use crate::disk::Disk;
+use crate::sealed::{Appender, Name};
+
+/// A due file that is being written, from its first entry to its last.
+///
+/// In memory are the last 256 KiB of it, its index, and 16 bytes for each entry that expires.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    out: Appender,
+    block: Builder,
+    /// Due and id of the block's first entry.
+    block_key: (i64, u128),
+    /// Of the last entry.
+    last: Option<(Timestamp, MessageId)>,
+    lanes: Vec<Lane>,
+    blocks: Blocks,
+    entries: u32,
+    numbers: Option<(Number, Number)>,
+    expiries: Vec<Expiry>,
+    scratch: Vec<u8>,
+}
+
+impl Writer {
+    /// A file of so many bytes is large enough: another one should follow.
+    pub(crate) const ENOUGH: u64 = 256 * 1024 * 1024;
+    /// A file that has reached so many bytes takes no more entries: places in it are 32-bit numbers.
+    pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
+
+    /// Begins the file of that name in `dir`, in the place of one that may be there.
+    ///
+    /// # Errors
+    /// The disk's, here and in all that follows. After one the file is of no use.
+    pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: Name) -> io::Result<Writer> {
+        Ok(Writer {
+            out: Appender::create(disk, dir, name)?,
+            block: Builder::default(),
+            block_key: (0, 0),
+            last: None,
+            lanes: Vec::new(),
+            blocks: Blocks::new(),
+            entries: 0,
+            numbers: None,
+            expiries: Vec::new(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Adds an entry with its body; gives its ordinal.
+    ///
+    /// # Panics
+    /// If the entry is leased, or does not come after the one before, or if the file has [`Writer::MOST`] bytes.
+    pub(crate) fn push(&mut self, entry: &Entry, body: &[u8]) -> io::Result<u32> {
+        assert!(self.bytes() < Writer::MOST, "places in a due file are 32-bit numbers");
+        let ordinal = self.entries;
+        let key = (entry.standing.due, entry.id);
+        let salt = self.out.salt();
+        match self.lanes.last_mut().filter(|lane| lane.takes(entry)) {
+            Some(lane) => {
+                assert!(self.last < Some(key), "message {} is out of order", entry.number);
+                lane.add(entry, body.len());
+            }
+            None => {
+                let lane = Lane::beginning_with(entry, ordinal, body.len());
+                let is_next = self.lanes.last().is_none_or(|before| before.is_before(&lane));
+                assert!(is_next, "message {} is out of order", entry.number);
+                self.lanes.push(lane);
+            }
+        }
+        if !self.block.add(salt, self.out.name().shard, entry, body) {
+            self.close_block()?;
+            let added = self.block.add(salt, self.out.name().shard, entry, body);
+            assert!(added, "an empty block takes any entry");
+        }
+        if self.block.count() == 1 {
+            self.block_key = (entry.standing.due.as_ms(), entry.id.as_bits());
+        }
+        if let Some(expires) = entry.standing.expires {
+            self.expiries.push((expires, ordinal));
+        }
+        let (lowest, highest) = self.numbers.unwrap_or((entry.number, entry.number));
+        self.numbers = Some((lowest.min(entry.number), highest.max(entry.number)));
+        self.last = Some(key);
+        self.entries += 1;
+        Ok(ordinal)
+    }
+
+    /// Bytes so far, without the index.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.out.position() + self.block.len() as u64
+    }
+
+    /// Entries so far.
+    pub(crate) fn len(&self) -> u32 {
+        self.entries
+    }
+
+    fn close_block(&mut self) -> io::Result<()> {
+        let count = self.block.count();
+        self.scratch.clear();
+        self.block.close(self.out.salt(), self.entries - count, &mut self.scratch);
+        self.out.append(&self.scratch)?;
+        let pushed = self.blocks.push(self.scratch.len() as u32, count, self.block_key);
+        assert!(pushed, "places in a due file are 32-bit numbers");
+        // A large body is not kept in memory.
+        self.scratch.shrink_to(64 * 1024);
+        Ok(())
+    }
+
+    /// Adds the index, and syncs the file; its name is durable when the directory is synced. The file is open then.
+    ///
+    /// # Panics
+    /// If nothing was pushed.
+    pub(crate) fn finish(mut self) -> io::Result<File> {
+        let (lowest, highest) = self.numbers.expect("a due file has entries");
+        self.close_block()?;
+        self.expiries.sort_unstable();
+        let mut expiry_chunks = Vec::new();
+        for pairs in self.expiries.chunks(CHUNK) {
+            let at = u32::try_from(self.out.position()).expect("places in a due file are 32-bit numbers");
+            self.scratch.clear();
+            expiry::put(&mut self.scratch, self.out.salt(), pairs);
+            self.out.append(&self.scratch)?;
+            expiry_chunks.push(ExpiryChunk { at, len: self.scratch.len() as u32, first: pairs[0] });
+        }
+        let mut index = Index {
+            lanes: self.lanes,
+            entries: self.entries,
+            lowest,
+            highest,
+            blocks: self.blocks,
+            expiries: self.expiries.len() as u32,
+            expiry_chunks,
+        };
+        index.shrink();
+        let mut opened = self.out.finish(index.encode())?;
+        opened.index = Vec::new();
+        Ok(File::new(opened, index))
+    }
+}

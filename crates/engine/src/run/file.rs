@@ -1,0 +1,226 @@
+//! An open run: looking up, and reading through.
+
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_model::Number;
+
+use super::block;
+use super::filter::{self, Filter};
+use super::index::Index;
+use super::value::{Home, Value};
+use crate::disk::Disk;
+use crate::journal::wire::Cursor;
+use crate::sealed::{Name, Opened, ReadError, Result};
+
+/// An open run. It never changes, and may be read by several threads at once.
+///
+/// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
+/// 10 bits a pair.
+#[derive(Debug)]
+pub(crate) struct Run<V> {
+    opened: Opened,
+    index: Index,
+    filter: Option<Filter>,
+    values: PhantomData<V>,
+}
+
+impl<V: Value> Run<V> {
+    pub(super) fn new(opened: Opened, index: Index, filter: Option<Filter>) -> Run<V> {
+        assert_eq!(opened.name.kind, V::KIND);
+        Run { opened, index, filter, values: PhantomData }
+    }
+
+    /// Opens the run of that name in `dir`: three reads, and one for each 256 KiB of its filter. Header, index, footer and
+    /// filter are verified; blocks are when they are read.
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Run<V>> {
+        assert_eq!(name.kind, V::KIND, "the kind of a run is that of its values");
+        let mut opened = Opened::open(disk, dir, name)?;
+        let bytes = std::mem::take(&mut opened.index);
+        let mut cursor = Cursor::new(&bytes);
+        let (mut index, words) = Index::decode(&mut cursor, opened.index_at).map_err(|why| {
+            ReadError::unreadable(&opened.path, opened.index_at + cursor.position() as u64, why)
+        })?;
+        index.shrink();
+        let mut run = Run::new(opened, index, None);
+        if words > 0 {
+            run.filter = Some(run.read_filter()?);
+        }
+        Ok(run)
+    }
+
+    fn read_filter(&self) -> Result<Filter> {
+        let mut filter = Filter::unread();
+        let mut at = u64::from(self.index.end);
+        while at < self.opened.index_at {
+            let len = (self.opened.index_at - at).min(filter::PIECE as u64 * 8 + 4);
+            let bytes = self.read_bytes(at, len as usize)?;
+            if !filter.read_piece(self.opened.salt, &bytes) {
+                return Err(ReadError::damaged(self.path(), at, "a filter fails its checksum"));
+            }
+            at += len;
+        }
+        Ok(filter)
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.opened.name
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.opened.path
+    }
+
+    /// Its bytes on the disk.
+    pub(crate) fn size(&self) -> u64 {
+        self.opened.size
+    }
+
+    /// Its bytes in memory.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Run<V>>() + self.index.memory() + self.filter.as_ref().map_or(0, Filter::memory)
+    }
+
+    /// How many pairs it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.index.len
+    }
+
+    /// Its lowest and its highest key.
+    pub(crate) fn key_range(&self) -> Option<(u64, u64)> {
+        self.index.range()
+    }
+
+    /// False if `key` is certainly not there. No I/O.
+    pub(crate) fn may_hold(&self, key: u64) -> bool {
+        let in_range = self.key_range().is_some_and(|(low, high)| (low..=high).contains(&key));
+        in_range && self.filter.as_ref().is_none_or(|filter| filter.may_hold(key))
+    }
+
+    /// All values of `key`, in order. One read where [`Run::may_hold`] says so, more only for a key with thousands of
+    /// values; else none.
+    pub(crate) fn find(&self, key: u64) -> Result<Vec<V>> {
+        let mut values = Vec::new();
+        if self.may_hold(key) {
+            for block in self.index.holding(key) {
+                let place = self.index.place(block);
+                let bytes = self.read_bytes(u64::from(place.start), place.len())?;
+                self.read_block(block, &bytes, |found, value| {
+                    if found == key {
+                        values.push(value);
+                    }
+                })?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// All pairs in order.
+    pub(crate) fn iter(self: &Arc<Self>) -> Iter<V> {
+        Iter { run: Arc::clone(self), next: 0, read: Vec::new().into_iter() }
+    }
+
+    /// Reads the whole run, and checks that index, filter and pairs say the same. `progress` is told how many bytes were
+    /// read since it was told last.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let (mut count, mut last, mut next) = (0, None, 0);
+        while next < self.index.blocks() {
+            let at = u64::from(self.index.place(next).start);
+            let (pairs, end) = self.read_through(next)?;
+            for (key, value) in &pairs {
+                let is_next = match last {
+                    Some((last, _)) if V::IS_UNIQUE => last < *key,
+                    last => last < Some((*key, *value)),
+                };
+                if !is_next || self.filter.as_ref().is_some_and(|filter| !filter.may_hold(*key)) {
+                    let reason = format!("{key} is out of order, or not in the filter");
+                    return Err(ReadError::damaged(self.path(), at, reason));
+                }
+                last = Some((*key, *value));
+            }
+            count += pairs.len() as u64;
+            next = end;
+            progress(u64::from(self.index.place(end - 1).end) - at);
+        }
+        if count != self.len() || last.map_or(0, |(key, _)| key) != self.index.last {
+            let reason = "the index says other of how many pairs there are, or of the last";
+            return Err(ReadError::damaged(self.path(), self.opened.index_at, reason));
+        }
+        progress(self.size() - u64::from(self.index.end));
+        Ok(())
+    }
+
+    /// The pairs of as many blocks from `block` on as are read at a time; and where that ended.
+    fn read_through(&self, block: usize) -> Result<(Vec<(u64, V)>, usize)> {
+        let start = self.index.place(block).start;
+        let ends = (block..self.index.blocks()).map(|block| self.index.place(block).end);
+        let count = ends.take_while(|end| (end - start) as usize <= READ_AHEAD).count().max(1);
+        let end = block + count;
+        let bytes = self.read_bytes(u64::from(start), (self.index.place(end - 1).end - start) as usize)?;
+        let mut pairs = Vec::new();
+        for block in block..end {
+            let place = self.index.place(block);
+            let bytes = &bytes[(place.start - start) as usize..(place.end - start) as usize];
+            self.read_block(block, bytes, |key, value| pairs.push((key, value)))?;
+        }
+        Ok((pairs, end))
+    }
+
+    fn read_block(&self, block: usize, bytes: &[u8], each: impl FnMut(u64, V)) -> Result<()> {
+        let at = u64::from(self.index.place(block).start);
+        let read = block::read(bytes, self.opened.salt, self.index.first(block), each);
+        read.map_err(|why| ReadError::unreadable(self.path(), at, why))
+    }
+
+    fn read_bytes(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let read = self.opened.file.read_at(&mut bytes, at);
+        read.map_err(|error| ReadError::io(self.path(), at, error))?;
+        Ok(bytes)
+    }
+}
+
+impl Run<Home> {
+    /// Where the message of that number lies, if this run knows it. At most one read.
+    pub(crate) fn home(&self, number: Number) -> Result<Option<Home>> {
+        Ok(self.find(number.get())?.pop())
+    }
+}
+
+/// So many bytes are read at a time where a run is read through.
+const READ_AHEAD: usize = 128 * 1024;
+
+/// The pairs of a run, in order, read ahead by 128 KiB. After an error it ends.
+#[derive(Debug)]
+pub(crate) struct Iter<V> {
+    run: Arc<Run<V>>,
+    /// The block to be read next.
+    next: usize,
+    read: std::vec::IntoIter<(u64, V)>,
+}
+
+impl<V: Value> Iterator for Iter<V> {
+    type Item = Result<(u64, V)>;
+
+    fn next(&mut self) -> Option<Result<(u64, V)>> {
+        loop {
+            if let Some(pair) = self.read.next() {
+                return Some(Ok(pair));
+            }
+            if self.next >= self.run.index.blocks() {
+                return None;
+            }
+            match self.run.read_through(self.next) {
+                Ok((pairs, end)) => (self.read, self.next) = (pairs.into_iter(), end),
+                Err(error) => {
+                    self.next = usize::MAX;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}

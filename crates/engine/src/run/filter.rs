@@ -1,0 +1,121 @@
+//! A filter: says without I/O that a key is certainly not in a run.
+//!
+//! A Bloom filter in blocks of a cache line (Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom
+//! Filters", 2007): a key chooses one group of 512 bits, and 6 bits in it. With 10 bits a key, about one key in a hundred
+//! that is not there passes.
+
+use crate::journal::format::{Salt, u32_at};
+
+/// Words of a group.
+const GROUP: usize = 8;
+const BITS_PER_KEY: u64 = 10;
+const PROBES: u32 = 6;
+/// Words of a piece, each of which has a checksum of its own on the disk.
+pub(super) const PIECE: usize = 32 * 1024;
+
+/// The filter of a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Filter {
+    words: Vec<u64>,
+}
+
+/// Numbers rise and hashes do not: both are spread (the finalizer of MurmurHash3).
+fn mix(key: u64) -> u64 {
+    let key = (key ^ key >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let key = (key ^ key >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    key ^ key >> 33
+}
+
+impl Filter {
+    /// An empty filter for so many keys.
+    pub(super) fn for_keys(count: u64) -> Filter {
+        let groups = count.saturating_mul(BITS_PER_KEY).div_ceil(GROUP as u64 * 64).max(1);
+        Filter { words: vec![0; groups as usize * GROUP] }
+    }
+
+    /// The first word of a key's group, and its bits there, nine bits of the number for each.
+    fn place(&self, key: u64) -> (usize, u64) {
+        let groups = (self.words.len() / GROUP) as u128;
+        let first = mix(key);
+        let group = (u128::from(first) * groups) >> 64;
+        (group as usize * GROUP, mix(first ^ 0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub(super) fn insert(&mut self, key: u64) {
+        let (group, bits) = self.place(key);
+        for probe in 0..PROBES {
+            let bit = (bits >> (probe * 9)) & 511;
+            self.words[group + (bit >> 6) as usize] |= 1 << (bit & 63);
+        }
+    }
+
+    /// False if `key` was not inserted; true if it was, and for some others.
+    pub(super) fn may_hold(&self, key: u64) -> bool {
+        let (group, bits) = self.place(key);
+        (0..PROBES).all(|probe| {
+            let bit = (bits >> (probe * 9)) & 511;
+            self.words[group + (bit >> 6) as usize] >> (bit & 63) & 1 == 1
+        })
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.words.capacity() * 8
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The bytes of so many words on the disk, checksums and all.
+    pub(super) fn size(words: u64) -> Option<u64> {
+        words.checked_mul(8)?.checked_add(words.div_ceil(PIECE as u64) * 4)
+    }
+
+    /// Writes piece after piece: words, then their CRC-32, salted with the piece's number too.
+    pub(super) fn pieces(&self, salt: Salt) -> impl Iterator<Item = Vec<u8>> {
+        self.words.chunks(PIECE).zip(0..).map(move |(words, number)| {
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            bytes.extend_from_slice(&salt.body_checksum(number, &bytes).to_le_bytes());
+            bytes
+        })
+    }
+
+    /// A filter of which nothing was read yet.
+    pub(super) fn unread() -> Filter {
+        Filter { words: Vec::new() }
+    }
+
+    /// Takes in the next piece; false if it is damaged.
+    pub(super) fn read_piece(&mut self, salt: Salt, bytes: &[u8]) -> bool {
+        let number = self.words.len() / PIECE;
+        let Some((words, checksum)) = bytes.split_last_chunk::<4>() else { return false };
+        if salt.body_checksum(number as u64, words) != u32_at(checksum, 0) {
+            return false;
+        }
+        self.words.extend(words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+        true
+    }
+
+    /// Whether so many words can be a filter.
+    pub(super) fn is_length(words: u64) -> bool {
+        words.is_multiple_of(GROUP as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lets_what_it_holds_pass_and_few_others() {
+        for spread in [1, 0x9e37_79b9_7f4a_7c15] {
+            let count = 100_000;
+            let mut filter = Filter::for_keys(count);
+            (0..count).for_each(|key| filter.insert(key.wrapping_mul(spread)));
+            assert!((0..count).all(|key| filter.may_hold(key.wrapping_mul(spread))));
+            let others = (count..2 * count).filter(|key| filter.may_hold(key.wrapping_mul(spread))).count();
+            assert!(others < count as usize / 50, "{others} of {count} others pass");
+            assert!(filter.memory() as u64 * 8 <= (BITS_PER_KEY + 1) * count);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The index of a run: what of it is in memory while it is open, and the same as bytes.
+//!
+//! Varints, one after the other: how many pairs; how many blocks, then each: its length, its first key (less that of
+//! the block before, at first from 0); the last key of all; how many words the filter has, 0 for no filter; then tagged
+//! fields, of which there are none yet.
+
+use std::ops::Range;
+
+use super::block::HARD;
+use super::filter::Filter;
+use crate::journal::wire::{Cursor, Read, Unreadable, end_fields, put_varint};
+use crate::sealed::HEADER_LEN;
+
+/// The highest number of a field at the end.
+const FIELDS: u64 = 0;
+
+/// Blocks, 12 bytes each.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Index {
+    pub(super) len: u64,
+    at: Vec<u32>,
+    first: Vec<u64>,
+    /// Where the last block ends, and the filter begins.
+    pub(super) end: u32,
+    pub(super) last: u64,
+}
+
+impl Index {
+    pub(super) fn new() -> Index {
+        Index { len: 0, at: Vec::new(), first: Vec::new(), end: HEADER_LEN as u32, last: 0 }
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.at.len()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.at.capacity() * 4 + self.first.capacity() * 8
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.at.shrink_to_fit();
+        self.first.shrink_to_fit();
+    }
+
+    /// Adds a block; false if it lies beyond what positions can say.
+    pub(super) fn push(&mut self, len: u32, first: u64) -> bool {
+        let Some(end) = self.end.checked_add(len) else { return false };
+        self.at.push(self.end);
+        self.first.push(first);
+        self.end = end;
+        true
+    }
+
+    /// The lowest and the highest key.
+    pub(super) fn range(&self) -> Option<(u64, u64)> {
+        self.first.first().map(|first| (*first, self.last))
+    }
+
+    pub(super) fn first(&self, block: usize) -> u64 {
+        self.first[block]
+    }
+
+    /// Where a block lies.
+    pub(super) fn place(&self, block: usize) -> Range<u32> {
+        self.at[block]..self.at.get(block + 1).copied().unwrap_or(self.end)
+    }
+
+    /// The blocks that may hold `key`: one, unless it has very many values.
+    pub(super) fn holding(&self, key: u64) -> Range<usize> {
+        let end = self.first.partition_point(|first| *first <= key);
+        let mut start = self.first.partition_point(|first| *first < key).min(end.saturating_sub(1));
+        // The block before may end with the same key only if it was closed for its length.
+        while start > 0 && self.first[start] == key && self.place(start - 1).len() >= HARD {
+            start -= 1;
+        }
+        start..end
+    }
+
+    pub(super) fn encode(&self, filter: Option<&Filter>) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.len);
+        put_varint(&mut out, self.blocks() as u64);
+        let mut before = 0;
+        for block in 0..self.blocks() {
+            put_varint(&mut out, self.place(block).len() as u64);
+            put_varint(&mut out, self.first[block] - before);
+            before = self.first[block];
+        }
+        put_varint(&mut out, self.last);
+        put_varint(&mut out, filter.map_or(0, Filter::len) as u64);
+        end_fields(&mut out);
+        out
+    }
+
+    /// Reads the index of a run whose blocks and filter end at `end`; and how many words the filter has.
+    pub(super) fn decode(cursor: &mut Cursor<'_>, end: u64) -> Read<(Index, u64)> {
+        let malformed = Unreadable::Malformed;
+        let mut index = Index::new();
+        index.len = cursor.varint()?;
+        let mut first: u64 = 0;
+        for _ in 0..cursor.varint()? {
+            let len = u32::try_from(cursor.varint()?).ok().filter(|len| *len > 0);
+            let len = len.ok_or(malformed("a block's length is out of range"))?;
+            first = first.checked_add(cursor.varint()?).ok_or(malformed("a key is out of range"))?;
+            if !index.push(len, first) {
+                return Err(malformed("a block lies beyond 4 GiB"));
+            }
+        }
+        index.last = cursor.varint()?;
+        let words = cursor.varint()?;
+        let filter = Filter::size(words).filter(|_| Filter::is_length(words));
+        let filled = filter.and_then(|filter| u64::from(index.end).checked_add(filter));
+        if filled != Some(end) {
+            return Err(malformed("blocks and filter do not fill the file"));
+        }
+        let is_empty = index.len == 0;
+        if is_empty != (index.blocks() == 0) || index.last < first {
+            return Err(malformed("a run's pairs are not in its blocks"));
+        }
+        if cursor.field(FIELDS)?.is_some() || !cursor.is_at_end() {
+            return Err(malformed("the index is longer than what it says"));
+        }
+        Ok((index, words))
+    }
+}

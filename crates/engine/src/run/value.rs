@@ -1,0 +1,61 @@
+//! What a run says of a key.
+
+use std::fmt::Debug;
+
+use dwell_model::Number;
+
+use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
+use crate::sealed::Kind;
+
+/// The values of a kind of runs.
+pub(crate) trait Value: Copy + Ord + Debug + Send + Sync + 'static {
+    /// The kind of its files.
+    const KIND: Kind;
+    /// Whether a key has one value.
+    const IS_UNIQUE: bool;
+
+    /// Writes it as varints.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Reads what [`Value::put`] wrote.
+    fn read(cursor: &mut Cursor<'_>) -> Read<Self>;
+}
+
+/// Where a message lies: the number of a due file of its shard, and an ordinal in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Home {
+    pub(crate) file: u32,
+    pub(crate) ordinal: u32,
+}
+
+impl Value for Home {
+    const KIND: Kind = Kind::Numbers;
+    const IS_UNIQUE: bool = true;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.file));
+        put_varint(out, u64::from(self.ordinal));
+    }
+
+    fn read(cursor: &mut Cursor<'_>) -> Read<Home> {
+        let mut int = || {
+            let int = u32::try_from(cursor.varint()?);
+            int.map_err(|_| Unreadable::Malformed("a message's home is out of range"))
+        };
+        Ok(Home { file: int()?, ordinal: int()? })
+    }
+}
+
+impl Value for Number {
+    const KIND: Kind = Kind::Keys;
+    const IS_UNIQUE: bool = false;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.get());
+    }
+
+    fn read(cursor: &mut Cursor<'_>) -> Read<Number> {
+        let number = Number::new(cursor.varint()?);
+        number.map_err(|_| Unreadable::Malformed("a message's number is out of range"))
+    }
+}

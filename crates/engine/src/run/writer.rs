@@ -1,0 +1,105 @@
+//! Writing a run.
+
+use std::io;
+use std::path::Path;
+
+use super::block::Builder;
+use super::file::Run;
+use super::filter::Filter;
+use super::index::Index;
+use super::value::Value;
+use crate::disk::Disk;
+use crate::sealed::{Appender, Name};
+
+/// A run that is being written, from its lowest key to its highest.
+///
+/// In memory are the last 256 KiB of it, its index, and its filter.
+#[derive(Debug)]
+pub(crate) struct Writer<V> {
+    out: Appender,
+    block: Builder,
+    block_key: u64,
+    last: Option<(u64, V)>,
+    index: Index,
+    filter: Option<Filter>,
+    scratch: Vec<u8>,
+}
+
+impl<V: Value> Writer<V> {
+    /// A run that has reached so many bytes takes no more pairs: places in it are 32-bit numbers.
+    pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
+
+    /// Begins the run of that name in `dir`, in the place of one that may be there. If `filter_for` is not 0, it gets a
+    /// filter for so many pairs, 10 bits for each; with more than that the filter grows useless, not wrong.
+    ///
+    /// # Errors
+    /// The disk's, here and in all that follows. After one the file is of no use.
+    pub(crate) fn create(disk: &dyn Disk, dir: &Path, name: Name, filter_for: u64) -> io::Result<Writer<V>> {
+        assert_eq!(name.kind, V::KIND, "the kind of a run is that of its values");
+        Ok(Writer {
+            out: Appender::create(disk, dir, name)?,
+            block: Builder::default(),
+            block_key: 0,
+            last: None,
+            index: Index::new(),
+            filter: (filter_for > 0).then(|| Filter::for_keys(filter_for)),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Adds a pair.
+    ///
+    /// # Panics
+    /// If it does not come after the one before, or if the file has [`Writer::MOST`] bytes.
+    pub(crate) fn push(&mut self, key: u64, value: V) -> io::Result<()> {
+        let is_next = match self.last {
+            Some((last, _)) if V::IS_UNIQUE => last < key,
+            last => last < Some((key, value)),
+        };
+        assert!(is_next, "{key} {value:?} is out of order");
+        assert!(self.bytes() < Writer::<V>::MOST, "places in a run are 32-bit numbers");
+        if self.block.is_full(key) {
+            self.close_block()?;
+        }
+        if self.block.is_empty() {
+            self.block_key = key;
+        }
+        self.block.add(key, value);
+        if let Some(filter) = &mut self.filter {
+            filter.insert(key);
+        }
+        self.last = Some((key, value));
+        self.index.len += 1;
+        Ok(())
+    }
+
+    /// Bytes so far, without filter and index, and the block that is being filled.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.out.position()
+    }
+
+    fn close_block(&mut self) -> io::Result<()> {
+        self.scratch.clear();
+        self.block.close(self.out.salt(), &mut self.scratch);
+        self.out.append(&self.scratch)?;
+        let pushed = self.index.push(self.scratch.len() as u32, self.block_key);
+        assert!(pushed, "places in a run are 32-bit numbers");
+        Ok(())
+    }
+
+    /// Adds filter and index, and syncs the file; its name is durable when the directory is synced. The run is open then.
+    pub(crate) fn finish(mut self) -> io::Result<Run<V>> {
+        if !self.block.is_empty() {
+            self.close_block()?;
+        }
+        self.index.last = self.last.map_or(0, |(key, _)| key);
+        let salt = self.out.salt();
+        for piece in self.filter.iter().flat_map(|filter| filter.pieces(salt)) {
+            self.out.append(&piece)?;
+        }
+        self.index.shrink();
+        let mut opened = self.out.finish(self.index.encode(self.filter.as_ref()))?;
+        opened.index = Vec::new();
+        Ok(Run::new(opened, self.index, self.filter))
+    }
+}

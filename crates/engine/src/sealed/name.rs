@@ -1,0 +1,109 @@
+//! What a sealed file is and where it belongs.
+
+use crate::journal::format::Salt;
+
+/// The kinds of sealed files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// Messages.
+    Due,
+    /// From numbers to where messages are.
+    Numbers,
+    /// From hashes of queue and key to numbers.
+    Keys,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Due, Kind::Numbers, Kind::Keys];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Kind::Due => "due",
+            Kind::Numbers => "numbers",
+            Kind::Keys => "keys",
+        }
+    }
+
+    /// What its files begin with.
+    pub(super) const fn magic(self) -> [u8; 8] {
+        match self {
+            Kind::Due => *b"DWELLDUE",
+            Kind::Numbers => *b"DWELLNUM",
+            Kind::Keys => *b"DWELLKEY",
+        }
+    }
+}
+
+/// The place that a sealed file has in the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Name {
+    /// The random number that the directory got when it was made.
+    pub(crate) directory: u64,
+    pub(crate) shard: u16,
+    pub(crate) kind: Kind,
+    /// Never used again in the shard for a file of this kind.
+    pub(crate) number: u32,
+}
+
+impl Name {
+    /// `due-SSS-NNNNNNNNNN`: kind, shard and number in decimal, padded so that names sort as numbers do.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}-{:03}-{:010}", self.kind.word(), self.shard, self.number)
+    }
+
+    /// Kind, shard and number of a sealed file, by its name.
+    pub(crate) fn parse(file_name: &str) -> Option<(Kind, u16, u32)> {
+        let mut parts = file_name.split('-');
+        let word = parts.next()?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
+        let (shard, number) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let name = Name { directory: 0, shard, kind, number };
+        (name.file_name() == file_name).then_some((kind, shard, number))
+    }
+
+    /// What every checksum in the file goes on from: the CRC-32 (IEEE) of directory (8 bytes), shard (2), number (4)
+    /// and magic (8), little-endian.
+    pub(crate) fn salt(&self) -> Salt {
+        let mut bytes = Vec::with_capacity(22);
+        bytes.extend_from_slice(&self.directory.to_le_bytes());
+        bytes.extend_from_slice(&self.shard.to_le_bytes());
+        bytes.extend_from_slice(&self.number.to_le_bytes());
+        bytes.extend_from_slice(&self.kind.magic());
+        Salt::of(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_read_back_and_foreign_ones_are_not() {
+        for (kind, text) in [
+            (Kind::Due, "due-003-0000000012"),
+            (Kind::Numbers, "numbers-003-0000000012"),
+            (Kind::Keys, "keys-003-0000000012"),
+        ] {
+            let name = Name { directory: 7, shard: 3, kind, number: 12 };
+            assert_eq!(name.file_name(), text);
+            assert_eq!(Name::parse(text), Some((kind, 3, 12)));
+        }
+        for foreign in
+            ["due-3-12", "due-003-12", "due-003-+000000012", "due-003-0000000012-", "due", "MANIFEST"]
+        {
+            assert_eq!(Name::parse(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn each_part_of_a_name_salts() {
+        let name = Name { directory: 7, shard: 3, kind: Kind::Due, number: 12 };
+        let others = [
+            Name { directory: 8, ..name },
+            Name { shard: 4, ..name },
+            Name { kind: Kind::Keys, ..name },
+            Name { number: 13, ..name },
+        ];
+        assert!(others.iter().all(|other| other.salt() != name.salt()));
+    }
+}
