@@ -42,7 +42,7 @@ impl Lane {
     }
 
     /// Whether `entry` belongs here.
-    pub(super) fn takes(&self, entry: &Entry) -> bool {
+    pub(crate) fn takes(&self, entry: &Entry) -> bool {
         self.queue == entry.queue
             && self.state == entry.lane_state()
             && self.priority == entry.standing.priority

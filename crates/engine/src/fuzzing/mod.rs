@@ -5,6 +5,7 @@
 //!
 //! # Layout
 //! - `records`, `segment`, `manifest`: one reader each
+//! - `sealed`: sealed files of any content; `due`, `run`, `settled`: each written, read, and damaged
 //! - `recovery`: opening a directory that `script` has described, and using what was opened
 //! - `damage`: opening a real directory with some of its bytes changed, against what must come of it
 //! - `input`: bytes as numbers; `driven`: an engine without a thread, for these checks
@@ -12,29 +13,41 @@
 
 mod damage;
 mod driven;
+mod due;
 mod input;
 mod manifest;
 mod records;
 mod recovery;
+mod run;
 mod script;
+mod sealed;
 mod seeds;
 mod segment;
+mod settled;
 
 pub use damage::damage;
+pub use due::due;
 pub use manifest::manifest;
 pub use records::records;
 pub use recovery::recovery;
+pub use run::run;
+pub use sealed::sealed;
 pub use seeds::{Seed, seeds};
 pub use segment::segment;
+pub use settled::settled;
 
 /// A function above, by the name of its corpus.
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ENTRIES: [Entry; 5] = [
+pub const ENTRIES: [Entry; 9] = [
     ("records", records),
     ("segment", segment),
     ("manifest", manifest),
     ("recovery", recovery),
     ("damage", damage),
+    ("sealed", sealed),
+    ("due", due),
+    ("run", run),
+    ("settled", settled),
 ];

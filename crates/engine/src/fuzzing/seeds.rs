@@ -45,6 +45,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     seeds.extend(segments());
     seeds.extend(damages());
+    seeds.extend(super::sealed::seeds());
     seeds.sort();
     seeds.dedup_by(|a, b| a.0 == b.0 && a.2 == b.2);
     seeds
@@ -89,6 +90,16 @@ fn damages() -> Vec<Seed> {
         seed("flip-in-the-manifest", &[255, 0, 20, 0, 1]),
         seed("cut-the-manifest", &[255, 1, 63, 0]),
     ]
+}
+
+/// Bytes that look like chance, the same ones each time (Knuth's MMIX generator).
+pub(super) fn made(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
 }
 
 fn queue(name: &str) -> QueueName {

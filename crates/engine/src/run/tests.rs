@@ -1,1 +1,183 @@
-//! Runs on a disk in memory.
+//! Runs on a disk in memory: what is found, in how many calls, and what damage does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_model::Number;
+
+use super::*;
+use crate::disk::{CountedDisk, Disk, MemoryDisk};
+use crate::sealed::{Kind, Name, ReadError, Result};
+
+const NUMBERS: Name = Name { directory: 77, shard: 3, kind: Kind::Numbers, number: 12 };
+const KEYS: Name = Name { kind: Kind::Keys, ..NUMBERS };
+
+fn dir() -> &'static Path {
+    Path::new("/d")
+}
+
+fn disk() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    disk.create_dir(dir()).unwrap();
+    disk
+}
+
+fn write<V: Value>(disk: &dyn Disk, name: Name, filter_for: u64, pairs: &[(u64, V)]) -> Arc<Run<V>> {
+    let mut writer = Writer::create(disk, dir(), name, filter_for).unwrap();
+    pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
+    Arc::new(writer.finish().unwrap())
+}
+
+fn home(key: u64) -> Home {
+    Home { file: (key % 7) as u32, ordinal: (key.wrapping_mul(0x9e37_79b9) >> 7) as u32 % 1_000_000 }
+}
+
+/// Every third number.
+fn homes(count: u64) -> Vec<(u64, Home)> {
+    (1..=count).map(|number| (number * 3, home(number * 3))).collect()
+}
+
+fn number(number: u64) -> Number {
+    Number::new(number).unwrap()
+}
+
+#[test]
+fn a_number_is_found_with_one_read_and_most_others_with_none() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let pairs = homes(100_000);
+    let written = write(&disk, NUMBERS, 100_000, &pairs);
+    let run: Run<Home> = Run::open(&disk, dir(), NUMBERS).unwrap();
+    assert_eq!((run.len(), run.key_range()), (100_000, Some((3, 300_000))));
+    assert_eq!((run.memory(), run.size()), (written.memory(), written.size()));
+    assert!(run.size() < 100_000 * 8, "{} bytes on the disk", run.size());
+    assert!(run.memory() < 100_000 * 14 / 8 + 4_096, "{} bytes in memory", run.memory());
+    let before = disk.counts().reads;
+    for (key, home) in pairs.iter().step_by(101) {
+        assert_eq!(run.home(number(*key)).unwrap(), Some(*home));
+    }
+    assert_eq!(disk.counts().reads - before, pairs.iter().step_by(101).len() as u64);
+    let before = disk.counts().reads;
+    for key in (1..300_100).step_by(3) {
+        assert_eq!(run.home(number(key)).unwrap(), None);
+    }
+    assert!(disk.counts().reads - before < 100_000 / 50, "the filter lets too many pass");
+    run.verify(&mut |_| ()).unwrap();
+    let before = disk.counts();
+    let read: Vec<_> = Arc::new(run).iter().collect::<Result<_>>().unwrap();
+    assert_eq!(read, pairs);
+    assert!(disk.counts().reads - before.reads < written.size() / 100_000 + 2, "large reads");
+}
+
+#[test]
+fn without_a_filter_and_without_pairs_too() {
+    let disk = disk();
+    let run = write(&disk, NUMBERS, 0, &homes(5_000));
+    assert!(run.may_hold(4) && run.home(number(4)).unwrap().is_none());
+    assert_eq!(run.home(number(6)).unwrap(), Some(home(6)));
+    assert!(run.memory() < 1_024);
+    for filter_for in [0, 10] {
+        write::<Home>(&disk, NUMBERS, filter_for, &[]);
+        let empty: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
+        empty.verify(&mut |_| ()).unwrap();
+        assert_eq!((empty.len(), empty.key_range(), empty.iter().count()), (0, None, 0));
+        assert!(empty.find(0).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn all_values_of_a_key_are_found_however_many() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let mut pairs = Vec::new();
+    for (key, values) in [(0, 3), (u64::MAX / 2, 2_000), (u64::MAX / 2 + 1, 100_000), (u64::MAX, 2)] {
+        pairs.extend((1..=values).map(|value| (key, number(value * 5))));
+    }
+    let run = write(&disk, KEYS, pairs.len() as u64, &pairs);
+    run.verify(&mut |_| ()).unwrap();
+    for key in [0, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX] {
+        let right: Vec<Number> = pairs.iter().filter(|pair| pair.0 == key).map(|pair| pair.1).collect();
+        let before = disk.counts().reads;
+        assert_eq!(run.find(key).unwrap(), right);
+        let most = if right.len() > 10_000 { 10 } else { 1 };
+        assert!(disk.counts().reads - before <= most, "{key}");
+    }
+    assert!(run.find(1).unwrap().is_empty());
+}
+
+#[test]
+fn a_merge_keeps_the_newest_home_and_every_number_of_a_key() {
+    let disk = disk();
+    let old = write(&disk, NUMBERS, 0, &homes(2_000));
+    let moved: Vec<_> = (1..=500).map(|key| (key * 4, Home { file: 99, ordinal: key as u32 })).collect();
+    let new = write(&disk, Name { number: 13, ..NUMBERS }, 0, &moved);
+    let merged: Vec<Merged<Home>> = merge(vec![new.iter(), old.iter()]).collect::<Result<_>>().unwrap();
+    let mut right: std::collections::BTreeMap<u64, (Home, usize)> =
+        homes(2_000).into_iter().map(|(key, home)| (key, (home, 1))).collect();
+    right.extend(moved.iter().map(|(key, home)| (*key, (*home, 0))));
+    assert!(merged.iter().map(|merged| (merged.key, (merged.value, merged.run))).eq(right));
+
+    let pairs = |factor: u64| (1..1_000).map(|key| (key / 3, number(key * factor))).collect::<Vec<_>>();
+    let one = write(&disk, KEYS, 0, &pairs(1));
+    let two = write(&disk, Name { number: 13, ..KEYS }, 0, &pairs(2));
+    let merged =
+        merge(vec![one.iter(), two.iter()]).map(|merged| merged.map(|merged| (merged.key, merged.value)));
+    let right: std::collections::BTreeSet<_> = pairs(1).into_iter().chain(pairs(2)).collect();
+    assert!(merged.collect::<Result<Vec<_>>>().unwrap().into_iter().eq(right));
+}
+
+/// Whatever is asked of a run; `None` where it refuses.
+fn answers(run: &Arc<Run<Home>>) -> Vec<Option<String>> {
+    let all = run.iter().collect::<Result<Vec<_>>>();
+    let mut answers =
+        vec![Some(format!("{} {:?}", run.len(), run.key_range())), all.ok().map(|all| format!("{all:?}"))];
+    for key in (0..700).chain([u64::MAX]) {
+        answers.push(run.find(key).ok().map(|found| format!("{found:?}")));
+    }
+    answers
+}
+
+#[test]
+fn a_flipped_byte_is_refused_or_changes_nothing_and_a_cut_is_refused() {
+    let disk = disk();
+    let whole = answers(&write(&disk, NUMBERS, 200, &homes(200)));
+    assert!(whole.iter().all(Option::is_some));
+    let path = dir().join(NUMBERS.file_name());
+    let bytes = disk.read_file(&path).unwrap();
+    for byte in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[byte] ^= 1 << (byte % 8);
+        disk.put_file(&path, damaged);
+        if let Ok(run) = Run::open(&disk, dir(), NUMBERS) {
+            let run = Arc::new(run);
+            crate::due::transcript::assert_no_lies(&answers(&run), &whole, &byte);
+            let refusal = run.verify(&mut |_| ()).unwrap_err();
+            assert!(matches!(refusal, ReadError::Damaged { .. }), "byte {byte}: {refusal}");
+        }
+        disk.put_file(&path, bytes[..byte].to_vec());
+        let refusal = Run::<Home>::open(&disk, dir(), NUMBERS).unwrap_err();
+        assert!(matches!(refusal, ReadError::Damaged { .. }), "length {byte}: {refusal}");
+    }
+}
+
+#[test]
+fn a_merge_stops_at_damage() {
+    let disk = disk();
+    write(&disk, NUMBERS, 0, &homes(10_000));
+    let path = dir().join(NUMBERS.file_name());
+    let mut bytes = disk.read_file(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    disk.put_file(&path, bytes);
+    let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
+    let mut merged = merge(vec![run.iter()]);
+    assert!(merged.by_ref().any(|merged| merged.is_err()));
+    assert!(merged.next().is_none());
+}
+
+#[test]
+#[should_panic(expected = "out of order")]
+fn a_number_has_one_home_in_a_run() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, dir(), NUMBERS, 0).unwrap();
+    writer.push(3, home(3)).unwrap();
+    let _ = writer.push(3, home(4));
+}

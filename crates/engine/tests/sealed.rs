@@ -1,0 +1,31 @@
+//! Due files, runs and sets of settlements against plain lists, from random bytes: see `dwell_engine::fuzzing`.
+//!
+//! proptest prints the bytes that fail, shrunk, and keeps their seed beside this file: the next run begins with it.
+
+use dwell_engine::fuzzing;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_due_file_is_a_sorted_list(bytes in vec(any::<u8>(), 0..3_000)) {
+        fuzzing::due(&bytes);
+    }
+
+    #[test]
+    fn a_run_is_a_sorted_map(bytes in vec(any::<u8>(), 0..3_000)) {
+        fuzzing::run(&bytes);
+    }
+
+    #[test]
+    fn a_set_of_settlements_is_a_list_of_bits(bytes in vec(any::<u8>(), 0..60)) {
+        fuzzing::settled(&[&[1], &bytes[..]].concat());
+    }
+
+    #[test]
+    fn any_file_with_right_checksums_is_read_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+        fuzzing::sealed(&bytes);
+    }
+}

@@ -1,0 +1,5 @@
+//! Sealed files of any content whose checksums are right.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_engine::fuzzing::sealed));
