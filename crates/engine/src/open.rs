@@ -148,7 +148,7 @@ fn begin(
     for path in stale {
         let _ = disk.remove(&path);
     }
-    writer.begin_batch(&mut batch, now.wall).map_err(at_dir)?;
+    writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
     step.core_mut().opened(now, &mut batch);
     if !batch.is_empty() {
         writer.append(&mut batch).map_err(at_dir)?;

@@ -118,10 +118,22 @@ impl Writer {
     }
 
     /// Prepares `batch` for the records of commands at `now`; rolls over to the next segment first, if it is
-    /// time. If there is no room for one, the segment grows beyond its size instead.
-    pub(crate) fn begin_batch(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), WriteError> {
+    /// time. If there is no room for one, the segment grows beyond its size instead. Where room is `short`, each
+    /// segment that can go is worth it.
+    pub(crate) fn begin_batch(
+        &mut self,
+        batch: &mut Batch,
+        now: Timestamp,
+        short: bool,
+    ) -> Result<(), WriteError> {
         let is_full = self.active.end >= self.home.segment_bytes;
-        if is_full || self.removable(batch, now) >= Writer::WORTH_A_SEGMENT {
+        let removable = self.removable(batch, now);
+        if short && removable > 0 {
+            // What this one had set aside may be all the room there is for the next.
+            self.trim();
+        }
+        let worth = if short { 1 } else { Writer::WORTH_A_SEGMENT };
+        if is_full || removable >= worth {
             match self.roll_over(batch, now) {
                 Ok(()) | Err(WriteError::Full(_)) => {}
                 Err(failed) => return Err(failed),

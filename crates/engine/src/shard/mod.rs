@@ -53,6 +53,8 @@ pub(crate) struct Shard {
     low_water: u64,
     /// So many bytes may be written before room is looked at again; 0 while there is too little.
     unchecked: u64,
+    /// Whether the last puts were refused for want of room.
+    is_short: bool,
     /// When the oldest batch that is not synced was written, on the monotonic clock.
     unsynced_since: Option<u64>,
     /// A batch that found no room, and the answers that wait for it.
@@ -86,6 +88,7 @@ impl Shard {
             durability,
             low_water,
             unchecked: 0,
+            is_short: false,
             unsynced_since: None,
             stuck: None,
             failed: None,
@@ -139,12 +142,16 @@ impl Shard {
     }
 
     fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
-        let begun = self.writer.begin_batch(&mut self.batch, now.wall);
+        let begun = self.writer.begin_batch(&mut self.batch, now.wall, self.is_short);
         if let Err(WriteError::Failed(error) | WriteError::Full(error)) = begun {
             self.fail(&error, Vec::new());
             return self.turn(inbox, now);
         }
-        let refuses_puts = inbox.iter().any(Command::is_put).then(|| self.no_room()).flatten();
+        let puts = inbox.iter().any(Command::is_put);
+        let refuses_puts = puts.then(|| self.no_room()).flatten();
+        if puts {
+            self.is_short = refuses_puts.is_some();
+        }
         let mut effects = Vec::new();
         let mut closes = false;
         while self.batch.len() < Batch::FULL

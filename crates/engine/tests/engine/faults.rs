@@ -116,6 +116,28 @@ fn with_little_room_puts_are_refused_and_all_else_goes_on() {
 }
 
 #[test]
+fn a_full_disk_has_room_again_when_its_messages_are_gone() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    disk.set_capacity(Some(100 * 1024));
+    let options = Options { low_water_bytes: Some(8 * 1024), ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let put = || Put::new(queue("q"), vec![b'x'; 1_000]);
+    let mut accepted = 0;
+    while store.put(put()).is_ok() {
+        accepted += 1;
+        assert!(accepted < 100, "100 KiB hold no 100 of 1,000 bytes");
+    }
+    let segments = store.engine.counters().segments;
+    assert!(segments < 4, "so few segments that nothing but the want of room lets one go, not {segments}");
+    for taken in store.take(Take::from(queue("q")).max(100)).unwrap() {
+        store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
+        accepted -= 1;
+    }
+    assert_eq!(accepted, 0);
+    store.put(put()).unwrap();
+}
+
+#[test]
 fn while_a_batch_waits_for_room_puts_are_refused_and_a_close_does_not_hang() {
     let mut store = Driven::new();
     store.put(Put::new(queue("q"), "safe")).unwrap();

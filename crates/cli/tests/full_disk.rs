@@ -1,0 +1,187 @@
+//! A disk that runs full under the real server: puts are refused with a typed error over HTTP, on the command line
+//! and over beanstalkd's protocol; acks and cancels go on; with room again puts do, and nothing is lost.
+//!
+//! The disk is a file system in memory of a few megabytes, mounted where nobody else sees it (Linux, user
+//! namespaces). Where the system does not allow that, the test says so and shows nothing.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{PATIENCE, Server, run};
+use dwell_client::{Client, Error};
+use dwell_model::{MessageId, QueueName, Setting, SettingChange};
+use dwell_store::{Action, Put, Settle, Take};
+
+/// A mount namespace of its own, in which this user is root.
+const OWN_MOUNTS: [&str; 3] = ["--map-root-user", "--mount", "--"];
+/// Where the small disk is mounted.
+const DISK: &str = "DWELL_TEST_SMALL_DISK";
+
+#[test]
+fn a_disk_that_runs_full_refuses_puts_alone_and_loses_nothing() {
+    let disk = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs -o size=8m small \"$0\" && exec \"$@\"";
+    let unshare = |program: &str, args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(OWN_MOUNTS).args(["sh", "-c", mount]).arg(disk.path()).arg(program).args(args);
+        command
+    };
+    let allowed = unshare("true", &[]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        eprintln!("not applicable: this system mounts no file system for an ordinary user");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let body = ["--exact", "on_this_small_disk", "--ignored", "--nocapture"];
+    let mut command = unshare(this.to_str().unwrap(), &body);
+    command.env(DISK, disk.path());
+    let ran = run(command);
+    print!("{}", ran.stdout);
+    assert!(ran.stdout.contains("1 passed"), "{ran:?}");
+}
+
+#[test]
+#[ignore = "run by a_disk_that_runs_full_refuses_puts_alone_and_loses_nothing, in mounts of its own"]
+fn on_this_small_disk() {
+    let disk = std::env::var_os(DISK).unwrap();
+    let disk = Path::new(&disk);
+    let (data, ballast) = (disk.join("data"), disk.join("ballast"));
+    // Room that comes back later.
+    fs::write(&ballast, vec![1; 2 << 20]).unwrap();
+    let mut full = Full { server: serve(&data), accepted: BTreeMap::new() };
+    // What remembers a put's token keeps the put's segment.
+    full.client().configure(&queue(), &[SettingChange::Set(Setting::TokenMs(1))]).unwrap();
+
+    // What will be settled on the full disk.
+    let held: Vec<_> = (0..3).map(|n| full.put(&format!("held {n}")).unwrap()).collect();
+    let receipts: Vec<_> = full.client().take(&Take::from(queue()).max(3)).unwrap();
+    assert_eq!(receipts.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), held);
+    let doomed = full.put("doomed").unwrap();
+
+    full.fill();
+    full.refused_everywhere();
+
+    // What frees space goes on.
+    for delivery in receipts {
+        full.client().settle_one(delivery.receipt, Action::Ack).unwrap();
+        full.accepted.remove(&delivery.message.id).unwrap();
+    }
+    full.server.dwell(&["cancel", "q", &doomed.to_string()]).ok();
+    full.accepted.remove(&doomed).unwrap();
+    full.ack_some(5);
+
+    // The server dies on the full disk and begins again there.
+    full.server.kill();
+    full.server = serve(&data);
+    full.ack_some(5);
+    full.refused_everywhere();
+
+    // Room comes back, and nobody reopens anything.
+    fs::remove_file(&ballast).unwrap();
+    full.server.dwell(&["put", "other", "x"]).ok();
+    full.put("there is room again").unwrap();
+    full.fill();
+    full.refused_everywhere();
+
+    // It also comes back when messages go.
+    let mut left = full.accepted.len();
+    while left > 0 {
+        full.ack_some(100);
+        assert!(full.accepted.len() < left, "{left} messages that were answered are not there");
+        left = full.accepted.len();
+    }
+    full.put("all went").unwrap();
+    full.ack_some(1);
+    assert!(full.accepted.is_empty());
+}
+
+fn serve(data: &Path) -> Server {
+    let args = ["--listen", "127.0.0.1:0", "--beanstalkd", "127.0.0.1:0", "--segment", "1MiB"];
+    Server::start_with(data, &args)
+}
+
+fn queue() -> QueueName {
+    "q".parse().unwrap()
+}
+
+/// A server on a small disk, and the first words of the messages whose puts it has answered.
+struct Full {
+    server: Server,
+    accepted: BTreeMap<MessageId, String>,
+}
+
+impl Full {
+    fn client(&self) -> Client {
+        Client::new(self.server.url()).unwrap()
+    }
+
+    fn put(&mut self, words: &str) -> Result<MessageId, Error> {
+        let body = format!("{words}\n{}", "x".repeat(64 << 10));
+        let id = self.client().put_one(Put::new(queue(), body))?.id;
+        self.accepted.insert(id, words.to_owned());
+        Ok(id)
+    }
+
+    /// Puts until there is no room.
+    fn fill(&mut self) {
+        for n in 0..1_000 {
+            match self.put(&format!("message {n}")) {
+                Ok(_) => {}
+                Err(Error::Refused(problem)) => {
+                    let refused = (problem.status, problem.code.as_str(), problem.retryable);
+                    assert_eq!(refused, (507, "disk_full", true));
+                    assert!(n > 10, "after {n} messages");
+                    return;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        panic!("8 MiB hold no 1,000 messages of 64 KiB");
+    }
+
+    /// Puts are refused over HTTP (see `fill`), on the command line, and over beanstalkd's protocol.
+    fn refused_everywhere(&self) {
+        let before = self.server.dwell(&["stats", "other"]);
+        let ran = self.server.dwell_with(&["put", "other", "-"], &[b'x'; 64 << 10]);
+        assert_eq!((ran.code, ran.failure().as_str()), (1, "disk_full"));
+        let line = format!("{{\"queue\":\"other\",\"body\":\"{}\"}}\n", "x".repeat(64 << 10));
+        let file = ["put", "--from", "-", "--retry-for", "0s"];
+        let ran = self.server.dwell_with(&file, line.as_bytes());
+        assert_eq!((ran.code, ran.failure().as_str()), (1, "disk_full"));
+
+        let mut stream = TcpStream::connect(self.server.serving["beanstalkd"].as_str().unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = vec![b'x'; 65_000];
+        stream.write_all(b"put 0 0 60 65000\r\n").unwrap();
+        stream.write_all(&[&body, b"\r\n".as_slice()].concat()).unwrap();
+        let mut reply = String::new();
+        BufReader::new(stream).read_line(&mut reply).unwrap();
+        assert_eq!(reply, "OUT_OF_MEMORY\r\n");
+        let after = self.server.dwell(&["stats", "other"]);
+        assert_eq!((after.code, after.stdout), (before.code, before.stdout), "nothing of it was put");
+    }
+
+    /// Takes and acks up to `max` messages, each of which was put.
+    fn ack_some(&mut self, max: usize) {
+        let client = self.client();
+        let taken = client.take(&Take::from(queue()).max(max)).unwrap();
+        let settle = |delivery: &dwell_client::Delivery| {
+            let body = String::from_utf8(delivery.message.body().to_vec()).unwrap();
+            let words = body.split('\n').next().unwrap();
+            assert_eq!(self.accepted.remove(&delivery.message.id).as_deref(), Some(words));
+            Settle { receipt: delivery.receipt.clone(), action: Action::Ack }
+        };
+        let settles: Vec<Settle> = taken.iter().map(settle).collect();
+        for settled in client.settle(&settles) {
+            settled.unwrap();
+        }
+    }
+}
