@@ -6,8 +6,11 @@ use std::path::PathBuf;
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release -p dwell-bench -- list
        cargo run --release -p dwell-bench -- SCENARIO [--quick] [--json] [--rounds N] [--dir PATH]
+       cargo run --release -p dwell-bench -- results [FILE ...]
 
   list         names the scenarios
+  results      keeps the runs whose lines of JSON (--json) end the files, and writes RESULTS.md and the README's
+               table anew from all that are kept
   --quick      a tenth of the work, and of memory limits
   --json       one line of JSON last
   --rounds N   how often each side runs, alternating; medians are reported (default 3)
@@ -19,6 +22,8 @@ usage: cargo run --release -p dwell-bench -- list
 pub(crate) enum Command {
     Help,
     List,
+    /// Files whose last line is a run.
+    Results(Vec<PathBuf>),
     Measure(Arguments),
 }
 
@@ -40,6 +45,7 @@ impl Arguments {
         while let Some(argument) = given.next() {
             match argument.as_str() {
                 "-h" | "--help" => return Ok(Command::Help),
+                "results" if scenario.is_none() => return Command::results(given),
                 "--quick" => quick = true,
                 "--json" => json = true,
                 "--rounds" => {
@@ -66,6 +72,16 @@ impl Arguments {
     }
 }
 
+impl Command {
+    fn results(files: impl Iterator<Item = String>) -> Result<Command, String> {
+        let files: Vec<PathBuf> = files.map(PathBuf::from).collect();
+        match files.iter().find(|file| file.to_string_lossy().starts_with('-')) {
+            Some(option) => Err(format!("`results` has no option '{}'", option.display())),
+            None => Ok(Command::Results(files)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +104,17 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for line in ["", "a b", "a --rounds", "a --rounds 0", "a --rounds x", "a --dir", "a --fast"] {
+        assert_eq!(parse("results a b"), Ok(Command::Results(vec!["a".into(), "b".into()])));
+        for line in [
+            "",
+            "a b",
+            "results --quick",
+            "a --rounds",
+            "a --rounds 0",
+            "a --rounds x",
+            "a --dir",
+            "a --fast",
+        ] {
             assert!(parse(line).is_err(), "accepted: '{line}'");
         }
     }

@@ -43,8 +43,14 @@ fn file_system(dir: &Path) -> Option<String> {
 
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
-        let output =
-            Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+        // These sources', from wherever it is run.
+        let repository = ["-C", env!("CARGO_MANIFEST_DIR")];
+        let output = Command::new("git")
+            .args(repository)
+            .args(arguments)
+            .output()
+            .ok()
+            .filter(|output| output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let commit = git(&["rev-parse", "--short=10", "HEAD"])?;

@@ -4,15 +4,18 @@
 //! - `scenarios`: what is measured, a file each, and the list of them
 //! - `ours`, `server`: our side, as a library and as a process; `peers`: the other sides
 //! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
-//! - `report`: results as a table and as JSON
+//! - `report`: results as a table and as JSON; `results`: keeping them, and pages made of them
+//! - `beanstalk`: beanstalkd's protocol, as a client speaks it
 //! - `workload`, `stopwatch`, `page_cache`, `machine`: what scenarios share
 
 mod arguments;
+mod beanstalk;
 mod machine;
 mod ours;
 mod page_cache;
 mod peers;
 mod report;
+mod results;
 mod run;
 mod scenarios;
 mod server;
@@ -40,6 +43,12 @@ fn main() -> ExitCode {
     match command {
         Command::Help => print!("{USAGE}"),
         Command::List => list(),
+        Command::Results(files) => {
+            if let Err(error) = results::keep(&files) {
+                eprintln!("dwell-bench: results: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
         Command::Measure(arguments) => {
             let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == arguments.scenario) else {
                 eprintln!("dwell-bench: there is no scenario '{}'; `list` names them", arguments.scenario);

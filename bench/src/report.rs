@@ -139,7 +139,7 @@ fn median(samples: &[f64]) -> f64 {
 }
 
 /// Whole with thousands apart from 1,000 on, three digits after the point below 10.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.abs() < 10.0 {
         return format!("{value:.3}");
     }

@@ -14,6 +14,7 @@ use crate::Result;
 pub(crate) struct Server {
     process: Child,
     url: String,
+    beanstalkd: String,
 }
 
 impl Server {
@@ -22,17 +23,18 @@ impl Server {
         let mut process = Command::new(binary()?)
             .args(["--json", "serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(folder)
-            .env("DWELL_BEANSTALKD", "off")
+            .env("DWELL_BEANSTALKD", "127.0.0.1:0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
         let output = process.stdout.take().expect("it was piped");
         // From here on it is stopped whatever happens.
-        let mut server = Server { process, url: String::new() };
+        let mut server = Server { process, url: String::new(), beanstalkd: String::new() };
         for line in BufReader::new(output).lines() {
             let said: Value = serde_json::from_str(&line?)?;
             if let Some(url) = said["http"].as_str() {
                 server.url = url.to_owned();
+                server.beanstalkd = said["beanstalkd"].as_str().unwrap_or_default().to_owned();
                 return Ok(server);
             }
         }
@@ -41,6 +43,11 @@ impl Server {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where it speaks beanstalkd's protocol.
+    pub(crate) fn beanstalkd(&self) -> &str {
+        &self.beanstalkd
     }
 
     /// What the kernel has counted of it so far.

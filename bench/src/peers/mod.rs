@@ -4,6 +4,7 @@
 //! before the call returns. Keys are due and number, big-endian, so that key order is due order.
 
 pub(crate) mod bare;
+pub(crate) mod beanstalkd;
 #[cfg(feature = "peers")]
 mod fjall;
 #[cfg(feature = "peers")]

@@ -7,7 +7,10 @@ mod disk;
 mod engine_drain;
 mod engine_put;
 mod engine_put_1;
+mod lateness;
 mod lateness_longpoll;
+mod storm;
+mod wire;
 
 use crate::Result;
 use crate::run::Run;
@@ -30,4 +33,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_put_1::SCENARIO,
     engine_drain::SCENARIO,
     lateness_longpoll::SCENARIO,
+    lateness::SCENARIO,
+    storm::SCENARIO,
+    wire::SCENARIO,
 ];

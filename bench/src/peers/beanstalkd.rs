@@ -1,0 +1,62 @@
+//! beanstalkd itself: the real server (Debian's package), on a free loopback port.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::Result;
+use crate::stopwatch::{Stopwatch, pause};
+
+/// How it keeps its jobs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kept<'a> {
+    /// In its log in this folder, synced at each write (`-f0`).
+    Synced(&'a Path),
+    /// In memory alone.
+    InMemory,
+}
+
+/// A running beanstalkd, which ends with this.
+#[derive(Debug)]
+pub(crate) struct Beanstalkd {
+    process: Child,
+    address: String,
+}
+
+impl Beanstalkd {
+    pub(crate) fn start(kept: Kept<'_>) -> Result<Beanstalkd> {
+        // It names no port of its own choice, so a free one is looked for; somebody may take it meanwhile.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = Command::new("beanstalkd");
+        command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
+        if let Kept::Synced(folder) = kept {
+            command.arg("-f0").arg("-b").arg(folder);
+        }
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|error| {
+            format!("beanstalkd can not be started ({error}); it is Debian's package beanstalkd")
+        })?;
+        let server = Beanstalkd { process, address: address.to_string() };
+        let patience = Stopwatch::start();
+        while TcpStream::connect(address).is_err() {
+            if patience.elapsed() > Duration::from_secs(10) {
+                return Err("beanstalkd does not listen".into());
+            }
+            pause(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for Beanstalkd {
+    fn drop(&mut self) {
+        let stopped = self.process.kill().and_then(|()| self.process.wait());
+        if let Err(error) = stopped {
+            eprintln!("dwell-bench: beanstalkd was not stopped: {error}");
+        }
+    }
+}

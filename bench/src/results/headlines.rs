@@ -1,0 +1,124 @@
+//! The README's table: a few rows, chosen beforehand, whatever they say.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::measured::{Line, Measured};
+use super::page::escaped;
+use crate::Result;
+
+const BEGIN: &str =
+    "<!-- bench: made by `cargo run --release -p dwell-bench -- results`; edit nothing below -->";
+const END: &str = "<!-- bench: end -->";
+
+/// A row of some scenario, and how the README calls it.
+struct Headline {
+    scenario: &'static str,
+    work: &'static str,
+    metric: &'static str,
+    peer: Option<&'static str>,
+    words: &'static str,
+}
+
+const fn headline(
+    scenario: &'static str,
+    work: &'static str,
+    metric: &'static str,
+    peer: Option<&'static str>,
+    words: &'static str,
+) -> Headline {
+    Headline { scenario, work, metric, peer, words }
+}
+
+const HEADLINES: &[Headline] = &[
+    headline("engine-put", "put", "per_s", Some("fjall"), "durable puts a second, in batches of 1,024"),
+    headline("engine-put", "put", "per_s", Some("sqlite"), "the same"),
+    headline(
+        "engine-put-1",
+        "put, one caller",
+        "p50_ms",
+        Some("bare"),
+        "one durable put, ms; bare is append and fdatasync",
+    ),
+    headline(
+        "engine-drain",
+        "drain, from the journal",
+        "per_s",
+        Some("fjall"),
+        "takes with durable acks a second",
+    ),
+    headline(
+        "wire",
+        "1 connection, 1 put at a time",
+        "per_s",
+        Some("beanstalkd-f0"),
+        "durable puts a second, beanstalkd's protocol",
+    ),
+    headline(
+        "wire",
+        "64 connections, 64 puts at a time",
+        "per_s",
+        Some("beanstalkd-f0"),
+        "the same, 64 connections that pipeline 64",
+    ),
+    headline("storm", "HTTP", "seconds", None, "500,000 due at one instant over HTTP, all handed over, s"),
+    headline(
+        "lateness-longpoll",
+        "lateness, one waiting long poll",
+        "p50_ms",
+        None,
+        "lateness at a waiting HTTP long poll, ms, median",
+    ),
+    headline(
+        "lateness-longpoll",
+        "lateness, one waiting long poll",
+        "p99_ms",
+        None,
+        "the same, 99th percentile",
+    ),
+    headline(
+        "delay-queue",
+        "offer + poll, 1000000 pending",
+        "per_s",
+        Some("jdk"),
+        "`DelayQueue<T>` in a process: put and take a second, 1 M pending",
+    ),
+    headline("delay-queue", "lateness", "p99_us", Some("jdk"), "the same: lateness, µs, 99th percentile"),
+];
+
+/// The README with its table made anew. A headline whose scenario was not run is left out.
+///
+/// # Errors
+/// If the README has no marks, or a run lacks a row that is a headline.
+pub(crate) fn into_readme(readme: &str, runs: &[Measured]) -> Result<String> {
+    let marks = "the README has no two marks for the table";
+    let (before, rest) = readme.split_once(BEGIN).ok_or(marks)?;
+    let (_, after) = rest.split_once(END).ok_or(marks)?;
+    Ok(format!("{before}{BEGIN}\n{}{END}{after}", table(runs)?))
+}
+
+fn table(runs: &[Measured]) -> Result<String> {
+    let mut table = "| what | dwell | peer | theirs | times better |\n|---|--:|---|--:|--:|\n".to_owned();
+    let mut machines = BTreeSet::new();
+    for headline in HEADLINES {
+        let Some(run) = runs.iter().find(|run| run.scenario == headline.scenario) else { continue };
+        let row = run.rows.iter().find(|row| headline.is(row));
+        let row = row.ok_or_else(|| format!("{} has no row `{}`", run.scenario, headline.work))?;
+        machines.insert(run.machine.as_str());
+        let peer = row.peer.as_deref().map(escaped).unwrap_or_default();
+        let _ = writeln!(
+            table,
+            "| {} | {} | {peer} | {} | {} |",
+            headline.words, row.ours, row.theirs, row.ratio
+        );
+    }
+    let machines: Vec<&str> = machines.into_iter().collect();
+    let _ = writeln!(table, "\nMeasured on {}.", machines.join("; and on "));
+    Ok(table)
+}
+
+impl Headline {
+    fn is(&self, row: &Line) -> bool {
+        (row.work.as_str(), row.metric.as_str(), row.peer.as_deref()) == (self.work, self.metric, self.peer)
+    }
+}
