@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn the_pages_say_what_the_runs_say() {
-        let stale = "is not what the runs say: `cargo run --release -p dwell-bench -- results` writes it anew";
+        let stale =
+            "is not what the runs say: `cargo run --release -p dwell-bench -- results` writes it anew";
         let place = Place::of_this_repository();
         let runs = place.read_runs().unwrap();
         assert!(!runs.is_empty(), "nothing was measured");
