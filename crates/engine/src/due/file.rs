@@ -198,14 +198,12 @@ impl File {
         let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));
         let bytes = Bytes::from(self.glance(spot)?);
         let mut heads = self.heads(spot, &bytes)?;
-        let mut wanted = None;
-        // To the end: so that a block is judged alike, whatever is wanted of it.
-        while let Some(found) = self.sound(heads.next())? {
+        let found = loop {
+            let found = self.sound(heads.next())?.expect("a block holds the ordinals that its header says");
             if found.ordinal == ordinal {
-                wanted = Some(found);
+                break found;
             }
-        }
-        let found = wanted.expect("a block holds the ordinals that its header says");
+        };
         let body = if bytes.len() == spot.len as usize {
             // A copy: a small body should not keep a block in memory.
             let body = self.cut(&bytes, u64::from(spot.at), found.body, found.entry.number)?;

@@ -24,7 +24,7 @@ mod order;
 mod scan;
 mod settled;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod transcript;
 mod verify;

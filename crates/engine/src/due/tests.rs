@@ -59,7 +59,7 @@ fn plain(number: u64, due: i64) -> Entry {
 }
 
 /// Something of everything, in the order of a file.
-fn of_all_kinds() -> Vec<(Entry, Bytes)> {
+pub(crate) fn of_all_kinds() -> Vec<(Entry, Bytes)> {
     let mut full = plain(1, 500);
     full.key = Some("заказ 7".parse().unwrap());
     full.headers = Headers::new([("content-type", "text/plain"), ("x-note", "é")]).unwrap();

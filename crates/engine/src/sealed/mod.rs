@@ -11,6 +11,8 @@
 //! 3. A read that meets damage says where: [`ReadError`]. It gives no part of an answer.
 
 mod error;
+#[cfg(test)]
+mod fixtures;
 mod frame;
 mod name;
 mod open;
