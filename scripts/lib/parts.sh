@@ -93,3 +93,9 @@ part_interop() {
         interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$sequences"
     stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
 }
+
+part_redisson() {
+    stage "redisson: Java side" mvn -q -B -f interop/redisson package
+    stage "redisson: build" cargo test --locked -p dwell-redis --features redisson-java --test redisson_java --no-run
+    stage "redisson: beside Java" cargo test --locked -p dwell-redis --features redisson-java --test redisson_java
+}

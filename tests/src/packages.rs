@@ -46,7 +46,15 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ),
     (
         "dwell-cli",
-        &["dwell-model", "dwell-time", "dwell-store", "dwell-engine", "dwell-client", "dwell-server"],
+        &[
+            "dwell-model",
+            "dwell-time",
+            "dwell-store",
+            "dwell-engine",
+            "dwell-redis",
+            "dwell-client",
+            "dwell-server",
+        ],
     ),
     ("dwell-sim", &["*"]),
     ("dwell-bench", &["*"]),

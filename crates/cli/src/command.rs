@@ -14,6 +14,7 @@ mod pause;
 mod purge;
 mod put;
 mod queues;
+mod redisson;
 mod release;
 mod reschedule;
 mod resume;
@@ -74,6 +75,7 @@ pub(crate) enum Command {
     Discard(discard::Discard),
     Purge(purge::Purge),
     DeleteQueue(delete_queue::DeleteQueue),
+    Redisson(redisson::Redisson),
     Completions(completions::Completions),
 }
 
@@ -103,6 +105,7 @@ impl Command {
             Command::Discard(it) => it.run(context),
             Command::Purge(it) => it.run(context),
             Command::DeleteQueue(it) => it.run(context),
+            Command::Redisson(it) => it.run(context),
             Command::Completions(it) => it.run(),
         }
     }

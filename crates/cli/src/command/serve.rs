@@ -8,7 +8,7 @@
 mod beanstalkd;
 mod durability;
 mod engine;
-mod signals;
+pub(super) mod signals;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,0 +1,103 @@
+//! `dwell redisson`: delayed queues shared with Java's Redisson, on its own keys.
+//!
+//! - `doctor`: what is wrong with a queue, and mending it
+//! - `mover`: due elements to their destination
+
+mod doctor;
+mod mover;
+
+use clap::{Args, Subcommand, ValueEnum};
+use dwell_redis::redisson::{Error, Keys, Layout};
+use dwell_redis::{Address, Link, OpenError};
+use tokio::runtime::Runtime;
+
+use super::{Context, Outcome};
+use crate::exit::{Exit, Failure};
+
+/// Look after delayed queues that are shared with Java's Redisson
+#[derive(Debug, Args)]
+pub(crate) struct Redisson {
+    #[command(subcommand)]
+    command: RedissonCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RedissonCommand {
+    Move(mover::Move),
+    Doctor(doctor::Examine),
+}
+
+impl Redisson {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.command {
+            RedissonCommand::Move(it) => it.run(context),
+            RedissonCommand::Doctor(it) => it.run(context),
+        }
+    }
+}
+
+/// Which queues, and where.
+#[derive(Debug, Args)]
+struct QueuesArgs {
+    /// The Redis
+    #[arg(long, env = "DWELL_REDIS", default_value = "redis://127.0.0.1:6379", value_name = "URL")]
+    redis: Address,
+    /// A queue by the name that Java gives it; may be repeated
+    #[arg(long = "queue", required = true, value_name = "NAME")]
+    queues: Vec<String>,
+    /// What Java's name mapper puts before every name
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    name_prefix: String,
+}
+
+impl QueuesArgs {
+    /// The keys of each queue.
+    fn keys(&self) -> Result<Vec<Keys>, Failure> {
+        let keys = self.queues.iter().map(|name| Keys::with_prefix(&self.name_prefix, name));
+        Ok(keys.collect::<Result<_, Error>>()?)
+    }
+
+    async fn link(&self) -> Result<Link, Failure> {
+        Link::open(self.redis.clone()).await.map_err(|error| match error {
+            OpenError::Unreachable { .. } => {
+                Failure { retryable: true, ..Failure::new(Exit::Unreachable, "unreachable", error) }
+            }
+            error => Failure::new(Exit::Refused, "redis_refused", error),
+        })
+    }
+}
+
+/// What the Java clients of a queue read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Java {
+    /// Redisson 3.21.1 and later
+    New,
+    /// Redisson 3.21.0 and earlier
+    Old,
+}
+
+impl Java {
+    fn layout(self) -> Layout {
+        match self {
+            Java::New => Layout::New,
+            Java::Old => Layout::Old,
+        }
+    }
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.map_err(|error| Failure::new(Exit::CanNotStart, "threads", error))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let exit = match &error {
+            Error::Name { .. } | Error::Invalid(_) => Exit::Usage,
+            Error::Unavailable { .. } => Exit::Unreachable,
+            Error::OutcomeUnknown { .. } => Exit::Unknown,
+            _ => Exit::Refused,
+        };
+        Failure { retryable: error.is_retryable(), ..Failure::new(exit, error.code(), error) }
+    }
+}

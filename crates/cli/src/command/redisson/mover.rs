@@ -1,0 +1,192 @@
+//! `dwell redisson move`
+
+use clap::Args;
+use dwell_redis::Link;
+use dwell_redis::redisson::{Event, Keys, Mover, MoverOptions};
+use serde::Serialize;
+use tokio::sync::{mpsc, watch};
+
+use super::super::serve::signals::Signals;
+use super::{Context, Java, Outcome, QueuesArgs, runtime};
+use crate::args::duration_ms;
+use crate::exit::{Exit, Failure};
+use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING};
+use crate::output::Output;
+
+/// Move due elements to their destination, whether or not a Java client is alive
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell redisson move --redis redis://10.0.0.5 --queue orders --queue mails
+  dwell redisson move --queue orders --once       what is due now, then end
+  dwell redisson move --queue orders --java old   for a fleet of Redisson up to 3.21.0
+
+Several copies may run beside each other and beside Java's own. SIGTERM or SIGINT (Ctrl-C) ends it; nothing
+is lost by ending it at any moment.")]
+pub(crate) struct Move {
+    #[command(flatten)]
+    queues: QueuesArgs,
+    /// What the Java clients read; elements of the other kind are rewritten before they are due
+    #[arg(long, value_enum, default_value_t = Java::New)]
+    java: Java,
+    /// How often to look though nothing told to
+    #[arg(long, value_parser = duration_ms, default_value = "1s", value_name = "DURATION")]
+    sweep: u64,
+    /// The most elements that one script moves
+    #[arg(long, default_value_t = MoverOptions::default().batch_max, value_name = "COUNT")]
+    batch: usize,
+    /// After how many failed attempts of dwell's own consumers a payload is dead; 0 for never
+    #[arg(long, default_value_t = MoverOptions::default().max_attempts, value_name = "COUNT")]
+    max_attempts: u32,
+    /// Move what is due now, then end
+    #[arg(long)]
+    once: bool,
+}
+
+/// A line of output.
+#[derive(Serialize)]
+struct Told<'a> {
+    event: &'static str,
+    queue: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_aside: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rewritten: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounded: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reaped: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+impl Move {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let keys = self.queues.keys()?;
+        let runtime = runtime()?;
+        runtime.block_on(async {
+            let link = self.queues.link().await?;
+            if self.once {
+                self.pass(context, &link, keys).await
+            } else {
+                self.stand(context, &link, keys).await
+            }
+        })
+    }
+
+    fn options(&self) -> MoverOptions {
+        MoverOptions {
+            sweep_ms: self.sweep,
+            batch_max: self.batch,
+            layout: Some(self.java.layout()),
+            max_attempts: self.max_attempts,
+            ..MoverOptions::default()
+        }
+    }
+
+    async fn pass(&self, context: &Context, link: &Link, queues: Vec<Keys>) -> Outcome {
+        for keys in queues {
+            let name = keys.name().to_owned();
+            let (moved, set_aside) = Mover::new(link.clone(), keys, self.options()).pass().await?;
+            let mut told = told(&name, "moved");
+            told.moved = Some(moved);
+            told.set_aside = Some(set_aside);
+            context.output.show(&told, |out| writeln!(out, "{STRONG}{name}{STRONG:#}  {}", words(&told)))?;
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// A mover a queue, until a signal comes.
+    async fn stand(&self, context: &Context, link: &Link, queues: Vec<Keys>) -> Outcome {
+        let signals = Signals::listen().map_err(|error| Failure::new(Exit::CanNotStart, "signals", error))?;
+        let (stop, stopped) = watch::channel(());
+        let (tell, mut events) = mpsc::channel(1_000);
+        let mut movers = Vec::new();
+        for keys in queues {
+            let (name, tell, mut stopped) = (keys.name().to_owned(), tell.clone(), stopped.clone());
+            let mover = Mover::new(link.clone(), keys, self.options());
+            // Where nobody reads, moving goes on: a line is lost rather than a message late.
+            let report = move |event| drop(tell.try_send((name.clone(), event)));
+            movers.push(tokio::spawn(mover.run(async move { drop(stopped.changed().await) }, report)));
+        }
+        drop((tell, stopped));
+        let mut first = std::pin::pin!(signals.first());
+        loop {
+            tokio::select! {
+                _ = &mut first => break,
+                event = events.recv() => match event {
+                    Some((queue, event)) => show(&context.output, &queue, event)?,
+                    None => break,
+                },
+            }
+        }
+        drop(stop);
+        for mover in movers {
+            let ended = mover.await;
+            ended.map_err(|error| Failure::new(Exit::Refused, "internal", error))?;
+        }
+        while let Some((queue, event)) = events.recv().await {
+            show(&context.output, &queue, event)?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn told<'a>(queue: &'a str, event: &'static str) -> Told<'a> {
+    Told {
+        event,
+        queue,
+        moved: None,
+        set_aside: None,
+        rewritten: None,
+        rounded: None,
+        reaped: None,
+        error: None,
+    }
+}
+
+fn show(output: &Output, queue: &str, event: Event) -> Result<(), Failure> {
+    let (mut line, style) = match &event {
+        Event::Listening => (told(queue, "listening"), FAINT),
+        Event::Moved(step) if step.set_aside > 0 => (told(queue, "moved"), WAITING),
+        Event::Moved(_) => (told(queue, "moved"), GOOD),
+        Event::Mended(_) => (told(queue, "mended"), WAITING),
+        Event::Reaped(_) => (told(queue, "reaped"), WAITING),
+        Event::Trouble(_) => (told(queue, "trouble"), BAD),
+        _ => return Ok(()),
+    };
+    match event {
+        Event::Moved(step) => {
+            line.moved = Some(step.moved);
+            line.set_aside = Some(step.set_aside).filter(|count| *count > 0);
+        }
+        Event::Mended(mended) => {
+            line.set_aside = Some(mended.set_aside).filter(|count| *count > 0);
+            line.rewritten = Some(mended.rewritten).filter(|count| *count > 0);
+            line.rounded = Some(mended.rounded).filter(|count| *count > 0);
+        }
+        Event::Reaped(count) => line.reaped = Some(count),
+        Event::Trouble(error) => line.error = Some(error.into()),
+        _ => {}
+    }
+    output.show(&line, |out| writeln!(out, "{STRONG}{queue}{STRONG:#}  {style}{}{style:#}", words(&line)))
+}
+
+/// A line for people.
+fn words(told: &Told<'_>) -> String {
+    let counts = [
+        (told.moved, "moved"),
+        (told.set_aside, "set aside"),
+        (told.rewritten, "rewritten"),
+        (told.rounded, "rounded"),
+        (told.reaped, "leases ended"),
+    ];
+    let counts: Vec<_> =
+        counts.iter().filter_map(|(count, what)| Some(format!("{} {what}", (*count)?))).collect();
+    match &told.error {
+        Some(error) => format!("{}: {}", error.code, error.detail),
+        None if counts.is_empty() => told.event.to_owned(),
+        None => counts.join(", "),
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a call on a shared queue fails.
+
+use dwell_model::Invalid;
+use redis::{ErrorKind, RedisError, RetryMethod, ServerErrorKind};
+use thiserror::Error as ThisError;
+
+/// A refusal or a failure. Nothing was changed, except where it says that the outcome is unknown.
+#[derive(Clone, Debug, PartialEq, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name that can not be shared with Redisson.
+    #[error("'{name}' can not name a delayed queue: {reason}")]
+    Name {
+        /// The name, with a mapper's prefix.
+        name: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A value that the codec can not write, or bytes that it can not read.
+    #[error("the {codec} codec {reason}")]
+    Value {
+        /// Which codec.
+        codec: &'static str,
+        /// What it says.
+        reason: String,
+    },
+    /// An instant or a delay out of range.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// A key holds something else than Redisson would have put there.
+    #[error("a key of queue '{name}' has another type than Redisson gives it: {detail}")]
+    WrongType {
+        /// The queue.
+        name: String,
+        /// What Redis says.
+        detail: String,
+    },
+    /// The request may or may not have been carried out.
+    #[error("the outcome is unknown: {reason}")]
+    OutcomeUnknown {
+        /// What broke.
+        reason: String,
+    },
+    /// Redis can not be reached, or can not serve now. Nothing was done.
+    #[error("Redis is unavailable: {reason}")]
+    Unavailable {
+        /// What is wrong.
+        reason: String,
+    },
+    /// Redis refuses for good: rights, configuration, version.
+    #[error("Redis refuses: {reason}")]
+    Refused {
+        /// What it says.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The stable code of this kind. Each has a page in `docs/errors/`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Name { .. } => "redisson_name",
+            Error::Value { .. } => "redisson_value",
+            Error::Invalid(invalid) => invalid.code(),
+            Error::WrongType { .. } => "redisson_wrong_type",
+            Error::OutcomeUnknown { .. } => "outcome_unknown",
+            Error::Unavailable { .. } => "unavailable",
+            Error::Refused { .. } => "redis_refused",
+        }
+    }
+
+    /// Whether the same call may succeed later, with nothing else changed by the caller.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::OutcomeUnknown { .. } | Error::Unavailable { .. })
+    }
+
+    /// What an error of the client library means for a call on queue `name`.
+    pub(crate) fn of(name: &str, error: &RedisError) -> Error {
+        let reason = error.to_string();
+        // A script that would make an instant past the year 9999 says so before it writes.
+        if error.code() == Some("DUE") {
+            let ms = error.detail().and_then(|detail| detail.split('.').next()?.trim().parse().ok());
+            return Error::Invalid(Invalid::DueOutOfRange { ms: ms.unwrap_or(i64::MAX) });
+        }
+        // Inside a script Redis puts the failed command's code into the text.
+        if error.code() == Some("WRONGTYPE") || reason.contains("WRONGTYPE") {
+            return Error::WrongType { name: name.to_owned(), detail: reason };
+        }
+        let is_full = error.code() == Some("OOM") || reason.contains("OOM command not allowed");
+        match error.kind() {
+            _ if is_full || error.is_connection_refusal() => Error::Unavailable { reason },
+            _ if error.is_timeout() || error.is_connection_dropped() || error.is_io_error() => {
+                Error::OutcomeUnknown { reason }
+            }
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask,
+            ) => Error::Unavailable { reason },
+            ErrorKind::ClusterConnectionNotFound => Error::Unavailable { reason },
+            _ if !matches!(error.retry_method(), RetryMethod::NoRetry) => Error::OutcomeUnknown { reason },
+            _ => Error::Refused { reason },
+        }
+    }
+}

@@ -1,0 +1,33 @@
+-- One of the doctor's fixes for a few elements, each looked at again before it is touched.
+-- KEYS  1 pending  2 timeouts  3 set aside
+-- ARGV  1 fix  2... packed elements
+--       set_aside  out of both, into the hash       unlist   a list entry without instant: into the hash
+--       list       an instant without list entry: to the end of the list
+--       once       all but the first of several equal list entries go
+--       round      a fractional instant, up
+-- reply how many were fixed
+-- cost  O(N) an element
+local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'zset') or wrong_type(KEYS[3], 'hash')
+if wrong then return wrong end
+local fixed = 0
+for at = 2, #ARGV do
+  local member, fix = ARGV[at], ARGV[1]
+  local score = redis.call('ZSCORE', KEYS[2], member)
+  local places = redis.call('LPOS', KEYS[1], member, 'COUNT', 0)
+  if fix == 'set_aside' and (score or #places > 0) or fix == 'unlist' and not score and #places > 0 then
+    redis.call('HSET', KEYS[3], member, (score or 'none') .. ' ' .. (fix == 'unlist' and 'orphan' or 'poison'))
+    redis.call('ZREM', KEYS[2], member)
+    redis.call('LREM', KEYS[1], 0, member)
+    fixed = fixed + 1
+  elseif fix == 'list' and score and #places == 0 then
+    redis.call('RPUSH', KEYS[1], member)
+    fixed = fixed + 1
+  elseif fix == 'once' and #places > 1 then
+    redis.call('LREM', KEYS[1], 1 - #places, member)
+    fixed = fixed + 1
+  elseif fix == 'round' and score and tonumber(score) ~= math.floor(tonumber(score)) then
+    redis.call('ZADD', KEYS[2], 'XX', ms_text(math.ceil(tonumber(score))), member)
+    fixed = fixed + 1
+  end
+end
+return fixed

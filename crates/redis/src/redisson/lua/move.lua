@@ -1,0 +1,38 @@
+-- Moves elements that are due to the destination, and sets aside what would jam Java's script.
+-- KEYS  1 destination  2 pending  3 timeouts  4 set aside
+-- ARGV  1 most elements  2 1 or -1: the end of the pending list from which they are searched for
+-- reply {moved, set aside, elements that were due (at most ARGV 1), next instant as text or '', now in ms,
+--        how many entries a search passed, by two samples: scripts have no clock that runs}
+-- cost  O(log N) an element, and the search for it in the pending list, O(N) at worst
+local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'list') or wrong_type(KEYS[3], 'zset')
+  or wrong_type(KEYS[4], 'hash')
+if wrong then return wrong end
+local now = now_ms()
+local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local moved, aside = 0, 0
+
+-- How many entries the search for an element passes.
+local function passed(member)
+  local at = member and redis.call('LPOS', KEYS[2], member, 'RANK', ARGV[2])
+  if not at then return redis.call('LLEN', KEYS[2]) end
+  return ARGV[2] == '1' and at + 1 or redis.call('LLEN', KEYS[2]) - at
+end
+local sampled = #due > 0 and math.floor((passed(due[1]) + passed(due[#due - 1])) / 2) or 0
+
+for at = 1, #due, 2 do
+  local member, score = due[at], due[at + 1]
+  local payload = read_element(member)
+  local bad = not payload and 'undecodable' or (tonumber(score) < 0 and 'negative_score')
+  -- The first write of each is the one that a full Redis refuses: nothing is lost then.
+  if bad then
+    redis.call('HSET', KEYS[4], member, score .. ' ' .. bad)
+    aside = aside + 1
+  else
+    redis.call('RPUSH', KEYS[1], payload)
+    moved = moved + 1
+  end
+  redis.call('ZREM', KEYS[3], member)
+  redis.call('LREM', KEYS[2], ARGV[2], member)
+end
+local head = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+return { moved, aside, #due / 2, head[2] or '', now, sampled }

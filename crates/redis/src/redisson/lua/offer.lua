@@ -1,0 +1,16 @@
+-- Offers elements: all of them or, where a key has another type or an instant is out of range, none.
+-- KEYS  1 pending  2 timeouts  3 channel
+-- ARGV  for each element: 'in' or 'at', milliseconds, the packed element
+-- reply the due instants, in milliseconds as text
+-- cost  O(log N) an element
+local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'zset')
+if wrong then return wrong end
+local now, elements, dues = now_ms(), {}, {}
+for at = 1, #ARGV, 3 do
+  local due = due_of(ARGV[at], ARGV[at + 1], now)
+  if due > LAST then return redis.error_reply('DUE ' .. ms_text(due)) end
+  elements[#elements + 1] = { ARGV[at + 2], due }
+  dues[#dues + 1] = ms_text(due)
+end
+add_pending(KEYS[1], KEYS[2], KEYS[3], elements)
+return dues

@@ -1,0 +1,10 @@
+-- Takes elements out of the pending list and the timeouts.
+-- KEYS  1 pending  2 timeouts
+-- ARGV  packed elements
+-- reply for each 1 if it was there, else 0
+-- cost  O(log N) an element, and a search of the pending list
+local taken = {}
+for at, member in ipairs(ARGV) do
+  taken[at] = take_out(KEYS[1], KEYS[2], member, 1) and 1 or 0
+end
+return taken

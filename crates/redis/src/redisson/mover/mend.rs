@@ -1,0 +1,106 @@
+//! Looking at elements before they are due, so that none jams Java's script: a walk along the pending list that
+//! sees each element once, and a look at those that are due first.
+
+use super::super::Layout;
+use super::super::error::Error;
+use super::super::keys::Keys;
+use super::super::script::{self, decimal};
+use crate::Link;
+
+/// How many elements a script looks at.
+const PAGE: usize = 200;
+/// How many pages of the list one sweep walks.
+const PAGES: usize = 50;
+/// How many places of the walk are kept, to go back to when the last one is gone.
+const MARKS: usize = 32;
+
+/// What was mended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Elements set aside: no layout reads them, or no mover would ever take them.
+    pub set_aside: usize,
+    /// Elements rewritten in the layout that the Java clients read.
+    pub rewritten: usize,
+    /// Fractional instants rounded up.
+    pub rounded: usize,
+}
+
+impl Mended {
+    /// Whether there was nothing to mend.
+    pub fn is_nothing(&self) -> bool {
+        *self == Mended::default()
+    }
+
+    pub(super) fn add(&mut self, page: Mended) {
+        self.set_aside += page.set_aside;
+        self.rewritten += page.rewritten;
+        self.rounded += page.rounded;
+    }
+}
+
+/// A place in the pending list: the element before it, by index and by value.
+#[derive(Clone, Debug, Default)]
+struct Mark {
+    index: i64,
+    after: Vec<u8>,
+}
+
+/// The walk of one mover.
+#[derive(Debug)]
+pub(super) struct Mender {
+    layout: Layout,
+    marks: Vec<Mark>,
+}
+
+impl Mender {
+    pub(super) fn new(layout: Layout) -> Mender {
+        Mender { layout, marks: Vec::new() }
+    }
+
+    /// Looks at what is due first, then at what came since the last sweep; also whether that was all.
+    pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys) -> Result<(Mended, bool), Error> {
+        let mut mended = Mended::default();
+        let (_, _, first) = self.page(link, keys, "timeouts", &Mark::default()).await?;
+        mended.add(first);
+        for _ in 0..PAGES {
+            let mark = self.marks.last().cloned().unwrap_or_default();
+            let (next, end, page) = self.page(link, keys, "list", &mark).await?;
+            mended.add(page);
+            match next {
+                // Its element is gone, as due ones are: an older mark, or the list's head.
+                None => drop(self.marks.pop()),
+                Some(next) if next.after.is_empty() => self.marks.clear(),
+                Some(next) if next.after != mark.after => self.marks.push(next),
+                Some(_) => {}
+            }
+            if self.marks.len() > MARKS {
+                self.marks.remove(0);
+            }
+            if end {
+                return Ok((mended, true));
+            }
+        }
+        Ok((mended, false))
+    }
+
+    async fn page(
+        &self,
+        link: &Link,
+        keys: &Keys,
+        of: &str,
+        mark: &Mark,
+    ) -> Result<(Option<Mark>, bool, Mended), Error> {
+        let on = [keys.pending(), keys.timeouts(), keys.set_aside()];
+        let arguments = [
+            of.as_bytes().to_vec(),
+            decimal(mark.index),
+            mark.after.clone(),
+            decimal(PAGE),
+            self.layout.as_str().as_bytes().to_vec(),
+        ];
+        let (index, after, end, set_aside, rewritten, rounded): (i64, Vec<u8>, i64, usize, usize, usize) =
+            script::MEND.call(link, &on, &arguments).await.map_err(|error| Error::of(keys.name(), &error))?;
+        let next = (index >= 0).then_some(Mark { index, after });
+        Ok((next, end == 1, Mended { set_aside, rewritten, rounded }))
+    }
+}

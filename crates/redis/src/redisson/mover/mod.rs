@@ -1,0 +1,270 @@
+//! The mover: due elements to the destination, whether or not a Java client is alive.
+//!
+//! Java moves due elements only while some process holds the delayed queue object and hears its channel. This
+//! mover needs neither: it sleeps to the first instant, takes the channel as a hint alone, and looks again each
+//! sweep. Every step is one script, so that any number of movers, Java's among them, run beside each other.
+//!
+//! # Layout
+//! - `pace`: how much is asked of Redis at once
+//! - `mend`: what would jam Java's script, mended before it is due
+
+mod mend;
+mod pace;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use dwell_model::Timestamp;
+use futures_util::StreamExt as _;
+use futures_util::future::{Either, select};
+use redis::aio::PubSub;
+
+pub use self::mend::Mended;
+use self::mend::Mender;
+use self::pace::Pace;
+use super::consumer;
+use super::element::Layout;
+use super::error::Error;
+use super::keys::Keys;
+use super::script::{self, decimal};
+use crate::Link;
+
+/// What a mover is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoverOptions {
+    /// How often it looks though nothing told it to, in ms. A lost notification costs at most this.
+    pub sweep_ms: u64,
+    /// How much of Redis' time one script may take, in µs; batches are sized by it.
+    pub budget_us: u64,
+    /// The most elements that one script moves.
+    pub batch_max: usize,
+    /// What the Java clients read. Elements of the other layout are rewritten before they are due. `None` leaves
+    /// every element as it is until it is due; where no Java client is alive there is no need to rewrite.
+    pub layout: Option<Layout>,
+    /// After how many lapsed leases of [`Consumer`](super::Consumer) a payload is dead; 0 for never.
+    pub max_attempts: u32,
+}
+
+impl Default for MoverOptions {
+    /// A sweep a second, 2 ms and 500 elements a script, for Java clients of 3.21.1 and later, 10 attempts.
+    fn default() -> MoverOptions {
+        MoverOptions {
+            sweep_ms: 1_000,
+            budget_us: 2_000,
+            batch_max: 500,
+            layout: Some(Layout::New),
+            max_attempts: consumer::DEFAULT_MAX_ATTEMPTS,
+        }
+    }
+}
+
+/// What one script of a mover did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Elements moved to the destination.
+    pub moved: usize,
+    /// Elements set aside.
+    pub set_aside: usize,
+    /// When the next one is due, if that is an instant at all.
+    pub next: Option<Timestamp>,
+    /// The server's clock, in ms since 1970.
+    pub now_ms: i64,
+    /// Whether more may be due.
+    pub more: bool,
+    /// About how much of Redis' time it took, in µs.
+    pub spent_us: u64,
+}
+
+/// What a running mover tells.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It hears the queue's channel.
+    Listening,
+    /// It moved or set aside elements.
+    Moved(Moved),
+    /// It mended elements that are not due yet.
+    Mended(Mended),
+    /// So many leases of [`Consumer`](super::Consumer) ran out.
+    Reaped(usize),
+    /// Something failed. It goes on, after a pause.
+    Trouble(Error),
+}
+
+/// Moves what is due in one queue.
+pub struct Mover {
+    link: Link,
+    keys: Keys,
+    options: MoverOptions,
+    pace: Pace,
+    mender: Option<Mender>,
+}
+
+/// The pause after a failure, at first and at most.
+const PAUSE_MS: (u64, u64) = (50, 2_000);
+
+impl Mover {
+    /// A mover of the queue with these keys. Touches nothing.
+    pub fn new(link: Link, keys: Keys, options: MoverOptions) -> Mover {
+        let pace = Pace::new(options.budget_us, options.batch_max);
+        let mender = options.layout.map(Mender::new);
+        Mover { link, keys, options, pace, mender }
+    }
+
+    /// Moves one batch of what is due now.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if a key holds something else: nothing was moved. Those of the connection.
+    pub async fn step(&mut self) -> Result<Moved, Error> {
+        let keys =
+            [self.keys.ready().to_owned(), self.keys.pending(), self.keys.timeouts(), self.keys.set_aside()];
+        let (most, end) = self.pace.next();
+        let arguments = [decimal(most), decimal(end.count())];
+        let (moved, set_aside, due, next, now_ms, passed): (usize, usize, usize, String, i64, u64) =
+            script::MOVE.call(&self.link, &keys, &arguments).await.map_err(|error| self.error(&error))?;
+        let spent_us = pace::cost_us(due, passed);
+        self.pace.learn(end, due, spent_us);
+        // A fraction is due with the next whole millisecond; what is no instant is never due.
+        let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
+        Ok(Moved { moved, set_aside, next, now_ms, more: due == most, spent_us })
+    }
+
+    /// Moves all that is due now, and mends what is pending; returns what was moved and set aside in all.
+    ///
+    /// # Errors
+    /// As [`step`](Mover::step); what was moved before stays moved.
+    pub async fn pass(&mut self) -> Result<(usize, usize), Error> {
+        let (moved, set_aside) = self.move_due().await?;
+        Ok((moved, set_aside + self.mend_all().await?.set_aside))
+    }
+
+    /// Moves all that is due now; what was moved and set aside.
+    pub(super) async fn move_due(&mut self) -> Result<(usize, usize), Error> {
+        let (mut moved, mut set_aside) = (0, 0);
+        loop {
+            let step = self.step().await?;
+            moved += step.moved;
+            set_aside += step.set_aside;
+            if !step.more {
+                return Ok((moved, set_aside));
+            }
+            rest(&step).await;
+        }
+    }
+
+    /// Looks at all pending elements that it has not seen, and mends what would jam Java's script.
+    ///
+    /// # Errors
+    /// As [`step`](Mover::step); what was mended before stays mended.
+    pub async fn mend_all(&mut self) -> Result<Mended, Error> {
+        let mut mended = Mended::default();
+        loop {
+            let (some, is_all) = self.mend().await?;
+            mended.add(some);
+            if is_all {
+                return Ok(mended);
+            }
+        }
+    }
+
+    /// Looks at some pending elements; whether those were all.
+    async fn mend(&mut self) -> Result<(Mended, bool), Error> {
+        match &mut self.mender {
+            Some(mender) => mender.sweep(&self.link, &self.keys).await,
+            None => Ok((Mended::default(), true)),
+        }
+    }
+
+    /// Moves until `stop` is ready. A script that is under way then is waited for.
+    pub async fn run(mut self, stop: impl Future<Output = ()>, mut report: impl FnMut(Event)) {
+        let mut stop = pin!(stop);
+        let mut hints: Option<redis::aio::PubSubStream> = None;
+        let mut pause_ms = PAUSE_MS.0;
+        let mut swept_ms = None;
+        loop {
+            let wait_ms = match self.turn(&mut hints, &mut swept_ms, &mut report).await {
+                Ok(wait_ms) => {
+                    pause_ms = PAUSE_MS.0;
+                    wait_ms
+                }
+                Err(error) => {
+                    report(Event::Trouble(error));
+                    hints = None;
+                    pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
+                    pause_ms
+                }
+            };
+            let waited = pin!(hint(&mut hints, wait_ms));
+            if let Either::Left(_) = select(&mut stop, waited).await {
+                return;
+            }
+        }
+    }
+
+    /// Moves a batch, sweeps if it is time to; gives how long there is nothing to do, in ms.
+    async fn turn(
+        &mut self,
+        hints: &mut Option<redis::aio::PubSubStream>,
+        swept_ms: &mut Option<i64>,
+        report: &mut impl FnMut(Event),
+    ) -> Result<u64, Error> {
+        // Listens before it looks, so that nothing falls between the two.
+        if hints.is_none() {
+            *hints = Some(self.listen().await?);
+            report(Event::Listening);
+        }
+        let step = self.step().await?;
+        if step.moved + step.set_aside > 0 {
+            report(Event::Moved(step));
+        }
+        let sweep_ms = self.options.sweep_ms.max(1);
+        // The server's clock may have been set back.
+        let is_fresh = |swept: i64| swept <= step.now_ms && step.now_ms - swept < sweep_ms as i64;
+        if !swept_ms.is_some_and(is_fresh) {
+            *swept_ms = Some(step.now_ms);
+            let (mended, _) = self.mend().await?;
+            if !mended.is_nothing() {
+                report(Event::Mended(mended));
+            }
+            let reaped = consumer::reap(&self.link, &self.keys, self.options.max_attempts).await?;
+            if reaped > 0 {
+                report(Event::Reaped(reaped));
+            }
+        }
+        if step.more {
+            rest(&step).await;
+            return Ok(0);
+        }
+        let to_next = step.next.map_or(i64::MAX, |next| next.as_ms().saturating_sub(step.now_ms));
+        Ok((to_next.max(1) as u64).min(sweep_ms))
+    }
+
+    async fn listen(&self) -> Result<redis::aio::PubSubStream, Error> {
+        let mut subscriber: PubSub = self.link.subscriber().await.map_err(|error| self.error(&error))?;
+        let subscribed = subscriber.subscribe(self.keys.channel()).await;
+        subscribed.map_err(|error| self.error(&error))?;
+        Ok(subscriber.into_on_message())
+    }
+
+    fn error(&self, error: &redis::RedisError) -> Error {
+        Error::of(self.keys.name(), error)
+    }
+}
+
+/// Leaves Redis to others for about as long as the last script took.
+async fn rest(step: &Moved) {
+    tokio::time::sleep(Duration::from_micros(step.spent_us.min(100_000))).await;
+}
+
+/// Waits for a hint, but no longer than `wait_ms`. A lost subscription is no hint: it is made again at the next turn.
+async fn hint(hints: &mut Option<redis::aio::PubSubStream>, wait_ms: u64) {
+    let wait = Duration::from_millis(wait_ms);
+    match hints {
+        Some(stream) => {
+            if let Ok(None) = tokio::time::timeout(wait, stream.next()).await {
+                *hints = None;
+            }
+        }
+        None => tokio::time::sleep(wait).await,
+    }
+}

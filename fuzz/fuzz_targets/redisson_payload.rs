@@ -1,0 +1,5 @@
+//! A payload of a Redisson delayed queue, with every codec.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_redis::redisson::fuzzing::payload));
