@@ -15,7 +15,7 @@ use crate::sealed::{Kind, Name, ReadError};
 
 const NAME: Name = Name { directory: 77, shard: 3, kind: Kind::Due, number: 12 };
 
-fn dir() -> &'static Path {
+pub(crate) fn dir() -> &'static Path {
     Path::new("/d")
 }
 
@@ -137,7 +137,7 @@ fn everything_is_read_as_it_was_written() {
 }
 
 /// 3,000 messages of two queues, several hundred at one instant, with bodies of 10 to 200 bytes.
-fn many() -> Vec<(Entry, Bytes)> {
+pub(crate) fn many() -> Vec<(Entry, Bytes)> {
     let entry = |number: u64| {
         let due = if number.is_multiple_of(3) { 5_000 } else { (number * 7919 % 10_007) as i64 };
         let mut entry = plain(number, due);

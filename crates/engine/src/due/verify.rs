@@ -13,6 +13,15 @@ impl File {
     /// # Errors
     /// The first thing that is wrong.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        self.verify_each(progress, &mut |_| ())
+    }
+
+    /// The same, and shows each entry that was read.
+    pub(crate) fn verify_each(
+        &self,
+        progress: &mut dyn FnMut(u64),
+        each: &mut dyn FnMut(&Found),
+    ) -> Result<()> {
         let blocks = &self.index.blocks;
         let mut lanes = self.lanes().iter();
         let mut seen: Option<Lane> = None;
@@ -23,7 +32,9 @@ impl File {
         let mut begins = 0;
         while block < blocks.len() {
             let from = u64::from(blocks.spot(block).at);
-            block = self.read_through(block, &mut |Found { ordinal, entry, body: place }, body| {
+            block = self.read_through(block, &mut |found, body| {
+                each(&found);
+                let Found { ordinal, entry, body: place } = found;
                 let wrong = |reason: String| {
                     Err(ReadError::damaged(
                         self.path(),

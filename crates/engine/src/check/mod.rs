@@ -1,0 +1,238 @@
+//! Checking sealed files: every checksum, and that what the files say of each other is so.
+//!
+//! Nothing is changed, and nothing stops at the first flaw: the [`Report`] names all, up to a bound.
+//!
+//! What is checked beyond each file by itself:
+//! 1. A due file has as many entries as its set of settlements says.
+//! 2. Each live entry is found by its number: the newest run of numbers that knows the number names this very entry.
+//! 3. Each live entry that has a key is found by it: some run of keys has its hash and number.
+//!
+//! For 2 and 3 live entries are gathered in portions that fit in memory, sorted, and each portion is held against the
+//! runs, which are read through: so the check takes a bounded amount of memory, and reads sequentially.
+//!
+//! # Layout
+//! - this file: the report, and the way through all files
+//! - `portion`: live entries against runs
+//! - `stats`: what a directory's due files hold, by queue
+
+mod portion;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_model::Number;
+
+use self::portion::Portions;
+use crate::disk::Disk;
+use crate::due::{File, Settled};
+use crate::run::{Home, Run, Value, key_hash};
+use crate::sealed::{Kind, Name, ReadError};
+
+pub(crate) use stats::{QueueStats, stats};
+
+/// The sealed files of a shard, as its manifest names them.
+#[derive(Clone, Debug)]
+pub(crate) struct Named<'a> {
+    pub(crate) directory: u64,
+    pub(crate) shard: u16,
+    /// Numbers of due files, and which of their entries are settled.
+    pub(crate) due: Vec<(u32, &'a Settled)>,
+    /// Numbers of runs of numbers, newest first.
+    pub(crate) numbers: Vec<u32>,
+    /// Numbers of runs of keys, newest first.
+    pub(crate) keys: Vec<u32>,
+}
+
+/// Something that is wrong.
+#[derive(Debug)]
+pub(crate) enum Flaw {
+    /// A file can not be read, or not all of it.
+    Unreadable(ReadError),
+    /// A due file has another number of entries than its set of settlements.
+    Miscounted { file: Name, settled: u32, entries: u32 },
+    /// A message is not found by its number: runs say that it is elsewhere, or nothing.
+    NotFoundByNumber { file: Name, ordinal: u32, number: Number, found: Option<Home> },
+    /// A message is not found by its key.
+    NotFoundByKey { file: Name, ordinal: u32, number: Number },
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Flaw::Unreadable(error) => error.fmt(f),
+            Flaw::Miscounted { file, settled, entries } => {
+                let file = file.file_name();
+                write!(f, "{file} has {entries} entries, and the manifest speaks of {settled}")
+            }
+            Flaw::NotFoundByNumber { file, ordinal, number, found } => {
+                let file = file.file_name();
+                write!(f, "{file}: message {number}, entry {ordinal}, is not found by its number: ")?;
+                match found {
+                    Some(Home { file, ordinal }) => {
+                        write!(f, "the runs say due file {file}, entry {ordinal}")
+                    }
+                    None => f.write_str("the runs do not know it"),
+                }
+            }
+            Flaw::NotFoundByKey { file, ordinal, number } => {
+                let file = file.file_name();
+                write!(f, "{file}: message {number}, entry {ordinal}, is not found by its key")
+            }
+        }
+    }
+}
+
+/// What a check has found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Files that were read whole, and whose checksums are right.
+    pub(crate) files: u64,
+    /// Bytes of these.
+    pub(crate) bytes: u64,
+    /// Entries of due files.
+    pub(crate) entries: u64,
+    /// Those of them that are not settled.
+    pub(crate) live: u64,
+    /// Pairs of runs.
+    pub(crate) pairs: u64,
+    /// What is wrong.
+    pub(crate) flaws: Flaws,
+    /// Whether live entries were not looked up by their numbers, because a run can not be read.
+    pub(crate) numbers_unchecked: bool,
+    /// The same for keys.
+    pub(crate) keys_unchecked: bool,
+}
+
+/// What is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Flaws {
+    /// The first [`Flaws::MOST`] of them.
+    pub(crate) named: Vec<Flaw>,
+    /// How many there are in all.
+    pub(crate) in_all: u64,
+}
+
+impl Flaws {
+    /// So many are named.
+    pub(crate) const MOST: usize = 1_000;
+
+    fn note(&mut self, flaw: Flaw) {
+        self.in_all += 1;
+        if self.named.len() < Flaws::MOST {
+            self.named.push(flaw);
+        }
+    }
+
+    fn add(&mut self, others: Flaws) {
+        let room = Flaws::MOST - self.named.len();
+        self.named.extend(others.named.into_iter().take(room));
+        self.in_all += others.in_all;
+    }
+
+    /// What was read, or `None` and a flaw.
+    fn read<T>(&mut self, read: Result<T, ReadError>) -> Option<T> {
+        read.map_err(|error| self.note(Flaw::Unreadable(error))).ok()
+    }
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.flaws.in_all == 0
+    }
+}
+
+/// Checks all sealed files that `named` names in `dir`. `progress` is told how many bytes were read since it was told
+/// last; the length of all named files comes together, and with it each run once more for each portion of
+/// live entries.
+pub(crate) fn check(disk: &dyn Disk, dir: &Path, named: &Named<'_>, progress: &mut dyn FnMut(u64)) -> Report {
+    check_in_portions(disk, dir, named, portion::MOST, progress)
+}
+
+/// The same, with portions of so many entries.
+fn check_in_portions(
+    disk: &dyn Disk,
+    dir: &Path,
+    named: &Named<'_>,
+    portion: usize,
+    progress: &mut dyn FnMut(u64),
+) -> Report {
+    let mut report = Report::default();
+    let name = |kind, number| Name { directory: named.directory, shard: named.shard, kind, number };
+    let numbers = runs::<Home>(disk, dir, &named.numbers, name, &mut report, progress);
+    let keys = runs::<Number>(disk, dir, &named.keys, name, &mut report, progress);
+    (report.numbers_unchecked, report.keys_unchecked) = (numbers.is_none(), keys.is_none());
+    let mut portions = Portions::new(portion, name(Kind::Due, 0), numbers, keys);
+    for (number, settled) in &named.due {
+        let name = name(Kind::Due, *number);
+        let Some(file) = report.flaws.read(File::open(disk, dir, name)) else { continue };
+        report.entries += u64::from(file.len());
+        if settled.len() != file.len() {
+            report.flaws.note(Flaw::Miscounted { file: name, settled: settled.len(), entries: file.len() });
+            report.flaws.read(file.verify(progress));
+            continue;
+        }
+        let verified = file.verify_each(progress, &mut |found| {
+            if settled.has(found.ordinal) {
+                return;
+            }
+            report.live += 1;
+            let entry = &found.entry;
+            let home = Home { file: *number, ordinal: found.ordinal };
+            let key = entry.key.as_ref().filter(|_| !entry.standing.keyless);
+            let hash = key.map(|key| key_hash(named.directory, &entry.queue, key));
+            portions.add(home, entry.number, hash);
+        });
+        if report.flaws.read(verified).is_some() {
+            report.files += 1;
+            report.bytes += file.size();
+        }
+        progress(std::mem::take(&mut portions.read));
+    }
+    portions.compare();
+    progress(portions.read);
+    report.flaws.add(portions.flaws);
+    report
+}
+
+/// Opens and verifies runs; `None` if one of them can not be read.
+fn runs<V: Value>(
+    disk: &dyn Disk,
+    dir: &Path,
+    numbers: &[u32],
+    name: impl Fn(Kind, u32) -> Name,
+    report: &mut Report,
+    progress: &mut dyn FnMut(u64),
+) -> Option<Vec<Arc<Run<V>>>> {
+    let mut runs = Vec::new();
+    for number in numbers {
+        let run = Run::<V>::open(disk, dir, name(V::KIND, *number));
+        let verified = run.and_then(|run| run.verify(progress).map(|()| run));
+        if let Some(run) = report.flaws.read(verified) {
+            report.files += 1;
+            report.bytes += run.size();
+            report.pairs += run.len();
+            runs.push(Arc::new(run));
+        }
+    }
+    (runs.len() == numbers.len()).then_some(runs)
+}
+
+/// Names of sealed files in a listing that `named` does not name: leftovers of a retirement that did not come to its
+/// end. They are removed when the directory is opened.
+pub(crate) fn unnamed<'a>(names: &'a [String], named: &Named<'_>) -> Vec<&'a str> {
+    let due = named.due.iter().map(|(number, _)| (Kind::Due, *number));
+    let numbers = named.numbers.iter().map(|number| (Kind::Numbers, *number));
+    let keys = named.keys.iter().map(|number| (Kind::Keys, *number));
+    let known: BTreeSet<(Kind, u32)> = due.chain(numbers).chain(keys).collect();
+    let is_unnamed = |name: &&String| {
+        let parsed = Name::parse(name).filter(|(_, shard, _)| *shard == named.shard);
+        parsed.is_some_and(|(kind, _, number)| !known.contains(&(kind, number)))
+    };
+    names.iter().filter(is_unnamed).map(String::as_str).collect()
+}

@@ -1,0 +1,134 @@
+//! Live entries, held against the runs by which they have to be found, a portion at a time.
+
+use std::sync::Arc;
+
+use dwell_model::Number;
+
+use super::{Flaw, Flaws};
+use crate::run::{Home, Merge, Merged, Run, Value, merge};
+use crate::sealed::Name;
+
+/// So many entries are gathered before they are held against the runs: 160 MiB.
+pub(super) const MOST: usize = 4 * 1024 * 1024;
+
+/// A live entry with a key: the key's hash, the message's number, and where it is.
+type Keyed = (u64, Number, Home);
+
+/// Entries that were gathered, and what came of those before.
+#[derive(Debug)]
+pub(super) struct Portions {
+    most: usize,
+    /// The name of any due file.
+    due: Name,
+    /// `None` if one of them can not be read: then nothing is compared.
+    numbers: Option<Vec<Arc<Run<Home>>>>,
+    keys: Option<Vec<Arc<Run<Number>>>>,
+    by_number: Vec<(Number, Home)>,
+    by_key: Vec<Keyed>,
+    pub(super) flaws: Flaws,
+    /// Bytes that were read and not told yet.
+    pub(super) read: u64,
+}
+
+impl Portions {
+    pub(super) fn new(
+        most: usize,
+        due: Name,
+        numbers: Option<Vec<Arc<Run<Home>>>>,
+        keys: Option<Vec<Arc<Run<Number>>>>,
+    ) -> Portions {
+        Portions {
+            most,
+            due,
+            numbers,
+            keys,
+            by_number: Vec::new(),
+            by_key: Vec::new(),
+            flaws: Flaws::default(),
+            read: 0,
+        }
+    }
+
+    /// Takes in a live entry.
+    pub(super) fn add(&mut self, home: Home, number: Number, key: Option<u64>) {
+        self.by_number.push((number, home));
+        self.by_key.extend(key.map(|hash| (hash, number, home)));
+        if self.by_number.len() >= self.most {
+            self.compare();
+        }
+    }
+
+    /// Holds what was gathered against the runs.
+    pub(super) fn compare(&mut self) {
+        self.by_number.sort_unstable();
+        self.by_key.sort_unstable();
+        let (by_number, by_key) = (std::mem::take(&mut self.by_number), std::mem::take(&mut self.by_key));
+        self.compare_numbers(&by_number);
+        self.compare_keys(&by_key);
+        // Their room is used again.
+        (self.by_number, self.by_key) = (by_number, by_key);
+        self.by_number.clear();
+        self.by_key.clear();
+    }
+
+    fn compare_numbers(&mut self, entries: &[(Number, Home)]) {
+        let Some(runs) = self.numbers.as_deref().filter(|_| !entries.is_empty()) else { return };
+        let mut known = Known::of(runs, &mut self.read);
+        for (number, home) in entries {
+            let found = match known.advance(|pair| pair.key < number.get()) {
+                Ok(found) => found.filter(|found| found.key == number.get()).map(|found| found.value),
+                Err(error) => return self.flaws.note(Flaw::Unreadable(error)),
+            };
+            if found != Some(*home) {
+                let file = Name { number: home.file, ..self.due };
+                let (ordinal, number) = (home.ordinal, *number);
+                self.flaws.note(Flaw::NotFoundByNumber { file, ordinal, number, found });
+            }
+        }
+    }
+
+    fn compare_keys(&mut self, entries: &[Keyed]) {
+        let Some(runs) = self.keys.as_deref().filter(|_| !entries.is_empty()) else { return };
+        let mut known = Known::of(runs, &mut self.read);
+        for (hash, number, home) in entries {
+            let found = match known.advance(|pair| (pair.key, pair.value) < (*hash, *number)) {
+                Ok(found) => found.map(|found| (found.key, found.value)),
+                Err(error) => return self.flaws.note(Flaw::Unreadable(error)),
+            };
+            if found != Some((*hash, *number)) {
+                let file = Name { number: home.file, ..self.due };
+                self.flaws.note(Flaw::NotFoundByKey { file, ordinal: home.ordinal, number: *number });
+            }
+        }
+    }
+}
+
+/// All pairs of several runs, in order, looked at from front to back.
+struct Known<V> {
+    pairs: Merge<V>,
+    next: Option<Merged<V>>,
+}
+
+impl<V: Value> Known<V> {
+    fn of(runs: &[Arc<Run<V>>], read: &mut u64) -> Known<V> {
+        *read += runs.iter().map(|run| run.size()).sum::<u64>();
+        Known { pairs: merge(runs.iter().map(|run| run.iter()).collect()), next: None }
+    }
+
+    /// Passes those that `is_before` says, and gives the first that is not, without passing it.
+    fn advance(
+        &mut self,
+        is_before: impl Fn(&Merged<V>) -> bool,
+    ) -> crate::sealed::Result<Option<Merged<V>>> {
+        while self.next.as_ref().is_none_or(&is_before) {
+            match self.pairs.next() {
+                Some(pair) => self.next = Some(pair?),
+                None => {
+                    self.next = None;
+                    break;
+                }
+            }
+        }
+        Ok(self.next)
+    }
+}

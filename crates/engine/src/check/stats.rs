@@ -1,0 +1,52 @@
+//! What due files hold, by queue: from their indexes alone.
+
+use std::collections::BTreeMap;
+
+use dwell_model::{QueueName, Timestamp};
+
+use crate::due::{File, LaneState, Settled};
+
+/// What due files hold of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct QueueStats {
+    /// Entries that are not settled: scheduled when the files were written, and due or not by now,
+    pub(crate) scheduled: u64,
+    /// ready then,
+    pub(crate) ready: u64,
+    /// and dead.
+    pub(crate) dead: u64,
+    /// Settled entries, whose room comes back when their files go.
+    pub(crate) settled: u64,
+    /// Bytes of all bodies, settled or not.
+    pub(crate) body_bytes: u64,
+    /// The earliest and the latest due of any entry, settled or not.
+    pub(crate) dues: Option<(Timestamp, Timestamp)>,
+    /// How many files it is in.
+    pub(crate) files: u64,
+}
+
+/// Counts what `files` hold, each with its settled entries.
+pub(crate) fn stats<'a>(
+    files: impl IntoIterator<Item = (&'a File, &'a Settled)>,
+) -> BTreeMap<QueueName, QueueStats> {
+    let mut stats: BTreeMap<QueueName, QueueStats> = BTreeMap::new();
+    for (file, settled) in files {
+        let mut before = None;
+        for lane in file.lanes() {
+            let queue = stats.entry(lane.queue.clone()).or_default();
+            let live = u64::from(settled.live(lane.range()));
+            match lane.state {
+                LaneState::Ready => queue.ready += live,
+                LaneState::Scheduled => queue.scheduled += live,
+                LaneState::Dead => queue.dead += live,
+            }
+            queue.settled += u64::from(lane.count) - live;
+            queue.body_bytes += lane.body_bytes;
+            let (earliest, latest) = queue.dues.unwrap_or((lane.min_due, lane.max_due));
+            queue.dues = Some((earliest.min(lane.min_due), latest.max(lane.max_due)));
+            queue.files += u64::from(before != Some(&lane.queue));
+            before = Some(&lane.queue);
+        }
+    }
+    stats
+}

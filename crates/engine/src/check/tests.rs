@@ -1,0 +1,193 @@
+//! Sets of sealed files, whole and with one thing wrong with them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::disk::MemoryDisk;
+use crate::due::tests::{dir, many, of_all_kinds};
+use crate::due::{Entry, Writer};
+use crate::run;
+
+const DIRECTORY: u64 = 77;
+
+fn name(kind: Kind, number: u32) -> Name {
+    Name { directory: DIRECTORY, shard: 3, kind, number }
+}
+
+/// A shard's files: what a manifest would know of them.
+struct Shard {
+    disk: MemoryDisk,
+    files: Vec<(u32, Arc<File>, Settled)>,
+    numbers: Vec<(u64, Home)>,
+    keys: Vec<(u64, Number)>,
+}
+
+impl Shard {
+    /// Two due files of different messages, and all that leads to them.
+    fn new() -> Shard {
+        let disk = MemoryDisk::new();
+        disk.create_dir(dir()).unwrap();
+        let mut shard = Shard { disk, files: Vec::new(), numbers: Vec::new(), keys: Vec::new() };
+        let mut others = many();
+        others.retain(|(entry, _)| entry.number.get() > 20);
+        for (entry, _) in others.iter_mut().step_by(5) {
+            entry.key = Some(format!("key {}", entry.number).parse().unwrap());
+        }
+        for (number, entries) in [(1, of_all_kinds()), (4, others)] {
+            let mut writer = Writer::create(&shard.disk, dir(), name(Kind::Due, number)).unwrap();
+            for (entry, body) in &entries {
+                let ordinal = writer.push(entry, body).unwrap();
+                shard.numbers.push((entry.number.get(), Home { file: number, ordinal }));
+                shard.keys.extend(hash(entry).map(|hash| (hash, entry.number)));
+            }
+            let file = writer.finish().unwrap();
+            let settled = Settled::none(file.len());
+            shard.files.push((number, Arc::new(file), settled));
+        }
+        // What was true once, and is of no use any more.
+        shard.keys.push((5, Number::new(5).unwrap()));
+        shard
+    }
+
+    /// Writes the runs, with pairs of an older one besides, and checks.
+    fn check(&self, portion: usize) -> Report {
+        let old: Vec<_> = (1..4_000).map(|number| (number, Home { file: 99, ordinal: 7 })).collect();
+        write(&self.disk, name(Kind::Numbers, 7), &self.numbers);
+        write(&self.disk, name(Kind::Numbers, 3), &old);
+        let (newer, older) = self.keys.split_at(self.keys.len() / 2);
+        write(&self.disk, name(Kind::Keys, 7), newer);
+        write(&self.disk, name(Kind::Keys, 3), older);
+        self.read(portion)
+    }
+
+    fn read(&self, portion: usize) -> Report {
+        let mut bytes = 0;
+        let report = check_in_portions(&self.disk, dir(), &self.named(), portion, &mut |read| bytes += read);
+        assert!(bytes >= report.bytes - 64 * report.files, "{bytes} of {} bytes told", report.bytes);
+        report
+    }
+
+    fn named(&self) -> Named<'_> {
+        let due = self.files.iter().map(|(number, _, settled)| (*number, settled)).collect();
+        Named { directory: DIRECTORY, shard: 3, due, numbers: vec![7, 3], keys: vec![7, 3] }
+    }
+
+    fn path(&self, kind: Kind, number: u32) -> std::path::PathBuf {
+        dir().join(name(kind, number).file_name())
+    }
+}
+
+fn hash(entry: &Entry) -> Option<u64> {
+    let key = entry.key.as_ref().filter(|_| !entry.standing.keyless)?;
+    Some(key_hash(DIRECTORY, &entry.queue, key))
+}
+
+fn write<V: Value>(disk: &MemoryDisk, name: Name, pairs: &[(u64, V)]) {
+    let mut pairs = pairs.to_vec();
+    pairs.sort_unstable();
+    let mut writer = run::Writer::create(disk, dir(), name, pairs.len() as u64).unwrap();
+    pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
+    writer.finish().unwrap();
+}
+
+fn texts(report: &Report) -> Vec<String> {
+    report.flaws.named.iter().map(Flaw::to_string).collect()
+}
+
+#[test]
+fn what_is_whole_is_sound_whatever_the_portions() {
+    let shard = Shard::new();
+    for portion in [1, 100, 1_000_000] {
+        let report = shard.check(portion);
+        assert!(report.is_sound(), "{:?}", texts(&report));
+        assert_eq!((report.files, report.entries, report.live), (6, 2_991, 2_991));
+        assert!(!report.numbers_unchecked && !report.keys_unchecked);
+    }
+}
+
+#[test]
+fn a_message_that_is_not_found_is_named_unless_it_is_settled() {
+    let mut shard = Shard::new();
+    let lost = shard.numbers.iter().position(|(number, _)| *number == 500).unwrap();
+    let (number, home) = shard.numbers.remove(lost);
+    let report = shard.check(700);
+    let text =
+        format!("due-003-0000000004: message {number}, entry {}, is not found by its number: ", home.ordinal);
+    assert_eq!(texts(&report), [text + "the runs say due file 99, entry 7"]);
+    let (_, _, settled) = shard.files.last_mut().unwrap();
+    settled.set(home.ordinal);
+    assert!(shard.check(700).is_sound());
+
+    let mut shard = Shard::new();
+    shard.numbers[20].1.ordinal += 1;
+    assert!(matches!(shard.check(700).flaws.named[..], [Flaw::NotFoundByNumber { .. }]));
+
+    let mut shard = Shard::new();
+    let (_, number) = shard.keys.remove(3);
+    let report = shard.check(700);
+    assert!(matches!(report.flaws.named[..], [Flaw::NotFoundByKey { number: lost, .. }] if lost == number));
+}
+
+#[test]
+fn damage_is_named_and_the_rest_is_checked() {
+    let shard = Shard::new();
+    assert!(shard.check(1_000).is_sound());
+    let damage = |kind, number, at: usize| {
+        let path = shard.path(kind, number);
+        let mut bytes = shard.disk.read_file(&path).unwrap();
+        bytes[at] ^= 1;
+        shard.disk.put_file(&path, bytes);
+    };
+    damage(Kind::Due, 4, 50_000);
+    let report = shard.read(1_000);
+    assert_eq!((report.files, report.flaws.in_all), (5, 1));
+    assert!(texts(&report)[0].contains("due-003-0000000004 is damaged at byte"), "{:?}", texts(&report));
+    damage(Kind::Due, 4, 50_000);
+    damage(Kind::Numbers, 7, 100);
+    let report = shard.read(1_000);
+    assert_eq!((report.files, report.flaws.in_all), (5, 1));
+    assert!(report.numbers_unchecked && !report.keys_unchecked);
+    shard.disk.remove(&shard.path(Kind::Keys, 3)).unwrap();
+    let report = shard.read(1_000);
+    assert_eq!((report.files, report.flaws.in_all), (4, 2));
+    assert!(report.numbers_unchecked && report.keys_unchecked);
+}
+
+#[test]
+fn a_set_of_another_file_is_named() {
+    let mut shard = Shard::new();
+    shard.files[0].2 = Settled::none(5);
+    let report = shard.check(1_000);
+    assert_eq!(texts(&report), ["due-003-0000000001 has 11 entries, and the manifest speaks of 5"]);
+}
+
+#[test]
+fn flaws_are_counted_beyond_those_that_are_named() {
+    let mut shard = Shard::new();
+    shard.numbers.clear();
+    let report = shard.check(1_000);
+    assert_eq!((report.flaws.named.len(), report.flaws.in_all), (Flaws::MOST, 2_991));
+}
+
+#[test]
+fn files_that_nothing_names_are_found_in_a_listing() {
+    let shard = Shard::new();
+    shard.check(1_000);
+    shard.disk.put_file(&shard.path(Kind::Due, 8), Vec::new());
+    shard.disk.put_file(Path::new("/d/MANIFEST"), Vec::new());
+    let names = shard.disk.list(dir()).unwrap();
+    assert_eq!(unnamed(&names, &shard.named()), ["due-003-0000000008"]);
+}
+
+#[test]
+fn stats_count_what_is_live_in_each_queue() {
+    let mut shard = Shard::new();
+    let (_, file, settled) = &mut shard.files[0];
+    let dead = file.lanes().last().unwrap().range();
+    settled.set_range(dead.start - 2..dead.end);
+    let stats = stats(shard.files.iter().map(|(_, file, settled)| (&**file, settled)));
+    let queue = &stats[&"q".parse().unwrap()];
+    assert_eq!((queue.ready, queue.scheduled, queue.dead, queue.settled), (1, 6 + 2_980, 0, 3));
+    assert_eq!((queue.files, stats.len()), (2, 2));
+}
