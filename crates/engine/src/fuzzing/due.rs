@@ -34,7 +34,7 @@ pub fn due(data: &[u8]) {
     let file = Arc::new(File::open(&disk, dir(), NAME).expect("it was just written"));
     file.verify(&mut |_| ()).expect("it was just written");
     let whole = transcript(&file);
-    assert_eq!(transcript(&written), whole, "an index is read as it was written");
+    assert_eq!(written.lanes(), file.lanes(), "an index is read as it was written");
     check(&file, &entries, &mut input);
 
     let path = dir().join(NAME.file_name());
