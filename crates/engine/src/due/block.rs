@@ -1,13 +1,17 @@
-//! Blocks: entries that are read together. A header, the heads of all entries, then all their bodies. Little-endian.
+//! Blocks: entries that are read together. A header, the lanes and the heads of all entries, then all their bodies.
+//! Little-endian.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0–3 | CRC-32 of bytes 4 up to the end of the heads, salted |
 //! | 4–7 | ordinal of the first entry |
 //! | 8–11 | number of entries |
-//! | 12–15 | length of the heads |
+//! | 12–15 | length of lanes and heads |
 //! | 16–19 | length of the bodies |
-//! | 20– | heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
+//! | 20– | lanes, heads, then for each entry the checksum of its body (4 bytes, as in the journal) and its body |
+//!
+//! Its lanes are what it has of each lane of the file: see [`lane`](super::lane). The index says the same: where that
+//! is lost, what is whole of the blocks can still be [saved](super::salvage()).
 //!
 //! A block has at most [`TARGET`] bytes, unless it holds a single entry. So heads can be had without bodies that are
 //! large, and heads with bodies in one read where they are not.
@@ -17,7 +21,7 @@ use bytes::Bytes;
 use super::entry::Entry;
 use super::head::{self, Before};
 use super::index::BlockSpot;
-use super::lane::Lane;
+use super::lane::{self, Lane, Share};
 use crate::journal::format::{Salt, u32_at};
 use crate::journal::wire::{Cursor, Unreadable};
 
@@ -29,6 +33,9 @@ pub(super) const HEADER_LEN: usize = 20;
 /// A block that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
+    shares: Vec<Share>,
+    /// The most bytes that these take.
+    shares_len: usize,
     heads: Vec<u8>,
     bodies: Vec<u8>,
     count: u32,
@@ -48,7 +55,7 @@ impl Builder {
 
     /// Its bytes so far.
     pub(super) fn len(&self) -> usize {
-        HEADER_LEN + self.heads.len() + self.bodies.len()
+        HEADER_LEN + self.shares_len + self.heads.len() + self.bodies.len()
     }
 
     /// Adds an entry and its body, if the block has room for it; an empty one has room for any.
@@ -56,9 +63,16 @@ impl Builder {
         let mut before = self.before;
         self.scratch.clear();
         head::put(&mut self.scratch, &mut before, shard, entry, body.len());
-        if !self.is_empty() && self.len() + self.scratch.len() + 4 + body.len() > TARGET {
+        let is_known = self.shares.last().is_some_and(|share| share.takes(entry));
+        let share_len = if is_known { 0 } else { Share::MOST + entry.queue.as_str().len() };
+        if !self.is_empty() && self.len() + share_len + self.scratch.len() + 4 + body.len() > TARGET {
             return false;
         }
+        match self.shares.last_mut().filter(|_| is_known) {
+            Some(share) => share.count += 1,
+            None => self.shares.push(Share::beginning_with(entry)),
+        }
+        self.shares_len += share_len;
         self.before = before;
         self.heads.extend_from_slice(&self.scratch);
         self.bodies.extend_from_slice(&salt.body_checksum(entry.number.get(), body).to_le_bytes());
@@ -70,14 +84,19 @@ impl Builder {
     /// Writes the block, whose first entry has the ordinal `first`, to `out`, and begins the next.
     pub(super) fn close(&mut self, salt: Salt, first: u32, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        for number in [first, self.count, self.heads.len() as u32, self.bodies.len() as u32] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        lane::put_shares(out, &self.shares);
         out.extend_from_slice(&self.heads);
+        let heads_len = (out.len() - start - HEADER_LEN) as u32;
+        let header = [first, self.count, heads_len, self.bodies.len() as u32];
+        for (number, at) in header.into_iter().zip((start + 4..).step_by(4)) {
+            out[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
         let checksum = salt.checksum(&out[start + 4..]);
         out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
         out.extend_from_slice(&self.bodies);
+        self.shares.clear();
+        self.shares_len = 0;
         self.heads.clear();
         self.bodies.clear();
         // A large body is not kept for the next block.
@@ -150,13 +169,17 @@ impl<'a> Heads<'a> {
         if !fits {
             return Err(bad("a block is not the one that the index has there"));
         }
+        let lanes = &lanes[lane_of(lanes, spot.first)..];
+        let mut cursor = Cursor::new(&bytes[HEADER_LEN..heads_end]);
+        lane::check_shares(&mut cursor, spot.first..spot.first + spot.count, lanes)
+            .map_err(|why| (u64::from(spot.at), why))?;
         let next_body = u64::from(spot.at) + heads_end as u64;
         Ok(Heads {
             spot,
-            cursor: Cursor::new(&bytes[HEADER_LEN..heads_end]),
+            cursor,
             before: Before::default(),
             shard,
-            lanes: &lanes[lane_of(lanes, spot.first)..],
+            lanes,
             ordinal: spot.first,
             bodies_end: next_body + u64::from(bodies_len),
             next_body,

@@ -119,3 +119,86 @@ pub(super) fn read(cursor: &mut Cursor<'_>) -> Read<(Vec<Lane>, u32)> {
     }
     Ok((lanes, first))
 }
+
+/// What a block has of a lane.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    queue: QueueName,
+    state: LaneState,
+    priority: u32,
+    pub(super) count: u32,
+}
+
+impl Share {
+    /// The most bytes that one takes over its queue's name, with its part of how many there are.
+    pub(super) const MOST: usize = 16;
+
+    pub(super) fn beginning_with(entry: &Entry) -> Share {
+        let (queue, state) = (entry.queue.clone(), entry.lane_state());
+        Share { queue, state, priority: entry.standing.priority, count: 1 }
+    }
+
+    /// Whether `entry` is of the same lane.
+    pub(super) fn takes(&self, entry: &Entry) -> bool {
+        self.queue == entry.queue
+            && self.state == entry.lane_state()
+            && self.priority == entry.standing.priority
+    }
+}
+
+/// Writes what a block has of each lane: of how many lanes (varint), then of each queue (a text; of length 0 for that of
+/// the lane before), state (one byte), priority and number of entries (varints).
+pub(super) fn put_shares(out: &mut Vec<u8>, shares: &[Share]) {
+    put_varint(out, shares.len() as u64);
+    let mut before = None;
+    for share in shares {
+        let is_new = before != Some(&share.queue);
+        put_text(out, if is_new { share.queue.as_str().as_bytes() } else { b"" });
+        before = Some(&share.queue);
+        out.push(share.state as u8);
+        put_varint(out, u64::from(share.priority));
+        put_varint(out, u64::from(share.count));
+    }
+}
+
+/// Reads what a block of these ordinals has of each lane; `lanes` are those of the file from the block's first on.
+pub(super) fn check_shares(cursor: &mut Cursor<'_>, ordinals: Range<u32>, lanes: &[Lane]) -> Read<()> {
+    let other = || Unreadable::Malformed("a block has other lanes than the index says");
+    let mut ours = lanes.iter().take_while(|lane| lane.first < ordinals.end);
+    let mut before = None;
+    for _ in 0..cursor.varint()? {
+        let share = (cursor.text()?, cursor.byte()?, cursor.varint()?, cursor.varint()?);
+        let lane = ours.next().ok_or_else(other)?;
+        let name = if before == Some(&lane.queue) { "" } else { lane.queue.as_str() };
+        let count = lane.range().end.min(ordinals.end) - lane.first.max(ordinals.start);
+        if share != (name.as_bytes(), lane.state as u8, u64::from(lane.priority), u64::from(count)) {
+            return Err(other());
+        }
+        before = Some(&lane.queue);
+    }
+    if ours.next().is_some() { Err(other()) } else { Ok(()) }
+}
+
+/// Reads what a block has of each lane where there is no index: as lanes that have nothing but that, of which the first
+/// begins with the ordinal `first`.
+pub(super) fn read_shares(cursor: &mut Cursor<'_>, first: u32) -> Read<Vec<Lane>> {
+    let malformed = Unreadable::Malformed;
+    let int = |value: u64| u32::try_from(value).map_err(|_| malformed("a lane's number is out of range"));
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut first = first;
+    for _ in 0..cursor.varint()? {
+        let name = std::str::from_utf8(cursor.text()?).map_err(|_| malformed("a queue's name is none"))?;
+        let queue = match lanes.last() {
+            Some(before) if name.is_empty() => before.queue.clone(),
+            _ => QueueName::new(name).map_err(|_| malformed("a queue's name is none"))?,
+        };
+        let state = LaneState::from_byte(cursor.byte()?).ok_or(malformed("a lane of no state"))?;
+        let (priority, count) = (int(cursor.varint()?)?, int(cursor.varint()?)?);
+        let end = first.checked_add(count).filter(|_| count > 0);
+        let end = end.ok_or(malformed("a lane has no entries, or too many"))?;
+        let (min_due, max_due, body_bytes) = (Timestamp::MIN, Timestamp::MAX, 0);
+        lanes.push(Lane { queue, state, priority, first, count, min_due, max_due, body_bytes });
+        first = end;
+    }
+    Ok(lanes)
+}

@@ -11,7 +11,7 @@
 //! - `lane`, `expiry`, `index`: the parts of the index, in memory and as bytes
 //! - `writer`, `file`, `scan`: writing, reading by ordinal, reading through
 //! - `settled`: which ordinals are settled
-//! - `verify`: everything there is to check in a file
+//! - `verify`: everything there is to check in a file; `salvage`: what can be read of one that is damaged
 
 mod block;
 mod entry;
@@ -21,6 +21,7 @@ mod head;
 mod index;
 mod lane;
 mod order;
+mod salvage;
 mod scan;
 mod settled;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub(crate) use entry::Entry;
 pub(crate) use file::File;
 pub(crate) use lane::Lane;
 pub(crate) use order::{LaneState, SortKey};
+pub(crate) use salvage::{Salvaged, salvage};
 pub(crate) use scan::Scan;
 pub(crate) use settled::Settled;
 pub(crate) use writer::Writer;

@@ -358,3 +358,87 @@ fn lanes_out_of_order_are_a_mistake() {
     urgent.standing.priority = 1;
     let _ = writer.push(&urgent, b"");
 }
+
+/// What `salvage` finds: messages that are whole, and how much is not.
+fn salvaged(disk: &MemoryDisk) -> (Vec<(u32, Entry, Bytes)>, usize) {
+    let (mut saved, mut others) = (Vec::new(), 0);
+    let mut each = |salvaged| match salvaged {
+        Salvaged::Message { ordinal, entry, body } => saved.push((ordinal, entry, body)),
+        Salvaged::Bodiless { .. } | Salvaged::Lost { .. } => others += 1,
+    };
+    salvage(disk, dir(), NAME, &mut each).unwrap();
+    (saved, others)
+}
+
+#[test]
+fn all_but_the_damaged_block_is_saved_with_and_without_an_index() {
+    let disk = disk();
+    let entries: Vec<_> = many().into_iter().take(900).collect();
+    let file = write(&disk, &entries);
+    let all: Vec<_> =
+        (0..).zip(&entries).map(|(ordinal, (entry, body))| (ordinal, entry.clone(), body.clone())).collect();
+    assert_eq!(salvaged(&disk), (all.clone(), 0));
+    let path = dir().join(NAME.file_name());
+    let bytes = disk.read_file(&path).unwrap();
+    let second = file.index.blocks.spot(1);
+    let without_second: Vec<_> = all
+        .iter()
+        .filter(|(ordinal, ..)| !(second.first..second.first + second.count).contains(ordinal))
+        .cloned()
+        .collect();
+    let (found, _) = file.get(3).unwrap();
+    for loses_index in [false, true] {
+        let mut bytes = bytes.clone();
+        if loses_index {
+            let index_at = file.opened.index_at as usize;
+            bytes[..crate::sealed::HEADER_LEN].fill(0);
+            bytes.truncate(index_at + 5);
+            disk.put_file(&path, bytes.clone());
+            assert_eq!(salvaged(&disk), (all.clone(), 2), "before the first block, and behind the last");
+        }
+        for at in [0, 5, 9, 13, 30] {
+            let mut bytes = bytes.clone();
+            bytes[second.at as usize + at] ^= 1;
+            disk.put_file(&path, bytes);
+            let (saved, others) = salvaged(&disk);
+            assert_eq!((saved, others), (without_second.clone(), if loses_index { 3 } else { 1 }), "{at}");
+        }
+        bytes[found.body.at as usize + 6] ^= 1;
+        disk.put_file(&path, bytes);
+        let (saved, _) = salvaged(&disk);
+        assert!(saved.iter().eq(all.iter().filter(|(ordinal, ..)| *ordinal != 3)), "a damaged body");
+    }
+}
+
+#[test]
+fn a_file_that_was_not_finished_is_refused_or_whole() {
+    let entries: Vec<_> = many().into_iter().take(800).collect();
+    let (mut refused, mut whole) = (0, 0);
+    let right = transcript(&write(&disk(), &entries));
+    for seed in 0..24 {
+        for crash in [Crash::Holes(seed), Crash::Prefix(seed)] {
+            let disk = disk();
+            // The file's sync is the last of its changes, the directory's follows.
+            let mut writer = Writer::create(&disk, dir(), NAME).unwrap();
+            entries.iter().for_each(|(entry, body)| drop(writer.push(entry, body)));
+            disk.power_off_at(disk.changes() + 2 + seed % 3);
+            let finished = writer.finish().and_then(|_| disk.sync_dir(dir()));
+            disk.power_off();
+            disk.power_on(crash);
+            match File::open(&disk, dir(), NAME) {
+                Ok(file) => {
+                    let file = Arc::new(file);
+                    assert_no_lies(&transcript(&file), &right, &(seed, crash));
+                    let is_whole = file.verify(&mut |_| ()).is_ok();
+                    assert!(is_whole || finished.is_err(), "{seed} {crash:?}");
+                    whole += usize::from(is_whole);
+                }
+                Err(_) => {
+                    assert!(finished.is_err(), "{seed} {crash:?}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 5 && whole > 5, "{refused} refused, {whole} whole");
+}
