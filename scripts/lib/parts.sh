@@ -76,6 +76,7 @@ part_sim() {
     stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
     stage "sim: mutants" "$target/debug/dwell-sim" mutants
     stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
+    stage "sim: kill -9, beanstalkd's protocol" "$target/debug/dwell-sim" kill --protocol beanstalkd --rounds "$rounds"
     stage "sim: load" "$target/debug/dwell-sim" load --lines "$lines" --kills "$kills"
 }
 

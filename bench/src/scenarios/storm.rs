@@ -328,12 +328,15 @@ fn feed_other(caller: &Caller, queue: &QueueName, first_ms: i64, seen: &Seen) ->
 fn read_other(caller: &Caller, queue: &QueueName, seen: &Seen) -> Told<Histogram<u64>> {
     let mut late = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
     while !seen.over.load(Ordering::Relaxed) {
+        let mut came = Vec::new();
         caller.take_and_ack(Take::from(queue.clone()).max(64).wait_ms(1_000), |dues| {
             let now = wall_us();
-            for due in dues {
-                late.saturating_record(u64::try_from(now - due.as_ms() * 1_000).unwrap_or(0));
-            }
+            came.extend(dues.iter().map(|due| now - due.as_ms() * 1_000));
         })?;
+        for late_us in came {
+            let late_us = u64::try_from(late_us).map_err(|_| "a message came early".to_owned())?;
+            late.record(late_us).map_err(|error| error.to_string())?;
+        }
     }
     Ok(late)
 }

@@ -76,6 +76,9 @@ enum Command {
         /// Kill nobody, only pause: the control of the experiment
         #[arg(long)]
         spare: bool,
+        /// How the server is spoken to
+        #[arg(long, value_enum, default_value_t = kill::Protocol::Http)]
+        protocol: kill::Protocol,
         #[command(flatten)]
         dwell: DwellArgs,
     },
@@ -144,8 +147,8 @@ fn perform(command: Command) -> io::Result<bool> {
         Command::Load { lines, kills, seed, dwell } => {
             load::run(&load::Wish { lines, kills, seed, dwell: dwell.find()? })
         }
-        Command::Kill { rounds, seed, spare, dwell } => {
-            kill::run(&kill::Wish { rounds, seed, spare, dwell: dwell.find()? })
+        Command::Kill { rounds, seed, spare, protocol, dwell } => {
+            kill::run(&kill::Wish { rounds, seed, spare, protocol, dwell: dwell.find()? })
         }
         Command::Run { seed: Some(seed), verbose, .. } => Ok(run::one(seed, verbose)),
         Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),

@@ -2,11 +2,13 @@
 //! answer.
 //!
 //! # Layout
+//! - `beanstalkd/`: the same over beanstalkd's protocol, with a ledger of its own
 //! - `client`: one thread that sends commands and tells the oracle
 //! - `wire`: commands as HTTP requests, and answers as the oracle hears them
 //! - `audit`: all that is in the server after a restart
 
 mod audit;
+mod beanstalkd;
 mod client;
 mod wire;
 
@@ -34,8 +36,19 @@ pub(crate) struct Wish {
     /// Let the server live: only pause the clients at the end of each round. The control of the experiment,
     /// and the way to try a server that keeps nothing on disk.
     pub(crate) spare: bool,
+    /// How the server is spoken to.
+    pub(crate) protocol: Protocol,
     /// What is tried.
     pub(crate) dwell: Binary,
+}
+
+/// What load is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Protocol {
+    /// All commands of the contract
+    Http,
+    /// Jobs that are put, reserved, deleted, released, buried and kicked
+    Beanstalkd,
 }
 
 /// Threads that send commands.
@@ -76,6 +89,13 @@ impl Shared {
 /// # Errors
 /// If something other than dwell's promises broke.
 pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
+    match wish.protocol {
+        Protocol::Http => over_http(wish),
+        Protocol::Beanstalkd => beanstalkd::run(wish),
+    }
+}
+
+fn over_http(wish: &Wish) -> io::Result<bool> {
     println!(
         "seed {}; the same choices again, though threads never meet twice in the same way: dwell-sim kill --rounds {} --seed {}",
         wish.seed, wish.rounds, wish.seed

@@ -28,6 +28,8 @@ pub(crate) struct Binary {
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
+    /// Where it speaks beanstalkd's protocol, if it was told to.
+    beanstalkd: Option<SocketAddr>,
     peak_rss_bytes: u64,
     /// Lines that it prints, kept for a report of its failure.
     said: Receiver<String>,
@@ -46,7 +48,7 @@ impl Server {
             .arg("--listen")
             .arg(format!("127.0.0.1:{port}"))
             .args(&dwell.serve)
-            // HTTP alone is asked; a port of its own would only be one more to be taken.
+            // Unless it is asked for, a port of its own would only be one more to be taken.
             .env("DWELL_BEANSTALKD", "off")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -58,7 +60,7 @@ impl Server {
         listen(child.stderr.take().expect("it is piped"), say);
         // From here on the child is dropped, and so killed, whatever happens.
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut server = Server { child, address, peak_rss_bytes: 0, said };
+        let mut server = Server { child, address, beanstalkd: None, peak_rss_bytes: 0, said };
         server.address = server.await_address()?;
         let client = server.client()?;
         client.ready().map_err(|error| io::Error::other(format!("the server is not ready: {error}")))?;
@@ -71,6 +73,8 @@ impl Server {
             match self.said.recv_timeout(START) {
                 Ok(line) => {
                     if let Some(address) = address_in(&line) {
+                        let (_, after) = line.split_once("\"beanstalkd\":").unwrap_or_default();
+                        self.beanstalkd = address_in(after);
                         return Ok(address);
                     }
                     heard.push_str(&line);
@@ -92,6 +96,11 @@ impl Server {
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it speaks beanstalkd's protocol.
+    pub(crate) fn beanstalkd(&self) -> Option<SocketAddr> {
+        self.beanstalkd
     }
 
     /// A client that repeats nothing of its own accord, so that each request is known.

@@ -1,0 +1,218 @@
+//! What was answered, and so what may be.
+//!
+//! Before a command is sent, what it may bring about is entered beside what is; its reply leaves the one or the other.
+//! So a command whose reply never comes needs no care: both remain, until an audit or a reserve tells.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// One way in which a job may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Gone,
+    /// Ready from some instant between these two on, in milliseconds of the wall clock.
+    Waits {
+        priority: u32,
+        from_ms: (i64, i64),
+    },
+    Buried {
+        priority: u32,
+    },
+}
+
+/// What was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Put {
+    pub(super) tube: &'static str,
+    pub(super) priority: u32,
+    pub(super) delay_s: u32,
+    pub(super) body: Vec<u8>,
+    /// When it was sent.
+    pub(super) sent_ms: i64,
+}
+
+/// A job that is known by its id.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) put: Put,
+    pub(super) ways: Vec<Way>,
+}
+
+/// Of how many jobs what was heard.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) inserted: u64,
+    pub(super) deleted: u64,
+    /// Commands whose reply never came.
+    pub(super) unknown: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) jobs: BTreeMap<u64, Job>,
+    /// Puts without a reply so far, by their bodies, which are all different.
+    pub(super) pending: HashMap<Vec<u8>, Put>,
+    /// Who has reserved what.
+    held: BTreeSet<u64>,
+    pub(super) counts: Counts,
+    pub(super) violations: Vec<String>,
+}
+
+impl Ledger {
+    pub(super) fn accuse(&mut self, text: String) {
+        self.violations.push(text);
+    }
+
+    /// The server is dead: nobody holds anything any more.
+    pub(super) fn killed(&mut self) {
+        self.held.clear();
+    }
+
+    /// A put is about to be sent.
+    pub(super) fn put(&mut self, put: Put) {
+        self.pending.insert(put.body.clone(), put);
+    }
+
+    /// It was answered with this id.
+    pub(super) fn inserted(&mut self, id: u64, body: &[u8], now_ms: i64) {
+        self.counts.inserted += 1;
+        if let Some(put) = self.pending.remove(body) {
+            self.found(id, put, now_ms);
+        } else if self.jobs.get(&id).is_none_or(|job| job.put.body != body) {
+            self.accuse(format!(
+                "INSERTED {id}: another job was seen under this id, or this job under another"
+            ));
+        }
+    }
+
+    /// A put that had no reply yet has happened, before now.
+    fn found(&mut self, id: u64, put: Put, now_ms: i64) {
+        let delay_ms = i64::from(put.delay_s) * 1_000;
+        let from_ms = (put.sent_ms + delay_ms, now_ms + delay_ms);
+        let ways = vec![Way::Waits { priority: put.priority, from_ms }];
+        if let Some(other) = self.jobs.insert(id, Job { put, ways }) {
+            self.accuse(format!("id {id} was given twice, before to {:?}", other.put));
+        }
+    }
+
+    /// A job was reserved between these two instants.
+    pub(super) fn reserved(&mut self, id: u64, body: &[u8], now_ms: i64) {
+        if let Some(put) = self.pending.remove(body) {
+            self.found(id, put, now_ms);
+        }
+        if !self.held.insert(id) {
+            self.accuse(format!("job {id} is reserved by two"));
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return self
+                .accuse(format!("job {id} was reserved and never put: {}", String::from_utf8_lossy(body)));
+        };
+        let wrong = job.put.body != body;
+        let before = job.ways.clone();
+        job.ways.retain(|way| matches!(way, Way::Waits { from_ms, .. } if from_ms.0 <= now_ms));
+        if wrong || job.ways.is_empty() {
+            self.accuse(format!(
+                "job {id} was reserved at {now_ms}, its body right: {}, being {before:?}",
+                !wrong
+            ));
+        }
+    }
+
+    /// A command is about to be sent that may leave the job so.
+    pub(super) fn may_become(&mut self, id: u64, way: Way) {
+        self.held.remove(&id);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.ways.push(way);
+        }
+    }
+
+    /// It was answered: what the job `might` become it did, as is known `exactly` now. What was entered since is
+    /// another worker's, who had it from there.
+    pub(super) fn became(&mut self, id: u64, might: Way, exactly: Way) {
+        if exactly == Way::Gone {
+            self.counts.deleted += 1;
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let Some(place) = job.ways.iter().rposition(|way| *way == might) {
+            job.ways.drain(..place);
+            job.ways[0] = exactly;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(body: &str) -> Put {
+        Put { tube: "t", priority: 1, delay_s: 2, body: body.into(), sent_ms: 1_000 }
+    }
+
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.put(put("a"));
+        ledger.inserted(7, b"a", 1_010);
+        ledger
+    }
+
+    fn accused(mut ledger: Ledger, deed: impl FnOnce(&mut Ledger)) -> bool {
+        assert!(ledger.violations.is_empty());
+        deed(&mut ledger);
+        !ledger.violations.is_empty()
+    }
+
+    #[test]
+    fn what_is_early_twice_foreign_or_gone_is_found() {
+        assert!(accused(ledger(), |l| l.reserved(7, b"a", 2_999)), "early");
+        assert!(!accused(ledger(), |l| l.reserved(7, b"a", 3_000)));
+        assert!(accused(ledger(), |l| l.reserved(7, b"b", 3_000)), "another body");
+        assert!(accused(ledger(), |l| l.reserved(8, b"a", 3_000)), "never put");
+        assert!(accused(ledger(), |l| (0..2).for_each(|_| l.reserved(7, b"a", 3_000))), "two holders");
+        let gone = |l: &mut Ledger| {
+            l.may_become(7, Way::Gone);
+            l.became(7, Way::Gone, Way::Gone);
+            l.reserved(7, b"a", 3_000);
+        };
+        assert!(accused(ledger(), gone), "resurrected");
+        let buried = |l: &mut Ledger| {
+            l.may_become(7, Way::Buried { priority: 1 });
+            l.became(7, Way::Buried { priority: 1 }, Way::Buried { priority: 1 });
+            l.reserved(7, b"a", 3_000);
+        };
+        assert!(accused(ledger(), buried), "buried");
+        let again = |l: &mut Ledger| {
+            l.put(put("c"));
+            l.inserted(7, b"c", 1_020);
+        };
+        assert!(accused(ledger(), again), "an id twice");
+    }
+
+    #[test]
+    fn a_reply_that_is_heard_late_does_not_undo_what_others_did_since() {
+        let mut l = ledger();
+        let released = |to| Way::Waits { priority: 5, from_ms: (3_000, to) };
+        l.reserved(7, b"a", 3_000);
+        l.may_become(7, released(i64::MAX));
+        l.reserved(7, b"a", 3_100);
+        l.may_become(7, Way::Gone);
+        l.became(7, released(i64::MAX), released(3_100));
+        assert_eq!(l.jobs[&7].ways, [released(3_100), Way::Gone]);
+        l.became(7, Way::Gone, Way::Gone);
+        assert_eq!(l.jobs[&7].ways, [Way::Gone]);
+        assert_eq!(l.violations, [""; 0]);
+    }
+
+    #[test]
+    fn what_had_no_reply_may_have_happened_or_not() {
+        let unknown = |l: &mut Ledger| {
+            l.reserved(7, b"a", 3_000);
+            l.may_become(7, Way::Gone);
+            l.killed();
+            l.reserved(7, b"a", 3_100);
+            l.put(put("lost"));
+            l.killed();
+            l.reserved(9, b"lost", 4_000);
+        };
+        assert!(!accused(ledger(), unknown));
+    }
+}
