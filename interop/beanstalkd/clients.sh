@@ -16,6 +16,10 @@ trap finish EXIT
 
 python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --target "$work/python" greenstalk==2.1.1
 (cd gobeanstalk && go build -o "$work/gobeanstalk" .)
+npm install --silent --no-audit --no-fund --no-update-notifier --prefix "$work" jackd@2.2.2
+# Beside what built the server, so that it is built once.
+built=$(dirname "$dwell")/../interop
+cargo build --quiet --locked --manifest-path beanstalkc/Cargo.toml --target-dir "$built"
 
 mkfifo "$work/said"
 "$dwell" --json serve --data "$work/data" --listen 127.0.0.1:0 --beanstalkd 127.0.0.1:0 >"$work/said" &
@@ -25,3 +29,5 @@ address=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["beanstalk
 
 PYTHONPATH=$work/python timeout 60 python3 greenstalk_client.py "$address"
 timeout 60 "$work/gobeanstalk" "$address"
+NODE_PATH=$work/node_modules timeout 60 node jackd_client.js "$address"
+timeout 60 "$built/debug/beanstalkc-client" "$address"

@@ -10,7 +10,7 @@ needs_of() {
         e2e) echo curl:curl ;;
         test) echo curl:curl redis-server:redis-server ;;
         redisson) echo redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
-        interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go ;;
+        interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;
     esac
 }
 
