@@ -8,13 +8,15 @@ mod page;
 mod pages;
 mod run;
 mod slots;
+mod sort;
 #[cfg(test)]
 mod tests;
 
-use page::Page;
+use page::PIECE;
 use pages::Pages;
 use run::{Entry, Run};
 use slots::{Place, Slots};
+use sort::Sorter;
 
 pub use slots::Handle;
 
@@ -44,6 +46,7 @@ pub struct TimingQueue<T> {
     run: Run,
     /// All others. What is in the run is not after what is here.
     pages: Pages,
+    sorter: Sorter,
 }
 
 impl<T> Default for TimingQueue<T> {
@@ -55,7 +58,12 @@ impl<T> Default for TimingQueue<T> {
 impl<T> TimingQueue<T> {
     /// An empty queue, which allocates nothing.
     pub fn new() -> TimingQueue<T> {
-        TimingQueue { slots: Slots::new(), run: Run::default(), pages: Pages::default() }
+        TimingQueue {
+            slots: Slots::new(),
+            run: Run::default(),
+            pages: Pages::default(),
+            sorter: Sorter::default(),
+        }
     }
 
     /// How many items are in.
@@ -141,14 +149,14 @@ impl<T> TimingQueue<T> {
 
     /// Drops all items. Their handles are stale then.
     pub fn clear(&mut self) {
-        for entry in self.run.iter().chain(self.pages.iter().flat_map(Page::entries)) {
+        for entry in self.run.iter().chain(self.pages.iter().flat_map(page::Page::entries)) {
             self.slots.take(entry.slot);
         }
         self.run.clear();
         self.pages.clear();
     }
 
-    /// All items in the order in which they would leave. Sorts a few hundred at a time, as it gets there.
+    /// All items in the order in which they would leave. Sorts up to some thousand at a time, as it gets there.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &T)> {
         self.iter_from(i64::MIN)
     }
@@ -156,11 +164,7 @@ impl<T> TimingQueue<T> {
     /// Those that are due at `from` or later, in the order in which they would leave. Finds the first one
     /// without a walk over the earlier ones.
     pub fn iter_from(&self, from: i64) -> impl Iterator<Item = (i64, &T)> {
-        let later = self.pages.iter_from(from).flat_map(|page| {
-            let mut entries: Vec<Entry> = page.entries().collect();
-            entries.sort_by_key(|entry| entry.due);
-            entries
-        });
+        let later = self.pages.iter_from(from).flat_map(move |page| sort::in_order(page, from));
         let entries = self.run.iter().chain(later).skip_while(move |entry| entry.due < from);
         entries.map(|entry| (entry.due, self.slots.get(entry.slot)))
     }
@@ -191,8 +195,10 @@ impl<T> TimingQueue<T> {
 
     fn remove(&mut self, place: Place, slot: u32) {
         match place.in_page() {
-            Some((number, chunk)) => self.pages.remove(number, chunk, slot, &mut self.slots),
-            None => {
+            Some((number, chunk)) if self.run.page() != Some(number) => {
+                self.pages.remove(number, chunk, slot, &mut self.slots);
+            }
+            _ => {
                 self.run.remove(slot);
                 self.refill();
             }
@@ -200,6 +206,7 @@ impl<T> TimingQueue<T> {
     }
 
     /// Fills the run from the first page, if it is empty.
+    #[inline]
     fn refill(&mut self) {
         if self.run.is_empty() {
             self.turn_page();
@@ -208,11 +215,16 @@ impl<T> TimingQueue<T> {
 
     #[cold]
     fn turn_page(&mut self) {
-        let Some(page) = self.pages.pop_first() else { return };
-        meter::touched(2 * page.live());
-        for entry in page.entries() {
-            self.slots.move_to(entry.slot, Place::RUN);
-        }
-        self.run.fill(&page);
+        let Some((number, mut page)) = self.pages.pop_first(self.run.page()) else {
+            self.run.clear();
+            return;
+        };
+        page.purge();
+        let sorted = self.sorter.sort(&page);
+        // A page that is not much larger than a piece is served whole.
+        let served = if sorted.len() < 2 * PIECE { sorted.len() } else { PIECE };
+        let (served, later) = sorted.split_at(served);
+        self.run.fill(served, number);
+        self.pages.push_first_in_pieces(later, &mut self.slots);
     }
 }

@@ -5,16 +5,13 @@
 
 use super::meter;
 use super::run::Entry;
+use super::slots::CHUNK_BITS;
 
-/// The most entries of a page, dead ones included, in a queue of so many. Many pages would not fit into
-/// the processor's cache, of which each put touches another; large ones would make a short queue coarse.
-pub(super) fn room_for(queue_len: usize) -> usize {
-    (queue_len / 64).clamp(PAGE_MIN, PAGE_MAX)
-}
-
-pub(super) const PAGE_MIN: usize = 256;
-const PAGE_MAX: usize = 2048;
-const _: () = assert!(PAGE_MAX / CHUNK <= 16, "a place has 4 bits for the chunk");
+/// The most entries of a page, dead ones included.
+pub(super) const PAGE_MAX: usize = 8192;
+const _: () = assert!(PAGE_MAX / CHUNK <= 1 << CHUNK_BITS, "a place has so many bits for the chunk");
+/// How many entries are sorted and served at a time: a page that has twice as many when its turn comes is cut.
+pub(super) const PIECE: usize = 256;
 /// Entries are allocated so many at a time: what a page reserves and does not use is below that, and nothing
 /// is copied when it grows.
 const CHUNK: usize = 128;
@@ -64,8 +61,14 @@ impl Page {
         self.live
     }
 
-    pub(super) fn has_room(&self, room: usize) -> bool {
-        self.len < room
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.len < PAGE_MAX
+    }
+
+    /// Whether so many more entries may stand in it, and it stays a page that is served whole.
+    pub(super) fn has_room_for(&self, count: usize) -> bool {
+        self.len + count <= 2 * PIECE
     }
 
     /// Whether an entry of `due` would continue an ascending page.
@@ -73,6 +76,7 @@ impl Page {
         self.ascending && self.last <= due
     }
 
+    #[inline]
     pub(super) fn push(&mut self, due: i64, slot: u32) {
         let at = self.len % CHUNK;
         if at == 0 {
@@ -88,6 +92,7 @@ impl Page {
     }
 
     /// The chunk that the next entry comes into.
+    #[inline]
     pub(super) fn next_chunk(&self) -> usize {
         self.len / CHUNK
     }
@@ -98,15 +103,17 @@ impl Page {
         chunks.flat_map(|(at, chunk)| chunk.entries().map(move |entry| (entry, at)))
     }
 
-    /// Marks the entry of `slot` dead, which is in this chunk or an earlier one.
+    /// Marks the entry of `slot` dead, which is in this chunk or an earlier one: an entry that the page kept when it was
+    /// parted stands at about half of where it stood.
     pub(super) fn kill(&mut self, slot: u32, chunk: usize) {
-        let end = self.chunks.len().min(chunk + 1);
-        meter::touched(end);
-        let found = self.chunks[..end].iter_mut().rev().find_map(|chunk| {
-            let at = position(&chunk.slots, slot)?;
-            Some(&mut chunk.slots[at])
+        let half = chunk / 2;
+        let around_half = (0..=half).flat_map(|distance| [half - distance, half + 1 + distance]);
+        let found = std::iter::once(chunk).chain(around_half).find_map(|chunk| {
+            meter::touched(1);
+            Some((chunk, position(&self.chunks.get(chunk)?.slots, slot)?))
         });
-        *found.expect("the page holds the slots whose place it is") = DEAD;
+        let (chunk, at) = found.expect("the page holds the slots whose place it is");
+        self.chunks[chunk].slots[at] = DEAD;
         self.live -= 1;
     }
 
@@ -115,10 +122,10 @@ impl Page {
         self.len > 2 * self.live + CHUNK / 4
     }
 
-    /// Drops dead entries and the room that they took.
-    pub(super) fn purge(&mut self) {
+    /// Drops dead entries and the room that they took. Whether there were any; others stand elsewhere then.
+    pub(super) fn purge(&mut self) -> bool {
         if self.live == self.len {
-            return;
+            return false;
         }
         meter::touched(self.len);
         let mut kept = Page::new(self.bound);
@@ -126,6 +133,7 @@ impl Page {
             kept.push(entry.due, entry.slot);
         }
         *self = kept;
+        true
     }
 
     /// The living entries, in the order of their puts.
@@ -138,25 +146,37 @@ impl Page {
         self.ascending
     }
 
-    /// Writes the living entries into two columns, in the order of their puts.
-    pub(super) fn copy_to(&self, columns: &mut Columns) {
-        meter::touched(self.len);
-        columns.clear();
-        if self.live < self.len {
-            for entry in self.entries() {
-                columns.dues.push(entry.due);
-                columns.slots.push(entry.slot);
+    /// Instants and slots in the order of their puts, part by part. The page is free of dead entries.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&[i64], &[u32])> {
+        debug_assert_eq!(self.live, self.len);
+        let counts = (0..self.len).step_by(CHUNK).map(|at| CHUNK.min(self.len - at));
+        let parts = self.chunks.iter().zip(counts);
+        parts.map(|(chunk, count)| (&chunk.dues[..count], &chunk.slots[..count]))
+    }
+
+    /// A page of these entries, which are sorted.
+    pub(super) fn ascending(entries: &[Entry]) -> Page {
+        meter::touched(entries.len());
+        let chunks = entries.chunks(CHUNK).map(|part| {
+            let mut chunk = Chunk::new();
+            let columns = chunk.dues.iter_mut().zip(&mut chunk.slots);
+            for ((due, slot), entry) in columns.zip(part) {
+                (*due, *slot) = (entry.due, entry.slot);
             }
-            return;
-        }
-        for (chunk, at) in self.chunks.iter().zip((0..self.len).step_by(CHUNK)) {
-            let count = CHUNK.min(self.len - at);
-            columns.dues.extend_from_slice(&chunk.dues[..count]);
-            columns.slots.extend_from_slice(&chunk.slots[..count]);
+            chunk
+        });
+        let (first, last) = (entries.first(), entries.last());
+        Page {
+            bound: first.map_or(i64::MIN, |first| first.due),
+            chunks: chunks.collect(),
+            len: entries.len(),
+            live: entries.len(),
+            last: last.map_or(i64::MIN, |last| last.due),
+            ascending: true,
         }
     }
 
-    fn from_columns(bound: i64, dues: &[i64], slots: &[u32], ascending: bool) -> Page {
+    pub(super) fn from_columns(bound: i64, dues: &[i64], slots: &[u32], ascending: bool) -> Page {
         meter::touched(dues.len());
         let parts = dues.chunks(CHUNK).zip(slots.chunks(CHUNK));
         let chunks = parts.map(|(dues, slots)| {
@@ -169,13 +189,18 @@ impl Page {
         Page { bound, chunks: chunks.collect(), len: dues.len(), live: dues.len(), last, ascending }
     }
 
-    /// Parts the living entries into two pages; the later one is bounded by its earliest instant, and this one
+    /// Parts the entries into two pages; the later one is bounded by its earliest instant, and this one
     /// keeps the others. Neither is empty, if there are two entries at least.
     ///
-    /// The parts are about even where the instants allow. If all are equal, the earlier puts stay.
+    /// The page is free of dead entries. The parts are about even where the instants allow. If all are equal, the earlier puts stay.
     pub(super) fn split(&mut self, scratch: &mut Scratch) -> Page {
         let Scratch { all, parts } = scratch;
-        self.copy_to(all);
+        meter::touched(self.len);
+        all.clear();
+        for (dues, slots) in self.columns() {
+            all.dues.extend_from_slice(dues);
+            all.slots.extend_from_slice(slots);
+        }
         let (bound, ascending) = (self.bound, self.ascending);
         match pivot(&all.dues, &mut parts.dues) {
             Some(pivot) => {
@@ -239,7 +264,7 @@ impl Columns {
 
 /// An instant with about half of `dues` before it, and at least one. `None` if all are equal.
 fn pivot(dues: &[i64], scratch: &mut Vec<i64>) -> Option<i64> {
-    const SAMPLES: usize = 31;
+    const SAMPLES: usize = 63;
     scratch.clear();
     scratch.extend(dues.iter().step_by(dues.len().div_ceil(SAMPLES)));
     scratch.sort_unstable();
@@ -292,7 +317,7 @@ mod tests {
             for n in 0..PAGE_MAX {
                 page.push(pattern(n as i64), n as u32);
             }
-            assert!(!page.has_room(PAGE_MAX));
+            assert!(!page.has_room());
             let later = page.split(&mut Scratch::default());
             assert!(page.live() > 0 && later.live() > 0);
             assert_eq!(page.live() + later.live(), PAGE_MAX);

@@ -8,9 +8,9 @@
 use std::mem;
 
 use super::meter;
-use super::page::{Page, Scratch, room_for};
+use super::page::{PAGE_MAX, PIECE, Page, Scratch};
 use super::run::Entry;
-use super::slots::{Place, Slots};
+use super::slots::{PAGES, Place, Slots};
 
 /// The most pages of a block.
 const BLOCK: usize = 128;
@@ -44,23 +44,26 @@ pub(super) struct Pages {
 
 impl Pages {
     /// From which instant on entries belong to pages. `None` while there is no page.
+    #[inline]
     pub(super) fn first_bound(&self) -> Option<i64> {
         self.firsts.first().copied()
     }
 
     /// The place for an entry of `due`, which is not before the first bound; there is room for it.
+    #[inline]
     pub(super) fn place_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> Place {
         let number = self.with_room_for(due, slots);
         Place::page(number, self.all[number as usize].next_chunk())
     }
 
+    #[inline]
     fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
-        let room = room_for(slots.len());
         let spot = self.last_at_or_before(due);
         let number = self.number(spot);
-        if self.all[number as usize].has_room(room) { number } else { self.make_room(spot, due, room, slots) }
+        if self.all[number as usize].has_room() { number } else { self.make_room(spot, due, slots) }
     }
 
+    #[inline]
     pub(super) fn push(&mut self, number: u32, due: i64, slot: u32) {
         self.all[number as usize].push(due, slot);
     }
@@ -68,7 +71,7 @@ impl Pages {
     /// Puts these entries, which are sorted, before all pages.
     pub(super) fn push_first<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
         let (Some(earliest), Some(last)) = (entries.first(), entries.last()) else { return };
-        if let Some(number) = self.first_to_extend(last.due, entries.len(), slots.len()) {
+        if let Some(number) = self.first_to_extend(last.due) {
             let page = &mut self.all[number as usize];
             page.bound = earliest.due;
             self.blocks[0].bounds[0] = earliest.due;
@@ -80,34 +83,40 @@ impl Pages {
             }
             return;
         }
-        let mut page = Page::new(earliest.due);
-        entries.iter().for_each(|entry| page.push(entry.due, entry.slot));
-        self.insert(Spot { block: 0, at: 0 }, page, slots);
+        self.insert(Spot { block: 0, at: 0 }, Page::ascending(entries), slots);
     }
 
-    /// The first page, if so many earlier entries may stand in it: there is room, and none of its entries is of the
-    /// instant of the last of them, behind which it would stand though it was put later.
-    fn first_to_extend(&self, last: i64, count: usize, queue_len: usize) -> Option<u32> {
+    /// The first page, if earlier entries may stand in it: it is small, and none of its entries is of the instant of
+    /// the last of them, behind which it would stand though it was put later.
+    fn first_to_extend(&self, last: i64) -> Option<u32> {
         let number = *self.blocks.first()?.pages.first()?;
         let page = &self.all[number as usize];
-        (last < page.bound && page.has_room((room_for(queue_len) + 1).saturating_sub(count)))
-            .then_some(number)
+        (last < page.bound && page.has_room_for(PIECE)).then_some(number)
     }
 
-    /// Takes out the first page.
-    pub(super) fn pop_first(&mut self) -> Option<Page> {
+    /// Puts these entries, which are sorted, before all pages, in pages of a piece each.
+    pub(super) fn push_first_in_pieces<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
+        for piece in entries.rchunks(PIECE) {
+            self.insert(Spot { block: 0, at: 0 }, Page::ascending(piece), slots);
+        }
+    }
+
+    /// Takes out the first page. Its number is not used again until the next call names it as `done`.
+    pub(super) fn pop_first(&mut self, done: Option<u32>) -> Option<(u32, Page)> {
+        self.free.extend(done);
         self.blocks.first()?;
         Some(self.unlink(Spot { block: 0, at: 0 }))
     }
 
-    /// Takes the entry of `slot` out of the page of that number, where it is in this chunk or an earlier one.
+    /// Takes the entry of `slot` out of the page of that number, where it is in this chunk.
     pub(super) fn remove<T>(&mut self, number: u32, chunk: usize, slot: u32, slots: &mut Slots<T>) {
         let page = &mut self.all[number as usize];
         page.kill(slot, chunk);
         if page.live() == 0 {
             self.unlink(self.spot(number));
+            self.free.push(number);
         } else if page.is_sparse() {
-            page.purge();
+            self.purge(number, slots);
             self.merge_around(number, slots);
         }
     }
@@ -145,10 +154,12 @@ impl Pages {
         *self = Pages::default();
     }
 
+    #[inline]
     fn number(&self, spot: Spot) -> u32 {
         self.blocks[spot.block].pages[spot.at]
     }
 
+    #[inline]
     fn last_at_or_before(&self, due: i64) -> Spot {
         let block = self.firsts.partition_point(|first| *first <= due) - 1;
         let at = self.blocks[block].bounds.partition_point(|bound| *bound <= due) - 1;
@@ -187,11 +198,11 @@ impl Pages {
 
     /// Makes room in the full page at `spot` or beside it; the page for an entry of `due` then.
     #[cold]
-    fn make_room<T>(&mut self, spot: Spot, due: i64, room: usize, slots: &mut Slots<T>) -> u32 {
+    fn make_room<T>(&mut self, spot: Spot, due: i64, slots: &mut Slots<T>) -> u32 {
         let number = self.number(spot);
+        self.purge(number, slots);
         let page = &mut self.all[number as usize];
-        page.purge();
-        if page.live() <= room - room / 4 {
+        if page.live() <= PAGE_MAX - PAGE_MAX / 4 {
             return number;
         }
         let beside = Spot { at: spot.at + 1, ..spot };
@@ -203,6 +214,23 @@ impl Pages {
         let bound = later.bound;
         let later = self.insert(beside, later, slots);
         if due < bound { number } else { later }
+    }
+
+    /// Drops a page's dead entries.
+    fn purge<T>(&mut self, number: u32, slots: &mut Slots<T>) {
+        let page = &mut self.all[number as usize];
+        if page.purge() {
+            self.tell_places(number, slots);
+        }
+    }
+
+    /// Tells the slots of a page's entries where these stand.
+    fn tell_places<T>(&self, number: u32, slots: &mut Slots<T>) {
+        let page = &self.all[number as usize];
+        meter::touched(page.live());
+        for (entry, chunk) in page.entries_with_chunks() {
+            slots.move_to(entry.slot, Place::page(number, chunk));
+        }
     }
 
     /// Merges the page with a neighbour, where both together fill half a page at most.
@@ -218,13 +246,14 @@ impl Pages {
     fn merge<T>(&mut self, earlier: Spot, later: Spot, slots: &mut Slots<T>) -> bool {
         let number = self.number(earlier);
         let both = [number, self.number(later)].map(|number| self.all[number as usize].live());
-        if both[0] + both[1] > room_for(slots.len()) / 2 {
+        if both[0] + both[1] > PAGE_MAX / 8 {
             return false;
         }
-        let later = self.unlink(later);
+        let (emptied, later) = self.unlink(later);
+        self.free.push(emptied);
         meter::touched(2 * (both[0] + both[1]));
+        self.purge(number, slots);
         let page = &mut self.all[number as usize];
-        page.purge();
         for entry in later.entries() {
             slots.move_to(entry.slot, Place::page(number, page.next_chunk()));
             page.push(entry.due, entry.slot);
@@ -236,12 +265,9 @@ impl Pages {
     fn insert<T>(&mut self, spot: Spot, page: Page, slots: &mut Slots<T>) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.all.push(Page::new(0));
-            u32::try_from(self.all.len() - 1).expect("there are fewer pages than slots")
+            let number = u32::try_from(self.all.len() - 1).ok().filter(|number| *number < PAGES);
+            number.expect("there are fewer pages than numbers for them")
         });
-        meter::touched(page.live());
-        for (entry, chunk) in page.entries_with_chunks() {
-            slots.move_to(entry.slot, Place::page(number, chunk));
-        }
         if self.blocks.is_empty() {
             self.blocks.push(Block::default());
             self.firsts.push(page.bound);
@@ -259,11 +285,12 @@ impl Pages {
             self.blocks.insert(spot.block + 1, later);
         }
         self.all[number as usize] = page;
+        self.tell_places(number, slots);
         number
     }
 
-    /// Takes a page out of the order and frees its number.
-    fn unlink(&mut self, spot: Spot) -> Page {
+    /// Takes a page out of the order. Its number is the caller's to free.
+    fn unlink(&mut self, spot: Spot) -> (u32, Page) {
         let blocks_after = self.blocks.len() - spot.block;
         let block = &mut self.blocks[spot.block];
         meter::touched(block.pages.len() - spot.at);
@@ -277,7 +304,6 @@ impl Pages {
                 self.firsts.remove(spot.block);
             }
         }
-        self.free.push(number);
-        mem::replace(&mut self.all[number as usize], Page::new(0))
+        (number, mem::replace(&mut self.all[number as usize], Page::new(0)))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::meter;
-use super::page::{Columns, PAGE_MIN, Page};
+use super::page::PIECE;
 
 /// An instant and the slot of what is due then.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub(super) struct Entry {
 
 /// How many entries may be put into the run, beyond those that it was filled with, before it gives its later half
 /// away: what a put has to move stays short.
-const GROWTH: usize = PAGE_MIN / 2;
+const GROWTH: usize = PIECE / 2;
 
 /// Entries in (due, sequence) order. A ring, since both ends are where entries come and go.
 #[derive(Debug, Default)]
@@ -22,12 +22,11 @@ pub(super) struct Run {
     entries: VecDeque<Entry>,
     /// How many entries the run was last filled with.
     filled: usize,
-    /// Room to sort in.
-    keys: Vec<u64>,
-    columns: Columns,
+    page: Option<u32>,
 }
 
 impl Run {
+    #[inline]
     pub(super) fn first(&self) -> Option<Entry> {
         self.entries.front().copied()
     }
@@ -40,14 +39,17 @@ impl Run {
         self.entries.partition_point(|entry| entry.due <= now)
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= self.filled + GROWTH
     }
 
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<Entry> {
         self.entries.pop_front()
     }
@@ -76,34 +78,17 @@ impl Run {
         self.entries.remove(at.expect("the run holds the slots whose place it is"));
     }
 
-    /// Fills an empty run with the entries of a page.
-    ///
-    /// Numbers are sorted rather than entries: the instant counted from the first one, and behind it the position,
-    /// which keeps equals in the order of their puts. That takes half as long as a stable sort, which is for
-    /// instants too far apart to be counted so.
-    pub(super) fn fill(&mut self, page: &Page) {
-        self.filled = page.live();
-        page.copy_to(&mut self.columns);
-        let Columns { dues, slots } = &self.columns;
-        let (Some(first), Some(last)) = (dues.iter().min(), dues.iter().max()) else { return };
-        let position_bits = usize::BITS - dues.len().leading_zeros();
-        if page.is_ascending() || last.abs_diff(*first).leading_zeros() < position_bits {
-            let entries = dues.iter().zip(slots).map(|(due, slot)| Entry { due: *due, slot: *slot });
-            self.entries.extend(entries);
-            if !page.is_ascending() {
-                self.entries.make_contiguous().sort_by_key(|entry| entry.due);
-            }
-            return;
-        }
-        self.keys.clear();
-        self.keys
-            .extend(dues.iter().zip(0_u64..).map(|(due, at)| due.abs_diff(*first) << position_bits | at));
-        self.keys.sort_unstable();
-        let position = (1_u64 << position_bits) - 1;
-        self.entries.extend(self.keys.iter().map(|key| Entry {
-            due: first.wrapping_add_unsigned(key >> position_bits),
-            slot: slots[(key & position) as usize],
-        }));
+    /// Fills an empty run with these entries, which are sorted, and were in the page of that number.
+    pub(super) fn fill(&mut self, entries: &[Entry], page: u32) {
+        self.filled = entries.len();
+        self.page = Some(page);
+        self.entries.extend(entries);
+    }
+
+    /// The number of the page from which the run was filled. Entries that came from there have their place there still.
+    #[inline]
+    pub(super) fn page(&self) -> Option<u32> {
+        self.page
     }
 
     /// Takes out the later half.
@@ -116,5 +101,6 @@ impl Run {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.filled = 0;
+        self.page = None;
     }
 }

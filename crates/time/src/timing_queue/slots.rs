@@ -24,13 +24,11 @@ impl Place {
     /// In the run at the head of the queue.
     pub(super) const RUN: Place = Place(NonZeroU32::MIN);
 
-    /// In the page of this number, at this chunk of it or an earlier one: entries move forward when a page is split.
+    /// In the page of this number, in this chunk of it. The number is below [`PAGES`].
+    #[inline]
     pub(super) fn page(number: u32, chunk: usize) -> Place {
-        debug_assert!(chunk < 1 << CHUNK_BITS);
-        let place = (number << CHUNK_BITS | chunk as u32).checked_add(2);
-        let fits = number < 1 << (u32::BITS - CHUNK_BITS) && place.is_some();
-        assert!(fits, "there are fewer than 2^28 pages");
-        Place(place.and_then(NonZeroU32::new).expect("it is 2 at least"))
+        debug_assert!(number < PAGES && chunk < 1 << CHUNK_BITS);
+        Place(NonZeroU32::MIN.saturating_add((number << CHUNK_BITS | chunk as u32) + 1))
     }
 
     /// The number of the page and the chunk of it, if it is in one.
@@ -40,8 +38,10 @@ impl Place {
     }
 }
 
+/// Page numbers are below this, so that a place has room for them.
+pub(super) const PAGES: u32 = (1 << (u32::BITS - CHUNK_BITS)) - 1;
 /// Bits for the chunk in a place.
-const CHUNK_BITS: u32 = 4;
+pub(super) const CHUNK_BITS: u32 = 6;
 
 /// The place cannot be zero, which leaves a value to tell the variants apart by: the bookkeeping of
 /// a slot takes 8 bytes.

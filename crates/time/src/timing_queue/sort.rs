@@ -1,0 +1,174 @@
+//! Sorts a page: by instant, and among equals by the order of their puts.
+//!
+//! Numbers are sorted rather than entries: the instant counted from the page's bound, and behind it the position,
+//! which keeps equals in the order of their puts. Two passes of counting by the leading bits bring the numbers
+//! nearly into order, whatever their number, and insertion finishes. Where the leading bits tell too little apart (one
+//! entry is far from all others, say), insertion gives up early and the library sorts.
+
+use super::meter;
+use super::page::{PIECE, Page};
+use super::run::Entry;
+
+/// Below this the library's sort is faster.
+const FEW: usize = 64;
+/// From this on digits have 11 bits instead of 8: their counters are worth the time to clear them.
+const MANY: usize = 1024;
+
+/// Sorts one page after the other in room that it keeps.
+#[derive(Debug, Default)]
+pub(super) struct Sorter {
+    keys: Vec<u64>,
+    spare: Vec<u64>,
+    slots: Vec<u32>,
+    sorted: Vec<Entry>,
+}
+
+impl Sorter {
+    /// The entries of `page`, which is free of dead ones, in (due, sequence) order.
+    pub(super) fn sort(&mut self, page: &Page) -> &[Entry] {
+        meter::touched(page.live());
+        let Sorter { keys, spare, slots, sorted } = self;
+        sorted.clear();
+        if page.is_ascending() {
+            sorted.extend(page.entries());
+            return sorted;
+        }
+        let bound = page.bound;
+        let dues = || page.columns().flat_map(|(dues, _)| dues);
+        let span = dues().fold(0, |bits, due| bits | due.abs_diff(bound));
+        let position_bits = usize::BITS - page.live().leading_zeros();
+        let due_bits = u64::BITS - span.leading_zeros();
+        if due_bits + position_bits > u64::BITS {
+            sorted.extend(page.entries());
+            sorted.sort_by_key(|entry| entry.due);
+            return sorted;
+        }
+        keys.clear();
+        slots.clear();
+        let mut at = 0;
+        for (dues, part) in page.columns() {
+            keys.extend(dues.iter().zip(at..).map(|(due, at)| due.abs_diff(bound) << position_bits | at));
+            slots.extend_from_slice(part);
+            at += part.len() as u64;
+        }
+        sort_keys(keys, spare, position_bits, due_bits);
+        let position = (1_u64 << position_bits) - 1;
+        sorted.extend(keys.iter().map(|key| Entry {
+            due: bound.wrapping_add_unsigned(key >> position_bits),
+            slot: slots[(key & position) as usize],
+        }));
+        sorted
+    }
+}
+
+/// The living entries of a page in (due, sequence) order, without those before `from`.
+///
+/// The first few are sorted before the others, which often nobody asks for.
+pub(super) fn in_order(page: &Page, from: i64) -> impl Iterator<Item = Entry> {
+    let entries = page.entries().filter(|entry| entry.due >= from).zip(0_u32..);
+    let mut first: Vec<(i64, u32, u32)> = entries.map(|(entry, at)| (entry.due, at, entry.slot)).collect();
+    let mut later = Vec::new();
+    if first.len() > 2 * PIECE {
+        first.select_nth_unstable(PIECE);
+        later = first.split_off(PIECE);
+    }
+    first.sort_unstable();
+    let later = std::iter::once_with(move || {
+        later.sort_unstable();
+        later
+    });
+    first.into_iter().chain(later.flatten()).map(|(due, _, slot)| Entry { due, slot })
+}
+
+/// Sorts numbers of which `bits` count from bit `low` on, and the lower ones rise from one to the next.
+fn sort_keys(keys: &mut Vec<u64>, spare: &mut Vec<u64>, low: u32, bits: u32) {
+    if keys.len() < FEW {
+        keys.sort_unstable();
+    } else if keys.len() < MANY {
+        sort_by_leading_bits::<256>(keys, spare, low, bits);
+    } else {
+        sort_by_leading_bits::<2048>(keys, spare, low, bits);
+    }
+}
+
+fn sort_by_leading_bits<const VALUES: usize>(keys: &mut Vec<u64>, spare: &mut Vec<u64>, low: u32, bits: u32) {
+    let digit = VALUES.ilog2();
+    let shift = low + bits.saturating_sub(2 * digit);
+    spare.resize(keys.len(), 0);
+    count_and_place::<VALUES>(keys, spare, shift);
+    if bits > digit {
+        count_and_place::<VALUES>(spare, keys, shift + digit);
+    } else {
+        std::mem::swap(keys, spare);
+    }
+    if !insert_into_order(keys) {
+        keys.sort_unstable();
+    }
+}
+
+/// Writes the keys to `into` by the digit at `shift`; those of one digit stay in their order.
+fn count_and_place<const VALUES: usize>(keys: &[u64], into: &mut [u64], shift: u32) {
+    let digit = |key: u64| (key >> shift) as usize % VALUES;
+    let mut places = [0_u32; VALUES];
+    for key in keys {
+        places[digit(*key)] += 1;
+    }
+    let mut next = 0;
+    for place in &mut places {
+        next += std::mem::replace(place, next);
+    }
+    for key in keys {
+        let place = &mut places[digit(*key)];
+        into[*place as usize] = *key;
+        *place += 1;
+    }
+}
+
+/// Sorts what is nearly sorted. False if it is not: then the keys are all there, in some order.
+fn insert_into_order(keys: &mut [u64]) -> bool {
+    let mut patience = 4 * keys.len();
+    for at in 1..keys.len() {
+        let key = keys[at];
+        let mut to = at;
+        while to > 0 && keys[to - 1] > key {
+            keys[to] = keys[to - 1];
+            to -= 1;
+        }
+        keys[to] = key;
+        match patience.checked_sub(at - to) {
+            Some(left) => patience = left,
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sorts_whatever_the_gaps() {
+        let patterns: [fn(u64) -> i64; 6] = [
+            |n| (n * 7_919 % 1_000_003) as i64,
+            |n| (n * 2_654_435_761 % 97) as i64,
+            |n| if n == 5 { i64::MAX } else { (n * 7_919 % 3_001) as i64 },
+            |n| i64::MAX >> (n * 31 % 63),
+            |n| (n * 7_919 % 3_001) as i64 - if n % 2 == 0 { 1 << 62 } else { 0 },
+            |n| (n % 2) as i64,
+        ];
+        for pattern in patterns {
+            for count in [1, 2, 63, 64, 700, 1_024, 8_000] {
+                let dues: Vec<i64> = (0..count).map(pattern).collect();
+                let bound = dues.iter().copied().min().expect("there is one");
+                let slots: Vec<u32> = (0..count as u32).collect();
+                let page = Page::from_columns(bound, &dues, &slots, false);
+                let mut sorter = Sorter::default();
+                let sorted = sorter.sort(&page).iter().map(|entry| (entry.due, entry.slot));
+                let mut expected: Vec<(i64, u32)> = dues.into_iter().zip(slots).collect();
+                expected.sort_unstable();
+                assert!(sorted.eq(expected), "{count} entries");
+            }
+        }
+    }
+}
