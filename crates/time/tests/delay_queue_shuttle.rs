@@ -26,9 +26,13 @@ fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_pct(scenario, runs, 3);
 }
 
+/// A queue whose intake has handles already: the first put of a queue goes past it.
 fn queue() -> (DelayQueue<u32>, ManualClock) {
     let clock = ManualClock::new(Timestamp::MIN);
-    (DelayQueue::builder().clock(&clock).build(), clock)
+    let queue = DelayQueue::builder().clock(&clock).build();
+    let first = queue.put(0, Duration::ZERO).unwrap();
+    queue.cancel(first).unwrap();
+    (queue, clock)
 }
 
 /// Runs `work` in a thread with a queue handle of its own.
@@ -219,5 +223,107 @@ fn cancels_and_reschedules_strand_nobody() {
         done.store(true, Ordering::SeqCst);
         time.join().unwrap();
         assert_eq!(taken == 1, cancelled.is_none(), "cancelled or taken, not both");
+    });
+}
+
+/// More items than the intake holds at first, by producers that meet at it: it fills, and is parted into trays.
+#[test]
+fn nothing_is_lost_in_a_crowded_intake() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let producers = [0, 10, 20].map(|from| {
+            with(&queue, move |queue| {
+                (from..from + 5).for_each(|n| drop(queue.put(n, Duration::ZERO).unwrap()));
+            })
+        });
+        let consumers = [
+            with(&queue, |queue| [queue.take(), queue.take(), queue.take()].map(Result::unwrap)),
+            with(&queue, |queue| [0, 1, 2].map(|_| block_on(queue.take_async()).unwrap())),
+        ];
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        let taken = consumers.map(|consumer| consumer.join().unwrap());
+        for of_one in &taken {
+            for from in [0, 10, 20] {
+                let of_producer = of_one.iter().filter(|item| (from..from + 5).contains(*item));
+                assert!(of_producer.is_sorted(), "items of one instant and one producer leave in order");
+            }
+        }
+        let left = std::iter::from_fn(|| queue.poll());
+        let mut all: Vec<u32> = taken.into_iter().flatten().chain(left).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq([0, 10, 20].into_iter().flat_map(|from| from..from + 5)));
+    });
+}
+
+/// What a put that has returned put is there for everybody, in whatever tray it lies.
+#[test]
+fn a_put_that_returned_is_seen_by_all_that_begins_then() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let crowd = [1, 2].map(|n| with(&queue, move |queue| queue.put(n, MS).map(drop)));
+        let (tell, told) = shuttle::sync::mpsc::channel();
+        let producer = with(&queue, move |queue| {
+            let near = queue.put(3, Duration::ZERO).unwrap();
+            let far = queue.put(4, MS * 2).unwrap();
+            tell.send((near, far)).unwrap();
+        });
+        let (near, far) = told.recv().unwrap();
+        assert!(queue.len() >= 2);
+        assert_eq!(queue.peek_due(), Some(queue.now()));
+        assert_eq!(queue.poll(), Some(3));
+        assert_eq!(queue.cancel(near), None);
+        assert!(queue.reschedule(far, MS * 3));
+        assert_eq!(queue.cancel(far), Some(4));
+        producer.join().unwrap();
+        crowd.into_iter().for_each(|producer| producer.join().unwrap().unwrap());
+        assert_eq!(queue.drain().len(), 2);
+    });
+}
+
+/// Of one instant, the item that was put first leaves first, though other threads put them.
+#[test]
+fn puts_of_several_threads_keep_their_order() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let crowd = with(&queue, |queue| [8, 9].map(|n| queue.put(n, Duration::ZERO).unwrap()));
+        let (first_done, after_first) = shuttle::sync::mpsc::channel();
+        let (second_done, after_second) = shuttle::sync::mpsc::channel();
+        let first = with(&queue, move |queue| {
+            queue.put(1, Duration::ZERO).unwrap();
+            first_done.send(()).unwrap();
+        });
+        let second = with(&queue, move |queue| {
+            after_first.recv().unwrap();
+            queue.put(2, Duration::ZERO).unwrap();
+            second_done.send(()).unwrap();
+        });
+        let looker = with(&queue, |queue| queue.len());
+        after_second.recv().unwrap();
+        queue.put(3, Duration::ZERO).unwrap();
+        let mut taken: Vec<u32> = std::iter::from_fn(|| queue.poll()).collect();
+        [first, second].into_iter().for_each(|producer| producer.join().unwrap());
+        crowd.join().unwrap();
+        looker.join().unwrap();
+        taken.retain(|item| *item < 8);
+        assert_eq!(taken, [1, 2, 3]);
+    });
+}
+
+/// A put is refused, or what it put is in what is left.
+#[test]
+fn no_put_slips_past_a_close() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let producers = [1, 2, 3].map(|n| {
+            with(&queue, move |queue| queue.put(n, MS).map(|_| n).map_err(|refused| refused.into_value()))
+        });
+        queue.close();
+        let mut left: Vec<u32> = queue.drain().into_iter().map(|(_, item)| item).collect();
+        let outcomes = producers.map(|producer| producer.join().unwrap());
+        assert!(queue.is_empty());
+        let mut put: Vec<u32> = outcomes.into_iter().filter_map(Result::ok).collect();
+        left.sort_unstable();
+        put.sort_unstable();
+        assert_eq!(left, put);
     });
 }

@@ -1,15 +1,13 @@
 //! Waiting with a thread: `put` where there is a capacity limit, `take`, `take_timeout`.
 
 use std::sync::Arc;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::timing_queue::Handle;
 
 use super::error::{Closed, PutError};
-use super::state::{State, fire};
-use super::sync::MutexGuard;
+use super::state::State;
+use super::sync::Guard;
 use super::time::{self, Time};
 use super::waiters::{Seat, Wake};
 use super::{DelayQueue, Shared};
@@ -21,8 +19,8 @@ impl<T> DelayQueue<T> {
     /// # Errors
     /// [`PutError::Closed`] and [`PutError::TooFar`], with the value.
     pub fn put(&self, value: T, delay: Duration) -> Result<Handle, PutError<T>> {
-        match self.shared.time.after(delay) {
-            Some(due) => self.shared.put(value, due),
+        match self.shared.time.now_and_after(delay) {
+            Some((now, due)) => self.shared.put(value, due, Some(now)),
             None => Err(PutError::TooFar(value)),
         }
     }
@@ -33,7 +31,7 @@ impl<T> DelayQueue<T> {
     /// As of [`put`](DelayQueue::put).
     pub fn put_at(&self, value: T, due: Instant) -> Result<Handle, PutError<T>> {
         match time::from_instant(due) {
-            Some(due) => self.shared.put(value, due),
+            Some(due) => self.shared.put(value, due, None),
             None => Err(PutError::TooFar(value)),
         }
     }
@@ -60,30 +58,32 @@ impl<T> DelayQueue<T> {
 }
 
 impl<T> Shared<T> {
-    fn put(&self, value: T, due: i64) -> Result<Handle, PutError<T>> {
+    fn put(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, PutError<T>> {
+        if self.limit.is_none() {
+            return self.put_unlimited(value, due, now);
+        }
         let mut state = self.state();
         if state.is_full() && !state.is_closed() {
             state = self.wait_for_room(state);
         }
         if state.is_closed() {
-            let calls = state.settle();
-            drop(state);
-            fire(calls);
+            self.finish(state);
             return Err(PutError::Closed(value));
         }
-        let (handle, calls) = state.put(due, value);
-        drop(state);
-        fire(calls);
+        let handle = state.items.insert(due, value);
+        self.finish(state);
         Ok(handle)
     }
 
     #[cold]
-    fn wait_for_room<'a>(&'a self, mut state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+    fn wait_for_room<'a>(&'a self, mut state: Guard<'a, State<T>>) -> Guard<'a, State<T>> {
         let seat = Arc::new(Seat::default());
         let mut ticket = None;
         while state.is_full() && !state.is_closed() {
             let _ = state.wait_for_room(&mut ticket, Wake::Thread(Arc::clone(&seat)));
-            state = seat.condvar.wait(state).unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            seat.wait();
+            state = self.state();
             state.producer_is_back(ticket);
         }
         let _ = state.producer_leaves(ticket);
@@ -92,65 +92,59 @@ impl<T> Shared<T> {
 
     fn take(&self, deadline: Option<i64>) -> Result<Option<T>, Closed> {
         let mut state = self.state();
-        let mut item = state.take_due(&self.time);
-        let mut waited = Ok(());
-        if item.is_none() {
-            (state, item, waited) = self.wait_for_item(state, deadline);
+        match state.take_due(&self.time, &self.intake) {
+            Some(item) => {
+                self.finish(state);
+                Ok(Some(item))
+            }
+            None => self.wait_for_item(state, deadline),
         }
-        let calls = state.settle();
-        drop(state);
-        fire(calls);
-        waited.map(|()| item)
     }
 
     #[cold]
     fn wait_for_item<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State<T>>,
+        mut state: Guard<'a, State<T>>,
         deadline: Option<i64>,
-    ) -> (MutexGuard<'a, State<T>>, Option<T>, Result<(), Closed>) {
+    ) -> Result<Option<T>, Closed> {
         let seat = Arc::new(Seat::default());
         let mut ticket = None;
-        let (item, waited) = loop {
-            if let Some(item) = state.take_due(&self.time) {
-                break (Some(item), Ok(()));
+        let outcome = loop {
+            if let Some(item) = state.take_due(&self.time, &self.intake) {
+                break Ok(Some(item));
             }
             if state.is_closed() {
-                break (None, Err(Closed));
+                break Err(Closed);
             }
             if deadline.is_some_and(|at| at <= state.read_clock(&self.time)) {
-                break (None, Ok(()));
+                break Ok(None);
             }
-            seat.called.store(false, Ordering::Relaxed);
             let (until, _) = state.wait_for_item(&mut ticket, Wake::Thread(Arc::clone(&seat)), deadline);
-            state = self.sleep(state, &seat, until);
+            if !state.watch(&self.intake) {
+                state.bring_in(&self.intake);
+                continue;
+            }
+            let now = state.latest_now();
+            drop(state);
+            self.sleep(&seat, now, until);
+            state = self.state();
             state.consumer_is_back(ticket);
         };
         let _ = state.consumer_leaves(ticket);
-        (state, item, waited)
+        self.finish(state);
+        outcome
     }
 
-    /// Lets the lock go until the moment, or until called.
-    fn sleep<'a>(
-        &'a self,
-        state: MutexGuard<'a, State<T>>,
-        seat: &Seat,
-        until: Option<i64>,
-    ) -> MutexGuard<'a, State<T>> {
+    /// Sleeps until the moment, or until called.
+    fn sleep(&self, seat: &Seat, now: i64, until: Option<i64>) {
         // A clock that is moved by hand calls us when it has moved.
-        let until = until.filter(|_| matches!(self.time, Time::System));
-        let Some(until) = until else {
-            return seat.condvar.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        let left = until.saturating_sub(state.latest_now());
+        let Some(until) = until.filter(|_| matches!(self.time, Time::System)) else { return seat.wait() };
+        let left = until.saturating_sub(now);
         if left > self.spin {
-            let patience = Duration::from_nanos(left.saturating_sub(self.spin).unsigned_abs());
-            return seat.condvar.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+            return seat.wait_for(Duration::from_nanos(left.saturating_sub(self.spin).unsigned_abs()));
         }
-        drop(state);
-        while !seat.called.load(Ordering::Acquire) && self.time.now() < until {
+        while !seat.was_called() && self.time.now() < until {
             std::hint::spin_loop();
         }
-        self.state()
     }
 }

@@ -11,7 +11,6 @@ use futures_core::Stream;
 use crate::timing_queue::Handle;
 
 use super::error::{Closed, PutError};
-use super::state::fire;
 use super::time::{self, Time};
 use super::timer::Alarm;
 use super::waiters::{Ticket, Wake};
@@ -66,25 +65,32 @@ impl<T> Turn<T> {
 
     /// Ready with `None` when the deadline has passed.
     fn poll(&mut self, deadline: Option<i64>, context: &mut Context<'_>) -> Poll<Result<Option<T>, Closed>> {
+        let Shared { time, intake, .. } = &*self.queue;
         let mut state = self.queue.state();
         state.consumer_is_back(self.ticket);
-        let time = &self.queue.time;
-        let outcome = if let Some(item) = state.take_due(time) {
-            Some(Ok(Some(item)))
-        } else if state.is_closed() {
-            Some(Err(Closed))
-        } else if deadline.is_some_and(|at| at <= state.read_clock(time)) {
-            Some(Ok(None))
-        } else {
-            None
+        // Wakers that are replaced may run anything when they are dropped.
+        let mut forgotten = Vec::new();
+        let (outcome, until) = loop {
+            let outcome = if let Some(item) = state.take_due(time, intake) {
+                Ok(Some(item))
+            } else if state.is_closed() {
+                Err(Closed)
+            } else if deadline.is_some_and(|at| at <= state.read_clock(time)) {
+                Ok(None)
+            } else {
+                let wake = Wake::Task(context.waker().clone());
+                let (until, replaced) = state.wait_for_item(&mut self.ticket, wake, deadline);
+                forgotten.extend(replaced);
+                if state.watch(intake) {
+                    break (Poll::Pending, until);
+                }
+                state.bring_in(intake);
+                continue;
+            };
+            forgotten.extend(state.consumer_leaves(self.ticket.take()));
+            break (Poll::Ready(outcome), None);
         };
-        let (until, forgotten) = if outcome.is_some() {
-            (None, state.consumer_leaves(self.ticket.take()))
-        } else {
-            state.wait_for_item(&mut self.ticket, Wake::Task(context.waker().clone()), deadline)
-        };
-        let calls = state.settle();
-        drop(state);
+        self.queue.finish(state);
         drop(forgotten);
         // A clock that is moved by hand calls us when it has moved.
         match until.filter(|_| matches!(time, Time::System)) {
@@ -95,8 +101,7 @@ impl<T> Turn<T> {
                 }
             }
         }
-        fire(calls);
-        outcome.map_or(Poll::Pending, Poll::Ready)
+        outcome
     }
 }
 
@@ -107,10 +112,8 @@ impl<T> Drop for Turn<T> {
             state.consumer_is_back(self.ticket);
             let forgotten = state.consumer_leaves(self.ticket);
             // The call that this task will not answer, or the lead that it gives up, goes to the next.
-            let calls = state.settle();
-            drop(state);
+            self.queue.finish(state);
             drop(forgotten);
-            fire(calls);
         }
     }
 }
@@ -194,6 +197,9 @@ impl<T> Future for Put<T> {
         let this = self.get_mut();
         let value = this.value.take().expect("a future is not polled again after it was ready");
         let Some(due) = this.due else { return Poll::Ready(Err(PutError::TooFar(value))) };
+        if this.queue.limit.is_none() {
+            return Poll::Ready(this.queue.put_unlimited(value, due, None));
+        }
         let mut state = this.queue.state();
         state.producer_is_back(this.ticket);
         if state.is_full() && !state.is_closed() {
@@ -204,15 +210,10 @@ impl<T> Future for Put<T> {
             return Poll::Pending;
         }
         let forgotten = state.producer_leaves(this.ticket.take());
-        let (outcome, calls) = if state.is_closed() {
-            (Err(PutError::Closed(value)), state.settle())
-        } else {
-            let (handle, calls) = state.put(due, value);
-            (Ok(handle), calls)
-        };
-        drop(state);
+        let outcome =
+            if state.is_closed() { Err(PutError::Closed(value)) } else { Ok(state.items.insert(due, value)) };
+        this.queue.finish(state);
         drop(forgotten);
-        fire(calls);
         Poll::Ready(outcome)
     }
 }
@@ -223,10 +224,8 @@ impl<T> Drop for Put<T> {
             let mut state = self.queue.state();
             state.producer_is_back(self.ticket);
             let forgotten = state.producer_leaves(self.ticket);
-            let calls = state.settle();
-            drop(state);
+            self.queue.finish(state);
             drop(forgotten);
-            fire(calls);
         }
     }
 }

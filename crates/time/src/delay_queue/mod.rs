@@ -3,6 +3,7 @@
 mod blocking;
 mod error;
 mod future;
+mod intake;
 mod state;
 mod sync;
 mod time;
@@ -10,14 +11,15 @@ mod timer;
 mod waiters;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock::{ManualClock, Moved};
 use crate::timing_queue::Handle;
 
-use state::{State, fire};
-use sync::{Mutex, MutexGuard};
+use intake::{Intake, Refused};
+use state::{Calls, State};
+use sync::{Guard, Lock};
 use time::Time;
 use waiters::Wake;
 
@@ -123,22 +125,91 @@ pub struct DelayQueue<T> {
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
+    intake: Intake<T>,
+    /// The most items that may be in. A limited queue does without the intake: its puts have to see whether there is room.
+    limit: Option<usize>,
     time: Time,
     /// For how many of its last nanoseconds a blocked thread spins.
     spin: i64,
 }
 
 impl<T> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        // No code of a user's runs under the lock that could panic half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The state, without what lies in the intake.
+    #[inline]
+    fn state(&self) -> Guard<'_, State<T>> {
+        self.state.lock()
+    }
+
+    /// The state with all that was put.
+    fn whole(&self) -> Guard<'_, State<T>> {
+        let mut state = self.state.lock();
+        if !self.intake.is_empty() {
+            state.bring_in(&self.intake);
+        }
+        state
+    }
+
+    /// Settles, lets the lock go and wakes whom that takes: the end of every call that changed something.
+    #[inline]
+    fn finish(&self, state: Guard<'_, State<T>>) {
+        if !state.is_quiet() {
+            self.settle(state);
+        }
+    }
+
+    #[cold]
+    fn settle(&self, mut state: Guard<'_, State<T>>) {
+        let mut calls = Calls::default();
+        loop {
+            state.settle(&mut calls);
+            if state.watch(&self.intake) {
+                break;
+            }
+            state.bring_in(&self.intake);
+        }
+        drop(state);
+        calls.fire();
+    }
+
+    /// Puts an item into a queue without limit. `now` is a reading of the clock by this call, if there was one.
+    #[inline]
+    fn put_unlimited(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, PutError<T>> {
+        match self.intake.leave(due, value, now, &self.time) {
+            Ok((handle, false)) => Ok(handle),
+            Ok((handle, true)) => {
+                self.bring_in();
+                Ok(handle)
+            }
+            Err(Refused::Closed(value)) => Err(PutError::Closed(value)),
+            Err(Refused::Full(value)) => self.put_past_intake(value, due),
+        }
+    }
+
+    #[cold]
+    fn bring_in(&self) {
+        self.finish(self.whole());
+    }
+
+    #[cold]
+    fn put_past_intake(&self, value: T, due: i64) -> Result<Handle, PutError<T>> {
+        let mut state = self.state();
+        if state.is_closed() {
+            return Err(PutError::Closed(value));
+        }
+        state.supply_more();
+        state.bring_in(&self.intake);
+        let handle = state.items.insert(due, value);
+        self.finish(state);
+        Ok(handle)
     }
 }
 
 impl<T: Send> Moved for Shared<T> {
     fn moved(&self) {
-        let wakes = self.state().clock_moved(&self.time);
+        let mut state = self.whole();
+        let wakes = state.clock_moved(&self.time);
+        self.finish(state);
         wakes.into_iter().for_each(Wake::fire);
     }
 }
@@ -223,9 +294,9 @@ impl<T> DelayQueue<T> {
         DelayQueue::with(Some(items), Time::System, 0)
     }
 
-    fn with(capacity: Option<usize>, time: Time, spin: i64) -> DelayQueue<T> {
-        let state = Mutex::new(State::new(capacity.unwrap_or(usize::MAX)));
-        DelayQueue { shared: Arc::new(Shared { state, time, spin }) }
+    fn with(limit: Option<usize>, time: Time, spin: i64) -> DelayQueue<T> {
+        let state = Lock::new(State::new(limit.unwrap_or(usize::MAX)));
+        DelayQueue { shared: Arc::new(Shared { state, intake: Intake::new(), limit, time, spin }) }
     }
 
     /// Puts `value` unless the queue is full. Never waits.
@@ -233,8 +304,8 @@ impl<T> DelayQueue<T> {
     /// # Errors
     /// [`PutError::Full`], [`PutError::Closed`] and [`PutError::TooFar`], with the value.
     pub fn try_put(&self, value: T, delay: Duration) -> Result<Handle, PutError<T>> {
-        match self.shared.time.after(delay) {
-            Some(due) => self.try_put_ns(value, due),
+        match self.shared.time.now_and_after(delay) {
+            Some((now, due)) => self.try_put_ns(value, due, Some(now)),
             None => Err(PutError::TooFar(value)),
         }
     }
@@ -245,12 +316,15 @@ impl<T> DelayQueue<T> {
     /// As of [`try_put`](DelayQueue::try_put).
     pub fn try_put_at(&self, value: T, due: Instant) -> Result<Handle, PutError<T>> {
         match time::from_instant(due) {
-            Some(due) => self.try_put_ns(value, due),
+            Some(due) => self.try_put_ns(value, due, None),
             None => Err(PutError::TooFar(value)),
         }
     }
 
-    fn try_put_ns(&self, value: T, due: i64) -> Result<Handle, PutError<T>> {
+    fn try_put_ns(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, PutError<T>> {
+        if self.shared.limit.is_none() {
+            return self.shared.put_unlimited(value, due, now);
+        }
         let mut state = self.shared.state();
         if state.is_closed() {
             return Err(PutError::Closed(value));
@@ -258,46 +332,41 @@ impl<T> DelayQueue<T> {
         if state.is_full() {
             return Err(PutError::Full(value));
         }
-        let (handle, calls) = state.put(due, value);
-        drop(state);
-        fire(calls);
+        let handle = state.items.insert(due, value);
+        self.shared.finish(state);
         Ok(handle)
     }
 
     /// Takes the earliest item if it is due. Never waits.
     pub fn poll(&self) -> Option<T> {
         let mut state = self.shared.state();
-        let item = state.take_due(&self.shared.time)?;
-        let calls = state.settle();
-        drop(state);
-        fire(calls);
+        let item = state.take_due(&self.shared.time, &self.shared.intake)?;
+        self.shared.finish(state);
         Some(item)
     }
 
     /// The instant of the earliest item, due or not.
     pub fn peek_due(&self) -> Option<Instant> {
-        self.shared.state().items.next_due().map(time::to_instant)
+        self.shared.whole().items.next_due().map(time::to_instant)
     }
 
     /// Takes up to `max` items that are due, earliest first. Never waits.
     pub fn drain_due(&self, max: usize) -> Vec<T> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.whole();
         let now = state.read_clock(&self.shared.time);
         self.drain_until(state, now, max).into_iter().map(|(_, item)| item).collect()
     }
 
     /// Takes all items with their instants, due or not, earliest first.
     pub fn drain(&self) -> Vec<(Instant, T)> {
-        let drained = self.drain_until(self.shared.state(), i64::MAX, usize::MAX);
+        let drained = self.drain_until(self.shared.whole(), i64::MAX, usize::MAX);
         drained.into_iter().map(|(due, item)| (time::to_instant(due), item)).collect()
     }
 
-    fn drain_until(&self, mut state: MutexGuard<'_, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
+    fn drain_until(&self, mut state: Guard<'_, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
         let mut drained = Vec::new();
         state.items.drain_due_into(until, max, &mut drained);
-        let calls = state.settle();
-        drop(state);
-        fire(calls);
+        self.shared.finish(state);
         drained
     }
 
@@ -308,11 +377,9 @@ impl<T> DelayQueue<T> {
 
     /// Takes the item out before it is due. `None` if it has left already.
     pub fn cancel(&self, handle: Handle) -> Option<T> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.whole();
         let item = state.items.cancel(handle)?;
-        let calls = state.settle();
-        drop(state);
-        fire(calls);
+        self.shared.finish(state);
         Some(item)
     }
 
@@ -328,21 +395,22 @@ impl<T> DelayQueue<T> {
     }
 
     fn reschedule_ns(&self, handle: Handle, due: i64) -> bool {
-        let (found, calls) = self.shared.state().reschedule(handle, due);
-        fire(calls);
+        let mut state = self.shared.whole();
+        let found = state.items.reschedule(handle, due);
+        self.shared.finish(state);
         found
     }
 
     /// Calls `visit` with every item and its instant, in the order in which they would leave.
     /// The queue is locked meanwhile: `visit` must not use it, and others wait.
     pub fn for_each(&self, mut visit: impl FnMut(Instant, &T)) {
-        let state = self.shared.state();
+        let state = self.shared.whole();
         state.items.iter().for_each(|(due, item)| visit(time::to_instant(due), item));
     }
 
     /// How many items are in, due or not.
     pub fn len(&self) -> usize {
-        self.shared.state().items.len()
+        self.shared.whole().items.len()
     }
 
     /// Whether no item is in.
@@ -352,7 +420,7 @@ impl<T> DelayQueue<T> {
 
     /// The most items that may be in at a time, if that is limited.
     pub fn capacity_limit(&self) -> Option<usize> {
-        Some(self.shared.state().capacity()).filter(|limit| *limit != usize::MAX)
+        self.shared.limit
     }
 
     /// How many threads and tasks wait for an item, those not counted that were woken and have not looked yet.
@@ -368,7 +436,12 @@ impl<T> DelayQueue<T> {
     /// Closes the queue: puts are refused from now on, and who waits is woken with [`Closed`]. Items that are
     /// due can be taken still; [`drain`](DelayQueue::drain) hands over all that is left. Closing twice does nothing.
     pub fn close(&self) {
-        let wakes = self.shared.state().close();
+        let mut state = self.shared.state();
+        // In this order: trays that are set up when items are brought in have to know.
+        let wakes = state.close();
+        self.shared.intake.close();
+        state.bring_in(&self.shared.intake);
+        self.shared.finish(state);
         wakes.into_iter().for_each(Wake::fire);
     }
 
@@ -399,7 +472,7 @@ impl<T> fmt::Debug for DelayQueue<T> {
 
 impl<T> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state();
+        let state = self.whole();
         f.debug_struct("DelayQueue")
             .field("len", &state.items.len())
             .field("waiting", &state.waiting())

@@ -3,15 +3,20 @@
 //! # The rules
 //! - *Leader and followers*: of the waiting consumers at most one, the leader, has a timer for the head's instant;
 //!   the others wait without one.
-//! - While items and waiting consumers are there, somebody is going to look: there is a leader, or a consumer was
-//!   called and is not back yet. [`State::settle`] restores this, and every operation ends with it.
+//! - While items and waiting consumers are there, somebody is going to look: there is a leader whose timer is not
+//!   after the head's instant, or a consumer was called and is not back yet. [`State::settle`] restores this, and every
+//!   operation that changes something ends with it. Who is back and waits again takes the lead where the leader's
+//!   timer is too late.
 //! - Whoever is called and goes away without an item (a deadline, a dropped future) settles too, so that
 //!   a call is never lost with the one who was called.
 //! - A put that becomes the head calls the leader, whose timer is too late now, and nobody else.
 //! - Bounded: while there is room and producers wait, one of them was called.
+//! - Items that lie in the [intake](super::intake) still are not seen by these rules. The watch stands in for them: a put
+//!   that [`State::watch`] says somebody has to be called for comes and settles.
 
 use crate::timing_queue::{Handle, TimingQueue};
 
+use super::intake::{EVERYBODY, Intake, Left, NOBODY};
 use super::time::Time;
 use super::waiters::{Ticket, Waiters, Wake};
 
@@ -22,13 +27,35 @@ pub(super) struct State<T> {
     now: i64,
     consumers: Waiters,
     leader: Option<Ticket>,
+    /// For when the leader has set its timer.
+    leader_until: i64,
     producers: Waiters,
     closed: bool,
     capacity: usize,
+    supply: Supply<T>,
 }
 
-/// Whom an operation has called.
+/// What the intake is supplied with.
 #[derive(Debug)]
+struct Supply<T> {
+    /// Empty: the room for items, to be swapped with a tray.
+    room: Vec<Left<T>>,
+    /// Handles for trays that run out of them.
+    fresh: Vec<Handle>,
+    /// How many handles a tray gets. Doubles when a producer finds none.
+    batch: usize,
+    /// The watch that was set last.
+    watch: i64,
+}
+
+/// The most items that lie in the intake, if they are small: what is brought in at a time takes some microseconds.
+const BATCH_MAX: usize = 64;
+/// The most bytes of items in the intake, if that is more than a few.
+const BATCH_BYTES: usize = 64 * 1024;
+const BATCH_MIN: usize = 8;
+
+/// Whom operations have called.
+#[derive(Debug, Default)]
 #[must_use = "fire the calls when the lock has been let go"]
 pub(super) struct Calls {
     consumer: Option<Wake>,
@@ -36,16 +63,9 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    #[cold]
-    fn fire(self) {
+    /// Wakes whom an operation has called. Not under the lock.
+    pub(super) fn fire(self) {
         self.consumer.into_iter().chain(self.producer).for_each(Wake::fire);
-    }
-}
-
-/// Wakes whom an operation has called. Not under the lock.
-pub(super) fn fire(calls: Option<Calls>) {
-    if let Some(calls) = calls {
-        calls.fire();
     }
 }
 
@@ -56,9 +76,11 @@ impl<T> State<T> {
             now: i64::MIN,
             consumers: Waiters::default(),
             leader: None,
+            leader_until: i64::MAX,
             producers: Waiters::default(),
             closed: false,
             capacity,
+            supply: Supply { room: Vec::new(), fresh: Vec::new(), batch: 0, watch: NOBODY },
         }
     }
 
@@ -68,10 +90,6 @@ impl<T> State<T> {
 
     pub(super) fn is_full(&self) -> bool {
         self.items.len() >= self.capacity
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity
     }
 
     /// The latest reading of the clock that this state knows of.
@@ -84,38 +102,65 @@ impl<T> State<T> {
         self.now
     }
 
-    /// Whether the head is due. Reads the clock if the latest reading does not tell.
-    pub(super) fn is_head_due(&mut self, time: &Time) -> bool {
-        self.items.next_due().is_some_and(|due| due <= self.now || due <= self.read_clock(time))
-    }
-
-    /// Takes the head if it is due.
-    pub(super) fn take_due(&mut self, time: &Time) -> Option<T> {
-        if !self.is_head_due(time) {
+    /// Takes the head if it is due. Reads the clock if the latest reading does not tell.
+    #[inline]
+    pub(super) fn take_due(&mut self, time: &Time, intake: &Intake<T>) -> Option<T> {
+        if intake.has_before(self.items.next_due()) {
+            self.bring_in(intake);
+        }
+        let due = self.items.next_due()?;
+        if due > self.now && due > self.read_clock(time) {
             return None;
         }
         self.items.pop_due(self.now).map(|(_, item)| item)
     }
 
-    pub(super) fn put(&mut self, due: i64, item: T) -> (Handle, Option<Calls>) {
-        let is_head = self.items.next_due().is_none_or(|head| due < head);
-        let handle = self.items.insert(due, item);
-        (handle, self.settle_after(is_head))
+    /// Brings in what lies in the intake, and supplies it with handles.
+    #[cold]
+    pub(super) fn bring_in(&mut self, intake: &Intake<T>) {
+        let Supply { room, fresh, batch, watch } = &mut self.supply;
+        intake.make_room(*watch, self.closed);
+        intake.collect(room, fresh, *batch);
+        for Left { handle, due, item, .. } in room.drain(..) {
+            self.items.insert_reserved(handle, due, item);
+        }
+        while fresh.len() < *batch * intake.trays() {
+            fresh.push(self.items.reserve());
+        }
     }
 
-    pub(super) fn reschedule(&mut self, handle: Handle, due: i64) -> (bool, Option<Calls>) {
-        let is_head = self.items.next_due().is_some_and(|head| due < head);
-        let found = self.items.reschedule(handle, due);
-        (found, self.settle_after(found && is_head))
+    /// Prepares a larger batch of handles: a producer found none.
+    pub(super) fn supply_more(&mut self) {
+        let most = (BATCH_BYTES / size_of::<Left<T>>()).clamp(BATCH_MIN, BATCH_MAX);
+        let Supply { fresh, batch, .. } = &mut self.supply;
+        *batch = (*batch * 2).clamp(BATCH_MIN, most);
+        while fresh.len() < *batch {
+            fresh.push(self.items.reserve());
+        }
     }
 
-    fn settle_after(&mut self, is_new_head: bool) -> Option<Calls> {
-        let leader = if is_new_head { self.call_leader() } else { None };
-        let calls = self.settle();
-        match leader {
-            None => calls,
-            // Settling saw the leader called, and called no other consumer.
-            Some(_) => Some(Calls { consumer: leader, producer: calls.and_then(|calls| calls.producer) }),
+    /// Whether nobody waits and nobody has to be watched out for, which is the case to be fast in: there is nothing
+    /// to settle.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.consumers.is_empty() && self.producers.is_empty() && self.supply.watch == NOBODY
+    }
+
+    /// Restores the rules; see the head of this file.
+    pub(super) fn settle(&mut self, calls: &mut Calls) {
+        if let Some(head) = self.items.next_due()
+            && !self.consumers.is_one_called()
+        {
+            let call = match self.leader {
+                Some(_) if head < self.leader_until => self.call_leader(),
+                Some(_) => None,
+                None => self.consumers.call_first(),
+            };
+            calls.consumer = calls.consumer.take().or(call);
+        }
+        if !self.producers.is_one_called() && !self.is_full() {
+            let call = self.producers.call_first();
+            calls.producer = calls.producer.take().or(call);
         }
     }
 
@@ -123,25 +168,20 @@ impl<T> State<T> {
         self.leader.take().and_then(|leader| self.consumers.call(leader))
     }
 
-    /// Restores the rules; see the head of this file. `None` if nobody waits, which is the case to be fast in.
-    pub(super) fn settle(&mut self) -> Option<Calls> {
-        if self.consumers.is_empty() && self.producers.is_empty() { None } else { Some(self.call_next()) }
-    }
-
-    #[cold]
-    fn call_next(&mut self) -> Calls {
-        let nobody_looks = self.leader.is_none() && !self.consumers.is_one_called();
-        let consumer = if nobody_looks && !self.consumers.is_empty() && !self.items.is_empty() {
-            self.consumers.call_first()
+    /// Sets the watch by who waits. False if there is an item in the intake that has to be brought in first.
+    pub(super) fn watch(&mut self, intake: &Intake<T>) -> bool {
+        let until = if self.consumers.is_empty() || self.consumers.is_one_called() {
+            NOBODY
+        } else if self.leader.is_some() {
+            self.leader_until.saturating_sub(1)
         } else {
-            None
+            EVERYBODY
         };
-        let producer = if !self.producers.is_empty() && !self.producers.is_one_called() && !self.is_full() {
-            self.producers.call_first()
-        } else {
-            None
-        };
-        Calls { consumer, producer }
+        let done = until == self.supply.watch || intake.watch(until);
+        if done {
+            self.supply.watch = until;
+        }
+        done
     }
 
     /// Closes the queue and calls everybody.
@@ -173,8 +213,10 @@ impl<T> State<T> {
         self.consumers.len()
     }
 
-    /// A consumer begins or goes on to wait; it leads if nobody does. The moment at which it wants to be woken,
-    /// and the way to wake it that is replaced: to be dropped when the lock has been let go.
+    /// A consumer begins or goes on to wait; it leads if nobody does, or nobody who wakes in time. The moment at which it
+    /// wants to be woken, and the way to wake it that is replaced: to be dropped when the lock has been let go.
+    ///
+    /// It may not let the lock go before the [watch](State::watch) is set.
     pub(super) fn wait_for_item(
         &mut self,
         ticket: &mut Option<Ticket>,
@@ -182,13 +224,18 @@ impl<T> State<T> {
         deadline: Option<i64>,
     ) -> (Option<i64>, Option<Wake>) {
         let (ticket, forgotten) = self.consumers.wait(ticket, wake, deadline);
-        if self.items.is_empty() {
+        let Some(head) = self.items.next_due() else {
             self.leader.take_if(|leader| *leader == ticket);
             return (deadline, forgotten);
+        };
+        if self.leader.is_none() || head < self.leader_until {
+            self.leader = Some(ticket);
         }
-        let leads = *self.leader.get_or_insert(ticket) == ticket;
-        let due = self.items.next_due().filter(|_| leads);
-        (due.into_iter().chain(deadline).min(), forgotten)
+        if self.leader != Some(ticket) {
+            return (deadline, forgotten);
+        }
+        self.leader_until = head;
+        (Some(deadline.map_or(head, |deadline| deadline.min(head))), forgotten)
     }
 
     /// A consumer that waits, or was called, is back.

@@ -1,5 +1,6 @@
 //! Instants inside the queue: nanoseconds from the first time that the program asked, in 64 bits.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock::{self, Clock, ManualClock};
@@ -22,9 +23,25 @@ impl Time {
         }
     }
 
+    /// A number that rises from one call to those that begin when it has returned; `now` is a reading of this clock
+    /// by the call, if it has one. A clock that is moved by hand stands still between calls, and so these are counted.
+    pub(super) fn stamp(&self, now: Option<i64>) -> i64 {
+        static COUNT: AtomicI64 = AtomicI64::new(0);
+        match self {
+            Time::System => now.unwrap_or_else(system_now),
+            Time::Manual(_) => COUNT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The present moment, and that `delay` from now. `None` if nanoseconds in 64 bits do not reach there.
+    pub(super) fn now_and_after(&self, delay: Duration) -> Option<(i64, i64)> {
+        let now = self.now();
+        Some((now, now.checked_add(nanoseconds(delay)?)?))
+    }
+
     /// The moment `delay` from now. `None` if nanoseconds in 64 bits do not reach there.
     pub(super) fn after(&self, delay: Duration) -> Option<i64> {
-        self.now().checked_add(nanoseconds(delay)?)
+        self.now_and_after(delay).map(|(_, after)| after)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Who waits, in the order of arrival, and how each is woken.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::mem;
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
-use super::sync::Condvar;
+use super::sync::{Condvar, Mutex, MutexGuard};
 
 /// A waiter's number. It keeps its number, and with it its turn, if it is woken for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,9 +15,41 @@ pub(super) struct Ticket(u64);
 /// Where a blocked thread sits.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
-    pub(super) condvar: Condvar,
-    /// Set before the wake-up, for a thread that spins rather than sleeps.
-    pub(super) called: AtomicBool,
+    called: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Seat {
+    fn called(&self) -> MutexGuard<'_, bool> {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self) {
+        *self.called() = true;
+        self.bell.notify_one();
+    }
+
+    /// Whether this was called since the last time that it was asked.
+    pub(super) fn was_called(&self) -> bool {
+        mem::take(&mut *self.called())
+    }
+
+    /// Blocks until called.
+    pub(super) fn wait(&self) {
+        let mut called = self.called();
+        while !mem::take(&mut *called) {
+            called = self.bell.wait(called).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Blocks until called, or about so long; may end for nothing.
+    pub(super) fn wait_for(&self, patience: Duration) {
+        let mut called = self.called();
+        if !*called {
+            called = self.bell.wait_timeout(called, patience).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *called = false;
+    }
 }
 
 /// Wakes one waiter. To be fired when the queue's lock has been let go: a task's waker may run anything.
@@ -29,10 +62,7 @@ pub(super) enum Wake {
 impl Wake {
     pub(super) fn fire(self) {
         match self {
-            Wake::Thread(seat) => {
-                seat.called.store(true, Ordering::Release);
-                seat.condvar.notify_one();
-            }
+            Wake::Thread(seat) => seat.call(),
             Wake::Task(waker) => waker.wake(),
         }
     }

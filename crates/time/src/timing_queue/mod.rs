@@ -82,9 +82,24 @@ impl<T> TimingQueue<T> {
     /// If 2^32 − 2 items are in.
     pub fn insert(&mut self, due: i64, item: T) -> Handle {
         let place = self.place_for(due);
-        let (slot, handle) = self.slots.insert(place, item);
-        self.put(place, Entry { due, slot });
+        let handle = self.slots.insert(place, item);
+        self.put(place, Entry { due, slot: handle.slot });
         handle
+    }
+
+    /// A handle for an item that comes later. It names nothing until then.
+    ///
+    /// # Panics
+    /// As [`insert`](TimingQueue::insert).
+    pub(crate) fn reserve(&mut self) -> Handle {
+        self.slots.reserve()
+    }
+
+    /// Puts an item in under the handle that was reserved for it.
+    pub(crate) fn insert_reserved(&mut self, handle: Handle, due: i64, item: T) {
+        let place = self.place_for(due);
+        self.slots.fill(handle, place, item);
+        self.put(place, Entry { due, slot: handle.slot });
     }
 
     /// Takes the item out, wherever it stands. `None` if it has left already.
@@ -195,10 +210,8 @@ impl<T> TimingQueue<T> {
 
     fn remove(&mut self, place: Place, slot: u32) {
         match place.in_page() {
-            Some((number, chunk)) if self.run.page() != Some(number) => {
-                self.pages.remove(number, chunk, slot, &mut self.slots);
-            }
-            _ => {
+            Some((number, chunk)) => self.pages.remove(number, chunk, slot, &mut self.slots),
+            None => {
                 self.run.remove(slot);
                 self.refill();
             }
@@ -215,16 +228,18 @@ impl<T> TimingQueue<T> {
 
     #[cold]
     fn turn_page(&mut self) {
-        let Some((number, mut page)) = self.pages.pop_first(self.run.page()) else {
-            self.run.clear();
-            return;
-        };
+        let Some(mut page) = self.pages.pop_first() else { return };
         page.purge();
         let sorted = self.sorter.sort(&page);
         // A page that is not much larger than a piece is served whole.
         let served = if sorted.len() < 2 * PIECE { sorted.len() } else { PIECE };
         let (served, later) = sorted.split_at(served);
-        self.run.fill(served, number);
+        meter::touched(served.len());
+        // This also fetches them into the processor's cache, all at once: each pop would wait for its own.
+        for entry in served {
+            self.slots.move_to(entry.slot, Place::RUN);
+        }
+        self.run.fill(served);
         self.pages.push_first_in_pieces(later, &mut self.slots);
     }
 }

@@ -101,9 +101,8 @@ impl Pages {
         }
     }
 
-    /// Takes out the first page. Its number is not used again until the next call names it as `done`.
-    pub(super) fn pop_first(&mut self, done: Option<u32>) -> Option<(u32, Page)> {
-        self.free.extend(done);
+    /// Takes out the first page.
+    pub(super) fn pop_first(&mut self) -> Option<Page> {
         self.blocks.first()?;
         Some(self.unlink(Spot { block: 0, at: 0 }))
     }
@@ -114,7 +113,6 @@ impl Pages {
         page.kill(slot, chunk);
         if page.live() == 0 {
             self.unlink(self.spot(number));
-            self.free.push(number);
         } else if page.is_sparse() {
             self.purge(number, slots);
             self.merge_around(number, slots);
@@ -249,8 +247,7 @@ impl Pages {
         if both[0] + both[1] > PAGE_MAX / 8 {
             return false;
         }
-        let (emptied, later) = self.unlink(later);
-        self.free.push(emptied);
+        let later = self.unlink(later);
         meter::touched(2 * (both[0] + both[1]));
         self.purge(number, slots);
         let page = &mut self.all[number as usize];
@@ -289,8 +286,8 @@ impl Pages {
         number
     }
 
-    /// Takes a page out of the order. Its number is the caller's to free.
-    fn unlink(&mut self, spot: Spot) -> (u32, Page) {
+    /// Takes a page out of the order and frees its number.
+    fn unlink(&mut self, spot: Spot) -> Page {
         let blocks_after = self.blocks.len() - spot.block;
         let block = &mut self.blocks[spot.block];
         meter::touched(block.pages.len() - spot.at);
@@ -304,6 +301,7 @@ impl Pages {
                 self.firsts.remove(spot.block);
             }
         }
-        (number, mem::replace(&mut self.all[number as usize], Page::new(0)))
+        self.free.push(number);
+        mem::replace(&mut self.all[number as usize], Page::new(0))
     }
 }

@@ -22,7 +22,6 @@ pub(super) struct Run {
     entries: VecDeque<Entry>,
     /// How many entries the run was last filled with.
     filled: usize,
-    page: Option<u32>,
 }
 
 impl Run {
@@ -78,17 +77,10 @@ impl Run {
         self.entries.remove(at.expect("the run holds the slots whose place it is"));
     }
 
-    /// Fills an empty run with these entries, which are sorted, and were in the page of that number.
-    pub(super) fn fill(&mut self, entries: &[Entry], page: u32) {
+    /// Fills an empty run with these entries, which are sorted.
+    pub(super) fn fill(&mut self, entries: &[Entry]) {
         self.filled = entries.len();
-        self.page = Some(page);
         self.entries.extend(entries);
-    }
-
-    /// The number of the page from which the run was filled. Entries that came from there have their place there still.
-    #[inline]
-    pub(super) fn page(&self) -> Option<u32> {
-        self.page
     }
 
     /// Takes out the later half.
@@ -101,6 +93,5 @@ impl Run {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.filled = 0;
-        self.page = None;
     }
 }

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 /// A handle of another queue means nothing here: nobody checks that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
-    slot: u32,
+    pub(super) slot: u32,
     generation: u32,
 }
 
@@ -79,23 +79,40 @@ impl<T> Slots<T> {
     }
 
     /// Puts `item` into a free slot.
-    pub(super) fn insert(&mut self, place: Place, item: T) -> (u32, Handle) {
-        self.taken += 1;
-        let Some(&group) = self.open.last() else { return self.append(place, item) };
+    #[inline]
+    pub(super) fn insert(&mut self, place: Place, item: T) -> Handle {
+        let handle = self.reserve();
+        self.fill(handle, place, item);
+        handle
+    }
+
+    /// A free slot that nobody else is given. Its handle names nothing until it is filled.
+    #[inline]
+    pub(super) fn reserve(&mut self) -> Handle {
+        let Some(&group) = self.open.last() else { return self.append() };
         let free = &mut self.free[group as usize];
         let slot = group * GROUP as u32 + free.trailing_zeros();
         *free &= *free - 1;
         if *free == 0 {
             self.open.pop();
         }
-        let entry = self.slot_mut(slot);
-        let Slot::Free { generation } = *entry else { unreachable!("a slot marked free is free") };
-        *entry = Slot::Taken { generation, place, item };
-        (slot, Handle { slot, generation })
+        let Slot::Free { generation } = *self.slot_mut(slot) else {
+            unreachable!("a slot marked free is free")
+        };
+        Handle { slot, generation }
+    }
+
+    /// Puts `item` into a slot that was reserved.
+    #[inline]
+    pub(super) fn fill(&mut self, handle: Handle, place: Place, item: T) {
+        self.taken += 1;
+        let slot = self.slot_mut(handle.slot);
+        debug_assert!(matches!(slot, Slot::Free { generation } if *generation == handle.generation));
+        *slot = Slot::Taken { generation: handle.generation, place, item };
     }
 
     #[cold]
-    fn append(&mut self, place: Place, item: T) -> (u32, Handle) {
+    fn append(&mut self) -> Handle {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             // The first chunk grows by doubling: a queue of ten items does not pay for a thousand.
             let room = if self.chunks.is_empty() { 0 } else { CHUNK };
@@ -106,11 +123,11 @@ impl<T> Slots<T> {
         // The last two numbers stay free for those who mark something with them.
         let slot = u32::try_from(earlier + chunk.len()).ok().filter(|slot| *slot < u32::MAX - 1);
         let slot = slot.expect("a timing queue holds fewer than 2^32 - 2 items");
-        chunk.push(Slot::Taken { generation: 0, place, item });
+        chunk.push(Slot::Free { generation: 0 });
         if (slot as usize).is_multiple_of(GROUP) {
             self.free.push(0);
         }
-        (slot, Handle { slot, generation: 0 })
+        Handle { slot, generation: 0 }
     }
 
     /// Takes the item out of `slot`, and with it the meaning of its handle.
@@ -178,16 +195,16 @@ mod tests {
     #[test]
     fn a_slot_whose_generations_are_spent_is_not_used_again() {
         let mut slots = Slots::new();
-        let (slot, _) = slots.insert(Place::RUN, 'a');
+        let Handle { slot, .. } = slots.insert(Place::RUN, 'a');
         slots.take(slot);
         let Slot::Free { generation } = slots.slot_mut(slot) else { panic!("it was freed") };
         *generation = u32::MAX;
-        let (again, last) = slots.insert(Place::RUN, 'b');
-        assert_eq!((again, last.generation), (slot, u32::MAX));
+        let last = slots.insert(Place::RUN, 'b');
+        assert_eq!((last.slot, last.generation), (slot, u32::MAX));
         assert_eq!(slots.take(slot), 'b');
         assert_eq!(slots.find(last), None);
-        let (other, _) = slots.insert(Place::RUN, 'c');
-        assert_ne!(other, slot);
+        let other = slots.insert(Place::RUN, 'c');
+        assert_ne!(other.slot, slot);
         assert_eq!(
             slots.find(Handle { slot, generation: 0 }),
             None,
