@@ -32,6 +32,7 @@ part_core() {
         others+=(--exclude "$package")
     done
     cargo_test "core" --workspace "${others[@]}"
+    model_check "$1"
     [ -z "$1" ] || long_core
 }
 
@@ -45,6 +46,7 @@ part_e2e() {
 
 part_test() {
     cargo_test "test" "${workspace[@]}"
+    model_check "$1"
     [ -z "$1" ] || long_core
 }
 
@@ -54,6 +56,14 @@ cargo_test() {
     shift
     stage "$name: build" cargo test --locked "$@" --no-run
     stage "$name: run" cargo test --locked "$@" --no-fail-fast
+}
+
+# The in-process delay queue under a model checker: it is built with other locks, and so in a folder of its own.
+model_check() {
+    local runs=2000 checked=(--release --locked -p dwell-time --test delay_queue_shuttle --target-dir "$target/shuttle")
+    [ -z "$1" ] || runs=200000
+    stage "delay queue, model checker: build" env RUSTFLAGS="--cfg shuttle" cargo test "${checked[@]}" --no-run
+    stage "delay queue, model checker: run" env RUSTFLAGS="--cfg shuttle" DWELL_SHUTTLE_RUNS="$runs" cargo test "${checked[@]}"
 }
 
 long_core() {
