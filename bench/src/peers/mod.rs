@@ -9,6 +9,8 @@ pub(crate) mod beanstalkd;
 mod fjall;
 #[cfg(feature = "peers")]
 mod redb;
+#[cfg(feature = "redis")]
+pub(crate) mod redisson_scripts;
 #[cfg(feature = "peers")]
 mod sqlite;
 

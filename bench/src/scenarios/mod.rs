@@ -9,6 +9,8 @@ mod engine_put;
 mod engine_put_1;
 mod lateness;
 mod lateness_longpoll;
+#[cfg(feature = "redis")]
+mod redisson;
 mod storm;
 mod wire;
 
@@ -34,6 +36,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_drain::SCENARIO,
     lateness_longpoll::SCENARIO,
     lateness::SCENARIO,
+    #[cfg(feature = "redis")]
+    redisson::SCENARIO,
     storm::SCENARIO,
     wire::SCENARIO,
 ];

@@ -17,6 +17,7 @@ enum Form {
 }
 
 /// Standard output and standard error.
+#[derive(Clone, Copy)]
 pub(crate) struct Output {
     form: Form,
     failure_form: Form,

@@ -2,15 +2,18 @@
 //!
 //! - `doctor`: what is wrong with a queue, and mending it
 //! - `mover`: due elements to their destination
+//! - `serving`: the same beside `dwell serve`
 
 mod doctor;
 mod mover;
+mod serving;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dwell_redis::redisson::{Error, Keys, Layout};
 use dwell_redis::{Address, Link, OpenError};
 use tokio::runtime::Runtime;
 
+pub(crate) use self::serving::ServingArgs;
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure};
 
@@ -51,25 +54,35 @@ struct QueuesArgs {
 }
 
 impl QueuesArgs {
-    /// The keys of each queue.
     fn keys(&self) -> Result<Vec<Keys>, Failure> {
-        let keys = self.queues.iter().map(|name| Keys::with_prefix(&self.name_prefix, name));
-        Ok(keys.collect::<Result<_, Error>>()?)
+        keys(&self.name_prefix, &self.queues)
     }
 
     async fn link(&self) -> Result<Link, Failure> {
-        Link::open(self.redis.clone()).await.map_err(|error| match error {
-            OpenError::Unreachable { .. } => {
-                Failure { retryable: true, ..Failure::new(Exit::Unreachable, "unreachable", error) }
-            }
-            error => Failure::new(Exit::Refused, "redis_refused", error),
-        })
+        link(&self.redis).await
     }
+}
+
+/// The keys of each queue.
+fn keys(prefix: &str, queues: &[String]) -> Result<Vec<Keys>, Failure> {
+    let keys = queues.iter().map(|name| Keys::with_prefix(prefix, name));
+    Ok(keys.collect::<Result<_, Error>>()?)
+}
+
+async fn link(redis: &Address) -> Result<Link, Failure> {
+    Link::open(redis.clone()).await.map_err(|error| match error {
+        OpenError::Unreachable { .. } => {
+            Failure { retryable: true, ..Failure::new(Exit::Unreachable, "unreachable", error) }
+        }
+        error => Failure::new(Exit::Refused, "redis_refused", error),
+    })
 }
 
 /// What the Java clients of a queue read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Java {
+    /// Not known
+    Any,
     /// Redisson 3.21.1 and later
     New,
     /// Redisson 3.21.0 and earlier
@@ -77,10 +90,11 @@ enum Java {
 }
 
 impl Java {
-    fn layout(self) -> Layout {
+    fn layout(self) -> Option<Layout> {
         match self {
-            Java::New => Layout::New,
-            Java::Old => Layout::Old,
+            Java::Any => None,
+            Java::New => Some(Layout::New),
+            Java::Old => Some(Layout::Old),
         }
     }
 }

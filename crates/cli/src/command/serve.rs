@@ -25,6 +25,7 @@ use self::beanstalkd::BeanstalkdAt;
 use self::durability::Durability;
 use self::engine::{Opened, Recovered};
 use self::signals::Signals;
+use super::redisson::ServingArgs;
 use super::{Context, Outcome};
 use crate::args::{bytes, duration_ms};
 use crate::exit::{Exit, Failure};
@@ -93,6 +94,8 @@ pub(crate) struct Serve {
     /// How long a shutdown waits for what is under way
     #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "10s", value_name = "DURATION")]
     drain: u64,
+    #[command(flatten)]
+    redisson: ServingArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -171,9 +174,13 @@ impl Serve {
     ) -> Outcome {
         let signals = Signals::listen().map_err(|error| can_not_start("signals", error))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, config);
+        let movers = self.redisson.start(context.output).await?;
         self.announce(&context.output, &server, opened);
         let mut signal = None;
         let drained = server.run(async { signal = Some(signals.first().await) }).await;
+        if let Some(movers) = movers {
+            movers.stop().await?;
+        }
         let stopped =
             Stopped { event: "stopped", signal: signal.unwrap_or("none"), cut_off: drained.cut_off };
         // Whoever read the output may be gone by now, which is no reason to fail.

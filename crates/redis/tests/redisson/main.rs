@@ -1,5 +1,6 @@
 //! The peer of Redisson's delayed queue on a real Redis, without Java: `redisson_java` has the tests beside it.
 
+mod cluster;
 mod consumer;
 mod doctor;
 mod element;

@@ -137,7 +137,8 @@ fn what_would_jam_java_is_mended_before_it_is_due() {
         bed.plant(&encode_element(Layout::New, *b"fraction", b"half"), "4102444800002.5").await;
         bed.plant(&encode_element(Layout::New, *b"endless!", b"endless"), "1e18").await;
         bed.offer("last", HOUR_MS).await;
-        let mended = bed.mover().mend_all().await.unwrap();
+        let options = MoverOptions { layout: Some(Layout::New), ..MoverOptions::default() };
+        let mended = Mover::new(bed.link.clone(), bed.keys.clone(), options).mend_all().await.unwrap();
         assert_eq!((mended.set_aside, mended.rewritten, mended.rounded), (2, 1, 1));
         // Same place, same instant, another layout.
         assert_eq!(bed.queue.read_all().await.unwrap(), ["new", "old", "half", "last"]);
@@ -160,10 +161,26 @@ fn what_would_jam_java_is_mended_before_it_is_due() {
 }
 
 #[test]
+fn nothing_is_rewritten_unasked() {
+    run(async {
+        let bed = Bed::new().await;
+        for layout in [Layout::Old, Layout::New] {
+            bed.plant(&encode_element(layout, *b"\x79\x09\x89\x2a\xaf\x16\xac\x43", b"x"), "1000").await;
+            bed.plant(&encode_element(layout, *b"\x78\x09\x89\x2a\xaf\x16\xac\x43", b"y"), "4102444800000")
+                .await;
+        }
+        assert!(bed.mover().mend_all().await.unwrap().is_nothing());
+        assert_eq!(bed.mover().pass().await.unwrap(), (2, 0));
+        assert_eq!(bed.ready().await, ["x", "x"]);
+    });
+}
+
+#[test]
 fn a_walk_sees_each_element_once_and_all_that_come() {
     run(async {
         let bed = Bed::new().await;
-        let mut mover = bed.mover();
+        let options = MoverOptions { layout: Some(Layout::New), ..MoverOptions::default() };
+        let mut mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
         for round in 0..4_u64 {
             let values: Vec<_> = (0..450).map(|n| (format!("{round} {n}"), When::In(HOUR_MS))).collect();
             bed.queue.offer_many(&values).await.unwrap();

@@ -4,13 +4,8 @@ use dwell_redis::redisson::codec::{ClassJson, Json, Long, Raw, Text};
 use dwell_redis::redisson::{Consumer, DelayedQueue, Keys, Layout, Settled, When};
 use serde_json::{Value, json};
 
-use crate::java::{Client, Java, OLD, all};
+use crate::java::{Client, all};
 use crate::{Bed, HOUR_MS, for_layout, run, text};
-
-/// The layout that a release reads and writes.
-fn layout(java: &Java) -> Layout {
-    if std::ptr::eq(java, &*OLD) { Layout::Old } else { Layout::New }
-}
 
 /// Runs a test with each release, on a server of its own.
 fn with_each(test: impl AsyncFn(&Bed, &Client, Layout)) {
@@ -18,7 +13,7 @@ fn with_each(test: impl AsyncFn(&Bed, &Client, Layout)) {
         for java in all() {
             let bed = Bed::new().await;
             let client = java.connect(bed.server.port(), "").await;
-            test(&bed, &client, layout(java)).await;
+            test(&bed, &client, java.layout()).await;
             client.shutdown().await;
         }
     });
@@ -169,7 +164,7 @@ fn names_with_a_tag_and_with_a_mapper_are_the_same_queue() {
                 (&mapped, "{eu}", Keys::with_prefix("shop:", "{eu}").unwrap()),
             ];
             for (client, name, keys) in cases {
-                let ours = DelayedQueue::new(bed.link.clone(), keys, Text).with_layout(layout(java));
+                let ours = DelayedQueue::new(bed.link.clone(), keys, Text).with_layout(java.layout());
                 let theirs = client.queue(name);
                 ours.offer(&text("rust"), When::In(50)).await.unwrap();
                 theirs.open().await;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
+use dwell_redis::redisson::Layout;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -83,6 +84,11 @@ impl Java {
             locked(&waiters).clear();
         });
         Java { release, next: AtomicU64::new(1), line: Mutex::new(line), waiting, _process: process }
+    }
+
+    /// The layout that it writes, and the only one that it reads.
+    pub(crate) fn layout(&self) -> Layout {
+        if self.release == "3.17" { Layout::Old } else { Layout::New }
     }
 
     /// Asks for something, and awaits the answer.

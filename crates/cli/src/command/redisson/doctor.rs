@@ -23,8 +23,8 @@ deleted: what can not stay in the queue is set aside, in a hash beside it.")]
 pub(crate) struct Examine {
     #[command(flatten)]
     queues: QueuesArgs,
-    /// What the Java clients read
-    #[arg(long, value_enum, default_value_t = Java::New)]
+    /// What the Java clients read; where that is not known, what most pending elements are
+    #[arg(long, value_enum, default_value_t = Java::Any)]
     java: Java,
     /// Due for so long and not moved is overdue
     #[arg(long, value_parser = duration_ms, default_value = "5s", value_name = "DURATION")]

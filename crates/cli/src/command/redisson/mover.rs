@@ -5,6 +5,7 @@ use dwell_redis::Link;
 use dwell_redis::redisson::{Event, Keys, Mover, MoverOptions};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::super::serve::signals::Signals;
 use super::{Context, Java, Outcome, QueuesArgs, runtime};
@@ -18,15 +19,16 @@ use crate::output::Output;
 #[command(after_help = "Examples:
   dwell redisson move --redis redis://10.0.0.5 --queue orders --queue mails
   dwell redisson move --queue orders --once       what is due now, then end
-  dwell redisson move --queue orders --java old   for a fleet of Redisson up to 3.21.0
+  dwell redisson move --queue orders --java new   Java's movers are of 3.21.1 and later, and
+                                                  some producers are older: rewrite what those offer
 
 Several copies may run beside each other and beside Java's own. SIGTERM or SIGINT (Ctrl-C) ends it; nothing
 is lost by ending it at any moment.")]
 pub(crate) struct Move {
     #[command(flatten)]
     queues: QueuesArgs,
-    /// What the Java clients read; elements of the other kind are rewritten before they are due
-    #[arg(long, value_enum, default_value_t = Java::New)]
+    /// What the Java clients read: elements of the other kind are rewritten before they are due
+    #[arg(long, value_enum, default_value_t = Java::Any)]
     java: Java,
     /// How often to look though nothing told to
     #[arg(long, value_parser = duration_ms, default_value = "1s", value_name = "DURATION")]
@@ -79,7 +81,7 @@ impl Move {
         MoverOptions {
             sweep_ms: self.sweep,
             batch_max: self.batch,
-            layout: Some(self.java.layout()),
+            layout: self.java.layout(),
             max_attempts: self.max_attempts,
             ..MoverOptions::default()
         }
@@ -100,17 +102,11 @@ impl Move {
     /// A mover a queue, until a signal comes.
     async fn stand(&self, context: &Context, link: &Link, queues: Vec<Keys>) -> Outcome {
         let signals = Signals::listen().map_err(|error| Failure::new(Exit::CanNotStart, "signals", error))?;
-        let (stop, stopped) = watch::channel(());
         let (tell, mut events) = mpsc::channel(1_000);
-        let mut movers = Vec::new();
-        for keys in queues {
-            let (name, tell, mut stopped) = (keys.name().to_owned(), tell.clone(), stopped.clone());
-            let mover = Mover::new(link.clone(), keys, self.options());
-            // Where nobody reads, moving goes on: a line is lost rather than a message late.
-            let report = move |event| drop(tell.try_send((name.clone(), event)));
-            movers.push(tokio::spawn(mover.run(async move { drop(stopped.changed().await) }, report)));
-        }
-        drop((tell, stopped));
+        // Where nobody reads, moving goes on: a line is lost rather than a message late.
+        let movers = Movers::start(link, queues, &self.options(), move |queue, event| {
+            drop(tell.try_send((queue, event)))
+        });
         let mut first = std::pin::pin!(signals.first());
         loop {
             tokio::select! {
@@ -121,15 +117,45 @@ impl Move {
                 },
             }
         }
-        drop(stop);
-        for mover in movers {
-            let ended = mover.await;
-            ended.map_err(|error| Failure::new(Exit::Refused, "internal", error))?;
-        }
+        movers.stop().await?;
         while let Some((queue, event)) = events.recv().await {
             show(&context.output, &queue, event)?;
         }
         Ok(Exit::Ok)
+    }
+}
+
+/// Movers under way, one a queue.
+pub(crate) struct Movers {
+    stop: watch::Sender<()>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Movers {
+    /// Starts them; what they do is told with the queue's name.
+    pub(crate) fn start(
+        link: &Link,
+        queues: Vec<Keys>,
+        options: &MoverOptions,
+        tell: impl Fn(String, Event) + Clone + Send + 'static,
+    ) -> Movers {
+        let (stop, stopped) = watch::channel(());
+        let start = |keys: Keys| {
+            let (name, tell, mut stopped) = (keys.name().to_owned(), tell.clone(), stopped.clone());
+            let mover = Mover::new(link.clone(), keys, options.clone());
+            let report = move |event| tell(name.clone(), event);
+            tokio::spawn(mover.run(async move { drop(stopped.changed().await) }, report))
+        };
+        Movers { stop, running: queues.into_iter().map(start).collect() }
+    }
+
+    /// Stops them; a script that is under way is waited for.
+    pub(crate) async fn stop(self) -> Result<(), Failure> {
+        drop(self.stop);
+        for mover in self.running {
+            mover.await.map_err(|error| Failure::new(Exit::Refused, "internal", error))?;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::Layout;
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -166,6 +168,9 @@ pub struct Finding {
     /// The elements, for mending: at most [`ELEMENTS_MAX`].
     #[serde(skip)]
     pub(super) elements: Vec<Vec<u8>>,
+    /// The layout that they should have.
+    #[serde(skip)]
+    pub(super) layout: Option<Layout>,
 }
 
 /// How many elements of a kind are kept; `--fix` runs again for more.
@@ -175,7 +180,7 @@ const SAMPLE_BYTES: usize = 60;
 
 impl Finding {
     pub(super) fn new(kind: Kind, count: usize) -> Finding {
-        Finding { kind, count, samples: Vec::new(), elements: Vec::new() }
+        Finding { kind, count, samples: Vec::new(), elements: Vec::new(), layout: None }
     }
 
     /// Counts one more.

@@ -1,6 +1,7 @@
 //! Mending what a report tells of.
 
 use super::super::consumer;
+use super::super::element::Layout;
 use super::super::error::Error;
 use super::super::mover::{Mover, MoverOptions};
 use super::super::script;
@@ -18,8 +19,8 @@ pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Err
         Some(Fix::List) => elements(doctor, "list", finding).await,
         Some(Fix::Once) => elements(doctor, "once", finding).await,
         Some(Fix::Round) => elements(doctor, "round", finding).await,
-        Some(Fix::Rewrite) => Ok(mover(doctor).mend_all().await?.rewritten),
-        Some(Fix::Move) => Ok(mover(doctor).move_due().await?.0),
+        Some(Fix::Rewrite) => Ok(mover(doctor, finding.layout).mend_all().await?.rewritten),
+        Some(Fix::Move) => Ok(mover(doctor, None).move_due().await?.0),
         Some(Fix::Reap) => consumer::reap(&doctor.link, &doctor.keys, doctor.options.max_attempts).await,
     }
 }
@@ -38,11 +39,8 @@ async fn elements(doctor: &Doctor, fix: &str, finding: &Finding) -> Result<usize
     Ok(fixed)
 }
 
-fn mover(doctor: &Doctor) -> Mover {
-    let options = MoverOptions {
-        layout: Some(doctor.options.layout),
-        max_attempts: doctor.options.max_attempts,
-        ..MoverOptions::default()
-    };
+fn mover(doctor: &Doctor, layout: Option<Layout>) -> Mover {
+    let options =
+        MoverOptions { layout, max_attempts: doctor.options.max_attempts, ..MoverOptions::default() };
     Mover::new(doctor.link.clone(), doctor.keys.clone(), options)
 }

@@ -28,20 +28,16 @@ use crate::Link;
 pub struct DoctorOptions {
     /// An element that is due for so long, in ms, and was not moved is overdue.
     pub overdue_ms: u64,
-    /// What the Java clients read.
-    pub layout: Layout,
+    /// What the Java clients read. `None` takes what most pending elements have.
+    pub layout: Option<Layout>,
     /// After how many failed attempts a payload is dead; for leases that ran out.
     pub max_attempts: u32,
 }
 
 impl Default for DoctorOptions {
-    /// Overdue after 5 s, since Java tries again after that; Java clients of 3.21.1 and later; 10 attempts.
+    /// Overdue after 5 s, since Java tries again after that; the layout that most have; 10 attempts.
     fn default() -> DoctorOptions {
-        DoctorOptions {
-            overdue_ms: 5_000,
-            layout: Layout::New,
-            max_attempts: MoverOptions::default().max_attempts,
-        }
+        DoctorOptions { overdue_ms: 5_000, layout: None, max_attempts: MoverOptions::default().max_attempts }
     }
 }
 
@@ -66,6 +62,8 @@ pub struct Report {
     /// The first instant.
     #[serde(serialize_with = "as_optional_text", skip_serializing_if = "Option::is_none")]
     pub next_due: Option<Timestamp>,
+    /// The layout that the Java clients read, or that most pending elements have.
+    pub layout: Layout,
     /// What is wrong, the worst first.
     pub findings: Vec<Finding>,
 }

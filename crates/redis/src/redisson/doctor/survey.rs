@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use dwell_model::Timestamp;
 
-use super::super::element;
+use super::super::element::{self, Layout};
 use super::super::error::Error;
 use super::super::script;
 use super::finding::{ELEMENTS_MAX, Finding, Kind};
@@ -23,6 +23,36 @@ struct Seen {
     scheduled: bool,
 }
 
+/// How many elements have each layout, and some of them.
+#[derive(Default)]
+struct Layouts {
+    old: OfLayout,
+    new: OfLayout,
+}
+
+#[derive(Default)]
+struct OfLayout {
+    count: usize,
+    elements: Vec<Vec<u8>>,
+}
+
+impl Layouts {
+    fn add(&mut self, layout: Layout, element: Vec<u8>) {
+        let of_layout = match layout {
+            Layout::Old => &mut self.old,
+            Layout::New => &mut self.new,
+        };
+        of_layout.count += 1;
+        if of_layout.elements.len() < ELEMENTS_MAX {
+            of_layout.elements.push(element);
+        }
+    }
+
+    fn most(&self) -> Layout {
+        if self.old.count > self.new.count { Layout::Old } else { Layout::New }
+    }
+}
+
 /// Suspects by what they are suspected of.
 type Suspects = BTreeMap<Kind, Vec<Vec<u8>>>;
 
@@ -38,6 +68,7 @@ pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
         leased: 0,
         listeners: listeners(doctor).await?,
         next_due: None,
+        layout: doctor.options.layout.unwrap_or(Layout::New),
         findings: Vec::new(),
     };
     let wrong = wrong_types(doctor).await?;
@@ -51,8 +82,17 @@ pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
     report.leased = doctor.ask(redis::cmd("ZCARD").arg(keys.leases())).await?;
 
     let mut findings: BTreeMap<Kind, Finding> = BTreeMap::new();
-    for (kind, suspects) in suspects(doctor).await? {
+    let (suspects, layouts) = suspects(doctor).await?;
+    report.layout = doctor.options.layout.unwrap_or(layouts.most());
+    let others = match report.layout {
+        Layout::New => layouts.old,
+        Layout::Old => layouts.new,
+    };
+    for (kind, suspects) in suspects.into_iter().chain([(Kind::OtherLayout, others.elements)]) {
         confirm(doctor, kind, suspects, &mut findings).await?;
+    }
+    if let Some(finding) = findings.get_mut(&Kind::OtherLayout) {
+        finding.layout = Some(report.layout);
     }
     overdue(doctor, now_ms, &mut report, &mut findings).await?;
     if report.listeners == 0 && report.scheduled > 0 {
@@ -98,10 +138,10 @@ async fn wrong_types(doctor: &Doctor) -> Result<Finding, Error> {
 }
 
 /// The whole list and the whole sorted set, by digest.
-async fn suspects(doctor: &Doctor) -> Result<Suspects, Error> {
+async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
     let digest = RandomState::new();
     let mut seen: HashMap<u64, Seen> = HashMap::new();
-    let mut suspects = Suspects::new();
+    let (mut suspects, mut layouts) = (Suspects::new(), Layouts::default());
     let mut suspect = |kind: Kind, element: Vec<u8>| {
         let of_kind = suspects.entry(kind).or_default();
         if of_kind.len() < ELEMENTS_MAX {
@@ -137,8 +177,9 @@ async fn suspects(doctor: &Doctor) -> Result<Suspects, Error> {
             if seen.listed == 0 {
                 suspect(Kind::ScheduledOnly, element.clone());
             }
-            if let Some(kind) = wrong_with(doctor, &element, score) {
-                suspect(kind, element);
+            match wrong_with(&element, score) {
+                Ok(layout) => layouts.add(layout, element),
+                Err(kind) => suspect(kind, element),
             }
         }
         cursor = next;
@@ -162,22 +203,21 @@ async fn suspects(doctor: &Doctor) -> Result<Suspects, Error> {
             }
         }
     }
-    Ok(suspects)
+    Ok((suspects, layouts))
 }
 
 async fn list_page(doctor: &Doctor, start: usize) -> Result<Vec<Vec<u8>>, Error> {
     doctor.ask(redis::cmd("LRANGE").arg(doctor.keys.pending()).arg(start).arg(start + PAGE - 1)).await
 }
 
-/// What is wrong with one element by itself.
-fn wrong_with(doctor: &Doctor, packed: &[u8], score: f64) -> Option<Kind> {
+/// The layout of one element, or what is wrong with it by itself.
+fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
     match element::decode(packed) {
-        Err(_) => Some(Kind::Undecodable),
-        Ok(_) if score < 0.0 => Some(Kind::NegativeScore),
-        Ok(_) if score >= 1e17 => Some(Kind::EndlessScore),
-        Ok(_) if score.fract() != 0.0 => Some(Kind::FractionalScore),
-        Ok(element) if element.layout != doctor.options.layout => Some(Kind::OtherLayout),
-        Ok(_) => None,
+        Err(_) => Err(Kind::Undecodable),
+        Ok(_) if score < 0.0 => Err(Kind::NegativeScore),
+        Ok(_) if score >= 1e17 => Err(Kind::EndlessScore),
+        Ok(_) if score.fract() != 0.0 => Err(Kind::FractionalScore),
+        Ok(element) => Ok(element.layout),
     }
 }
 

@@ -1,8 +1,8 @@
 -- Looks at pending elements before they are due, and mends what would jam Java's script: sets aside what no layout
--- reads, rewrites elements of the other layout in place, rounds a fractional instant up.
+-- reads, rewrites elements of the other layout in place if told to, rounds a fractional instant up.
 -- KEYS  1 pending  2 timeouts  3 set aside
 -- ARGV  1 'list' or 'timeouts': which to read a page of  2 index to begin at  3 the element before that, or ''
---       4 elements a page  5 'new' or 'old': the layout that the Java clients read
+--       4 elements a page  5 'new' or 'old': the layout that the Java clients read, or 'any' to rewrite none
 -- reply {index to go on at, or -1 where the element before is gone, last element read, whether this was the end,
 --        set aside, rewritten, rounded}
 -- cost  O(page log N); each element that is mended costs a search of the pending list
@@ -39,7 +39,7 @@ for at, member in ipairs(page) do
     redis.call('HSET', KEYS[3], member, (score or 'none') .. ' ' .. bad)
     take_out(KEYS[1], KEYS[2], member, 1)
     aside = aside + 1
-  elseif layout ~= ARGV[5] and score then
+  elseif ARGV[5] ~= 'any' and layout ~= ARGV[5] and score then
     local other = repack(payload, id)
     local listed = start + at - 1 - aside
     if ARGV[1] ~= 'list' or redis.call('LINDEX', KEYS[1], listed) ~= member then

@@ -1,8 +1,9 @@
 -- Moves elements that are due to the destination, and sets aside what would jam Java's script.
 -- KEYS  1 destination  2 pending  3 timeouts  4 set aside
 -- ARGV  1 most elements  2 1 or -1: the end of the pending list from which they are searched for
+--       3 1 to sample how far that search goes, which costs two more
 -- reply {moved, set aside, elements that were due (at most ARGV 1), next instant as text or '', now in ms,
---        how many entries a search passed, by two samples: scripts have no clock that runs}
+--        how many entries a search passes, or -1 without a sample: a script can not time itself}
 -- cost  O(log N) an element, and the search for it in the pending list, O(N) at worst
 local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'list') or wrong_type(KEYS[3], 'zset')
   or wrong_type(KEYS[4], 'hash')
@@ -13,11 +14,14 @@ local moved, aside = 0, 0
 
 -- How many entries the search for an element passes.
 local function passed(member)
-  local at = member and redis.call('LPOS', KEYS[2], member, 'RANK', ARGV[2])
-  if not at then return redis.call('LLEN', KEYS[2]) end
-  return ARGV[2] == '1' and at + 1 or redis.call('LLEN', KEYS[2]) - at
+  local at, size = redis.call('LPOS', KEYS[2], member, 'RANK', ARGV[2]), redis.call('LLEN', KEYS[2])
+  if not at then return size end
+  return ARGV[2] == '1' and at + 1 or size - at
 end
-local sampled = #due > 0 and math.floor((passed(due[1]) + passed(due[#due - 1])) / 2) or 0
+local sampled = -1
+if ARGV[3] == '1' and #due > 0 then
+  sampled = math.floor((passed(due[1]) + passed(due[#due - 1])) / 2)
+end
 
 for at = 1, #due, 2 do
   local member, score = due[at], due[at + 1]

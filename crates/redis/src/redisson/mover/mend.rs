@@ -48,12 +48,12 @@ struct Mark {
 /// The walk of one mover.
 #[derive(Debug)]
 pub(super) struct Mender {
-    layout: Layout,
+    layout: Option<Layout>,
     marks: Vec<Mark>,
 }
 
 impl Mender {
-    pub(super) fn new(layout: Layout) -> Mender {
+    pub(super) fn new(layout: Option<Layout>) -> Mender {
         Mender { layout, marks: Vec::new() }
     }
 
@@ -96,7 +96,7 @@ impl Mender {
             decimal(mark.index),
             mark.after.clone(),
             decimal(PAGE),
-            self.layout.as_str().as_bytes().to_vec(),
+            self.layout.map_or("any", Layout::as_str).as_bytes().to_vec(),
         ];
         let (index, after, end, set_aside, rewritten, rounded): (i64, Vec<u8>, i64, usize, usize, usize) =
             script::MEND.call(link, &on, &arguments).await.map_err(|error| Error::of(keys.name(), &error))?;

@@ -38,21 +38,21 @@ pub struct MoverOptions {
     pub budget_us: u64,
     /// The most elements that one script moves.
     pub batch_max: usize,
-    /// What the Java clients read. Elements of the other layout are rewritten before they are due. `None` leaves
-    /// every element as it is until it is due; where no Java client is alive there is no need to rewrite.
+    /// What the Java clients read: elements of the other layout are rewritten before they are due. Naming the wrong
+    /// one jams Java's movers. With `None` no element is rewritten, and each is moved as it is.
     pub layout: Option<Layout>,
     /// After how many lapsed leases of [`Consumer`](super::Consumer) a payload is dead; 0 for never.
     pub max_attempts: u32,
 }
 
 impl Default for MoverOptions {
-    /// A sweep a second, 2 ms and 500 elements a script, for Java clients of 3.21.1 and later, 10 attempts.
+    /// A sweep a second, 2 ms and 500 elements a script, nothing rewritten, 10 attempts.
     fn default() -> MoverOptions {
         MoverOptions {
             sweep_ms: 1_000,
             budget_us: 2_000,
             batch_max: 500,
-            layout: Some(Layout::New),
+            layout: None,
             max_attempts: consumer::DEFAULT_MAX_ATTEMPTS,
         }
     }
@@ -97,7 +97,7 @@ pub struct Mover {
     keys: Keys,
     options: MoverOptions,
     pace: Pace,
-    mender: Option<Mender>,
+    mender: Mender,
 }
 
 /// The pause after a failure, at first and at most.
@@ -107,7 +107,7 @@ impl Mover {
     /// A mover of the queue with these keys. Touches nothing.
     pub fn new(link: Link, keys: Keys, options: MoverOptions) -> Mover {
         let pace = Pace::new(options.budget_us, options.batch_max);
-        let mender = options.layout.map(Mender::new);
+        let mender = Mender::new(options.layout);
         Mover { link, keys, options, pace, mender }
     }
 
@@ -118,15 +118,14 @@ impl Mover {
     pub async fn step(&mut self) -> Result<Moved, Error> {
         let keys =
             [self.keys.ready().to_owned(), self.keys.pending(), self.keys.timeouts(), self.keys.set_aside()];
-        let (most, end) = self.pace.next();
-        let arguments = [decimal(most), decimal(end.count())];
-        let (moved, set_aside, due, next, now_ms, passed): (usize, usize, usize, String, i64, u64) =
+        let batch = self.pace.next();
+        let arguments = [decimal(batch.size), decimal(batch.end.count()), decimal(u8::from(batch.sample))];
+        let (moved, set_aside, due, next, now_ms, passed): (usize, usize, usize, String, i64, i64) =
             script::MOVE.call(&self.link, &keys, &arguments).await.map_err(|error| self.error(&error))?;
-        let spent_us = pace::cost_us(due, passed);
-        self.pace.learn(end, due, spent_us);
+        let spent_us = self.pace.learn(batch, due, u64::try_from(passed).ok());
         // A fraction is due with the next whole millisecond; what is no instant is never due.
         let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
-        Ok(Moved { moved, set_aside, next, now_ms, more: due == most, spent_us })
+        Ok(Moved { moved, set_aside, next, now_ms, more: due == batch.size, spent_us })
     }
 
     /// Moves all that is due now, and mends what is pending; returns what was moved and set aside in all.
@@ -169,10 +168,7 @@ impl Mover {
 
     /// Looks at some pending elements; whether those were all.
     async fn mend(&mut self) -> Result<(Mended, bool), Error> {
-        match &mut self.mender {
-            Some(mender) => mender.sweep(&self.link, &self.keys).await,
-            None => Ok((Mended::default(), true)),
-        }
+        self.mender.sweep(&self.link, &self.keys).await
     }
 
     /// Moves until `stop` is ready. A script that is under way then is waited for.

@@ -30,6 +30,8 @@ impl End {
 
 /// One call in so many tries the other end.
 const TRIAL: u32 = 16;
+/// One call in so many samples what a search costs, and so does every trial.
+const SAMPLE: u32 = 4;
 /// A trial moves so many at most: the other end may be much dearer.
 const TRIAL_SIZE: usize = 8;
 
@@ -38,9 +40,15 @@ const TRIAL_SIZE: usize = 8;
 const ELEMENT_US: f64 = 10.0;
 const ENTRY_US: f64 = 0.03;
 
-/// What a batch of `count` elements costs Redis, in µs, where a search passes so many entries.
-pub(super) fn cost_us(count: usize, passed: u64) -> u64 {
-    (count as f64 * (ELEMENT_US + ENTRY_US * passed as f64)) as u64
+/// One call of the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// How many elements at most.
+    pub(super) size: usize,
+    /// Where they are searched from.
+    pub(super) end: End,
+    /// Whether to sample how far a search goes.
+    pub(super) sample: bool,
 }
 
 /// Sizes batches so that one script takes about `budget_us` of Redis' time.
@@ -59,28 +67,33 @@ impl Pace {
         Pace { budget_us: budget_us as f64, most: most.max(1), end: End::Head, costs: [None; 2], calls: 0 }
     }
 
-    /// The next batch: how many elements at most, searched from which end.
-    pub(super) fn next(&mut self) -> (usize, End) {
+    /// The next batch.
+    pub(super) fn next(&mut self) -> Batch {
+        let call = self.calls;
         self.calls = self.calls.wrapping_add(1);
         let size = self.size(self.end);
         // With few elements it makes no difference.
-        if self.calls.is_multiple_of(TRIAL) && size < self.most {
-            return (self.size(self.end.other()).min(TRIAL_SIZE), self.end.other());
+        if call % TRIAL == TRIAL - 1 && size < self.most {
+            let end = self.end.other();
+            return Batch { size: self.size(end).min(TRIAL_SIZE), end, sample: true };
         }
-        (size, self.end)
+        let sample = call.is_multiple_of(SAMPLE) || self.costs[self.end as usize].is_none();
+        Batch { size, end: self.end, sample }
     }
 
-    /// What a batch of `count` elements cost.
-    pub(super) fn learn(&mut self, end: End, count: usize, spent_us: u64) {
-        if count == 0 {
-            return;
+    /// About what `count` elements of this batch cost Redis, in µs. With a sample, a search for one of them passed
+    /// so many entries, and later batches are sized by that.
+    pub(super) fn learn(&mut self, batch: Batch, count: usize, passed: Option<u64>) -> u64 {
+        let known = &mut self.costs[batch.end as usize];
+        if let Some(passed) = passed {
+            let cost = ELEMENT_US + ENTRY_US * passed as f64;
+            *known = Some(known.map_or(cost, |known| known * 0.5 + cost * 0.5));
         }
-        let cost = spent_us as f64 / count as f64;
-        let known = &mut self.costs[end as usize];
-        *known = Some(known.map_or(cost, |known| known * 0.7 + cost * 0.3));
+        let spent_us = known.unwrap_or(ELEMENT_US) * count as f64;
         if let [Some(head), Some(tail)] = self.costs {
             self.end = if tail < head { End::Tail } else { End::Head };
         }
+        spent_us as u64
     }
 
     fn size(&self, end: End) -> usize {
@@ -94,38 +107,47 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Runs a hundred batches against a list where a search costs this much from either end.
-    fn run(head_us: u64, tail_us: u64) -> (Pace, u64) {
+    /// Runs batches against a list where a search passes so many entries from either end: what is left of it is
+    /// the pace, and the dearest batch but the first, in µs.
+    fn run(head: u64, tail: u64) -> (Pace, u64) {
         let (mut pace, mut dearest) = (Pace::new(2_000, 500), 0);
-        for call in 0..100 {
-            let (size, end) = pace.next();
-            let spent = size as u64 * if end == End::Head { head_us } else { tail_us };
+        for call in 0..200 {
+            let batch = pace.next();
+            let passed = if batch.end == End::Head { head } else { tail };
+            let spent = (batch.size as f64 * (ELEMENT_US + ENTRY_US * passed as f64)) as u64;
             if call > 0 {
                 dearest = dearest.max(spent);
             }
-            pace.learn(end, size, spent);
+            pace.learn(batch, batch.size, batch.sample.then_some(passed));
         }
         (pace, dearest)
     }
 
     #[test]
     fn a_batch_costs_about_the_budget() {
-        let (mut pace, dearest) = run(100, 100);
-        assert_eq!(pace.next().0, 20);
+        let (mut pace, dearest) = run(3_000, 3_000);
+        assert_eq!(pace.next().size, 20);
         assert!(dearest <= 2_000, "{dearest}");
     }
 
     #[test]
     fn the_cheaper_end_is_found() {
-        let (pace, dearest) = run(1_000, 10);
+        let (pace, dearest) = run(30_000, 10);
         assert_eq!(pace.end, End::Tail);
         assert!(dearest <= 2_000 + 8 * 1_000, "{dearest}");
-        assert_eq!(run(10, 1_000).0.end, End::Head);
+        assert_eq!(run(10, 30_000).0.end, End::Head);
     }
 
     #[test]
     fn one_element_is_always_moved() {
-        let (mut pace, _) = run(1_000_000, 1_000_000);
-        assert_eq!(pace.next().0, 1);
+        let (mut pace, _) = run(100_000_000, 100_000_000);
+        assert_eq!(pace.next().size, 1);
+    }
+
+    #[test]
+    fn few_batches_pay_for_a_sample() {
+        let (mut pace, _) = run(30_000, 30_000);
+        let samples = (0..160).filter(|_| pace.next().sample).count();
+        assert!(samples <= 50, "{samples}");
     }
 }
