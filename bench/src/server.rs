@@ -50,6 +50,11 @@ impl Server {
         &self.beanstalkd
     }
 
+    /// Seconds of processors that it has had so far.
+    pub(crate) fn cpu_s(&self) -> Result<f64> {
+        cpu_s(self.process.id())
+    }
+
     /// What the kernel has counted of it so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
         Usage::of(self.process.id())
@@ -83,15 +88,27 @@ impl Usage {
             for line in status.lines().filter(|line| line.contains("ctxt_switches:")) {
                 usage.switches += line.split_whitespace().last().unwrap_or("0").parse::<u64>()?;
             }
-            // proc_pid_stat(5): utime and stime are the 14th and 15th, the 12th and 13th behind the name.
-            let stat = std::fs::read_to_string(thread.join("stat"))?;
-            let behind_name = stat.rsplit(')').next().unwrap_or_default();
-            for ticks in behind_name.split_whitespace().skip(11).take(2) {
-                usage.ticks += ticks.parse::<u64>()?;
-            }
+            usage.ticks += ticks(&thread.join("stat"))?;
         }
         Ok(usage)
     }
+}
+
+/// Seconds of processors that a process has had, threads that have ended included.
+pub(crate) fn cpu_s(process: u32) -> Result<f64> {
+    Ok(ticks(format!("/proc/{process}/stat").as_ref())? as f64 / 100.0)
+}
+
+/// What a file of statistics says of time on processors.
+fn ticks(stat: &Path) -> Result<u64> {
+    // proc_pid_stat(5): utime and stime are the 14th and 15th, the 12th and 13th behind the name.
+    let stat = std::fs::read_to_string(stat)?;
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let mut ticks = 0;
+    for some in behind_name.split_whitespace().skip(11).take(2) {
+        ticks += some.parse::<u64>()?;
+    }
+    Ok(ticks)
 }
 
 /// The binary beside this one; built first if this was started through cargo.

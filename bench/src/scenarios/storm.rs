@@ -16,7 +16,7 @@ use super::Scenario;
 use crate::Result;
 use crate::beanstalk::Wire;
 use crate::run::Run;
-use crate::server::Server;
+use crate::server::{Server, cpu_s};
 use crate::stopwatch::{Stopwatch, pause, wall_us};
 use crate::workload::Items;
 
@@ -42,18 +42,19 @@ fn run(run: &mut Run) -> Result<()> {
         "{count} messages of 128 random bytes, all due at one instant, {CONSUMERS} consumers that take {BATCH} at a time and ack"
     ));
     run.note("seconds: from the instant until the last message was read by its consumer; acked: until the last ack was answered");
+    run.note("cpu_s: seconds of processors from before the instant to the end; server and consumers share the machine");
     run.note(format!(
         "other queue: one message every {OTHER_EVERY_MS} ms, from before the storm to its end; lateness: when it was read, less due"
     ));
     storm(run, "in process", count, |run| {
         let engine = Engine::open(run.empty_folder("dwell")?, Options::default())?;
-        Ok(Stage { url: None, beanstalkd: None, engine: Some(engine), _server: None })
+        Ok(Stage { url: None, beanstalkd: None, engine: Some(engine), server: None })
     })?;
     for (work, wired) in [("HTTP", false), ("beanstalkd's protocol", true)] {
         storm(run, work, count, |run| {
             let server = Server::start(&run.empty_folder("dwell")?)?;
             let beanstalkd = wired.then(|| server.beanstalkd().to_owned());
-            Ok(Stage { url: Some(server.url().to_owned()), beanstalkd, engine: None, _server: Some(server) })
+            Ok(Stage { url: Some(server.url().to_owned()), beanstalkd, engine: None, server: Some(server) })
         })?;
     }
     Ok(())
@@ -64,7 +65,7 @@ struct Stage {
     url: Option<String>,
     beanstalkd: Option<String>,
     engine: Option<Engine>,
-    _server: Option<Server>,
+    server: Option<Server>,
 }
 
 /// What is asked of a store, however it is reached.
@@ -80,6 +81,11 @@ impl Stage {
             (None, Some(url)) => Ok(Caller::Http(Client::new(url)?)),
             (None, None) => Err("a stage has a store".into()),
         }
+    }
+
+    /// Seconds of processors so far: the server's, if there is one, and this process's.
+    fn cpu_s(&self) -> Result<[f64; 2]> {
+        Ok([self.server.as_ref().map_or(Ok(0.0), Server::cpu_s)?, cpu_s(std::process::id())?])
     }
 }
 
@@ -153,10 +159,12 @@ impl Seen {
 
 fn storm(run: &mut Run, work: &str, count: u64, open: impl Fn(&Run) -> Result<Stage>) -> Result<()> {
     let (mut taken, mut acked) = (Vec::new(), Vec::new());
+    let mut cpu: [Vec<f64>; 2] = Default::default();
     let mut other = Histogram::<u64>::new(3)?;
     for round in 1..=run.rounds() {
         let stage = open(run)?;
-        let (last_taken, last_acked) = once(&stage, count, &mut other)?;
+        let Storm { last_taken, last_acked, cpu_s } = once(&stage, count, &mut other)?;
+        cpu.iter_mut().zip(cpu_s).for_each(|(all, spent)| all.push(spent));
         eprintln!("{work}: round {round}: {last_taken:.2} s, acked {last_acked:.2} s");
         taken.push(last_taken);
         acked.push(last_acked);
@@ -166,12 +174,26 @@ fn storm(run: &mut Run, work: &str, count: u64, open: impl Fn(&Run) -> Result<St
     }
     run.alone(work, "seconds", taken);
     run.alone(&format!("{work}, acked"), "seconds", acked);
+    let [server, here] = cpu;
+    if server.iter().any(|spent| *spent > 0.0) {
+        run.alone(&format!("{work}, server"), "cpu_s", server);
+    }
+    run.alone(&format!("{work}, consumers"), "cpu_s", here);
     run.latencies(&format!("{work}, other queue"), &other);
     Ok(())
 }
 
-/// One storm: seconds until the last message was read, and until the last ack was answered.
-fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<(f64, f64)> {
+/// What a storm took.
+struct Storm {
+    /// Seconds until the last message was read.
+    last_taken: f64,
+    /// Seconds until the last ack was answered.
+    last_acked: f64,
+    /// See [`Stage::cpu_s`].
+    cpu_s: [f64; 2],
+}
+
+fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<Storm> {
     let (hot, cold): (QueueName, QueueName) = ("storm".parse()?, "other".parse()?);
     let caller = stage.caller()?;
     // How long the puts take is not known beforehand: a part of them is put first, due later than all could last.
@@ -200,6 +222,7 @@ fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<(f64, f
         return Err("the puts took longer than was estimated; the machine is not quiet".into());
     }
     let seen = Arc::new(Seen::default());
+    let before = stage.cpu_s()?;
     let late = thread::scope(|scope| -> Result<Histogram<u64>> {
         let mut consumers = Vec::new();
         for _ in 0..CONSUMERS {
@@ -241,7 +264,12 @@ fn once(stage: &Stage, count: u64, other: &mut Histogram<u64>) -> Result<(f64, f
         return Err(format!("{taken} messages came, not {count}").into());
     }
     let since = |at: &AtomicI64| (at.load(Ordering::Relaxed) - due_ms * 1_000) as f64 / 1e6;
-    Ok((since(&seen.last_taken), since(&seen.last_acked)))
+    let after = stage.cpu_s()?;
+    Ok(Storm {
+        last_taken: since(&seen.last_taken),
+        last_acked: since(&seen.last_acked),
+        cpu_s: [after[0] - before[0], after[1] - before[1]],
+    })
 }
 
 fn is_over(seen: &Seen, count: u64, due_ms: i64) -> bool {
