@@ -1,6 +1,7 @@
 //! dwell over Redis: a store that many machines share, and a peer of Redisson's delayed queues.
 //!
 //! # Layout
+//! - [`RedisStore`]: the store; `native/lua` has its scripts
 //! - [`Address`]: where Redis is and how to reach it, as a URL
 //! - [`Link`]: connections to it, made again when they are lost; one server, Sentinel or a cluster
 //! - [`OpenError`]: why a Redis can not be used
@@ -10,6 +11,7 @@
 mod address;
 mod error;
 mod link;
+mod native;
 pub mod redisson;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -17,3 +19,4 @@ pub mod testing;
 pub use address::{Address, Kind};
 pub use error::OpenError;
 pub use link::Link;
+pub use native::RedisStore;

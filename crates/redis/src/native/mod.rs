@@ -1,1 +1,240 @@
-//! The native store.
+//! The native store: queues that many machines share over one Redis.
+//!
+//! Every call is one script on one partition, or a few where it names several queues; `docs/redis.md` has every key
+//! and what each script costs. No process moves anything about: whoever calls lets time act first.
+//!
+//! # Layout
+//! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language
+//! - `layout`, `message`, `settings`: where things lie, and how they are read
+//! - `partition`: calls on partitions, and queues that are spread over several
+//! - `directory`: what the queues have in common: names, numbers, processes
+//! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
+//! - `waiting`, `hints`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
+//! - `open`: what a Redis must be, and what runs besides the calls
+
+mod change;
+mod configure;
+mod dead;
+mod directory;
+mod hints;
+mod inspect;
+mod layout;
+mod message;
+mod open;
+mod pack;
+mod partition;
+mod purge;
+mod put;
+mod returns;
+mod scripts;
+mod settings;
+mod settle;
+mod take;
+mod timer;
+mod waiting;
+mod wire;
+
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use async_trait::async_trait;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_store::{
+    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When,
+};
+use dwell_time::Clock;
+use tokio::runtime::Handle;
+
+use directory::Numbers;
+use hints::Hints;
+use layout::Partition;
+use pack::Pack;
+use returns::Returns;
+use take::Leased;
+use timer::Timer;
+use waiting::Waiters;
+use wire::Wire;
+
+/// A store over one Redis, shared with every process that opens the same address and prefix.
+///
+/// Its calls run on the Tokio runtime that it was opened on, and may be awaited anywhere.
+///
+/// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
+/// - **Leases** that are bound end with this process: when it is opened again under the same `client` name, or has not
+///   been heard of for 15 seconds.
+/// - **Numbers** rise within a process; between processes they rise by blocks of 256.
+/// - **The cap of leased messages** is watched, not locked: several processes together may pass it for a moment.
+pub struct RedisStore {
+    inner: Arc<Inner>,
+    runtime: Handle,
+}
+
+/// What the calls share.
+struct Inner {
+    wire: Wire,
+    limits: Limits,
+    /// The default settings, as scripts are told.
+    defaults: Pack,
+    clock: Arc<dyn Clock>,
+    /// Queues that are spread otherwise than by default, as far as this process knows.
+    spreads: Mutex<HashMap<QueueName, u16>>,
+    /// Where the next message without a key or token goes, in a queue that is spread.
+    turn: AtomicUsize,
+    numbers: tokio::sync::Mutex<Numbers>,
+    /// Blocks of numbers that the directory knows to be used in these partitions.
+    entered: Mutex<HashSet<(u64, Partition)>>,
+    /// Partitions in which this process has bound leases, as the directory knows.
+    bound: Mutex<HashSet<Partition>>,
+    /// How many queues the directory had when it was last asked.
+    queue_count: AtomicU64,
+    /// Queues that had nothing any more, to be let go.
+    bare: Mutex<HashSet<QueueName>>,
+    /// Partitions where something was set aside, to be cleared away.
+    trash: Mutex<HashSet<Partition>>,
+    leased: tokio::sync::Mutex<Leased>,
+    takes: AtomicU64,
+    waiters: Waiters,
+    hints: Hints,
+    timer: Timer,
+    returns: Returns,
+}
+
+impl RedisStore {
+    /// Runs a call to its end, whatever becomes of its caller.
+    async fn run<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> std::result::Result<T, Error> {
+        let inner = Arc::clone(&self.inner);
+        let call = async move {
+            inner.pay_returns().await;
+            call.await
+        };
+        match self.runtime.spawn(call).await {
+            Ok(answer) => Ok(answer),
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(Error::Closed),
+        }
+    }
+
+    async fn each<T: Send + Clone + 'static>(
+        &self,
+        items: usize,
+        call: impl Future<Output = Vec<Result<T>>> + Send + 'static,
+    ) -> Vec<Result<T>> {
+        if let Err(refusal) = self.inner.limits.check_batch(items) {
+            return vec![Err(refusal.into()); items];
+        }
+        self.run(call).await.unwrap_or_else(|error| vec![Err(error); items])
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.inner.waiters.close();
+        self.inner.timer.stop();
+        self.inner.hints.stop();
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(puts.len(), async move { inner.put(puts).await }).await
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        waiting::take(&self.inner, &self.runtime, take).await
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        waiting::take_id(&self.inner, &self.runtime, queue, id, lease_ms, bound).await
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(settles.len(), async move { inner.settle(settles).await }).await
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(targets.len(), async move { inner.cancel(&queue, targets).await }).await
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(moves.len(), async move { inner.reschedule(&queue, moves).await }).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        let inner = Arc::clone(&self.inner);
+        self.each(targets.len(), async move { inner.get(&queue, targets).await }).await
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.inner.limits.check_batch(numbers.len())?;
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.locate(&numbers).await }).await?
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.list(&queue, state, after, max).await }).await?
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.stats(&queue).await }).await?
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.queues(after, max).await }).await?
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.configure(&queue, changes).await }).await?
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.revive(&queue, which, when).await }).await?
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.discard(&queue, which).await }).await?
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.purge(&queue).await }).await?
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        let inner = Arc::clone(&self.inner);
+        self.run(async move { inner.delete_queue(&queue).await }).await?
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+}

@@ -1,0 +1,181 @@
+//! Dead messages: bringing them back, oldest first, and removing them.
+
+use dwell_model::{MessageId, QueueName, Timestamp};
+use dwell_store::{Error, Result, Selection, Swept, When};
+
+use super::Inner;
+use super::inspect::is_bare;
+use super::layout::{Partition, id_bytes};
+use super::message::{id, instant};
+use super::pack::{Fields, Reply};
+use super::partition::{Fault, refused_instant, spreading, unreadable, when};
+use super::scripts::Script;
+
+/// How many one script revives or discards.
+const CHUNK: usize = 128;
+
+/// What is done to dead messages.
+#[derive(Clone, Copy)]
+enum Fate {
+    Revived(Timestamp),
+    Discarded,
+}
+
+impl Inner {
+    /// See [`Store::revive`](dwell_store::Store::revive).
+    ///
+    /// Chunk by chunk: it ends after those that were dead when it began, and readers see it on its way.
+    pub(super) async fn revive(&self, queue: &QueueName, which: Selection, asked: When) -> Result<Swept> {
+        if let Selection::Ids(ids) = &which {
+            self.limits.check_batch(ids.len())?;
+        }
+        let due = spreading!(self, queue, |spread| {
+            let arguments = when(Fields::new().with("list", 1_u32).with("skip", 0_u32), asked);
+            let answered = self.on(&Partition::new(queue, 0), spread, Script::Dead, arguments).await?;
+            let refusal = answered.reply.get("refused");
+            if refusal.is_set() {
+                let error = refused_instant(refusal, asked, answered.now);
+                return Err(error.unwrap_or_else(|| unreadable(queue)).into());
+            }
+            instant(answered.reply.get("due")).ok_or_else(|| unreadable(queue).into())
+        })?;
+        self.sweep_dead(queue, which, Fate::Revived(due)).await
+    }
+
+    /// See [`Store::discard`](dwell_store::Store::discard).
+    pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<Swept> {
+        match which {
+            Selection::All => {
+                let done = self.drop_all(queue, Fields::new().flag("dead", true)).await?;
+                Ok(Swept { done, ..Swept::default() })
+            }
+            Selection::Ids(ids) => {
+                self.limits.check_batch(ids.len())?;
+                self.sweep_dead(queue, Selection::Ids(ids), Fate::Discarded).await
+            }
+            Selection::Oldest(_) => self.sweep_dead(queue, which, Fate::Discarded).await,
+        }
+    }
+
+    async fn sweep_dead(&self, queue: &QueueName, which: Selection, fate: Fate) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let count = match which {
+            Selection::Ids(ids) => {
+                self.sweep_ids(queue, &ids, fate, &mut swept).await?;
+                return Ok(swept);
+            }
+            Selection::Oldest(count) => count,
+            Selection::All => u64::MAX,
+        };
+        let spread =
+            spreading!(self, queue, |spread| Ok::<_, Fault>((spread, self.tell(queue, spread).await?)));
+        let (spread, told) = spread?;
+        let mut left = count.min(told.counts.dead);
+        // Those that were refused stay where they are.
+        let mut skip = vec![0_u64; usize::from(spread)];
+        while left > 0 {
+            let mut oldest = Vec::new();
+            for at in Partition::all(queue, spread) {
+                let wanted = left.min(CHUNK as u64);
+                let arguments = Fields::new().with("list", wanted).with("skip", skip[usize::from(at.index)]);
+                let answered = self.ask(&at, Script::Dead, arguments).await.map_err(failed)?;
+                for reply in answered.reply.get("refs").items() {
+                    let read = || Some((reply.at(0).int()?, id(reply.at(1))?));
+                    oldest.push(read().ok_or_else(|| unreadable(queue))?);
+                }
+            }
+            oldest.sort();
+            oldest.truncate(left.min(CHUNK as u64) as usize);
+            if oldest.is_empty() {
+                break;
+            }
+            left -= oldest.len() as u64;
+            let ids: Vec<_> = oldest.iter().map(|(_, id)| *id).collect();
+            for refused in self.sweep_ids(queue, &ids, fate, &mut swept).await? {
+                skip[usize::from(refused.shard())] += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Says which were refused.
+    async fn sweep_ids(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        fate: Fate,
+        swept: &mut Swept,
+    ) -> Result<Vec<MessageId>> {
+        let mut refused = Vec::new();
+        let mut bare = false;
+        for chunk in ids.chunks(CHUNK) {
+            let answers =
+                spreading!(self, queue, |spread| self.sweep_chunk(queue, spread, chunk, fate).await);
+            let (answers, nothing_left) = answers?;
+            bare = nothing_left;
+            for (id, answer) in chunk.iter().zip(answers) {
+                match answer {
+                    Ok(()) => swept.done += 1,
+                    Err(error) => {
+                        refused.push(*id);
+                        swept.refused_in_all += 1;
+                        if swept.refused.len() < Swept::MAX_REFUSED {
+                            swept.refused.push((*id, error));
+                        }
+                    }
+                }
+            }
+        }
+        if bare {
+            self.note_bare(queue).await;
+        }
+        Ok(refused)
+    }
+
+    async fn sweep_chunk(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+        ids: &[MessageId],
+        fate: Fate,
+    ) -> std::result::Result<(Vec<Result<()>>, bool), Fault> {
+        let missing = || Err(Error::MessageNotFound { queue: queue.clone() });
+        let mut answers = vec![missing(); ids.len()];
+        let mut bare = false;
+        for at in Partition::all(queue, spread) {
+            let here: Vec<_> = (0..ids.len()).filter(|index| ids[*index].shard() == at.index).collect();
+            if here.is_empty() {
+                continue;
+            }
+            let packed: Vec<_> = here.iter().map(|index| id_bytes(ids[*index]).to_vec()).collect();
+            let packed: Vec<_> = packed.iter().map(|id| super::pack::Pack::from(&id[..])).collect();
+            let mut arguments = Fields::new().with("ids", packed);
+            if let Fate::Revived(due) = fate {
+                arguments = when(arguments, When::At(due));
+            }
+            let answered = self.on(&at, spread, Script::Dead, arguments).await?;
+            bare = is_bare(&answered.reply);
+            for (index, reply) in here.into_iter().zip(answered.reply.get("items").items()) {
+                answers[index] = answer(queue, reply);
+            }
+        }
+        Ok((answers, bare))
+    }
+}
+
+fn answer(queue: &QueueName, reply: &Reply) -> Result<()> {
+    match (reply.at(0).text(), id(reply.at(1))) {
+        (Some("ok"), _) => Ok(()),
+        (Some("missing"), _) => Err(Error::MessageNotFound { queue: queue.clone() }),
+        (Some("alive"), Some(id)) => Err(Error::NotDead { id }),
+        (Some("key"), Some(id)) => Err(Error::KeyTaken { id }),
+        _ => Err(unreadable(queue)),
+    }
+}
+
+pub(super) fn failed(fault: Fault) -> Error {
+    match fault {
+        Fault::Failed(error) => error,
+        Fault::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
+    }
+}

@@ -1,0 +1,177 @@
+//! What the queues have in common: their names, the numbers of their messages, the processes that bind leases.
+
+use std::sync::atomic::Ordering;
+
+use dwell_model::{Number, QueueName};
+use dwell_store::{Error, Result};
+
+use super::Inner;
+use super::layout::{BLOCK, Partition, block_of};
+use super::pack::{Fields, Reply};
+use super::partition::{Fault, spreading};
+use super::scripts::Script;
+use super::wire::locked;
+
+/// Numbers that are reserved for this process.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    next: u64,
+    end: u64,
+    /// The first block that this process has not seen.
+    floor: u64,
+}
+
+/// A registration that was made just now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entered {
+    pub(super) reg: Option<u64>,
+    /// There are as many queues as there may be, and this one has nothing.
+    pub(super) full: bool,
+}
+
+impl Inner {
+    /// So many numbers, rising.
+    pub(super) async fn numbers(&self, count: usize) -> Result<Vec<u64>> {
+        let mut numbers = self.numbers.lock().await;
+        let mut reserved = Vec::with_capacity(count);
+        while reserved.len() < count {
+            if numbers.next >= numbers.end {
+                let left = (count - reserved.len()) as u64;
+                let blocks = left.div_ceil(BLOCK);
+                let arguments = Fields::new().with("blocks", blocks).with("floor", numbers.floor);
+                let reply = self.wire.directory(Script::Numbers, arguments).await?;
+                let first = reply.get("first").uint().ok_or_else(unreadable)?;
+                numbers.floor = first + blocks;
+                numbers.next = first * BLOCK + 1;
+                numbers.end = numbers.next + blocks * BLOCK;
+                if numbers.end > Number::MAX.get() {
+                    return Err(Error::Exhausted { what: "message numbers" });
+                }
+            }
+            reserved.push(numbers.next);
+            numbers.next += 1;
+        }
+        Ok(reserved)
+    }
+
+    /// Forgets what is reserved: a number of it was used before.
+    pub(super) async fn drop_numbers(&self) {
+        let mut numbers = self.numbers.lock().await;
+        numbers.next = numbers.end;
+    }
+
+    /// Sees to it that the directory knows where these numbers are used.
+    pub(super) async fn enter_blocks(&self, at: &Partition, numbers: &[u64]) -> Result<()> {
+        let mut blocks: Vec<_> = numbers.iter().map(|number| block_of(*number)).collect();
+        blocks.dedup();
+        for block in blocks {
+            let place = (block, at.clone());
+            if locked(&self.entered).contains(&place) {
+                continue;
+            }
+            let arguments = Fields::new().with("block", block).with("part", at.entry().as_str());
+            self.wire.directory(Script::Enter, arguments).await?;
+            let mut entered = locked(&self.entered);
+            // Blocks are used up in turn: the old ones are not asked for again.
+            if entered.len() >= 65_536 {
+                entered.clear();
+            }
+            entered.insert(place);
+        }
+        Ok(())
+    }
+
+    /// Registers a queue that has nothing, as far as its partition knows.
+    pub(super) async fn enter(&self, queue: &QueueName) -> Result<Entered> {
+        let waited = self.waiters.names();
+        let limit = if waited.contains(queue) { usize::MAX } else { self.limits.queues };
+        let names: Vec<&str> = waited.iter().map(QueueName::as_str).collect();
+        let arguments = || {
+            let fields = Fields::new().with("name", queue.as_str()).with("limit", limit);
+            fields.with("waited", names.clone())
+        };
+        let reply = self.wire.directory(Script::Enter, arguments()).await?;
+        self.note_count(&reply);
+        if !reply.get("full").is_set() {
+            return Ok(Entered { reg: reply.get("reg").uint(), full: false });
+        }
+        // Some that are registered may have nothing any more.
+        let mut others = self.queues(None, limit + 1).await?;
+        let known = others.iter().any(|stats| stats.name == *queue);
+        others.retain(|stats| stats.name != *queue);
+        let full = !known && others.len() >= limit;
+        let reply = self.wire.directory(Script::Enter, arguments().flag("force", true)).await?;
+        self.note_count(&reply);
+        Ok(Entered { reg: reply.get("reg").uint(), full })
+    }
+
+    pub(super) fn note_count(&self, reply: &Reply) {
+        if let Some(count) = reply.get("count").uint() {
+            self.queue_count.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets go of a queue, if it has nothing.
+    pub(super) async fn retire(&self, queue: &QueueName) -> Result<()> {
+        let reg = spreading!(self, queue, |spread| {
+            for at in Partition::all(queue, spread) {
+                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?;
+                if !stats.reply.get("bare").is_set() {
+                    return Ok(None);
+                }
+            }
+            let mut latest = None;
+            for at in Partition::all(queue, spread) {
+                let retired = self.on(&at, spread, Script::Retire, Fields::new()).await?.reply;
+                if !retired.get("bare").is_set() {
+                    return Ok::<_, Fault>(None);
+                }
+                latest = latest.max(retired.get("reg").uint());
+            }
+            Ok(Some(latest))
+        })?;
+        if let Some(reg) = reg {
+            let arguments = Fields::new().with("name", queue.as_str()).maybe("reg", reg);
+            let reply = self.wire.directory(Script::Leave, arguments).await?;
+            self.note_count(&reply);
+        }
+        Ok(())
+    }
+
+    /// Says that leases of this process may be bound in a partition.
+    pub(super) async fn enter_bound(&self, at: &Partition) -> Result<()> {
+        if locked(&self.bound).contains(at) {
+            return Ok(());
+        }
+        let arguments =
+            Fields::new().with("process", &self.wire.process[..]).with("bound", at.entry().as_str());
+        self.wire.directory(Script::Hello, arguments).await?;
+        locked(&self.bound).insert(at.clone());
+        Ok(())
+    }
+
+    /// Frees the leases that were bound to a process which is gone.
+    pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
+        let named = || Fields::new().with("process", process);
+        let reply = self.wire.directory(Script::Bound, named()).await?;
+        for entry in reply.get("parts").items() {
+            let Some(at) = entry.text().and_then(Partition::of_entry) else { continue };
+            loop {
+                let freed = self.ask(&at, Script::Unbind, named().with("max", 100_u32)).await;
+                let freed = freed.map_err(|fault| match fault {
+                    Fault::Failed(error) => error,
+                    Fault::Spread => super::partition::unreadable(&at.queue),
+                })?;
+                if !freed.reply.get("left").is_set() {
+                    break;
+                }
+            }
+        }
+        self.wire.directory(Script::Bound, named().flag("forget", true)).await?;
+        Ok(())
+    }
+}
+
+pub(super) fn unreadable() -> Error {
+    Error::Unavailable { reason: "the directory's answer is in no form of this version".into() }
+}

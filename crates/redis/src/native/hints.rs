@@ -1,0 +1,125 @@
+//! Hints that something has changed: one subscription for a store. A hint that is lost costs time, never a message:
+//! whoever waits asks again by itself.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::RedisResult;
+use redis::aio::{PubSubSink, PubSubStream};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::Link;
+
+/// What the listening task is told.
+enum Wish {
+    /// Notify whoever waits when something comes on this channel; and say when that is so.
+    Listen(String, Arc<Notify>, oneshot::Sender<()>),
+    Leave(String),
+}
+
+/// The listening task, from outside.
+pub(super) struct Hints {
+    wishes: std::sync::Mutex<Option<mpsc::UnboundedSender<Wish>>>,
+}
+
+const RETRY: Duration = Duration::from_millis(250);
+
+impl Hints {
+    pub(super) fn start(link: Link, runtime: &Handle) -> Hints {
+        let (sender, wishes) = mpsc::unbounded_channel();
+        runtime.spawn(listen(link, wishes));
+        Hints { wishes: std::sync::Mutex::new(Some(sender)) }
+    }
+
+    /// Ends when the channel is listened to, or can not be for now.
+    pub(super) async fn listen(&self, channel: String, waiting: Arc<Notify>) {
+        let (sender, heard) = oneshot::channel();
+        self.wish(Wish::Listen(channel, waiting, sender));
+        let _ = heard.await;
+    }
+
+    pub(super) fn leave(&self, channel: String) {
+        self.wish(Wish::Leave(channel));
+    }
+
+    pub(super) fn stop(&self) {
+        super::wire::locked(&self.wishes).take();
+    }
+
+    fn wish(&self, wish: Wish) {
+        if let Some(wishes) = &*super::wire::locked(&self.wishes) {
+            // The task ends with the sender, and not before.
+            let _ = wishes.send(wish);
+        }
+    }
+}
+
+type Line = (PubSubSink, PubSubStream);
+
+async fn listen(link: Link, mut wishes: mpsc::UnboundedReceiver<Wish>) {
+    let mut channels: HashMap<String, Arc<Notify>> = HashMap::new();
+    let mut line: Option<Line> = None;
+    loop {
+        if line.is_none() && !channels.is_empty() {
+            line = connect(&link, channels.keys()).await.ok();
+            // Hints may have been lost meanwhile.
+            channels.values().for_each(|waiting| waiting.notify_one());
+        }
+        let retry = line.is_none() && !channels.is_empty();
+        tokio::select! {
+            wish = wishes.recv() => match wish {
+                None => return,
+                Some(Wish::Listen(channel, waiting, heard)) => {
+                    channels.insert(channel.clone(), waiting);
+                    let subscribed = match &mut line {
+                        Some((sink, _)) => sink.subscribe(&channel).await.is_ok(),
+                        None => {
+                            line = connect(&link, channels.keys()).await.ok();
+                            line.is_some()
+                        }
+                    };
+                    if !subscribed {
+                        line = None;
+                    }
+                    let _ = heard.send(());
+                }
+                Some(Wish::Leave(channel)) => {
+                    channels.remove(&channel);
+                    if let Some((sink, _)) = &mut line
+                        && sink.unsubscribe(&channel).await.is_err()
+                    {
+                        line = None;
+                    }
+                }
+            },
+            message = next(&mut line) => match message {
+                Some(channel) => {
+                    if let Some(waiting) = channels.get(&channel) {
+                        waiting.notify_one();
+                    }
+                }
+                None => line = None,
+            },
+            () = tokio::time::sleep(RETRY), if retry => {}
+        }
+    }
+}
+
+async fn connect(link: &Link, channels: impl Iterator<Item = &String>) -> RedisResult<Line> {
+    let (mut sink, stream) = link.subscriber().await?.split();
+    for channel in channels {
+        sink.subscribe(channel).await?;
+    }
+    Ok((sink, stream))
+}
+
+/// The channel of the next message; `None` when the connection is lost. Without one it never ends.
+async fn next(line: &mut Option<Line>) -> Option<String> {
+    match line {
+        Some((_, stream)) => Some(stream.next().await?.get_channel_name().to_owned()),
+        None => std::future::pending().await,
+    }
+}

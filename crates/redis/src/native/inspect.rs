@@ -1,0 +1,343 @@
+//! Reading: messages, pages of them, queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_model::{Cursor, Message, MessageId, Number, OwnSettings, QueueName, StateKind, Timestamp};
+use dwell_store::{Error, Page, QueueStats, Result, StateCounts, Target};
+use futures_util::future::{join_all, try_join_all};
+
+use super::Inner;
+use super::change::{named, place};
+use super::layout::{Partition, block_of, field_of, id_bytes};
+use super::message::{id, instant, shown};
+use super::pack::{Fields, Reply};
+use super::partition::{Fault, spreading, unreadable};
+use super::scripts::Script;
+
+const CHUNK: usize = 128;
+/// How many names one call to the directory brings.
+const NAMES: usize = 256;
+/// How many leased messages one call looks at.
+const LEASES: usize = 1_000;
+
+/// What the partitions of a queue say of it together.
+pub(super) struct Told {
+    pub(super) bare: bool,
+    pub(super) counts: StateCounts,
+    pub(super) next_due: Option<Timestamp>,
+    pub(super) own: OwnSettings,
+    pub(super) waiting: u64,
+}
+
+impl Inner {
+    /// See [`Store::get`](dwell_store::Store::get).
+    pub(super) async fn get(&self, queue: &QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        let found = spreading!(self, queue, |spread| self.find(queue, spread, &targets).await);
+        let (found, bare) = match found {
+            Ok(found) => found,
+            Err(error) => return vec![Err(error); targets.len()],
+        };
+        let unknown = bare && self.waiters.count(queue) == 0;
+        let missing = || match unknown {
+            true => Error::UnknownQueue { queue: queue.clone() },
+            false => Error::MessageNotFound { queue: queue.clone() },
+        };
+        found.into_iter().map(|message| message.ok_or_else(missing)).collect()
+    }
+
+    async fn find(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+        targets: &[Target],
+    ) -> std::result::Result<(Vec<Option<Message>>, bool), Fault> {
+        let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, target) in targets.iter().enumerate() {
+            let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
+            groups.entry(part).or_default().push(index);
+        }
+        let mut found = vec![None; targets.len()];
+        let mut bare = true;
+        for (part, indexes) in groups {
+            let at = Partition::new(queue, part);
+            for chunk in indexes.chunks(CHUNK) {
+                let items: Vec<_> = chunk.iter().map(|index| named(&targets[*index])).collect();
+                let answered = self.on(&at, spread, Script::Get, Fields::new().with("items", items)).await?;
+                bare &= answered.reply.get("bare").is_set();
+                for (reply, index) in answered.reply.get("items").items().iter().zip(chunk) {
+                    if reply.is_set() {
+                        found[*index] = Some(shown(queue, reply, answered.now)?.message);
+                    }
+                }
+            }
+        }
+        if bare && spread > 1 && found.iter().any(Option::is_none) {
+            bare = self.tell(queue, spread).await?.bare;
+        }
+        Ok((found, bare))
+    }
+
+    /// See [`Store::locate`](dwell_store::Store::locate).
+    pub(super) async fn locate(&self, numbers: &[Number]) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        let blocks: BTreeSet<u64> = numbers.iter().map(|number| block_of(number.get())).collect();
+        let blocks: Vec<u64> = blocks.into_iter().collect();
+        let mut found = BTreeMap::new();
+        for chunk in blocks.chunks(CHUNK) {
+            let reply =
+                self.wire.directory(Script::Blocks, Fields::new().with("blocks", chunk.to_vec())).await?;
+            for (block, parts) in chunk.iter().zip(reply.get("parts").items()) {
+                let of_block: Vec<_> =
+                    numbers.iter().filter(|number| block_of(number.get()) == *block).collect();
+                for entry in parts.items() {
+                    let Some(at) = entry.text().and_then(Partition::of_entry) else { continue };
+                    let items: Vec<_> = of_block
+                        .iter()
+                        .map(|number| Fields::new().with("n", &field_of(number.get())[..]))
+                        .collect();
+                    let arguments = Fields::new().with("items", items).flag("brief", true);
+                    let answered =
+                        self.ask(&at, Script::Get, arguments).await.map_err(|fault| match fault {
+                            Fault::Failed(error) => error,
+                            Fault::Spread => unreadable(&at.queue),
+                        })?;
+                    for (number, reply) in of_block.iter().zip(answered.reply.get("items").items()) {
+                        if let Some(id) = id(reply.at(0)) {
+                            found.insert(**number, (at.queue.clone(), id));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(numbers.iter().map(|number| found.get(number).cloned()).collect())
+    }
+
+    /// See [`Store::list`](dwell_store::Store::list).
+    pub(super) async fn list(
+        &self,
+        queue: &QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        let max = max.min(self.limits.batch);
+        let (page, bare) = spreading!(self, queue, |spread| match state {
+            StateKind::Leased => self.list_leased(queue, spread, after, max).await,
+            _ => self.list_kept(queue, spread, state, after, max).await,
+        })?;
+        if bare && self.waiters.count(queue) == 0 {
+            return Err(Error::UnknownQueue { queue: queue.clone() });
+        }
+        Ok(if max == 0 { Page { messages: Vec::new(), next: after } } else { page })
+    }
+
+    async fn list_kept(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> std::result::Result<(Page, bool), Fault> {
+        let code: u32 = match state {
+            StateKind::Scheduled => 0,
+            StateKind::Ready => 1,
+            StateKind::Leased => 2,
+            StateKind::Dead => 3,
+        };
+        let asked = async |at: Partition| {
+            // A page of a partition, in parts that no script takes long over.
+            let (mut messages, mut after, mut more, mut bare, mut bytes) = (Vec::new(), after, true, true, 0);
+            while more && messages.len() < max && bytes < Page::MAX_BYTES {
+                let arguments = Fields::new()
+                    .with("state", code)
+                    .with("max", CHUNK.min(max - messages.len()))
+                    .with("bytes", Page::MAX_BYTES - bytes)
+                    .maybe("due", after.map(|cursor| cursor.due.as_ms()))
+                    .maybe("id", after.map(|cursor| id_bytes(cursor.id).to_vec()).as_deref());
+                let answered = self.on(&at, spread, Script::List, arguments).await?;
+                bare = answered.reply.get("bare").is_set();
+                more = answered.reply.get("more_left").is_set();
+                for item in answered.reply.get("items").items() {
+                    let message = shown(queue, item, answered.now)?.message;
+                    bytes += message.body.len();
+                    after = Some(Cursor { due: message.standing.due, id: message.id });
+                    messages.push(message);
+                }
+            }
+            if max == 0 {
+                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?;
+                bare = stats.reply.get("bare").is_set();
+            }
+            Ok::<_, Fault>((messages, more, bare))
+        };
+        let parts = {
+            let asked: Vec<_> = Partition::all(queue, spread).into_iter().map(asked).collect();
+            try_join_all(asked).await?
+        };
+        let bare = parts.iter().all(|(_, _, bare)| *bare);
+        let more = parts.iter().any(|(_, more, _)| *more);
+        let messages = parts.into_iter().flat_map(|(messages, _, _)| messages).collect();
+        Ok((cut(messages, more, max), bare))
+    }
+
+    /// Leased messages lie by their deadlines, and are capped: all are looked at.
+    async fn list_leased(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> std::result::Result<(Page, bool), Fault> {
+        let mut places = Vec::new();
+        let mut bare = true;
+        for at in Partition::all(queue, spread) {
+            let mut from: Option<(i64, MessageId)> = None;
+            loop {
+                let arguments = Fields::new()
+                    .with("state", 2_u32)
+                    .with("max", LEASES)
+                    .maybe("score", from.map(|(deadline, _)| deadline))
+                    .maybe("after", from.map(|(_, id)| id_bytes(id).to_vec()).as_deref());
+                let answered = self.on(&at, spread, Script::List, arguments).await?;
+                bare &= answered.reply.get("bare").is_set();
+                let refs = answered.reply.get("refs").items();
+                for reply in refs {
+                    let read = || Some((reply.at(0).int()?, id(reply.at(1))?, instant(reply.at(2))?));
+                    let (deadline, id, due) = read().ok_or_else(|| unreadable(queue))?;
+                    from = Some((deadline, id));
+                    places.push(Cursor { due, id });
+                }
+                if refs.len() < LEASES {
+                    break;
+                }
+            }
+        }
+        places.retain(|place| Some(*place) > after);
+        places.sort();
+        let more = places.len() > max;
+        places.truncate(max);
+        let targets: Vec<_> = places.iter().map(|place| Target::Id(place.id)).collect();
+        let (messages, _) = self.find(queue, spread, &targets).await?;
+        // One that was settled meanwhile is leased no more.
+        let leased = |message: &Message| message.standing.state.kind() == StateKind::Leased;
+        let messages: Vec<_> = messages.into_iter().flatten().filter(leased).collect();
+        let next = places.last().copied().filter(|_| more);
+        let page = cut(messages, more, max);
+        Ok((Page { next: page.next.or(next), ..page }, bare))
+    }
+
+    /// See [`Store::stats`](dwell_store::Store::stats).
+    pub(super) async fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
+        let told = spreading!(self, queue, |spread| self.tell(queue, spread).await)?;
+        let waiting = self.waiters.count(queue);
+        if told.bare && waiting == 0 {
+            return Err(Error::UnknownQueue { queue: queue.clone() });
+        }
+        Ok(self.stats_of(queue, told))
+    }
+
+    pub(super) fn stats_of(&self, queue: &QueueName, told: Told) -> QueueStats {
+        QueueStats {
+            name: queue.clone(),
+            counts: told.counts,
+            waiting: self.waiters.count(queue) + told.waiting,
+            next_due: told.next_due,
+            settings: told.own.over(&self.limits.defaults),
+            own: told.own,
+        }
+    }
+
+    pub(super) async fn tell(&self, queue: &QueueName, spread: u16) -> std::result::Result<Told, Fault> {
+        let process = || Fields::new().with("process", &self.wire.process[..]);
+        let asked = Partition::all(queue, spread);
+        let asked = asked.iter().map(|at| self.on(at, spread, Script::Stats, process()));
+        let mut told = Told {
+            bare: true,
+            counts: StateCounts::default(),
+            next_due: None,
+            own: OwnSettings::default(),
+            waiting: 0,
+        };
+        for (index, answered) in try_join_all(asked.collect::<Vec<_>>()).await?.into_iter().enumerate() {
+            let reply = answered.reply;
+            let count = |name| reply.get(name).uint().unwrap_or(0);
+            told.bare &= reply.get("bare").is_set();
+            told.counts.scheduled += count("scheduled");
+            told.counts.ready += count("ready");
+            told.counts.ready_urgent += count("urgent");
+            told.counts.leased += count("leased");
+            told.counts.dead += count("dead");
+            told.waiting = told.waiting.max(count("waiting"));
+            told.next_due = told.next_due.into_iter().chain(instant(reply.get("next"))).min();
+            if index == 0 {
+                told.own = super::settings::read(reply.get("own")).ok_or_else(|| unreadable(queue))?;
+            }
+        }
+        Ok(told)
+    }
+
+    /// See [`Store::queues`](dwell_store::Store::queues).
+    pub(super) async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        let max = max.min(self.limits.batch);
+        let waited: BTreeSet<QueueName> = self.waiters.names();
+        let mut listed = Vec::new();
+        let mut after = after;
+        while listed.len() < max {
+            let arguments =
+                Fields::new().maybe("after", after.as_ref().map(|name| name.as_str())).with("max", NAMES);
+            let reply = self.wire.directory(Script::Names, arguments).await?;
+            self.note_count(&reply);
+            let names: Vec<_> = reply
+                .get("names")
+                .items()
+                .iter()
+                .filter_map(|name| QueueName::new(name.text()?).ok())
+                .collect();
+            let is_last = names.len() < NAMES;
+            let end = names.last().cloned();
+            // Those that takes of this process wait on count as well, up to where this page ends.
+            let within =
+                |name: &&QueueName| Some(*name) > after.as_ref() && (is_last || Some(*name) <= end.as_ref());
+            let mut all: BTreeSet<QueueName> = waited.iter().filter(within).cloned().collect();
+            all.extend(names);
+            let asked = all.iter().map(|queue| self.stats(queue));
+            for (queue, stats) in all.iter().zip(join_all(asked.collect::<Vec<_>>()).await) {
+                match stats {
+                    Ok(stats) if listed.len() < max => listed.push(stats),
+                    Ok(_) => {}
+                    Err(Error::UnknownQueue { .. }) => {
+                        super::wire::locked(&self.bare).insert(queue.clone());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            match end {
+                Some(end) if !is_last => after = Some(end),
+                _ => break,
+            }
+        }
+        Ok(listed)
+    }
+}
+
+/// The first `max` messages, by (due, id), of the pages of some partitions; `more` if any of them has more.
+fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
+    messages.sort_by_key(|message| (message.standing.due, message.id));
+    let mut bytes: usize = 0;
+    let fits = messages.iter().take(max).take_while(|message| {
+        bytes = bytes.saturating_add(message.body.len());
+        bytes <= Page::MAX_BYTES
+    });
+    // One message goes in, whatever its size.
+    let fits = fits.count().max(1).min(messages.len());
+    let more = more || fits < messages.len();
+    messages.truncate(fits);
+    let last = messages.last().filter(|_| more);
+    let next = last.map(|message| Cursor { due: message.standing.due, id: message.id });
+    Page { messages, next }
+}
+
+/// Whether a reply says that its partition has nothing.
+pub(super) fn is_bare(reply: &Reply) -> bool {
+    reply.get("bare").is_set()
+}

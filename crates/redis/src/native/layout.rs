@@ -1,0 +1,132 @@
+//! Where a queue lies: partitions, and the hash tags that keep each in one slot of a cluster.
+
+use dwell_model::{Key, MessageId, PutToken, QueueName};
+use sha2::{Digest, Sha256};
+
+/// One partition of a queue: all of its keys lie in one slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Partition {
+    pub(super) queue: QueueName,
+    pub(super) index: u16,
+}
+
+impl Partition {
+    pub(super) fn new(queue: &QueueName, index: u16) -> Partition {
+        Partition { queue: queue.clone(), index }
+    }
+
+    pub(super) fn all(queue: &QueueName, spread: u16) -> Vec<Partition> {
+        (0..spread).map(|index| Partition::new(queue, index)).collect()
+    }
+
+    /// What all of its keys begin with. The tag is a hash, never the name: a name may hold braces, and names alike
+    /// must not fall into one slot.
+    pub(super) fn keys(&self, prefix: &str) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.queue.as_str());
+        hash.update([0]);
+        hash.update(self.index.to_be_bytes());
+        let mut keys = format!("{prefix}:{{");
+        for byte in &hash.finalize()[..10] {
+            keys.push_str(&format!("{byte:02x}"));
+        }
+        keys.push_str("}:");
+        keys
+    }
+
+    /// How the directory names it.
+    pub(super) fn entry(&self) -> String {
+        format!("{}/{}", self.index, self.queue)
+    }
+
+    /// The partition of such an entry; `None` if it is none of ours.
+    pub(super) fn of_entry(entry: &str) -> Option<Partition> {
+        let (index, queue) = entry.split_once('/')?;
+        Some(Partition { queue: QueueName::new(queue).ok()?, index: index.parse().ok()? })
+    }
+}
+
+/// What the keys of the directory begin with.
+pub(super) fn directory(prefix: &str) -> String {
+    format!("{{{prefix}}}:")
+}
+
+/// The partition of what has this key.
+pub(super) fn of_key(key: &Key, spread: u16) -> u16 {
+    of_text(key.as_str(), spread)
+}
+
+/// The partition that remembers this token.
+pub(super) fn of_token(token: &PutToken, spread: u16) -> u16 {
+    of_text(token.as_str(), spread)
+}
+
+/// FNV-1a: all processes and versions must agree. <http://www.isthe.com/chongo/tech/comp/fnv/>
+fn of_text(text: &str, spread: u16) -> u16 {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    // A spread is at least 1 and has 16 bits.
+    (hash % u64::from(spread.max(1))) as u16
+}
+
+/// The numbers that are reserved together.
+pub(super) const BLOCK: u64 = 256;
+
+/// The block that a number belongs to.
+pub(super) fn block_of(number: u64) -> u64 {
+    (number - 1) / BLOCK
+}
+
+/// The last 8 bytes of the id of a message with this number: they name its record.
+pub(super) fn field_of(number: u64) -> [u8; 8] {
+    ((1 << 63) | number).to_be_bytes()
+}
+
+/// The number of a message. Its sequence is its number.
+pub(super) fn number_of(id: MessageId) -> u64 {
+    (u64::from(id.incarnation()) << 40) | id.counter()
+}
+
+pub(super) fn id_bytes(id: MessageId) -> [u8; 16] {
+    id.as_bits().to_be_bytes()
+}
+
+pub(super) fn id_of(bytes: &[u8]) -> Option<MessageId> {
+    MessageId::from_bits(u128::from_be_bytes(bytes.try_into().ok()?)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn ids_hold_numbers() {
+        for number in [1, 256, 257, (1 << 40) + 5, (1 << 53) - 1] {
+            let due = 1_795_000_000_000_u64;
+            let mut bytes = [0; 16];
+            bytes[..6].copy_from_slice(&due.to_be_bytes()[2..]);
+            bytes[6..8].copy_from_slice(&(0x8000 + 7_u16).to_be_bytes());
+            bytes[8..].copy_from_slice(&field_of(number));
+            let id = id_of(&bytes).unwrap();
+            assert_eq!(
+                (number_of(id), id.shard(), id.due_at_put()),
+                (number, 7, Timestamp::from_ms(due as i64).unwrap())
+            );
+            assert_eq!(id_bytes(id), bytes);
+        }
+        assert_eq!((block_of(1), block_of(256), block_of(257)), (0, 0, 1));
+    }
+
+    #[test]
+    fn places_are_the_same_for_ever() {
+        // What is stored depends on these.
+        let queue = QueueName::new("orders/(eu)").unwrap();
+        let keys = Partition::new(&queue, 3).keys("dwell");
+        assert_eq!(keys, Partition::of_entry(&Partition::new(&queue, 3).entry()).unwrap().keys("dwell"));
+        assert_eq!(keys.len(), "dwell:{}:".len() + 20);
+        assert_eq!(of_key(&Key::new("customer 7").unwrap(), 16), 4);
+    }
+}

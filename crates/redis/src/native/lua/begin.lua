@@ -1,0 +1,59 @@
+-- How every script on a partition begins: what it was called with, whether it was called before, its settings.
+--
+-- KEYS[1]  the partition's prefix, `dwell:{tag}:`; every key of the partition is made from it
+-- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `w` the spread that the client believes
+--          in, `D` the settings in force where the queue has none of its own; the rest is the script's
+-- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and
+--          `spread` alone: the client believes in another spread, and nothing was done
+--          `more` alone: there is more that time has brought about than one call may take on; call again
+local P = KEYS[1]
+local call = redis.call
+local A = cmsgpack.unpack(ARGV[1])
+local out = { now = now }
+
+local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f')
+if M[1] and M[1] ~= '1' then
+  return redis.error_reply('DWELLVERSION layout ' .. M[1] .. ' is not known to this version of dwell')
+end
+local own = M[3] and cmsgpack.unpack(M[3]) or {}
+-- Pending and dead messages of an earlier epoch were swept away: they are there, and count as gone.
+local epoch, dead_epoch = tonumber(M[4] or 0), tonumber(M[5] or 0)
+
+-- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so its last
+-- answer is the only one that can be asked for.
+if A.l then
+  local last = call('HGET', P .. 'a', A.l)
+  if last and string.sub(last, 1, 8) == A.q then
+    call('PEXPIRE', P .. 'a', 60000)
+    return string.sub(last, 9)
+  end
+end
+
+if A.w and A.w ~= (own.spread or A.D.spread) then
+  out.spread = own.spread or A.D.spread
+  return cmsgpack.pack(out)
+end
+
+local function answer()
+  local packed = cmsgpack.pack(out)
+  -- A take of large bodies is not kept: repeated, it takes others, and these leases run out.
+  if A.l and #packed <= 65536 then
+    call('HSET', P .. 'a', A.l, A.q .. packed)
+    call('PEXPIRE', P .. 'a', 60000)
+  end
+  return packed
+end
+
+local function setting(name)
+  local value = own[name]
+  if value == nil then
+    return A.D[name]
+  end
+  return value
+end
+
+-- The first write of all scripts but those that put. Redis out of memory refuses a write that may take more, unless
+-- the script has written already: so puts are refused as a whole, and takes and acks go on.
+local function write_though_full()
+  call('UNLINK', P .. '0')
+end

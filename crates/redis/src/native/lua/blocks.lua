@@ -1,0 +1,11 @@
+-- The partitions that use blocks of numbers.
+--
+-- Keys    b:BLOCK of the directory
+-- A.blocks which
+-- Reply   `parts`: of each block, a list of `index/queue`
+-- Cost    O(partitions that use them), at most 256 a block
+out.parts = {}
+for index, block in ipairs(A.blocks) do
+  out.parts[index] = call('SMEMBERS', P .. 'b:' .. string.format('%.0f', block))
+end
+return cmsgpack.pack(out)

@@ -1,0 +1,13 @@
+-- How every script on the directory begins. All that the queues of a store have in common lies in one slot.
+--
+-- KEYS[1]  the directory's prefix, `{dwell}:`
+-- ARGV[1]  arguments, packed
+-- Reply    a packed table
+local P = KEYS[1]
+local call = redis.call
+local A = cmsgpack.unpack(ARGV[1])
+local out = { now = now }
+local layout = call('HGET', P .. 'm', 'v')
+if layout and layout ~= '1' then
+  return redis.error_reply('DWELLVERSION layout ' .. layout .. ' is not known to this version of dwell')
+end

@@ -1,0 +1,56 @@
+-- Removes all pending messages, all dead ones, or both with the settings; at once, at any size. What is removed is set
+-- aside whole, and counts as gone from here on, since its epoch is over; `sweep` clears it away bit by bit.
+--
+-- Keys    m, and s u o r d x or g h, renamed to z and a number; Z names those; w a
+-- A.pending, A.dead what is removed; A.own whether the settings go too
+-- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`
+-- Cost    O(log n)
+write_though_full()
+if not touch() then
+  return cmsgpack.pack(out)
+end
+out.done = 0
+
+local function set_aside(name, counts)
+  local count = call('ZCARD', P .. name)
+  if count == 0 then
+    return
+  end
+  if counts then
+    out.done = out.done + count
+  end
+  local serial = call('HINCRBY', P .. 'm', 'z', 1)
+  local trash = 'z' .. string.format('%.0f', serial)
+  call('RENAME', P .. name, P .. trash)
+  -- What each is made of tells how to read its members.
+  call('HSET', P .. 'Z', trash, name)
+  out.trash = true
+end
+
+if A.pending then
+  for _, name in ipairs({ 's', 'u', 'o', 'r' }) do
+    set_aside(name, true)
+  end
+  if out.done > 0 then
+    call('UNLINK', P .. 'd', P .. 'x')
+    call('HSET', P .. 'm', 'v', 1)
+    epoch = call('HINCRBY', P .. 'm', 'e', 1)
+  end
+end
+if A.dead then
+  local before = out.done
+  set_aside('g', true)
+  if out.done > before then
+    call('UNLINK', P .. 'h')
+    call('HSET', P .. 'm', 'v', 1)
+    call('HINCRBY', P .. 'm', 'f', 1)
+  end
+end
+if A.own and M[3] then
+  call('HDEL', P .. 'm', 'o')
+  call('HINCRBY', P .. 'm', 'n', 1)
+  own = {}
+end
+out.bare = is_bare()
+hint()
+return answer()

@@ -1,0 +1,32 @@
+-- Registers a queue, and where the numbers of a block are used; before the first put that needs it.
+--
+-- Keys    m q r B and b:BLOCK, of the directory
+-- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited names that takes of the
+--         client wait on; A.force past the limit: the client has counted those that have something
+-- A.block a block of numbers; A.part the partition that uses it, as `index/queue`
+-- Reply   `reg` the registration, higher than all before; or `full`: there are as many others as may be;
+--         `count` of queues registered
+-- Cost    O(log n)
+if A.name then
+  local known = call('ZSCORE', P .. 'q', A.name)
+  local others = call('ZCARD', P .. 'q') - (known and 1 or 0)
+  for _, name in ipairs(A.waited or {}) do
+    if name ~= A.name and not call('ZSCORE', P .. 'q', name) then
+      others = others + 1
+    end
+  end
+  if others >= A.limit and not A.force then
+    out.full, out.count = true, others
+    return cmsgpack.pack(out)
+  end
+  out.reg = call('HINCRBY', P .. 'm', 'r', 1)
+  call('HSET', P .. 'm', 'v', 1)
+  call('ZADD', P .. 'q', 0, A.name)
+  call('HSET', P .. 'r', A.name, cmsgpack.pack({ out.reg, now }))
+  out.count = others + 1
+end
+if A.block then
+  call('SADD', P .. 'b:' .. string.format('%.0f', A.block), A.part)
+  call('ZADD', P .. 'B', 'NX', now, A.block)
+end
+return cmsgpack.pack(out)

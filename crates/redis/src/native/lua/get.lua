@@ -1,0 +1,24 @@
+-- Reads messages, in any state.
+--
+-- Keys    m S B H k; all where time has brought something about
+-- A.items each: `i` id, `k` key, or `n` the last 8 bytes of an id
+-- A.brief answer with ids alone
+-- Reply   `bare`: the partition has nothing; `items` each: record, body, headers, or false
+-- Cost    O(1) a message
+if not touch() then
+  return cmsgpack.pack(out)
+end
+out.items = {}
+for index, item in ipairs(A.items) do
+  local r
+  if item.n then
+    local packed = call('HGET', P .. 'S', item.n)
+    r = packed and unpacked(packed)
+  else
+    r = find(item)
+  end
+  out.items[index] = r and (A.brief and { r.i } or shown(r)) or false
+end
+out.bare = is_bare()
+hint()
+return cmsgpack.pack(out)

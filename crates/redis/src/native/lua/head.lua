@@ -1,0 +1,69 @@
+-- The order in which due messages go out: (priority, due, id), over what lies in `s` and in `r`.
+local MOVE = 1000
+
+-- Messages of u and o that are due come into their order, at most MOVE of them.
+local function ripen()
+  for _, from in ipairs({ P .. 'u', P .. 'o' }) do
+    local due = call('ZRANGEBYSCORE', from, '-inf', now, 'WITHSCORES', 'LIMIT', 0, MOVE)
+    local at = 1
+    while due[at] do
+      local gone, ready, by_due = {}, {}, {}
+      for index = at, math.min(at + 398, #due), 2 do
+        local member, score = due[index], due[index + 1]
+        local id = string.sub(member, 1, 16)
+        gone[#gone + 1] = member
+        ready[#ready + 1] = struct.unpack('>I4', member, 17)
+        ready[#ready + 1] = struct.pack('>I6', tonumber(score)) .. id
+        by_due[#by_due + 1] = score
+        by_due[#by_due + 1] = id
+      end
+      call('ZREM', from, unpack(gone))
+      call('ZADD', P .. 'r', unpack(ready))
+      call('ZADD', P .. 'd', unpack(by_due))
+      at = at + 400
+    end
+  end
+end
+
+-- The ids of the first `max` that may go out, with priority and due: {id, priority, due}.
+local function heads(max)
+  local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'WITHSCORES', 'LIMIT', 0, max)
+  local ready = call('ZRANGE', P .. 'r', 0, max - 1, 'WITHSCORES')
+  local found, s, r = {}, 1, 1
+  while #found < max and (plain[s] or ready[r]) do
+    local priority = ready[r] and tonumber(ready[r + 1])
+    -- What lies in r has another priority than what lies in s.
+    if plain[s] and not (priority and priority < DEFAULT_PRIORITY) then
+      found[#found + 1] = { plain[s], DEFAULT_PRIORITY, tonumber(plain[s + 1]) }
+      s = s + 2
+    else
+      found[#found + 1] = { string.sub(ready[r], 7), priority, struct.unpack('>I6', ready[r]) }
+      r = r + 2
+    end
+  end
+  return found
+end
+
+local function is_paused()
+  local pause = setting('pause')
+  return pause == -1 or now < pause
+end
+
+-- When there may be something to hand out, if nothing is called until then; nil if never.
+local function next_instant()
+  local pause = setting('pause')
+  if pause == -1 then
+    return nil
+  end
+  if now < pause then
+    return pause
+  end
+  local least = call('EXISTS', P .. 'r') == 1 and now or nil
+  for _, key in ipairs({ 's', 'u', 'o', 'l' }) do
+    local first = call('ZRANGE', P .. key, 0, 0, 'WITHSCORES')[2]
+    if first and (not least or tonumber(first) < least) then
+      least = tonumber(first)
+    end
+  end
+  return least
+end

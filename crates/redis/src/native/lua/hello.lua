@@ -1,0 +1,19 @@
+-- A process says that it is there: at open, before it first binds a lease in a partition, and every few seconds.
+--
+-- Keys    c h and p:PROCESS of the directory
+-- A.process its id; A.client its name: the process of this name that came before is gone
+-- A.bound a partition in which it binds a lease from now on, as `index/queue`
+-- Reply   `before`, the process that had the name; `gone`, processes that have not been heard of for A.silent ms
+-- Cost    O(log n)
+if A.client then
+  out.before = call('HGET', P .. 'c', A.client)
+  call('HSET', P .. 'c', A.client, A.process)
+end
+if A.bound then
+  call('SADD', P .. 'p:' .. A.process, A.bound)
+end
+call('ZADD', P .. 'h', now, A.process)
+if A.silent then
+  out.gone = call('ZRANGEBYSCORE', P .. 'h', '-inf', now - A.silent, 'LIMIT', 0, 16)
+end
+return cmsgpack.pack(out)

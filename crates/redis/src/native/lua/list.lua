@@ -1,0 +1,118 @@
+-- One page of the messages in a state, by (due, id).
+--
+-- Keys    m S B H, and s u o d (scheduled, ready), l (leased) or h (dead)
+-- A.state 0 scheduled, 1 ready, 2 leased, 3 dead; A.max how many; A.due and A.id the last one of the page before
+-- A.bytes how many bytes of bodies, but one message in any case
+-- A.score and A.after, for leased: the deadline and id to go on from
+-- Reply   `bare`; `items`: record, body, headers of each, and one more than the page holds is told by `more_left`.
+--         For leased: `refs`, {deadline, id, due} by deadline, from which the client makes its page
+-- Cost    O(log n + page); leased: all of them are looked at, a page of A.max a call
+if not touch() then
+  return cmsgpack.pack(out)
+end
+
+-- Strings are compared as numbers: Lua would compare them by the server's language.
+local function precedes(a, b)
+  local a1, a2, a3, a4 = struct.unpack('>I4I4I4I4', a)
+  local b1, b2, b3, b4 = struct.unpack('>I4I4I4I4', b)
+  if a1 ~= b1 then return a1 < b1 end
+  if a2 ~= b2 then return a2 < b2 end
+  if a3 ~= b3 then return a3 < b3 end
+  return a4 < b4
+end
+
+-- The rank of the first member after (due, id): by a search among those of the same due.
+local function rank_after(key, due, id)
+  local low, high = call('ZCOUNT', key, '-inf', '(' .. string.format('%.0f', due)), call('ZCOUNT', key, '-inf', due)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local member = string.sub(call('ZRANGE', key, middle, middle)[1], 1, 16)
+    if precedes(id, member) then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+-- Up to `count` of the members from `first` rank on, before rank `last`: {due, id}.
+local function part(key, first, last, count)
+  local found = {}
+  last = math.min(last, first + count) - 1
+  if last < first then
+    return found
+  end
+  local members = call('ZRANGE', key, first, last, 'WITHSCORES')
+  for index = 1, #members, 2 do
+    found[#found + 1] = { tonumber(members[index + 1]), string.sub(members[index], 1, 16) }
+  end
+  return found
+end
+
+local function merged(parts, count)
+  local all = {}
+  for _, found in ipairs(parts) do
+    for _, entry in ipairs(found) do
+      all[#all + 1] = entry
+    end
+  end
+  table.sort(all, function(a, b)
+    if a[1] ~= b[1] then return a[1] < b[1] end
+    return a[2] ~= b[2] and precedes(a[2], b[2])
+  end)
+  while #all > count do
+    all[#all] = nil
+  end
+  return all
+end
+
+local function page(count)
+  if A.state == 3 then
+    local key = P .. 'h'
+    local first = A.id and rank_after(key, A.due, A.id) or 0
+    return part(key, first, call('ZCARD', key), count)
+  end
+  local parts = {}
+  for _, name in ipairs({ 's', 'u', 'o' }) do
+    local key = P .. name
+    local due = call('ZCOUNT', key, '-inf', now)
+    local first = A.id and rank_after(key, A.due, A.id) or 0
+    if A.state == 1 then
+      parts[#parts + 1] = part(key, first, due, count)
+    else
+      parts[#parts + 1] = part(key, math.max(first, due), call('ZCARD', key), count)
+    end
+  end
+  if A.state == 1 then
+    local key = P .. 'd'
+    local first = A.id and rank_after(key, A.due, A.id) or 0
+    parts[#parts + 1] = part(key, first, call('ZCARD', key), count)
+  end
+  return merged(parts, count)
+end
+
+out.bare = is_bare()
+if A.state == 2 then
+  out.refs = {}
+  local key = P .. 'l'
+  local first = A.after and rank_after(key, A.score, A.after) or 0
+  for index, entry in ipairs(part(key, first, call('ZCARD', key), A.max)) do
+    out.refs[index] = { entry[1], entry[2], load(entry[2]).d }
+  end
+  hint()
+  return cmsgpack.pack(out)
+end
+out.items = {}
+local bytes = 0
+for index, entry in ipairs(page(A.max + 1)) do
+  local r = load(entry[2])
+  bytes = bytes + call('HSTRLEN', P .. 'B', string.sub(r.i, 9))
+  if index > A.max or (index > 1 and bytes > A.bytes) then
+    out.more_left = true
+    break
+  end
+  out.items[index] = shown(r)
+end
+hint()
+return cmsgpack.pack(out)

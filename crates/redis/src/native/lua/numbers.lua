@@ -1,0 +1,10 @@
+-- Reserves numbers of messages, whole blocks of 256.
+--
+-- Keys    m of the directory
+-- A.blocks how many; A.floor the first block that the client has not seen: a failover may have lost the latest steps
+-- Reply   `first` block
+-- Cost    O(1)
+local first = math.max(tonumber(call('HGET', P .. 'm', 'b') or 0), A.floor)
+call('HSET', P .. 'm', 'v', 1, 'b', first + A.blocks)
+out.first = first
+return cmsgpack.pack(out)

@@ -1,0 +1,126 @@
+-- Where a message lies, by its state. Every index is kept here.
+--
+--   s  pending with priority 1024:   score due, member id
+--   u  pending, more urgent:         score due, member id and priority (4 bytes)
+--   o  pending, less urgent:         the same
+--   r  pending of u and o that a take found due: score priority, member due (6 bytes) and id
+--   d  the same ones by due:         score due, member id
+--   x  pending with an expiry:       score expiry, member id
+--   l  leased:                       score deadline, member id
+--   y  leased and bound:             score 0, member process (8 bytes) and id
+--   g  dead, oldest first:           score death, member id
+--   h  dead by due:                  score due, member id
+--   k  keys of live messages:        key to id
+local earliest = nil
+
+local function lane(r)
+  if not r.p then
+    return P .. 's'
+  end
+  return P .. (r.p < DEFAULT_PRIORITY and 'u' or 'o')
+end
+
+local function lane_member(r)
+  return r.p and r.i .. struct.pack('>I4', r.p) or r.i
+end
+
+local function ready_member(r)
+  return struct.pack('>I6', r.d) .. r.i
+end
+
+local function place_pending(r)
+  r.s = nil
+  r.E = epoch > 0 and epoch or nil
+  call('ZADD', lane(r), r.d, lane_member(r))
+  if r.x then
+    call('ZADD', P .. 'x', r.x, r.i)
+  end
+  if not earliest or r.d < earliest then
+    earliest = r.d
+  end
+end
+
+local function unplace_pending(r)
+  if call('ZREM', lane(r), lane_member(r)) == 0 and r.p then
+    call('ZREM', P .. 'r', ready_member(r))
+    call('ZREM', P .. 'd', r.i)
+  end
+  if r.x then
+    call('ZREM', P .. 'x', r.i)
+  end
+end
+
+local function place_leased(r, token, lease_ms, bound)
+  r.s, r.E = 2, nil
+  r.T, r.w, r.B = token, lease_ms, bound
+  r.D = math.min(now + lease_ms, MAX_MS)
+  call('ZADD', P .. 'l', r.D, r.i)
+  if r.B then
+    call('ZADD', P .. 'y', 0, r.B .. r.i)
+  end
+end
+
+local function unplace_leased(r)
+  call('ZREM', P .. 'l', r.i)
+  if r.B then
+    call('ZREM', P .. 'y', r.B .. r.i)
+  end
+  r.T, r.w, r.B, r.D = nil, nil, nil, nil
+end
+
+-- Sets a live message aside; it lies nowhere. Its key is free.
+local function die(r, reason, at)
+  if r.k and not r.K then
+    call('HDEL', P .. 'k', r.k)
+  end
+  r.s, r.R, r.A = 3, reason, at
+  r.E = dead_epoch > 0 and dead_epoch or nil
+  call('ZADD', P .. 'g', at, r.i)
+  call('ZADD', P .. 'h', r.d, r.i)
+end
+
+local function unplace_dead(r)
+  call('ZREM', P .. 'g', r.i)
+  call('ZREM', P .. 'h', r.i)
+  r.R, r.A = nil, nil
+end
+
+-- Places a live message that nobody holds any more. An expiry that has come kills it first.
+local function pend(r)
+  if r.x and r.x <= now then
+    die(r, 3, r.x)
+  else
+    place_pending(r)
+  end
+end
+
+local function is_ready(r)
+  return r.s == nil and r.d <= now
+end
+
+local function note_ready(r, since)
+  if is_ready(r) and since > (r.y or 0) then
+    r.y = since
+  end
+end
+
+-- Removes a live message that nobody holds.
+local function remove_pending(r)
+  unplace_pending(r)
+  if r.k and not r.K then
+    call('HDEL', P .. 'k', r.k)
+  end
+  forget(r)
+end
+
+local function is_bare()
+  return next(own) == nil and call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') == 0
+end
+
+-- Tells those who wait, if what was placed is due before what they sleep for.
+local function hint()
+  local at = earliest and call('HGET', P .. 'w', 'at')
+  if at and earliest < tonumber(at) then
+    call('PUBLISH', P .. 'w', '')
+  end
+end

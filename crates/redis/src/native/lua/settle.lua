@@ -1,0 +1,118 @@
+-- Settles leased messages.
+--
+-- Keys    m S B H k s u o x l y g h w a
+-- A.items each: `i` id, `T` token, `a` action (0 ack, 1 retry, 2 release, 3 bury, 4 extend, 5 give back),
+--         `v` delay or length in ms, `e` error, `p` priority, `z` a random number below 1 for the jitter; `bad`
+--         refuses it whatever its lease
+-- Reply   `items` each: {'gone'}, {'scheduled', due}, {'ready'}, {'dead', reason}, {'leased', deadline} or a refusal
+--         {'lost'}, {'bad'}, {'range', delay}; `bare` if the partition has nothing any more
+-- Cost    O(log n) a message, about 8 µs
+write_though_full()
+if not touch() then
+  return cmsgpack.pack(out)
+end
+
+-- A delay in whole milliseconds, grown by whole percents; exact below the cap, which is below 2^48.
+local function backoff(attempt, random)
+  local b = setting('backoff')
+  local delay = math.min(b.base, b.cap)
+  for _ = 2, attempt do
+    local grown = math.floor(delay / 100) * b.factor + math.floor((delay % 100) * b.factor / 100)
+    if grown == delay or grown >= b.cap then
+      delay = math.min(grown, b.cap)
+      break
+    end
+    delay = grown
+  end
+  local most_off = math.floor(delay / 100) * b.jitter + math.floor((delay % 100) * b.jitter / 100)
+  return delay - math.floor(most_off * random)
+end
+
+local function set_priority(r, priority)
+  if priority then
+    r.p = priority ~= DEFAULT_PRIORITY and priority or nil
+  end
+end
+
+local function standing(r)
+  if r.s == 3 then
+    return { 'dead', r.R }
+  end
+  if r.s == 2 then
+    return { 'leased', r.D }
+  end
+  if is_ready(r) then
+    return { 'ready' }
+  end
+  return { 'scheduled', r.d }
+end
+
+local function settle(item)
+  if item.bad then
+    return { 'bad' }
+  end
+  local r = load(item.i)
+  if not r or r.s ~= 2 or r.T ~= item.T then
+    return { 'lost' }
+  end
+  local action, delay = item.a, item.v
+  if action == 0 then
+    unplace_leased(r)
+    if r.k and not r.K then
+      call('HDEL', P .. 'k', r.k)
+    end
+    forget(r)
+    return { 'gone' }
+  end
+  if action == 4 then
+    local length, bound = delay or r.w, r.B
+    place_leased(r, r.T, length, bound)
+    save(r)
+    return standing(r)
+  end
+  if action == 1 and not delay then
+    delay = backoff((r.a or 0) + 1, item.z)
+  end
+  if (action == 1 or action == 2) and delay and now + delay > MAX_MS then
+    return { 'range', delay }
+  end
+  unplace_leased(r)
+  set_priority(r, item.p)
+  if item.e then
+    r.e = item.e
+  end
+  if action == 1 then
+    local before = r.d
+    r.d = now + delay
+    -- A message that dies of it keeps the instant that it had.
+    local limit = r.M or setting('attempts')
+    if limit > 0 and (r.a or 0) + 1 >= limit then
+      r.d = before
+    end
+    spend(r, now)
+  elseif action == 2 then
+    r.d = delay and now + delay or r.d
+    r.r = (r.r or 0) + 1
+    pend(r)
+  elseif action == 3 then
+    r.a = (r.a or 0) + 1
+    r.b = (r.b or 0) + 1
+    die(r, 2, now)
+  else
+    r.t = r.t > 1 and r.t - 1 or nil
+    pend(r)
+  end
+  if action ~= 5 then
+    note_ready(r, now)
+  end
+  save(r)
+  return standing(r)
+end
+
+out.items = {}
+for index, item in ipairs(A.items) do
+  out.items[index] = settle(item)
+end
+out.bare = is_bare()
+hint()
+return answer()

@@ -1,0 +1,38 @@
+-- A partition as it is now: counts that are kept, not scanned.
+--
+-- Keys    m s u o r l g w
+-- Reply   `bare`, `scheduled`, `ready`, `urgent`, `leased`, `dead`, `next` the earliest instant, `own` the queue's
+--         settings, packed, `version` of them, `reg` its registration, `waiting` in other processes than A.process
+-- Cost    O(log n)
+if not touch() then
+  return cmsgpack.pack(out)
+end
+out.bare = is_bare()
+out.scheduled, out.ready = 0, call('ZCARD', P .. 'r')
+for _, name in ipairs({ 's', 'u', 'o' }) do
+  local key = P .. name
+  local due = call('ZCOUNT', key, '-inf', now)
+  out.ready = out.ready + due
+  out.scheduled = out.scheduled + call('ZCARD', key) - due
+  local first = call('ZRANGE', key, due, due, 'WITHSCORES')[2]
+  if first and (not out.next or tonumber(first) < out.next) then
+    out.next = tonumber(first)
+  end
+end
+out.urgent = call('ZCOUNT', P .. 'u', '-inf', now) + call('ZCOUNT', P .. 'r', '-inf', '(' .. DEFAULT_PRIORITY)
+out.leased, out.dead = call('ZCARD', P .. 'l'), call('ZCARD', P .. 'g')
+out.own = M[3]
+out.version = tonumber(call('HGET', P .. 'm', 'n') or 0)
+out.reg = M[2] and tonumber(M[2])
+out.waiting = 0
+local waiters = call('HGETALL', P .. 'w')
+for index = 1, #waiters, 2 do
+  if waiters[index] ~= 'at' and waiters[index] ~= A.process then
+    local entry = cmsgpack.unpack(waiters[index + 1])
+    if now < entry[2] then
+      out.waiting = out.waiting + entry[1]
+    end
+  end
+end
+hint()
+return cmsgpack.pack(out)

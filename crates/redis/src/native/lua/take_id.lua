@@ -1,0 +1,48 @@
+-- Hands out one message, be it scheduled, ready or dead; its instant becomes now if it was later.
+--
+-- Keys    as `take`, and g h
+-- A.id    the message; A.lease, A.token (16 bytes), A.bound as with `take`; A.full no lease may be granted
+-- Reply   `item`: record, body, headers; or `refused`: {word, id}
+-- Cost    O(log n)
+write_though_full()
+if not touch() then
+  return cmsgpack.pack(out)
+end
+
+local function take(r)
+  if not r then
+    return { 'missing' }
+  end
+  if r.s == 2 then
+    return { 'leased', r.i }
+  end
+  local owner = r.s == 3 and r.k and not r.K and find_key(r.k)
+  if owner then
+    return { 'key', owner.i }
+  end
+  if A.full then
+    return { 'cap' }
+  end
+  if r.s == 3 then
+    unplace_dead(r)
+    r.d = math.min(r.d, now)
+    r.a = nil
+    if r.x and r.x <= now then
+      r.x = nil
+    end
+    r.v = (r.v or 0) + 1
+    if r.k and not r.K then
+      call('HSET', P .. 'k', r.k, r.i)
+    end
+  else
+    unplace_pending(r)
+    r.d = math.min(r.d, now)
+  end
+  r.t = (r.t or 0) + 1
+  place_leased(r, A.token, A.lease or r.L or setting('lease'), A.bound)
+  save(r)
+  out.item = shown(r)
+end
+
+out.refused = take(load(A.id))
+return answer()

@@ -1,0 +1,79 @@
+-- Time acting on a partition: leases run out, expiries come. It goes before everything else, so that every answer is
+-- as of now; at most so many at a time, so that no script holds Redis up.
+local TOUCH = 100
+
+-- One attempt more is spent: pending again, or dead.
+local function spend(r, at)
+  r.a = (r.a or 0) + 1
+  local limit = r.M or setting('attempts')
+  if limit > 0 and r.a >= limit then
+    die(r, 1, at)
+  else
+    pend(r)
+  end
+end
+
+local function lapse(r, at)
+  unplace_leased(r)
+  r.l = (r.l or 0) + 1
+  spend(r, at)
+  note_ready(r, at)
+  save(r)
+end
+
+-- False if there was too much to do at once.
+local function touch()
+  local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
+  for _, id in ipairs(ended) do
+    local r = load(id)
+    if r then
+      lapse(r, r.D)
+    else
+      call('ZREM', P .. 'l', id)
+    end
+  end
+  out.lapsed = #ended
+  local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH)
+  for _, id in ipairs(expired) do
+    local r = load(id)
+    if r then
+      unplace_pending(r)
+      die(r, 3, r.x)
+      save(r)
+    else
+      call('ZREM', P .. 'x', id)
+    end
+  end
+  if #ended < TOUCH and #expired < TOUCH then
+    return true
+  end
+  hint()
+  out.more = true
+  return false
+end
+
+-- The instant that a wish for one means: kind 0 now, 1 at, 2 after so many ms, 3 level. Or nil and why not.
+local function instant(kind, value)
+  if kind == 0 then
+    return now
+  end
+  if kind == 1 then
+    return value
+  end
+  if kind == 3 then
+    local levels = setting('levels') or {}
+    local delay = levels[value]
+    if not delay then
+      return nil, { 'level', #levels }
+    end
+    value = delay
+  end
+  if now + value > MAX_MS then
+    return nil, { 'range', value }
+  end
+  return now + value
+end
+
+local function pending()
+  return call('ZCARD', P .. 's') + call('ZCARD', P .. 'u') + call('ZCARD', P .. 'o') + call('ZCARD', P .. 'r')
+end

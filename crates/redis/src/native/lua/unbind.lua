@@ -1,0 +1,20 @@
+-- Ends the leases that were bound to a process which is gone.
+--
+-- Keys    m S k y l s u o x g h w
+-- A.process it; A.max how many at a time
+-- Reply   `left`: whether there are more; `bare`
+-- Cost    O(log n) a message
+write_though_full()
+local members = call('ZRANGEBYLEX', P .. 'y', '[' .. A.process, '[' .. A.process .. string.rep('\255', 17), 'LIMIT', 0, A.max)
+for _, member in ipairs(members) do
+  local r = load(string.sub(member, 9))
+  if r and r.s == 2 and r.B == A.process then
+    -- One whose deadline passed before has ended then.
+    lapse(r, math.min(r.D, now))
+  else
+    call('ZREM', P .. 'y', member)
+  end
+end
+out.left = #members == A.max
+hint()
+return cmsgpack.pack(out)

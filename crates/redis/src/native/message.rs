@@ -1,0 +1,155 @@
+//! A message's record, read: `lua/record.lua` says what its fields mean.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dwell_model::{
+    AttemptLimit, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken, Message,
+    MessageId, Number, QueueName, Standing, State, Timestamp,
+};
+use dwell_store::Error;
+
+use super::layout::{id_of, number_of};
+use super::pack::Reply;
+
+/// A message as a script shows it.
+pub(super) struct Shown {
+    pub(super) message: Message,
+    /// When it was last made ready by other than its instant.
+    pub(super) made_ready: Option<Timestamp>,
+}
+
+/// Reads record, body and headers.
+pub(super) fn shown(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
+    read(queue, reply, now).ok_or_else(|| Error::Unavailable {
+        reason: format!("a message of queue '{queue}' is stored in a form that this version does not know")
+            .into(),
+    })
+}
+
+fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {
+    let record = Reply::decode(reply.at(0).bytes()?)?;
+    let id = id_of(record.get("i").bytes()?)?;
+    let due = instant(record.get("d"))?;
+    let count = |name| record.get(name).uint().map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
+    let state = match record.get("s").int() {
+        None if due <= now => State::Ready,
+        None => State::Scheduled,
+        Some(2) => State::Leased(lease(&record)?),
+        Some(3) => {
+            State::Dead(Death { reason: reason(record.get("R").int()?)?, at: instant(record.get("A"))? })
+        }
+        Some(_) => return None,
+    };
+    let standing = Standing {
+        state,
+        due,
+        priority: optional(record.get("p").uint())?.unwrap_or(DEFAULT_PRIORITY),
+        attempts: count("a"),
+        expires: optional_instant(record.get("x"))?,
+        keyless: record.get("K").is_set(),
+        counts: Counts {
+            takes: count("t"),
+            lapses: count("l"),
+            releases: count("r"),
+            buries: count("b"),
+            revives: count("v"),
+        },
+        last_error: record.get("e").text().map(Arc::from),
+    };
+    let message = Message {
+        id,
+        number: Number::new(number_of(id)).ok()?,
+        queue: queue.clone(),
+        body: reply.at(1).bytes()?.clone(),
+        key: record.get("k").text().map(Key::new).transpose().ok()?,
+        headers: headers(reply.at(2))?,
+        created: instant(record.get("c"))?,
+        lease_ms: record.get("L").uint(),
+        max_attempts: record.get("M").uint().map(attempt_limit),
+        standing,
+    };
+    Some(Shown { message, made_ready: optional_instant(record.get("y"))? })
+}
+
+fn lease(record: &Reply) -> Option<Lease> {
+    let deadline = instant(record.get("D"))?;
+    Some(Lease {
+        token: LeaseToken(u128::from_be_bytes(record.get("T").bytes()?.as_ref().try_into().ok()?)),
+        lease_ms: record.get("w").uint()?,
+        // Redis has one clock, and leases run on it.
+        deadline_mono_ms: deadline.as_ms().unsigned_abs(),
+        deadline,
+        bound: record.get("B").is_set(),
+    })
+}
+
+pub(super) fn reason(code: i64) -> Option<DeathReason> {
+    match code {
+        1 => Some(DeathReason::AttemptsSpent),
+        2 => Some(DeathReason::Buried),
+        3 => Some(DeathReason::Expired),
+        _ => None,
+    }
+}
+
+pub(super) fn instant(reply: &Reply) -> Option<Timestamp> {
+    Timestamp::from_ms(reply.int()?).ok()
+}
+
+fn optional_instant(reply: &Reply) -> Option<Option<Timestamp>> {
+    match reply {
+        Reply::Nil => Some(None),
+        other => instant(other).map(Some),
+    }
+}
+
+fn optional(value: Option<u64>) -> Option<Option<u32>> {
+    value.map(u32::try_from).transpose().ok()
+}
+
+/// 0 stands for no limit.
+pub(super) fn attempt_limit(limit: u64) -> AttemptLimit {
+    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+    limit.try_into().map_or(AttemptLimit::Unlimited, AttemptLimit::At)
+}
+
+pub(super) fn attempt_number(limit: AttemptLimit) -> u32 {
+    match limit {
+        AttemptLimit::Unlimited => 0,
+        AttemptLimit::At(limit) => limit.get(),
+    }
+}
+
+/// Names and values, each behind its length in two bytes.
+pub(super) fn packed_headers(headers: &Headers) -> Option<Bytes> {
+    if headers.is_empty() {
+        return None;
+    }
+    let mut packed = Vec::with_capacity(headers.size() + 64);
+    for (name, value) in headers.iter() {
+        for text in [name, value] {
+            // All headers together have at most 16 KiB.
+            packed.extend_from_slice(&(text.len() as u16).to_be_bytes());
+            packed.extend_from_slice(text.as_bytes());
+        }
+    }
+    Some(packed.into())
+}
+
+fn headers(reply: &Reply) -> Option<Headers> {
+    let Some(packed) = reply.bytes() else { return Some(Headers::default()) };
+    let mut rest = packed.as_ref();
+    let mut texts = Vec::new();
+    while let Some((len, after)) = rest.split_first_chunk::<2>() {
+        let (text, after) = after.split_at_checked(u16::from_be_bytes(*len).into())?;
+        texts.push(std::str::from_utf8(text).ok()?);
+        rest = after;
+    }
+    let pairs = texts.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+    Headers::new(pairs).ok()
+}
+
+pub(super) fn id(reply: &Reply) -> Option<MessageId> {
+    id_of(reply.bytes()?)
+}

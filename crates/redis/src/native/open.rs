@@ -1,0 +1,190 @@
+//! Opening: what a Redis must be, who came before us, and what runs besides the calls.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dwell_model::Limits;
+use dwell_store::Error;
+use dwell_time::{Clock, SystemClock};
+use redis::Value;
+use tokio::runtime::Handle;
+
+use super::hints::Hints;
+use super::pack::Fields;
+use super::scripts::Script;
+use super::timer::Timer;
+use super::wire::{Wire, locked, random};
+use super::{Inner, RedisStore, settings};
+use crate::{Address, Kind, Link, OpenError};
+
+/// How often a process says that it is there, and does what has time.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// A process that was silent for so long is gone.
+const SILENT_MS: u32 = 15_000;
+
+impl RedisStore {
+    /// Opens the store at an address. Call it on the Tokio runtime that is to run its calls.
+    ///
+    /// # Errors
+    /// [`OpenError`], before anything is written: nobody answers, the server is too old, or is set to evict.
+    pub async fn open(address: Address, limits: Limits) -> Result<RedisStore, OpenError> {
+        RedisStore::open_on(address, limits, Arc::new(SystemClock::new()), None).await
+    }
+
+    /// The same on a clock of a test's, which stands in for the server's and for this process's.
+    ///
+    /// # Errors
+    /// As [`RedisStore::open`].
+    #[doc(hidden)]
+    pub async fn open_for_test(
+        address: Address,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+    ) -> Result<RedisStore, OpenError> {
+        RedisStore::open_on(address, limits, Arc::clone(&clock), Some(clock)).await
+    }
+
+    async fn open_on(
+        address: Address,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        test_clock: Option<Arc<dyn Clock>>,
+    ) -> Result<RedisStore, OpenError> {
+        let runtime = Handle::current();
+        let at = address.to_string();
+        let client = address.client.clone();
+        let link = Link::open(address).await?;
+        check(&link).await?;
+        let unreachable = |reason: String| OpenError::Unreachable { at: at.clone(), reason };
+        let timer = Timer::start(&clock).map_err(|error| unreachable(error.to_string()))?;
+        let hints = Hints::start(link.clone(), &runtime);
+        let inner = Inner {
+            wire: Wire::new(link, test_clock),
+            defaults: settings::defaults(&limits.defaults),
+            limits,
+            clock,
+            spreads: std::sync::Mutex::new(HashMap::new()),
+            turn: AtomicUsize::new(random() as usize),
+            numbers: Default::default(),
+            entered: Default::default(),
+            bound: Default::default(),
+            // Near the limit, until the directory was asked.
+            queue_count: AtomicU64::new(u64::MAX),
+            bare: Default::default(),
+            trash: Default::default(),
+            leased: Default::default(),
+            takes: AtomicU64::new(1),
+            waiters: Default::default(),
+            hints,
+            timer,
+            returns: Default::default(),
+        };
+        let inner = Arc::new(inner);
+        inner.introduce(client.as_deref()).await.map_err(|error| unreachable(error.to_string()))?;
+        runtime.spawn(beat(Arc::downgrade(&inner)));
+        Ok(RedisStore { inner, runtime })
+    }
+}
+
+impl Inner {
+    /// Says that this process is there. What a process of its name had bound before is freed.
+    async fn introduce(&self, client: Option<&str>) -> Result<(), Error> {
+        let reply = self.wire.directory(Script::Names, Fields::new().with("max", 0_u32)).await?;
+        self.note_count(&reply);
+        let arguments = Fields::new().with("process", &self.wire.process[..]).maybe("client", client);
+        let reply = self.wire.directory(Script::Hello, arguments).await?;
+        if let Some(before) = reply.get("before").bytes() {
+            self.free_bound(before).await?;
+        }
+        Ok(())
+    }
+
+    /// What has time: all of it is tried again at the next beat.
+    async fn tidy(&self) -> Result<(), Error> {
+        let arguments = Fields::new().with("process", &self.wire.process[..]).with("silent", SILENT_MS);
+        let reply = self.wire.directory(Script::Hello, arguments).await?;
+        for gone in reply.get("gone").items() {
+            if let Some(gone) = gone.bytes().filter(|gone| gone.as_ref() != self.wire.process) {
+                self.free_bound(gone).await?;
+            }
+        }
+        let bare = std::mem::take(&mut *locked(&self.bare));
+        for queue in bare {
+            self.retire(&queue).await?;
+        }
+        let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
+        for at in trash {
+            while self.clear(&at, 16).await? {}
+            locked(&self.trash).remove(&at);
+        }
+        Ok(())
+    }
+}
+
+/// Beats for as long as the store is there.
+async fn beat(store: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(BEAT).await;
+        let Some(inner) = store.upgrade() else { return };
+        // Redis is away: the next beat comes.
+        let _ = inner.tidy().await;
+    }
+}
+
+/// What every server of the address must be.
+async fn check(link: &Link) -> Result<(), OpenError> {
+    let failed = |error: redis::RedisError| OpenError::Unreachable {
+        at: link.address().to_string(),
+        reason: error.to_string(),
+    };
+    let mut texts = Vec::new();
+    for section in ["server", "memory"] {
+        let reply = link.send(redis::cmd("INFO").arg(section)).await.map_err(failed)?;
+        collect(reply, &mut texts);
+    }
+    let fields = |name: &'static str| {
+        let lines = texts.iter().flat_map(|text| text.lines());
+        lines.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let needs_aof = link.address().confirm.is_some_and(|confirm| confirm.aof);
+    // Valkey names a Redis that it is compatible with.
+    for version in fields("redis_version") {
+        if is_before(version, (6, 2)) {
+            let version = version.to_owned();
+            return Err(OpenError::TooOld { version, needed: "6.2", what: "the store's scripts" });
+        }
+        if needs_aof && is_before(version, (7, 2)) {
+            return Err(OpenError::TooOld { version: version.to_owned(), needed: "7.2", what: "waitaof" });
+        }
+    }
+    if link.address().confirm.is_some() && link.address().kind() == Kind::Cluster {
+        let reason =
+            "its connections are shared; ask for min-replicas-to-write at the servers instead".to_owned();
+        return Err(OpenError::Unsupported { what: "wait on a cluster", reason });
+    }
+    let evicts = fields("maxmemory_policy").find(|policy| policy.starts_with("allkeys"));
+    if let Some(policy) = evicts {
+        return Err(OpenError::Evicts { policy: policy.to_owned() });
+    }
+    Ok(())
+}
+
+/// A cluster answers for each of its nodes.
+fn collect(reply: Value, texts: &mut Vec<String>) {
+    match reply {
+        Value::BulkString(bytes) => texts.push(String::from_utf8_lossy(&bytes).into_owned()),
+        Value::VerbatimString { text, .. } => texts.push(text),
+        Value::SimpleString(text) => texts.push(text),
+        Value::Array(items) => items.into_iter().for_each(|item| collect(item, texts)),
+        Value::Map(pairs) => pairs.into_iter().for_each(|(_, value)| collect(value, texts)),
+        _ => {}
+    }
+}
+
+fn is_before(version: &str, needed: (u32, u32)) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < needed
+}

@@ -1,0 +1,169 @@
+//! Calls on partitions. A script is told how its queue is spread, and answers nothing else if that is not so.
+
+use std::sync::atomic::Ordering;
+
+use dwell_model::{Invalid, QueueName, Timestamp};
+use dwell_store::{Error, When};
+
+use super::Inner;
+use super::layout::Partition;
+use super::message::instant;
+use super::pack::{Fields, Pack, Reply};
+use super::scripts::Script;
+use super::wire::locked;
+
+/// Why a call on a partition has no answer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The queue is spread otherwise; it is known now how. Nothing was done.
+    Spread,
+    Failed(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Failed(error)
+    }
+}
+
+/// Tries a call on a queue until it is known how the queue is spread.
+///
+/// A macro, since a future made by a closure that borrows is not known to be `Send`.
+macro_rules! spreading {
+    ($inner:expr, $queue:expr, |$spread:ident| $call:expr) => {{
+        let mut tries = 0;
+        loop {
+            let $spread = $inner.spread($queue);
+            let answer: std::result::Result<_, $crate::native::partition::Fault> = async { $call }.await;
+            match answer {
+                Ok(answer) => break Ok(answer),
+                Err($crate::native::partition::Fault::Failed(error)) => break Err(error),
+                Err($crate::native::partition::Fault::Spread) if tries < 16 => tries += 1,
+                // Whoever changes it so often sees to it that nobody is served.
+                Err($crate::native::partition::Fault::Spread) => {
+                    let reason = format!("the spread of queue '{}' changes all the time", $queue);
+                    break Err(dwell_store::Error::Unavailable { reason: reason.into() });
+                }
+            }
+        }
+    }};
+}
+pub(super) use spreading;
+
+/// An answer, and the server's clock when it was given.
+pub(super) struct Answered {
+    pub(super) reply: Reply,
+    pub(super) now: Timestamp,
+}
+
+impl Inner {
+    /// Over how many partitions a queue is spread, as far as is known here.
+    pub(super) fn spread(&self, queue: &QueueName) -> u16 {
+        locked(&self.spreads).get(queue).copied().unwrap_or(self.limits.defaults.spread)
+    }
+
+    pub(super) fn note_spread(&self, queue: &QueueName, spread: u16) {
+        let mut spreads = locked(&self.spreads);
+        if spread == self.limits.defaults.spread {
+            spreads.remove(queue);
+        } else {
+            spreads.insert(queue.clone(), spread);
+        }
+    }
+
+    /// Calls a script on a partition of a queue that is spread over `spread`.
+    pub(super) async fn on(
+        &self,
+        at: &Partition,
+        spread: u16,
+        script: Script,
+        arguments: Fields,
+    ) -> std::result::Result<Answered, Fault> {
+        self.ask(at, script, arguments.with("w", u32::from(spread))).await
+    }
+
+    /// The same, however the queue is spread.
+    pub(super) async fn ask(
+        &self,
+        at: &Partition,
+        script: Script,
+        arguments: Fields,
+    ) -> std::result::Result<Answered, Fault> {
+        let arguments = arguments.with("D", self.defaults.clone());
+        loop {
+            let reply = self.wire.call(at, script, arguments.clone()).await?;
+            if let Some(lapsed) = reply.get("lapsed").uint().filter(|lapsed| *lapsed > 0) {
+                self.leases_ended(lapsed).await;
+            }
+            if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
+                self.note_spread(&at.queue, spread);
+                return Err(Fault::Spread);
+            }
+            if reply.get("more").is_set() {
+                continue;
+            }
+            let now = instant(reply.get("now")).ok_or_else(|| unreadable(&at.queue))?;
+            return Ok(Answered { reply, now });
+        }
+    }
+
+    /// Lets go of a queue that has nothing any more: at once where the number of queues is near its limit, else when
+    /// there is time.
+    pub(super) async fn note_bare(&self, queue: &QueueName) {
+        if self.is_near_queue_limit() {
+            // It stays registered if this fails; whoever lists the queues looks again.
+            let _ = self.retire(queue).await;
+        } else {
+            locked(&self.bare).insert(queue.clone());
+        }
+    }
+
+    pub(super) fn is_near_queue_limit(&self) -> bool {
+        let limit = self.limits.queues as u64;
+        self.queue_count.load(Ordering::Relaxed).saturating_mul(2) >= limit
+    }
+}
+
+pub(super) fn unreadable(queue: &QueueName) -> Error {
+    Error::Unavailable {
+        reason: format!("the answer of a script for queue '{queue}' is in no form of this version").into(),
+    }
+}
+
+/// How a script is told an instant.
+pub(super) fn when(fields: Fields, when: When) -> Fields {
+    let (kind, value): (u32, Pack) = match when {
+        When::Now => (0, Pack::Int(0)),
+        When::At(due) => (1, Pack::Int(due.as_ms())),
+        When::AfterMs(delay_ms) => (2, delay_ms.into()),
+        When::Level(level) => (3, level.into()),
+    };
+    fields.with("w", kind).with("v", value)
+}
+
+/// Why an instant was refused: {'level', levels} or {'range', delay}.
+pub(super) fn refused_instant(refusal: &Reply, asked: When, now: Timestamp) -> Option<Error> {
+    match refusal.at(0).text()? {
+        "level" => {
+            let When::Level(level) = asked else { return None };
+            let levels = refusal.at(1).uint()?.try_into().ok()?;
+            Some(Invalid::UnknownLevel { level, levels }.into())
+        }
+        "range" => {
+            let delay_ms = match asked {
+                When::AfterMs(delay_ms) => delay_ms,
+                _ => refusal.at(1).uint()?,
+            };
+            Some(out_of_range(now, delay_ms))
+        }
+        _ => None,
+    }
+}
+
+/// What the model says to a delay that ends past the year 9999.
+pub(super) fn out_of_range(now: Timestamp, delay_ms: u64) -> Error {
+    match now.after(delay_ms) {
+        Err(refusal) => refusal.into(),
+        Ok(due) => Invalid::DueOutOfRange { ms: due.as_ms() }.into(),
+    }
+}

@@ -1,0 +1,296 @@
+//! Putting messages.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use dwell_model::{DEFAULT_PRIORITY, Invalid, MessageId, Number, QueueName, Setting, Timestamp};
+use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
+
+use super::Inner;
+use super::layout::{Partition, field_of, id_bytes, number_of, of_key, of_token};
+use super::message::{attempt_number, id, instant, packed_headers};
+use super::pack::{Fields, Pack, Reply};
+use super::partition::{Fault, refused_instant, unreadable, when};
+use super::scripts::Script;
+
+/// How many messages, and how many bytes of bodies, one script puts.
+const CHUNK: usize = 128;
+const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
+/// How a put ended for now.
+enum Outcome {
+    Answered(Result<PutAnswer>),
+    /// Its number is another message's.
+    Renumber,
+}
+
+/// An item on its way.
+struct Item {
+    put: Put,
+    number: u64,
+    /// Why no store would accept it.
+    invalid: Option<Invalid>,
+}
+
+impl Inner {
+    /// See [`Store::put`](dwell_store::Store::put).
+    pub(super) async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        let numbers = match self.numbers(puts.len()).await {
+            Ok(numbers) => numbers,
+            Err(error) => return vec![Err(error); puts.len()],
+        };
+        let item = |(put, number): (Put, u64)| {
+            let invalid = self.limits.check_body(put.body.len()).err();
+            let invalid = invalid.or_else(|| put.lease_ms.and_then(|ms| Setting::LeaseMs(ms).check().err()));
+            Item { put, number, invalid }
+        };
+        let mut items: Vec<_> = puts.into_iter().zip(numbers).map(item).collect();
+        let mut answers: Vec<Option<Result<PutAnswer>>> = vec![None; items.len()];
+        for _ in 0..16 {
+            let left: Vec<_> = (0..items.len()).filter(|index| answers[*index].is_none()).collect();
+            if left.is_empty() {
+                break;
+            }
+            // Where queues may become too many, it matters which comes first.
+            let alone = self.is_near_queue_limit();
+            let mut groups: BTreeMap<(usize, &QueueName, u16), Vec<usize>> = BTreeMap::new();
+            for index in left {
+                let put = &items[index].put;
+                let turn = if alone { index } else { 0 };
+                groups.entry((turn, &put.queue, self.partition_of(put))).or_default().push(index);
+            }
+            let mut renumber = Vec::new();
+            for ((_, queue, part), indexes) in groups {
+                let at = Partition::new(queue, part);
+                for chunk in chunks(&items, &indexes) {
+                    match self.put_chunk(&at, chunk.iter().map(|index| &items[*index]).collect()).await {
+                        Ok(outcomes) => {
+                            for (index, outcome) in chunk.iter().zip(outcomes) {
+                                match outcome {
+                                    Outcome::Answered(answer) => answers[*index] = Some(answer),
+                                    Outcome::Renumber => renumber.push(*index),
+                                }
+                            }
+                        }
+                        Err(Fault::Spread) => break,
+                        Err(Fault::Failed(error)) => {
+                            chunk.iter().for_each(|index| answers[*index] = Some(Err(error.clone())));
+                        }
+                    }
+                }
+            }
+            if !renumber.is_empty() {
+                self.drop_numbers().await;
+                match self.numbers(renumber.len()).await {
+                    Ok(numbers) => {
+                        renumber.iter().zip(numbers).for_each(|(index, n)| items[*index].number = n)
+                    }
+                    Err(error) => {
+                        renumber.iter().for_each(|index| answers[*index] = Some(Err(error.clone())))
+                    }
+                }
+            }
+        }
+        let unsettled =
+            || Err(Error::Unavailable { reason: "the queue's spread changes all the time".into() });
+        answers.into_iter().map(|answer| answer.unwrap_or_else(unsettled)).collect()
+    }
+
+    fn partition_of(&self, put: &Put) -> u16 {
+        let spread = self.spread(&put.queue);
+        match (&put.key, &put.token) {
+            _ if spread == 1 => 0,
+            (Some(key), _) => of_key(key, spread),
+            (None, Some(token)) => of_token(token, spread),
+            (None, None) => (self.turn.fetch_add(1, Ordering::Relaxed) % usize::from(spread)) as u16,
+        }
+    }
+
+    async fn put_chunk(&self, at: &Partition, items: Vec<&Item>) -> std::result::Result<Vec<Outcome>, Fault> {
+        let spread = self.spread(&at.queue);
+        if spread > 1 && items.iter().any(|item| item.put.token.is_some() && item.put.key.is_some()) {
+            let mut outcomes = Vec::with_capacity(items.len());
+            for item in items {
+                outcomes.push(self.put_under_token(at, spread, item).await?);
+            }
+            return Ok(outcomes);
+        }
+        self.put_there(at, spread, &items).await
+    }
+
+    /// A keyed message lies with its key, and its token is remembered with the token, in another partition maybe.
+    ///
+    /// 1. That partition is asked for the token's answer. 2. The message is put, and its own partition remembers the
+    ///    token with it. 3. The token's partition is told.
+    ///
+    /// A process that dies between 2 and 3 leaves the token known where the same message would be put again.
+    async fn put_under_token(
+        &self,
+        at: &Partition,
+        spread: u16,
+        item: &Item,
+    ) -> std::result::Result<Outcome, Fault> {
+        let (Some(token), Some(_)) = (&item.put.token, &item.put.key) else {
+            let mut outcomes = self.put_there(at, spread, &[item]).await?;
+            return outcomes.pop().ok_or_else(|| unreadable(&at.queue).into());
+        };
+        let home = Partition::new(&at.queue, of_token(token, spread));
+        if home != *at {
+            let asked = Fields::new().with("t", token.as_str()).flag("bad", true);
+            let reply = self.put_items(&home, spread, vec![asked.into()]).await?;
+            if reply.0.at(0).at(0).text() == Some("ok") {
+                let answer = self.outcome(item, reply.0.at(0), reply.1);
+                return Ok(answer);
+            }
+        }
+        let outcome = self.put_there(at, spread, &[item]).await?.pop();
+        let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
+        if let (true, Outcome::Answered(Ok(answer))) = (home != *at, &outcome) {
+            let told = Fields::new().with("t", token.as_str()).with("r", packed_answer(answer));
+            self.put_items(&home, spread, vec![told.into()]).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn put_there(
+        &self,
+        at: &Partition,
+        spread: u16,
+        items: &[&Item],
+    ) -> std::result::Result<Vec<Outcome>, Fault> {
+        let numbers: Vec<_> = items.iter().map(|item| item.number).collect();
+        self.enter_blocks(at, &numbers).await?;
+        let packed = items.iter().map(|item| packed(item)).collect();
+        let (replies, now) = self.put_items(at, spread, packed).await?;
+        if replies.items().len() != items.len() {
+            return Err(unreadable(&at.queue).into());
+        }
+        Ok(items.iter().zip(replies.items()).map(|(item, reply)| self.outcome(item, reply, now)).collect())
+    }
+
+    async fn put_items(
+        &self,
+        at: &Partition,
+        spread: u16,
+        items: Vec<Pack>,
+    ) -> std::result::Result<(Reply, Timestamp), Fault> {
+        let mut fields = Fields::new().with("items", items).with("shard", u32::from(at.index));
+        let (mut entered, mut counted) = (false, false);
+        loop {
+            let answered = self.on(at, spread, Script::Put, fields.clone()).await?;
+            if answered.reply.get("enter").is_set() && !entered {
+                let registration = self.enter(&at.queue).await?;
+                fields = fields.maybe("reg", registration.reg).flag("full", registration.full);
+                entered = true;
+            } else if answered.reply.get("others").is_set() && !counted {
+                let others = self.pending_besides(at, spread).await?;
+                fields = fields.with("others", others);
+                counted = true;
+            } else {
+                return Ok((answered.reply.get("items").clone(), answered.now));
+            }
+        }
+    }
+
+    /// How many messages are pending in the other partitions of a queue.
+    async fn pending_besides(&self, at: &Partition, spread: u16) -> std::result::Result<u64, Fault> {
+        let mut pending = 0;
+        for other in Partition::all(&at.queue, spread) {
+            if other == *at {
+                continue;
+            }
+            let reply = self.on(&other, spread, Script::Stats, Fields::new()).await?.reply;
+            pending += reply.get("scheduled").uint().unwrap_or(0) + reply.get("ready").uint().unwrap_or(0);
+        }
+        Ok(pending)
+    }
+
+    fn outcome(&self, item: &Item, reply: &Reply, now: Timestamp) -> Outcome {
+        if reply.at(0).text() == Some("number") {
+            return Outcome::Renumber;
+        }
+        let answer = answer(item, reply, now, self.limits.queues);
+        Outcome::Answered(answer.unwrap_or_else(|| Err(unreadable(&item.put.queue))))
+    }
+}
+
+fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
+    let mut chunks: Vec<Vec<usize>> = Vec::new();
+    let mut bytes = 0;
+    for index in indexes {
+        let len = items[*index].put.body.len();
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK && bytes + len <= CHUNK_BYTES => chunk.push(*index),
+            _ => {
+                chunks.push(vec![*index]);
+                bytes = 0;
+            }
+        }
+        bytes += len;
+    }
+    chunks
+}
+
+fn packed(item: &Item) -> Pack {
+    let put = &item.put;
+    let fields = Fields::new().maybe("t", put.token.as_ref().map(|token| token.as_str()));
+    if item.invalid.is_some() {
+        return fields.flag("bad", true).into();
+    }
+    let conflict: u32 = match put.on_conflict {
+        OnConflict::Reject => 0,
+        OnConflict::Replace => 1,
+        OnConflict::Keep => 2,
+    };
+    let fields = when(fields, put.when)
+        .with("n", &field_of(item.number)[..])
+        .with("b", put.body.clone())
+        .maybe("k", put.key.as_ref().map(|key| key.as_str()))
+        .with("c", conflict)
+        .maybe("h", packed_headers(&put.headers))
+        .maybe("p", Some(put.priority).filter(|priority| *priority != DEFAULT_PRIORITY))
+        .maybe("L", put.lease_ms)
+        .maybe("M", put.max_attempts.map(attempt_number))
+        .maybe("x", put.expires.map(|expires| expires.as_ms()));
+    fields.into()
+}
+
+fn packed_answer(answer: &PutAnswer) -> Pack {
+    let (outcome, replaced) = match answer.outcome {
+        PutOutcome::Created => (0, None),
+        PutOutcome::Replaced(id) => (1, Some(id)),
+        PutOutcome::Kept => (2, None),
+    };
+    let id = |id: MessageId| Pack::from(&id_bytes(id)[..]);
+    let mut items = vec![Pack::from("ok"), id(answer.id), Pack::Int(answer.due.as_ms()), Pack::Int(outcome)];
+    items.extend(replaced.map(id));
+    Pack::Array(items)
+}
+
+/// Reads the answer to one put; `None` if it is in no form of ours.
+fn answer(item: &Item, reply: &Reply, now: Timestamp, queues: usize) -> Option<Result<PutAnswer>> {
+    let queue = || item.put.queue.clone();
+    Some(match reply.at(0).text()? {
+        "ok" => {
+            let message = id(reply.at(1))?;
+            let outcome = match reply.at(3).int()? {
+                0 => PutOutcome::Created,
+                1 => PutOutcome::Replaced(id(reply.at(4))?),
+                2 => PutOutcome::Kept,
+                _ => return None,
+            };
+            let number = Number::new(number_of(message)).ok()?;
+            Ok(PutAnswer { id: message, number, due: instant(reply.at(2))?, outcome })
+        }
+        "bad" => Err(item.invalid.clone()?.into()),
+        "key" => Err(Error::KeyTaken { id: id(reply.at(1))? }),
+        "leased" => Err(Error::Leased { id: id(reply.at(1))? }),
+        "queues" => Err(Error::TooManyQueues { limit: queues }),
+        "pending" => Err(Error::QueueFull { queue: queue(), limit: reply.at(1).uint()? }),
+        "expires" => {
+            let (expires, due) = (item.put.expires?, instant(reply.at(1))?);
+            Err(Invalid::ExpiresBeforeDue { expires, due }.into())
+        }
+        _ => Err(refused_instant(reply, item.put.when, now)?),
+    })
+}

@@ -1,0 +1,75 @@
+//! Messages that were handed out to callers who had gone: they go back, before anything else is asked.
+
+use std::sync::Mutex;
+
+use dwell_model::Receipt;
+use tokio::sync::Notify;
+
+use super::Inner;
+use super::wire::locked;
+
+/// What is to be given back.
+#[derive(Default)]
+pub(super) struct Returns {
+    state: Mutex<Owed>,
+    /// Held by whoever gives back.
+    gate: tokio::sync::Mutex<()>,
+    paid: Notify,
+}
+
+#[derive(Default)]
+struct Owed {
+    receipts: Vec<Receipt>,
+    /// Takes under way whose callers have gone: what they bring is not known yet.
+    under_way: usize,
+    paying: bool,
+}
+
+impl Returns {
+    pub(super) fn add(&self, receipts: impl IntoIterator<Item = Receipt>) {
+        locked(&self.state).receipts.extend(receipts);
+    }
+
+    /// A take under way has no caller any more.
+    pub(super) fn owe(&self) {
+        locked(&self.state).under_way += 1;
+    }
+
+    /// Such a take has ended; what it brought was added.
+    pub(super) fn arrived(&self) {
+        locked(&self.state).under_way -= 1;
+        self.paid.notify_waiters();
+    }
+
+    fn is_clear(&self) -> bool {
+        let state = locked(&self.state);
+        state.receipts.is_empty() && state.under_way == 0 && !state.paying
+    }
+}
+
+impl Inner {
+    /// Gives back what is to be given back, so that the next call sees it there.
+    pub(super) async fn pay_returns(&self) {
+        let returns = &self.returns;
+        while !returns.is_clear() {
+            let arrived = returns.paid.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            let _gate = returns.gate.lock().await;
+            let receipts = {
+                let mut state = locked(&returns.state);
+                state.paying = !state.receipts.is_empty();
+                std::mem::take(&mut state.receipts)
+            };
+            if !receipts.is_empty() {
+                self.give_back(receipts).await;
+                locked(&returns.state).paying = false;
+                continue;
+            }
+            drop(_gate);
+            if locked(&returns.state).under_way > 0 {
+                arrived.await;
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The scripts: each a prelude that yields `now`, what all have in common, and a file of its own.
+
+use redis::Cmd;
+
+/// What a script is called with besides its own text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    Check,
+    Put,
+    Take,
+    TakeId,
+    Settle,
+    Change,
+    Get,
+    List,
+    Stats,
+    Configure,
+    Dead,
+    Drop,
+    Sweep,
+    Retire,
+    Unbind,
+    Enter,
+    Leave,
+    Numbers,
+    Names,
+    Blocks,
+    Hello,
+    Bound,
+}
+
+/// Where `now` comes from: the server, or a test.
+const NOW: &str = include_str!("lua/now.lua");
+const NOW_TEST: &str = include_str!("lua/now_test.lua");
+
+const BEGIN: &str = include_str!("lua/begin.lua");
+const RECORD: &str = include_str!("lua/record.lua");
+const PLACE: &str = include_str!("lua/place.lua");
+const TIME: &str = include_str!("lua/time.lua");
+const HEAD: &str = include_str!("lua/head.lua");
+const DIRECTORY: &str = include_str!("lua/directory.lua");
+
+impl Script {
+    const ALL: [Script; 22] = [
+        Script::Check,
+        Script::Put,
+        Script::Take,
+        Script::TakeId,
+        Script::Settle,
+        Script::Change,
+        Script::Get,
+        Script::List,
+        Script::Stats,
+        Script::Configure,
+        Script::Dead,
+        Script::Drop,
+        Script::Sweep,
+        Script::Retire,
+        Script::Unbind,
+        Script::Enter,
+        Script::Leave,
+        Script::Numbers,
+        Script::Names,
+        Script::Blocks,
+        Script::Hello,
+        Script::Bound,
+    ];
+
+    fn body(self) -> &'static str {
+        match self {
+            Script::Check => include_str!("lua/check.lua"),
+            Script::Put => include_str!("lua/put.lua"),
+            Script::Take => include_str!("lua/take.lua"),
+            Script::TakeId => include_str!("lua/take_id.lua"),
+            Script::Settle => include_str!("lua/settle.lua"),
+            Script::Change => include_str!("lua/change.lua"),
+            Script::Get => include_str!("lua/get.lua"),
+            Script::List => include_str!("lua/list.lua"),
+            Script::Stats => include_str!("lua/stats.lua"),
+            Script::Configure => include_str!("lua/configure.lua"),
+            Script::Dead => include_str!("lua/dead.lua"),
+            Script::Drop => include_str!("lua/drop.lua"),
+            Script::Sweep => include_str!("lua/sweep.lua"),
+            Script::Retire => include_str!("lua/retire.lua"),
+            Script::Unbind => include_str!("lua/unbind.lua"),
+            Script::Enter => include_str!("lua/enter.lua"),
+            Script::Leave => include_str!("lua/leave.lua"),
+            Script::Numbers => include_str!("lua/numbers.lua"),
+            Script::Names => include_str!("lua/names.lua"),
+            Script::Blocks => include_str!("lua/blocks.lua"),
+            Script::Hello => include_str!("lua/hello.lua"),
+            Script::Bound => include_str!("lua/bound.lua"),
+        }
+    }
+
+    /// What it needs before its own text.
+    fn needs(self) -> &'static [&'static str] {
+        match self {
+            Script::Check => &[],
+            Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
+            Script::Put
+            | Script::TakeId
+            | Script::Settle
+            | Script::Change
+            | Script::Get
+            | Script::List
+            | Script::Stats
+            | Script::Configure
+            | Script::Dead
+            | Script::Drop
+            | Script::Sweep
+            | Script::Retire
+            | Script::Unbind => &[BEGIN, RECORD, PLACE, TIME],
+            Script::Enter
+            | Script::Leave
+            | Script::Numbers
+            | Script::Names
+            | Script::Blocks
+            | Script::Hello
+            | Script::Bound => &[DIRECTORY],
+        }
+    }
+
+    /// Whether it changes what callers see, and so is called under a number of its own.
+    pub(super) fn is_recorded(self) -> bool {
+        matches!(
+            self,
+            Script::Put
+                | Script::Take
+                | Script::TakeId
+                | Script::Settle
+                | Script::Change
+                | Script::Configure
+                | Script::Dead
+                | Script::Drop
+        )
+    }
+
+    fn text(self, prelude: &str) -> String {
+        let mut text = prelude.to_owned();
+        self.needs().iter().for_each(|part| text.push_str(part));
+        text.push_str(self.body());
+        text
+    }
+}
+
+/// All scripts over one prelude.
+pub(super) struct Scripts(Vec<Text>);
+
+/// A whole script, and the hash that the server knows it by.
+struct Text {
+    hash: String,
+    text: String,
+}
+
+impl Scripts {
+    pub(super) fn on_the_servers_clock() -> Scripts {
+        Scripts::over(NOW)
+    }
+
+    pub(super) fn on_a_tests_clock() -> Scripts {
+        Scripts::over(NOW_TEST)
+    }
+
+    fn over(prelude: &str) -> Scripts {
+        let text = |script: &Script| {
+            let text = script.text(prelude);
+            Text { hash: redis::Script::new(&text).get_hash().to_owned(), text }
+        };
+        Scripts(Script::ALL.iter().map(text).collect())
+    }
+
+    /// Calls a script that the server knows already, if it does.
+    pub(super) fn by_hash(&self, script: Script, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
+        Scripts::command("EVALSHA", &self.0[script as usize].hash, key, arguments, now)
+    }
+
+    /// Calls a script and lets the server know it.
+    pub(super) fn by_text(&self, script: Script, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
+        Scripts::command("EVAL", &self.0[script as usize].text, key, arguments, now)
+    }
+
+    fn command(name: &str, text: &str, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(1).arg(key).arg(arguments);
+        if let Some(now) = now {
+            command.arg(now);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_of_tests_differ_from_the_real_ones_in_the_prelude_alone() {
+        for script in Script::ALL {
+            let (real, test) = (script.text(NOW), script.text(NOW_TEST));
+            assert_eq!(real.strip_prefix(NOW), test.strip_prefix(NOW_TEST), "{script:?}");
+            assert!(real.starts_with(NOW), "{script:?}");
+        }
+        for script in Script::ALL {
+            let own_clock = script.needs().iter().chain([&script.body()]).any(|part| part.contains("'TIME'"));
+            assert!(!own_clock, "{script:?} reads the clock past the prelude");
+        }
+    }
+
+    #[test]
+    fn every_script_is_found_at_its_place_and_says_what_it_does() {
+        for (index, script) in Script::ALL.into_iter().enumerate() {
+            assert_eq!(script as usize, index);
+            let head: Vec<_> = script.body().lines().take_while(|line| line.starts_with("--")).collect();
+            let head = head.join("\n");
+            for part in ["Keys ", "Reply ", "Cost "] {
+                assert!(head.contains(&format!("-- {part}")), "{script:?} does not say its {part}");
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit.
+
+use dwell_model::{Backoff, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings, Timestamp};
+
+use super::message::{attempt_limit, attempt_number};
+use super::pack::{Fields, Pack, Reply};
+
+const RUNNING: i64 = 0;
+const INDEFINITE: i64 = -1;
+
+/// The settings in force where a queue has none of its own: every script is told.
+pub(super) fn defaults(settings: &Settings) -> Pack {
+    let all = [
+        Setting::LeaseMs(settings.lease_ms),
+        Setting::MaxAttempts(settings.max_attempts),
+        Setting::Backoff(settings.backoff),
+        Setting::Pause(settings.pause),
+        Setting::Levels(settings.levels.clone()),
+        Setting::Spread(settings.spread),
+        Setting::TokenMs(settings.token_ms),
+    ];
+    let all = all.into_iter().chain(settings.max_pending.map(Setting::MaxPending));
+    packed(all.collect::<Vec<_>>().iter())
+}
+
+/// What is stored of a queue's own settings.
+pub(super) fn stored(own: &OwnSettings) -> Option<Vec<u8>> {
+    (!own.is_empty()).then(|| packed(own.iter()).encoded())
+}
+
+fn packed<'a>(settings: impl Iterator<Item = &'a Setting>) -> Pack {
+    let mut fields = Fields::new();
+    for setting in settings {
+        fields = match setting {
+            Setting::LeaseMs(ms) => fields.with("lease", *ms),
+            Setting::MaxAttempts(limit) => fields.with("attempts", attempt_number(*limit)),
+            Setting::Backoff(backoff) => {
+                let backoff = Fields::new()
+                    .with("base", backoff.base_ms)
+                    .with("factor", backoff.factor_percent)
+                    .with("cap", backoff.cap_ms)
+                    .with("jitter", backoff.jitter_percent);
+                fields.with("backoff", backoff)
+            }
+            Setting::MaxPending(limit) => fields.with("pending", *limit),
+            Setting::Pause(Pause::Running) => fields.with("pause", RUNNING),
+            Setting::Pause(Pause::Indefinite) => fields.with("pause", INDEFINITE),
+            Setting::Pause(Pause::Until(end)) => fields.with("pause", end.as_ms()),
+            Setting::Levels(levels) => fields.with("levels", levels.clone()),
+            Setting::Spread(spread) => fields.with("spread", u32::from(*spread)),
+            Setting::TokenMs(ms) => fields.with("token", *ms),
+        };
+    }
+    fields.into()
+}
+
+/// Reads what is stored; `None` if it is in no form of ours.
+pub(super) fn read(stored: &Reply) -> Option<OwnSettings> {
+    let mut own = OwnSettings::default();
+    let Some(bytes) = stored.bytes() else { return Some(own) };
+    let table = Reply::decode(bytes)?;
+    for name in SettingName::ALL {
+        let field = |text: &str| Some(table.get(text)).filter(|value| **value != Reply::Nil);
+        let setting = match name {
+            SettingName::Lease => field("lease").map(|value| value.uint().map(Setting::LeaseMs)),
+            SettingName::MaxAttempts => {
+                field("attempts").map(|value| value.uint().map(attempt_limit).map(Setting::MaxAttempts))
+            }
+            SettingName::Backoff => field("backoff").map(|value| backoff(value).map(Setting::Backoff)),
+            SettingName::MaxPending => field("pending").map(|value| value.uint().map(Setting::MaxPending)),
+            SettingName::Pause => field("pause").map(|value| pause(value).map(Setting::Pause)),
+            SettingName::Levels => field("levels").map(|value| {
+                value.items().iter().map(Reply::uint).collect::<Option<Vec<_>>>().map(Setting::Levels)
+            }),
+            SettingName::Spread => {
+                field("spread").map(|value| value.uint()?.try_into().ok().map(Setting::Spread))
+            }
+            SettingName::TokenTtl => field("token").map(|value| value.uint().map(Setting::TokenMs)),
+        };
+        if let Some(setting) = setting {
+            own.change(SettingChange::Set(setting?));
+        }
+    }
+    Some(own)
+}
+
+fn backoff(table: &Reply) -> Option<Backoff> {
+    Some(Backoff {
+        base_ms: table.get("base").uint()?,
+        factor_percent: table.get("factor").uint()?.try_into().ok()?,
+        cap_ms: table.get("cap").uint()?,
+        jitter_percent: table.get("jitter").uint()?.try_into().ok()?,
+    })
+}
+
+fn pause(value: &Reply) -> Option<Pause> {
+    match value.int()? {
+        RUNNING => Some(Pause::Running),
+        INDEFINITE => Some(Pause::Indefinite),
+        end => Timestamp::from_ms(end).ok().map(Pause::Until),
+    }
+}

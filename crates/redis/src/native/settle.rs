@@ -1,0 +1,159 @@
+//! How leases end by their consumers, and by nobody having been there.
+
+use std::collections::BTreeMap;
+
+use dwell_model::{Invalid, Limits, QueueName, Receipt, Setting, Timestamp};
+use dwell_store::{Action, Error, Result, Settle, Settled};
+use futures_util::future::join_all;
+
+use super::Inner;
+use super::layout::{Partition, id_bytes};
+use super::message::{instant, reason};
+use super::pack::{Fields, Pack, Reply};
+use super::partition::{Fault, out_of_range, spreading, unreadable};
+use super::scripts::Script;
+use super::wire::random;
+
+const CHUNK: usize = 128;
+
+impl Inner {
+    /// See [`Store::settle`](dwell_store::Store::settle).
+    pub(super) async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let mut groups: BTreeMap<(&QueueName, u16), Vec<usize>> = BTreeMap::new();
+        for (index, settle) in settles.iter().enumerate() {
+            let receipt = &settle.receipt;
+            groups.entry((&receipt.queue, receipt.id.shard())).or_default().push(index);
+        }
+        let mut answers = vec![Err(Error::LeaseLost); settles.len()];
+        let calls = groups.into_iter().map(|((queue, shard), indexes)| {
+            let items: Vec<_> = indexes.iter().map(|index| &settles[*index]).collect();
+            async move { (indexes, self.settle_in(queue, shard, &items).await) }
+        });
+        for (indexes, group) in join_all(calls.collect::<Vec<_>>()).await {
+            indexes.into_iter().zip(group).for_each(|(index, answer)| answers[index] = answer);
+        }
+        answers
+    }
+
+    async fn settle_in(&self, queue: &QueueName, shard: u16, settles: &[&Settle]) -> Vec<Result<Settled>> {
+        let mut answers = Vec::with_capacity(settles.len());
+        let mut bare = false;
+        for chunk in settles.chunks(CHUNK) {
+            let settled = spreading!(self, queue, |spread| {
+                let items: Vec<_> = chunk.iter().map(|settle| packed(settle)).collect();
+                if shard >= spread {
+                    // No message of this queue has such an id; an item may still be invalid.
+                    return Ok::<_, Fault>(None);
+                }
+                let at = Partition::new(queue, shard);
+                Ok(Some(self.on(&at, spread, Script::Settle, Fields::new().with("items", items)).await?))
+            });
+            match settled {
+                Ok(None) => answers.extend(chunk.iter().map(|settle| {
+                    Err(check(&settle.action).map_or_else(Error::from, |()| Error::LeaseLost))
+                })),
+                Ok(Some(answered)) => {
+                    bare = answered.reply.get("bare").is_set();
+                    let replies = answered.reply.get("items");
+                    let read = chunk.iter().enumerate().map(|(index, settle)| {
+                        let answer = answer(settle, replies.at(index), answered.now);
+                        answer.unwrap_or_else(|| Err(unreadable(queue)))
+                    });
+                    answers.extend(read);
+                }
+                Err(error) => answers.extend(chunk.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        let ended =
+            answers.iter().filter(|answer| matches!(answer, Ok(settled) if !is_held(settled))).count();
+        if ended > 0 {
+            self.leases_ended(ended as u64).await;
+        }
+        if bare {
+            self.note_bare(queue).await;
+        }
+        answers
+    }
+
+    /// Puts messages back as if they had not been taken. Stale receipts are passed over; nobody waits for an answer.
+    pub(super) async fn give_back(&self, receipts: Vec<Receipt>) {
+        let mut groups: BTreeMap<(QueueName, u16), Vec<Pack>> = BTreeMap::new();
+        for receipt in receipts {
+            let item = proof(&receipt).with("a", 5_u32).into();
+            groups.entry((receipt.queue, receipt.id.shard())).or_default().push(item);
+        }
+        for ((queue, shard), items) in groups {
+            for chunk in items.chunks(CHUNK) {
+                let at = Partition::new(&queue, shard);
+                let arguments = || Fields::new().with("items", chunk.to_vec());
+                // What can not be given back comes back when its lease runs out.
+                if let Ok(answered) = self.ask(&at, Script::Settle, arguments()).await {
+                    let lost = answered.reply.get("items").items().iter();
+                    let ended = lost.filter(|reply| reply.at(0).text() != Some("lost")).count();
+                    self.leases_ended(ended as u64).await;
+                }
+            }
+        }
+    }
+}
+
+fn is_held(settled: &Settled) -> bool {
+    matches!(settled, Settled::Leased(_))
+}
+
+fn check(action: &Action) -> std::result::Result<(), Invalid> {
+    match action {
+        Action::Retry { error: Some(text), .. } | Action::Bury { reason: Some(text), .. } => {
+            Limits::check_error_text(text)
+        }
+        Action::Extend { lease_ms: Some(ms) } => Setting::LeaseMs(*ms).check(),
+        _ => Ok(()),
+    }
+}
+
+fn proof(receipt: &Receipt) -> Fields {
+    Fields::new().with("i", &id_bytes(receipt.id)[..]).with("T", &receipt.token.0.to_be_bytes()[..])
+}
+
+fn packed(settle: &Settle) -> Pack {
+    if check(&settle.action).is_err() {
+        return Fields::new().flag("bad", true).into();
+    }
+    let fields = proof(&settle.receipt);
+    match &settle.action {
+        Action::Ack => fields.with("a", 0_u32),
+        Action::Retry { after_ms, error, priority } => {
+            let jitter = random() as f64 / (u64::MAX as f64 + 1.0);
+            let fields = fields.with("a", 1_u32).maybe("v", *after_ms).maybe("p", *priority);
+            fields.maybe("e", error.as_deref()).with("z", Pack::Float(jitter))
+        }
+        Action::Release { after_ms, priority } => {
+            fields.with("a", 2_u32).maybe("v", *after_ms).maybe("p", *priority)
+        }
+        Action::Bury { reason, priority } => {
+            fields.with("a", 3_u32).maybe("e", reason.as_deref()).maybe("p", *priority)
+        }
+        Action::Extend { lease_ms } => fields.with("a", 4_u32).maybe("v", *lease_ms),
+    }
+    .into()
+}
+
+fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settled>> {
+    Some(match reply.at(0).text()? {
+        "gone" => Ok(Settled::Gone),
+        "ready" => Ok(Settled::Ready),
+        "scheduled" => Ok(Settled::Scheduled(instant(reply.at(1))?)),
+        "leased" => Ok(Settled::Leased(instant(reply.at(1))?)),
+        "dead" => Ok(Settled::Dead(reason(reply.at(1).int()?)?)),
+        "lost" => Err(Error::LeaseLost),
+        "bad" => Err(check(&settle.action).err()?.into()),
+        "range" => {
+            let asked = match settle.action {
+                Action::Retry { after_ms, .. } | Action::Release { after_ms, .. } => after_ms,
+                _ => None,
+            };
+            Err(out_of_range(now, asked.or(reply.at(1).uint())?))
+        }
+        _ => return None,
+    })
+}

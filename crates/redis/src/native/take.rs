@@ -1,0 +1,324 @@
+//! Handing messages out: due ones in their order, or one by its id.
+//!
+//! A take from one partition is one script. Over several, all are asked what comes first there; then each hands out
+//! its share of the first of all. Between the two others may have been served: then the order across partitions is
+//! that of a moment ago.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use dwell_model::{LeaseToken, MessageId, QueueName, Receipt, Setting, State, Timestamp};
+use dwell_store::{Delivery, Error, Result, Take};
+use futures_util::future::{join_all, try_join_all};
+
+use super::Inner;
+use super::layout::{Partition, id_bytes};
+use super::message::{id, instant, shown};
+use super::pack::{Fields, Reply};
+use super::partition::{Answered, Fault, spreading, unreadable};
+use super::scripts::Script;
+
+/// How many messages one script hands out.
+const CHUNK: usize = 128;
+
+/// How many messages are leased in the whole store, as far as this process knows.
+#[derive(Debug, Default)]
+pub(super) struct Leased {
+    /// Counted at some time, and what this process has done since; `None` before the first count.
+    known: Option<i64>,
+    /// What takes under way may come to hold.
+    reserved: i64,
+}
+
+/// What a take brought.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) deliveries: Vec<Delivery>,
+    /// When there may be more, if nothing happens before; and the server's clock when it said so.
+    pub(super) next: Option<(Timestamp, Timestamp)>,
+}
+
+/// A message that could be handed out.
+struct Head {
+    priority: u32,
+    due: Timestamp,
+    id: MessageId,
+    len: usize,
+    partition: usize,
+}
+
+pub(super) fn check_lease(lease_ms: Option<u64>) -> Result<()> {
+    lease_ms.map_or(Ok(()), |ms| Ok(Setting::LeaseMs(ms).check()?))
+}
+
+impl Inner {
+    /// Hands out what is due now. `waits` if the take would wait for more.
+    pub(super) async fn take(&self, take: &Take, waits: bool) -> Result<Taken> {
+        check_lease(take.lease_ms)?;
+        self.limits.check_batch(take.queues.len())?;
+        let mut named = HashSet::new();
+        let queues: Vec<_> = take.queues.iter().filter(|queue| named.insert(*queue)).collect();
+        let max = take.max.min(self.limits.batch);
+        if queues.is_empty() || max == 0 {
+            return Ok(Taken::default());
+        }
+        let mut taken = Taken::default();
+        let mut bytes_left = take.max_bytes;
+        for _ in 0..self.limits.batch {
+            let wanted = CHUNK.min(max - taken.deliveries.len());
+            if wanted == 0 {
+                break;
+            }
+            let round = match self
+                .round(take, &queues, wanted, bytes_left, !taken.deliveries.is_empty(), waits)
+                .await
+            {
+                Ok(round) => round,
+                Err(Fault::Spread) => continue,
+                // What was handed out is in good hands.
+                Err(Fault::Failed(_)) if !taken.deliveries.is_empty() => break,
+                Err(Fault::Failed(error)) => return Err(error),
+            };
+            if let Some(left) = &mut bytes_left {
+                let bytes: usize = round.deliveries.iter().map(|delivery| delivery.message.body.len()).sum();
+                *left = left.saturating_sub(bytes);
+            }
+            let is_last = round.deliveries.len() < wanted;
+            taken.deliveries.extend(round.deliveries);
+            taken.next = round.next;
+            if is_last {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn round(
+        &self,
+        take: &Take,
+        queues: &[&QueueName],
+        wanted: usize,
+        bytes: Option<usize>,
+        some: bool,
+        waits: bool,
+    ) -> std::result::Result<Taken, Fault> {
+        let room = self.reserve(wanted).await?;
+        let round = self.round_within(take, queues, room, bytes, some, waits).await;
+        let granted = round.as_ref().map_or(0, |round| round.deliveries.len());
+        self.leases_granted(room, granted).await;
+        let round = round?;
+        if room == 0 && round.next.is_some_and(|(next, now)| next <= now) {
+            return Err(Error::TooManyLeased { limit: self.limits.leased }.into());
+        }
+        Ok(round)
+    }
+
+    async fn round_within(
+        &self,
+        take: &Take,
+        queues: &[&QueueName],
+        room: usize,
+        bytes: Option<usize>,
+        some: bool,
+        waits: bool,
+    ) -> std::result::Result<Taken, Fault> {
+        let places = queues.iter().flat_map(|queue| {
+            let spread = self.spread(queue);
+            Partition::all(queue, spread).into_iter().map(move |at| (at, spread))
+        });
+        let places: Vec<_> = places.collect();
+        if take.bound {
+            for (at, _) in &places {
+                self.enter_bound(at).await?;
+            }
+        }
+        if let ([(at, spread)], true) = (&places[..], room > 0) {
+            let arguments = self.asked(take, at, waits).with("max", room);
+            let arguments = arguments.maybe("bytes", bytes).flag("some", some);
+            let answered = self.on(at, *spread, Script::Take, arguments).await?;
+            let next = next(&answered);
+            return Ok(Taken { deliveries: deliveries(&at.queue, &answered)?, next });
+        }
+        let peeks = places.iter().map(|(at, spread)| {
+            let arguments = self.asked(take, at, waits).with("max", room.max(1)).flag("peek", true);
+            self.on(at, *spread, Script::Take, arguments)
+        });
+        let peeks = try_join_all(peeks.collect::<Vec<_>>()).await?;
+        let mut heads = Vec::new();
+        for (partition, peek) in peeks.iter().enumerate() {
+            for item in peek.reply.get("items").items() {
+                heads.push(head(item, partition).ok_or_else(|| unreadable(&places[partition].0.queue))?);
+            }
+        }
+        let soonest = peeks.iter().filter_map(next).min_by_key(|(next, now)| next.as_ms() - now.as_ms());
+        if room == 0 {
+            let now = peeks[0].now;
+            let next =
+                if heads.is_empty() { soonest.filter(|(next, now)| next > now) } else { Some((now, now)) };
+            return Ok(Taken { deliveries: Vec::new(), next });
+        }
+        heads.sort_by_key(|head| (head.priority, head.due, head.id));
+        let mut shares = vec![0_usize; places.len()];
+        let mut total: usize = 0;
+        for (index, head) in heads.iter().take(room).enumerate() {
+            total = total.saturating_add(head.len);
+            if (index > 0 || some) && bytes.is_some_and(|most| total > most) {
+                break;
+            }
+            shares[head.partition] += 1;
+        }
+        let shares: Vec<_> = places.iter().zip(shares).filter(|(_, share)| *share > 0).collect();
+        let takes = shares.iter().map(|((at, spread), share)| {
+            self.on(at, *spread, Script::Take, self.asked(take, at, false).with("max", *share))
+        });
+        let mut all = Vec::new();
+        let mut failed = None;
+        for (((at, _), _), answered) in shares.iter().zip(join_all(takes.collect::<Vec<_>>()).await) {
+            match answered {
+                Ok(answered) => all.extend(deliveries(&at.queue, &answered)?),
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        // What one partition has handed out is not lost because another did not answer.
+        if let (true, Some(fault)) = (all.is_empty(), failed) {
+            return Err(fault);
+        }
+        all.sort_by_key(|delivery| {
+            let standing = &delivery.message.standing;
+            (standing.priority, standing.due, delivery.message.id)
+        });
+        Ok(Taken { deliveries: all, next: soonest })
+    }
+
+    fn asked(&self, take: &Take, at: &Partition, waits: bool) -> Fields {
+        let waiting = if waits { self.waiters.count(&at.queue) } else { 0 };
+        let mut token = self.wire.process.to_vec();
+        // 48 bits of takes, and 16 of messages in each: no process lives that long.
+        token.extend_from_slice(&self.takes.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
+        Fields::new()
+            .with("token", &token[..])
+            .maybe("lease", take.lease_ms)
+            .maybe("bound", take.bound.then_some(&self.wire.process[..]))
+            .maybe("wait", Some(waiting).filter(|waiting| *waiting > 0))
+            .with("process", &self.wire.process[..])
+    }
+
+    /// See [`Store::take_id`](dwell_store::Store::take_id).
+    pub(super) async fn take_id(
+        &self,
+        queue: &QueueName,
+        message: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        check_lease(lease_ms)?;
+        let take = Take { lease_ms, bound, ..Take::from(queue.clone()) };
+        let room = self.reserve(1).await.map_err(failed)?;
+        let taken = spreading!(self, queue, |spread| {
+            if message.shard() >= spread {
+                return Ok(Err(Error::MessageNotFound { queue: queue.clone() }));
+            }
+            let at = Partition::new(queue, message.shard());
+            if bound {
+                self.enter_bound(&at).await?;
+            }
+            let mut token = self.wire.process.to_vec();
+            token.extend_from_slice(&self.takes.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
+            token.extend_from_slice(&[0, 0]);
+            let arguments = Fields::new()
+                .with("id", &id_bytes(message)[..])
+                .with("token", &token[..])
+                .maybe("lease", take.lease_ms)
+                .maybe("bound", bound.then_some(&self.wire.process[..]))
+                .flag("full", room == 0);
+            let answered = self.on(&at, spread, Script::TakeId, arguments).await?;
+            let refused = answered.reply.get("refused");
+            let named = || id(refused.at(1)).ok_or_else(|| unreadable(queue));
+            Ok(match refused.at(0).text() {
+                None => delivery(queue, answered.reply.get("item"), answered.now),
+                Some("missing") => Err(Error::MessageNotFound { queue: queue.clone() }),
+                Some("leased") => Err(Error::Leased { id: named()? }),
+                Some("key") => Err(Error::KeyTaken { id: named()? }),
+                Some("cap") => Err(Error::TooManyLeased { limit: self.limits.leased }),
+                Some(_) => Err(unreadable(queue)),
+            })
+        })
+        .and_then(|taken| taken);
+        self.leases_granted(room, usize::from(taken.is_ok())).await;
+        taken
+    }
+
+    /// How many of so many leases may be granted. They count until [`Inner::leases_granted`] says what came of it.
+    async fn reserve(&self, wanted: usize) -> std::result::Result<usize, Fault> {
+        let limit = i64::try_from(self.limits.leased).unwrap_or(i64::MAX);
+        let wanted_leases = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let free = |leased: &Leased| limit - leased.known.unwrap_or(limit) - leased.reserved;
+        let mut leased = self.leased.lock().await;
+        if free(&leased) < wanted_leases {
+            // Leases run out, and others settle: only a count tells.
+            let queues = self.queues(None, usize::MAX).await?;
+            let counted: u64 = queues.iter().map(|stats| stats.counts.leased).sum();
+            leased.known = Some(i64::try_from(counted).unwrap_or(i64::MAX));
+        }
+        let room = free(&leased).clamp(0, wanted_leases);
+        leased.reserved += room;
+        Ok(usize::try_from(room).unwrap_or(0))
+    }
+
+    async fn leases_granted(&self, reserved: usize, granted: usize) {
+        let mut leased = self.leased.lock().await;
+        leased.reserved -= reserved as i64;
+        if let Some(known) = &mut leased.known {
+            *known += granted as i64;
+        }
+    }
+
+    /// Leases have ended. Whoever counts them meanwhile will see it.
+    pub(super) async fn leases_ended(&self, ended: u64) {
+        if let Ok(mut leased) = self.leased.try_lock()
+            && let Some(known) = &mut leased.known
+        {
+            *known = known.saturating_sub_unsigned(ended).max(0);
+        }
+    }
+}
+
+fn failed(fault: Fault) -> Error {
+    match fault {
+        Fault::Failed(error) => error,
+        Fault::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
+    }
+}
+
+fn next(answered: &Answered) -> Option<(Timestamp, Timestamp)> {
+    Some((instant(answered.reply.get("next"))?, answered.now))
+}
+
+fn head(item: &Reply, partition: usize) -> Option<Head> {
+    Some(Head {
+        id: id(item.at(0))?,
+        priority: item.at(1).uint()?.try_into().ok()?,
+        due: instant(item.at(2))?,
+        len: item.at(3).uint()?.try_into().ok()?,
+        partition,
+    })
+}
+
+fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
+    answered.reply.get("items").items().iter().map(|item| delivery(queue, item, answered.now)).collect()
+}
+
+fn delivery(queue: &QueueName, item: &Reply, now: Timestamp) -> Result<Delivery> {
+    let shown = shown(queue, item, now)?;
+    let message = shown.message;
+    let State::Leased(lease) = message.standing.state else { return Err(unreadable(queue)) };
+    let ready_since =
+        message.standing.due.max(message.created).max(shown.made_ready.unwrap_or(Timestamp::MIN));
+    Ok(Delivery {
+        receipt: Receipt { queue: queue.clone(), id: message.id, token: LeaseToken(lease.token.0) },
+        lease_until: lease.deadline,
+        taken_at: now,
+        lateness_ms: now.ms_since(ready_since),
+        message,
+    })
+}

@@ -1,0 +1,252 @@
+//! Calling a script: by its hash, again while Redis is away, and what its failure means.
+//!
+//! Ground rule: a call that changes something carries the number of its lane and of itself, and the script answers a
+//! number that it has answered before with the same answer. So a call whose answer was lost may be made again, by us
+//! or inside the client library, and nothing happens twice. What remains unknown is a call that nobody answers until
+//! patience ends.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell_store::Error;
+use dwell_time::{Clock, SystemClock};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+
+use super::layout::Partition;
+use super::pack::{Fields, Pack, Reply};
+use super::scripts::{Script, Scripts};
+use crate::Link;
+
+/// Scripts on one Redis.
+pub(super) struct Wire {
+    pub(super) link: Link,
+    pub(super) scripts: Scripts,
+    /// What tests put in place of the server's clock.
+    pub(super) test_clock: Option<std::sync::Arc<dyn Clock>>,
+    /// Of this process, never used before.
+    pub(super) process: [u8; 8],
+    lanes: Mutex<Lanes>,
+    next_call: AtomicU64,
+    /// Partitions whose keys were looked at: they are ours.
+    checked: Mutex<HashSet<Partition>>,
+    patience: SystemClock,
+}
+
+/// Lanes that no call is in now, and how many there are.
+#[derive(Default)]
+struct Lanes {
+    free: Vec<u16>,
+    made: u16,
+}
+
+/// How a try ended that brought no reply.
+enum Failure {
+    /// Nothing was done, and trying again may help.
+    NotNow(String),
+    /// It may have been done.
+    Unknown(String),
+    /// Trying again does not help.
+    Refused(Error),
+    /// The server has forgotten the script.
+    NoScript,
+}
+
+impl Wire {
+    pub(super) fn new(link: Link, test_clock: Option<std::sync::Arc<dyn Clock>>) -> Wire {
+        let scripts = match &test_clock {
+            Some(_) => Scripts::on_a_tests_clock(),
+            None => Scripts::on_the_servers_clock(),
+        };
+        Wire {
+            link,
+            scripts,
+            test_clock,
+            process: random().to_be_bytes(),
+            lanes: Mutex::default(),
+            next_call: AtomicU64::new(1),
+            checked: Mutex::default(),
+            patience: SystemClock::new(),
+        }
+    }
+
+    /// Calls a script on a partition.
+    pub(super) async fn call(
+        &self,
+        at: &Partition,
+        script: Script,
+        arguments: Fields,
+    ) -> Result<Reply, Error> {
+        let keys = at.keys(self.link.address().prefix());
+        if !locked(&self.checked).contains(at) {
+            self.check(at, &keys).await?;
+        }
+        if !script.is_recorded() {
+            return self.run(script, &keys, arguments).await;
+        }
+        let lane = Lane::enter(self);
+        let mut name = self.process.to_vec();
+        name.extend_from_slice(&lane.number.to_be_bytes());
+        let call = self.next_call.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        self.run(script, &keys, arguments.with("l", &name[..]).with("q", &call[..])).await
+    }
+
+    /// Calls a script on the directory.
+    pub(super) async fn directory(&self, script: Script, arguments: Fields) -> Result<Reply, Error> {
+        let keys = super::layout::directory(self.link.address().prefix());
+        self.run(script, &keys, arguments).await
+    }
+
+    /// Sees that nobody else's keys lie where ours would.
+    async fn check(&self, at: &Partition, keys: &str) -> Result<(), Error> {
+        let reply = self.run(Script::Check, keys, Fields::new()).await?;
+        let wrong = reply.get("wrong");
+        if let (Some(key), Some(found), Some(expected)) =
+            (wrong.at(0).text(), wrong.at(1).text(), wrong.at(2).text())
+        {
+            let reason = format!(
+                "the key {key} of queue '{}' is a {found} and not a {expected}: somebody else writes under this prefix; \
+                 remove the key or choose another prefix",
+                at.queue
+            );
+            return Err(Error::Unavailable { reason: reason.into() });
+        }
+        locked(&self.checked).insert(at.clone());
+        Ok(())
+    }
+
+    async fn run(&self, script: Script, keys: &str, arguments: Fields) -> Result<Reply, Error> {
+        let arguments = Pack::from(arguments).encoded();
+        let end_ms = self.patience.now().mono_ms + self.link.address().retry_ms;
+        let mut unknown = false;
+        let mut pause_ms = 5;
+        let mut by_text = false;
+        loop {
+            let reason = match self.once(script, keys, &arguments, by_text).await {
+                Ok(reply) => return Ok(reply),
+                Err(Failure::NoScript) if !by_text => {
+                    by_text = true;
+                    continue;
+                }
+                Err(Failure::NoScript) => "the server keeps no script".to_owned(),
+                Err(Failure::Refused(error)) => return Err(error),
+                Err(Failure::NotNow(reason)) => reason,
+                Err(Failure::Unknown(reason)) => {
+                    unknown |= script.is_recorded();
+                    reason
+                }
+            };
+            if self.patience.now().mono_ms + pause_ms > end_ms {
+                let reason = format!("Redis at {}: {reason}", self.link.address()).into();
+                return Err(if unknown {
+                    Error::OutcomeUnknown { reason }
+                } else {
+                    Error::Unavailable { reason }
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            pause_ms = (pause_ms * 2).min(250);
+        }
+    }
+
+    async fn once(
+        &self,
+        script: Script,
+        keys: &str,
+        arguments: &[u8],
+        by_text: bool,
+    ) -> Result<Reply, Failure> {
+        let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
+        let command = match by_text {
+            true => self.scripts.by_text(script, keys, arguments, now),
+            false => self.scripts.by_hash(script, keys, arguments, now),
+        };
+        match self.link.send(&command).await {
+            Ok(Value::BulkString(bytes)) => {
+                let reply = Reply::decode(&Bytes::from(bytes));
+                reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
+            }
+            Ok(other) => Err(refused(format!("a script answered {other:?}"))),
+            Err(error) => Err(failure(&error)),
+        }
+    }
+}
+
+fn refused(reason: String) -> Failure {
+    Failure::Refused(Error::Unavailable { reason: reason.into() })
+}
+
+/// What an error means. Before 7.0 the server wraps the error of a command in that of the script, so the words count.
+fn failure(error: &RedisError) -> Failure {
+    let text = error.to_string();
+    let says = |word: &str| error.code() == Some(word) || text.contains(word);
+    if error.is_connection_refusal() {
+        return Failure::NotNow(text);
+    }
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoScript) => return Failure::NoScript,
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::ReadOnly
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask,
+        )
+        | ErrorKind::ClusterConnectionNotFound => return Failure::NotNow(text),
+        ErrorKind::Io => return Failure::Unknown(text),
+        _ => {}
+    }
+    if says("OOM command not allowed") || says("OOM") {
+        let reason = "Redis has no memory left (maxmemory)".into();
+        return Failure::Refused(Error::DiskFull { reason });
+    }
+    if says("READONLY") || says("BUSY") || says("LOADING") || says("CLUSTERDOWN") || says("killed by user") {
+        return Failure::NotNow(text);
+    }
+    if says("DWELLVERSION") {
+        return refused(format!("{text}; use the version of dwell that wrote it, or another prefix"));
+    }
+    if says("NOSCRIPT") {
+        return Failure::NoScript;
+    }
+    refused(text)
+}
+
+/// A lane that this call has to itself.
+struct Lane<'a> {
+    wire: &'a Wire,
+    number: u16,
+}
+
+impl<'a> Lane<'a> {
+    fn enter(wire: &'a Wire) -> Lane<'a> {
+        let mut lanes = locked(&wire.lanes);
+        let number = lanes.free.pop().unwrap_or_else(|| {
+            // 65,536 calls at a time are more than any connection takes.
+            lanes.made = lanes.made.wrapping_add(1);
+            lanes.made
+        });
+        Lane { wire, number }
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        locked(&self.wire.lanes).free.push(self.number);
+    }
+}
+
+/// Nothing foreign runs under our locks, so a panic elsewhere leaves what they guard whole.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// 64 bits that no other process has: the standard library's seeds come from the operating system.
+pub(super) fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
