@@ -44,6 +44,11 @@ part_e2e() {
     cargo_test "e2e" "${packages[@]}"
 }
 
+part_redis() {
+    cargo_test "redis" -p dwell-redis
+    [ -z "$1" ] || long_redis
+}
+
 part_test() {
     cargo_test "test" "${workspace[@]}"
     model_check "$1"
@@ -75,6 +80,13 @@ long_core() {
         cargo test --locked -p dwell-engine --test engine in_memory::behaves_as_the_model_does
     stage "long: model test, engine on files" env DWELL_CASES=500 \
         cargo test --locked -p dwell-engine --test engine on_files::behaves_as_the_model_does
+}
+
+long_redis() {
+    stage "long: model test, one Redis" env DWELL_CASES=2000 \
+        cargo test --locked -p dwell-redis --test single behaves_as_the_model_does
+    stage "long: model test, a cluster" env DWELL_CASES=500 \
+        cargo test --locked -p dwell-redis --test cluster behaves_as_the_model_does
 }
 
 part_sim() {

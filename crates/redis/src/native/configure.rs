@@ -50,7 +50,8 @@ impl Inner {
     ) -> std::result::Result<Option<QueueStats>, Fault> {
         let told = self.tell(queue, spread).await?;
         let mut own = told.own.clone();
-        changes.iter().for_each(|change| own.change(change.clone()));
+        let default = self.limits.defaults.pause;
+        changes.iter().for_each(|change| own.change(change.clone().as_of(told.now, default)));
         let next_spread = own.over(&self.limits.defaults).spread;
         let moves = next_spread != spread;
         let fixed = || Error::SettingFixed { queue: queue.clone(), setting: SettingName::Spread };
@@ -72,8 +73,9 @@ impl Inner {
         }
         let mut before = Vec::new();
         for at in Partition::all(queue, spread.max(next_spread)) {
-            let stats = self.ask(&at, Script::Stats, Fields::new()).await?.reply;
-            let own = read(stats.get("own")).ok_or_else(|| unreadable(queue))?;
+            let stats = self.ask(&at, Script::Stats, Fields::new()).await?;
+            let own = read(stats.reply.get("own"), stats.now, &self.limits.defaults);
+            let (own, stats) = (own.ok_or_else(|| unreadable(queue))?, stats.reply);
             before.push(Copy { version: stats.get("version").uint().unwrap_or(0), own, at });
         }
         if before[0].own != told.own {
@@ -82,7 +84,7 @@ impl Inner {
         let mut bare = true;
         for (index, copy) in before.iter().enumerate() {
             let place = copy.at.index;
-            let kept = (place < next_spread).then(|| own.clone()).unwrap_or_default();
+            let kept = if place < next_spread { own.clone() } else { OwnSettings::default() };
             let arguments = Fields::new()
                 .maybe("own", stored(&kept).as_deref())
                 .with("version", copy.version)

@@ -98,6 +98,7 @@ impl Inner {
         // Some that are registered may have nothing any more.
         let mut others = self.queues(None, limit + 1).await?;
         let known = others.iter().any(|stats| stats.name == *queue);
+        self.retire_bare().await?;
         others.retain(|stats| stats.name != *queue);
         let full = !known && others.len() >= limit;
         let reply = self.wire.directory(Script::Enter, arguments().flag("force", true)).await?;
@@ -109,6 +110,15 @@ impl Inner {
         if let Some(count) = reply.get("count").uint() {
             self.queue_count.store(count, Ordering::Relaxed);
         }
+    }
+
+    /// Lets go of the queues that had nothing any more.
+    pub(super) async fn retire_bare(&self) -> Result<()> {
+        let bare = std::mem::take(&mut *locked(&self.bare));
+        for queue in bare {
+            self.retire(&queue).await?;
+        }
+        Ok(())
     }
 
     /// Lets go of a queue, if it has nothing.

@@ -17,7 +17,8 @@ use crate::Link;
 enum Wish {
     /// Notify whoever waits when something comes on this channel; and say when that is so.
     Listen(String, Arc<Notify>, oneshot::Sender<()>),
-    Leave(String),
+    /// Leave the channel, unless somebody else listens by now.
+    Leave(String, Arc<Notify>),
 }
 
 /// The listening task, from outside.
@@ -41,8 +42,8 @@ impl Hints {
         let _ = heard.await;
     }
 
-    pub(super) fn leave(&self, channel: String) {
-        self.wish(Wish::Leave(channel));
+    pub(super) fn leave(&self, channel: String, waiting: Arc<Notify>) {
+        self.wish(Wish::Leave(channel, waiting));
     }
 
     pub(super) fn stop(&self) {
@@ -86,7 +87,10 @@ async fn listen(link: Link, mut wishes: mpsc::UnboundedReceiver<Wish>) {
                     }
                     let _ = heard.send(());
                 }
-                Some(Wish::Leave(channel)) => {
+                Some(Wish::Leave(channel, waiting)) => {
+                    if !channels.get(&channel).is_some_and(|other| Arc::ptr_eq(other, &waiting)) {
+                        continue;
+                    }
                     channels.remove(&channel);
                     if let Some((sink, _)) = &mut line
                         && sink.unsubscribe(&channel).await.is_err()

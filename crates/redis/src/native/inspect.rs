@@ -27,6 +27,8 @@ pub(super) struct Told {
     pub(super) next_due: Option<Timestamp>,
     pub(super) own: OwnSettings,
     pub(super) waiting: u64,
+    /// The server's clock.
+    pub(super) now: Timestamp,
 }
 
 impl Inner {
@@ -257,6 +259,7 @@ impl Inner {
             next_due: None,
             own: OwnSettings::default(),
             waiting: 0,
+            now: Timestamp::MIN,
         };
         for (index, answered) in try_join_all(asked.collect::<Vec<_>>()).await?.into_iter().enumerate() {
             let reply = answered.reply;
@@ -270,7 +273,9 @@ impl Inner {
             told.waiting = told.waiting.max(count("waiting"));
             told.next_due = told.next_due.into_iter().chain(instant(reply.get("next"))).min();
             if index == 0 {
-                told.own = super::settings::read(reply.get("own")).ok_or_else(|| unreadable(queue))?;
+                let own = super::settings::read(reply.get("own"), answered.now, &self.limits.defaults);
+                told.own = own.ok_or_else(|| unreadable(queue))?;
+                told.now = answered.now;
             }
         }
         Ok(told)

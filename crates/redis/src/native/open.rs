@@ -111,10 +111,7 @@ impl Inner {
                 self.free_bound(gone).await?;
             }
         }
-        let bare = std::mem::take(&mut *locked(&self.bare));
-        for queue in bare {
-            self.retire(&queue).await?;
-        }
+        self.retire_bare().await?;
         let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
         for at in trash {
             while self.clear(&at, 16).await? {}

@@ -15,7 +15,8 @@ use super::wire::locked;
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The queue is spread otherwise; it is known now how. Nothing was done.
+    /// The queue is spread otherwise than was thought, or there is room for more leases: it is known by now. Nothing
+    /// was done.
     Spread,
     Failed(Error),
 }
@@ -54,6 +55,8 @@ pub(super) use spreading;
 pub(super) struct Answered {
     pub(super) reply: Reply,
     pub(super) now: Timestamp,
+    /// How many leases ran out meanwhile.
+    pub(super) lapsed: u64,
 }
 
 impl Inner {
@@ -79,7 +82,7 @@ impl Inner {
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
-        self.ask(at, script, arguments.with("w", u32::from(spread))).await
+        self.ask(at, script, arguments.with("W", u32::from(spread))).await
     }
 
     /// The same, however the queue is spread.
@@ -90,10 +93,12 @@ impl Inner {
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
         let arguments = arguments.with("D", self.defaults.clone());
+        let mut lapsed = 0;
         loop {
             let reply = self.wire.call(at, script, arguments.clone()).await?;
-            if let Some(lapsed) = reply.get("lapsed").uint().filter(|lapsed| *lapsed > 0) {
-                self.leases_ended(lapsed).await;
+            if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
+                lapsed += ended;
+                self.leases_ended(ended).await;
             }
             if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
                 self.note_spread(&at.queue, spread);
@@ -103,14 +108,14 @@ impl Inner {
                 continue;
             }
             let now = instant(reply.get("now")).ok_or_else(|| unreadable(&at.queue))?;
-            return Ok(Answered { reply, now });
+            return Ok(Answered { reply, now, lapsed });
         }
     }
 
     /// Lets go of a queue that has nothing any more: at once where the number of queues is near its limit, else when
     /// there is time.
     pub(super) async fn note_bare(&self, queue: &QueueName) {
-        if self.is_near_queue_limit() {
+        if self.is_near_queue_limit(0) {
             // It stays registered if this fails; whoever lists the queues looks again.
             let _ = self.retire(queue).await;
         } else {
@@ -118,9 +123,10 @@ impl Inner {
         }
     }
 
-    pub(super) fn is_near_queue_limit(&self) -> bool {
-        let limit = self.limits.queues as u64;
-        self.queue_count.load(Ordering::Relaxed).saturating_mul(2) >= limit
+    /// Whether the number of queues is near its limit, or so many more would bring it there.
+    pub(super) fn is_near_queue_limit(&self, more: usize) -> bool {
+        let count = self.queue_count.load(Ordering::Relaxed).saturating_add(more as u64);
+        count.saturating_mul(2) >= self.limits.queues as u64
     }
 }
 

@@ -52,7 +52,11 @@ impl Inner {
                 break;
             }
             // Where queues may become too many, it matters which comes first.
-            let alone = self.is_near_queue_limit();
+            let alone = self.is_near_queue_limit(items.len());
+            if alone {
+                // Whoever has nothing takes no other's place. If this fails, so will the puts.
+                let _ = self.retire_bare().await;
+            }
             let mut groups: BTreeMap<(usize, &QueueName, u16), Vec<usize>> = BTreeMap::new();
             for index in left {
                 let put = &items[index].put;
@@ -187,6 +191,9 @@ impl Inner {
                 fields = fields.with("others", others);
                 counted = true;
             } else {
+                if answered.reply.get("bare").is_set() {
+                    self.note_bare(&at.queue).await;
+                }
                 return Ok((answered.reply.get("items").clone(), answered.now));
             }
         }

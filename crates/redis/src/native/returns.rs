@@ -1,11 +1,15 @@
 //! Messages that were handed out to callers who had gone: they go back, before anything else is asked.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use dwell_model::Receipt;
+use dwell_model::{QueueName, Receipt};
 use tokio::sync::Notify;
 
 use super::Inner;
+use super::layout::Partition;
+use super::pack::Fields;
+use super::scripts::Script;
 use super::wire::locked;
 
 /// What is to be given back.
@@ -20,6 +24,8 @@ pub(super) struct Returns {
 #[derive(Default)]
 struct Owed {
     receipts: Vec<Receipt>,
+    /// Queues on which nobody of this process waits any more, though Redis may have noted so.
+    left: BTreeSet<QueueName>,
     /// Takes under way whose callers have gone: what they bring is not known yet.
     under_way: usize,
     paying: bool,
@@ -28,6 +34,11 @@ struct Owed {
 impl Returns {
     pub(super) fn add(&self, receipts: impl IntoIterator<Item = Receipt>) {
         locked(&self.state).receipts.extend(receipts);
+    }
+
+    /// Nobody of this process waits on these queues any more.
+    pub(super) fn leave(&self, queues: Vec<QueueName>) {
+        locked(&self.state).left.extend(queues);
     }
 
     /// A take under way has no caller any more.
@@ -43,7 +54,7 @@ impl Returns {
 
     fn is_clear(&self) -> bool {
         let state = locked(&self.state);
-        state.receipts.is_empty() && state.under_way == 0 && !state.paying
+        state.receipts.is_empty() && state.left.is_empty() && state.under_way == 0 && !state.paying
     }
 }
 
@@ -56,13 +67,20 @@ impl Inner {
             tokio::pin!(arrived);
             arrived.as_mut().enable();
             let _gate = returns.gate.lock().await;
-            let receipts = {
+            let (receipts, left) = {
                 let mut state = locked(&returns.state);
-                state.paying = !state.receipts.is_empty();
-                std::mem::take(&mut state.receipts)
+                let receipts = std::mem::take(&mut state.receipts);
+                // One that asks for a queue yet would note itself again.
+                let left =
+                    if state.under_way == 0 { std::mem::take(&mut state.left) } else { BTreeSet::new() };
+                state.paying = !receipts.is_empty() || !left.is_empty();
+                (receipts, left)
             };
-            if !receipts.is_empty() {
+            if !receipts.is_empty() || !left.is_empty() {
                 self.give_back(receipts).await;
+                for queue in left {
+                    self.unwait(&queue).await;
+                }
                 locked(&returns.state).paying = false;
                 continue;
             }
@@ -70,6 +88,17 @@ impl Inner {
             if locked(&returns.state).under_way > 0 {
                 arrived.await;
             }
+        }
+    }
+
+    async fn unwait(&self, queue: &QueueName) {
+        if self.waiters.count(queue) > 0 {
+            return;
+        }
+        for at in Partition::all(queue, self.spread(queue)) {
+            // What can not be told now is forgotten after a minute.
+            let _ =
+                self.ask(&at, Script::Unwait, Fields::new().with("process", &self.wire.process[..])).await;
         }
     }
 }

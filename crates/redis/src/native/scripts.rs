@@ -20,6 +20,7 @@ pub(super) enum Script {
     Sweep,
     Retire,
     Unbind,
+    Unwait,
     Enter,
     Leave,
     Numbers,
@@ -41,7 +42,7 @@ const HEAD: &str = include_str!("lua/head.lua");
 const DIRECTORY: &str = include_str!("lua/directory.lua");
 
 impl Script {
-    const ALL: [Script; 22] = [
+    const ALL: [Script; 23] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -57,6 +58,7 @@ impl Script {
         Script::Sweep,
         Script::Retire,
         Script::Unbind,
+        Script::Unwait,
         Script::Enter,
         Script::Leave,
         Script::Numbers,
@@ -83,6 +85,7 @@ impl Script {
             Script::Sweep => include_str!("lua/sweep.lua"),
             Script::Retire => include_str!("lua/retire.lua"),
             Script::Unbind => include_str!("lua/unbind.lua"),
+            Script::Unwait => include_str!("lua/unwait.lua"),
             Script::Enter => include_str!("lua/enter.lua"),
             Script::Leave => include_str!("lua/leave.lua"),
             Script::Numbers => include_str!("lua/numbers.lua"),
@@ -97,6 +100,7 @@ impl Script {
     fn needs(self) -> &'static [&'static str] {
         match self {
             Script::Check => &[],
+            Script::Unwait => &[BEGIN],
             Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
             Script::Put
             | Script::TakeId

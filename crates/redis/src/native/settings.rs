@@ -54,8 +54,8 @@ fn packed<'a>(settings: impl Iterator<Item = &'a Setting>) -> Pack {
     fields.into()
 }
 
-/// Reads what is stored; `None` if it is in no form of ours.
-pub(super) fn read(stored: &Reply) -> Option<OwnSettings> {
+/// Reads what is stored, as of now; `None` if it is in no form of ours.
+pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Option<OwnSettings> {
     let mut own = OwnSettings::default();
     let Some(bytes) = stored.bytes() else { return Some(own) };
     let table = Reply::decode(bytes)?;
@@ -78,7 +78,7 @@ pub(super) fn read(stored: &Reply) -> Option<OwnSettings> {
             SettingName::TokenTtl => field("token").map(|value| value.uint().map(Setting::TokenMs)),
         };
         if let Some(setting) = setting {
-            own.change(SettingChange::Set(setting?));
+            own.change(SettingChange::Set(setting?).as_of(now, defaults.pause));
         }
     }
     Some(own)

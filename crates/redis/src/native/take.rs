@@ -103,7 +103,7 @@ impl Inner {
         waits: bool,
     ) -> std::result::Result<Taken, Fault> {
         let room = self.reserve(wanted).await?;
-        let round = self.round_within(take, queues, room, bytes, some, waits).await;
+        let round = self.round_within(take, queues, (room, wanted), bytes, some, waits).await;
         let granted = round.as_ref().map_or(0, |round| round.deliveries.len());
         self.leases_granted(room, granted).await;
         let round = round?;
@@ -117,7 +117,7 @@ impl Inner {
         &self,
         take: &Take,
         queues: &[&QueueName],
-        room: usize,
+        (room, wanted): (usize, usize),
         bytes: Option<usize>,
         some: bool,
         waits: bool,
@@ -133,7 +133,7 @@ impl Inner {
             }
         }
         if let ([(at, spread)], true) = (&places[..], room > 0) {
-            let arguments = self.asked(take, at, waits).with("max", room);
+            let arguments = self.asked(take, at, waits).with("max", room).with("want", wanted);
             let arguments = arguments.maybe("bytes", bytes).flag("some", some);
             let answered = self.on(at, *spread, Script::Take, arguments).await?;
             let next = next(&answered);
@@ -144,6 +144,10 @@ impl Inner {
             self.on(at, *spread, Script::Take, arguments)
         });
         let peeks = try_join_all(peeks.collect::<Vec<_>>()).await?;
+        if room < wanted && peeks.iter().any(|peek| peek.lapsed > 0) {
+            // There is more room than there was: from the beginning.
+            return Err(Fault::Spread);
+        }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
             for item in peek.reply.get("items").items() {

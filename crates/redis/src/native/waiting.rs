@@ -3,6 +3,9 @@
 //! For each queue that takes of this process wait on, one task asks Redis, whatever their number: with the take that
 //! has waited longest. It asks when a message may have become due, when a hint comes, and in any case every so often.
 //!
+//! A take that may wait is listed from its first poll on, and asks once by itself; so those that find something at
+//! once are served side by side.
+//!
 //! Ground rules:
 //! 1. A take is served by one task at a time: its ticket is busy then.
 //! 2. Whoever ends the serving of a ticket looks whether its caller has gone, under the ticket's lock, and gives
@@ -56,6 +59,8 @@ struct Waiting {
 struct Watched {
     turns: BTreeSet<u64>,
     notify: Arc<Notify>,
+    /// Whether a task asks for it.
+    asked: bool,
 }
 
 /// A take under way, shared by its caller and by whoever serves it.
@@ -65,8 +70,10 @@ struct Ticket {
 }
 
 struct Serving {
-    /// Somebody serves it now.
+    /// Somebody serves it now, or is about to.
     busy: bool,
+    /// Somebody has begun to: what that brings is not known yet.
+    begun: bool,
     /// Its caller has gone.
     gone: bool,
     /// Its time is over.
@@ -104,36 +111,45 @@ impl Waiters {
         }
     }
 
-    fn unlist(&self, turn: u64) {
+    /// Takes it off the list; answers with the queues on which nobody waits any more.
+    fn unlist(&self, turn: u64) -> Vec<QueueName> {
         let mut waits = locked(&self.0);
-        let Some(waiting) = waits.takes.remove(&turn) else { return };
+        let mut left = Vec::new();
+        let Some(waiting) = waits.takes.remove(&turn) else { return left };
         for queue in waiting.queues.iter() {
             if let Some(watched) = waits.queues.get_mut(queue) {
                 watched.turns.remove(&turn);
                 if watched.turns.is_empty() {
                     // Its task sees that there is nobody left.
                     watched.notify.notify_one();
+                    if watched.asked {
+                        left.push(queue.clone());
+                    } else {
+                        waits.queues.remove(queue);
+                    }
                 }
             }
         }
+        left
     }
 }
 
 /// See [`Store::take`](dwell_store::Store::take).
 pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> Answer {
-    let began_ms = inner.clock.now().mono_ms;
-    let (handle, shared) = (runtime.clone(), Arc::clone(inner));
-    serve(inner, runtime, async move |ticket| {
-        let taken = shared.take(&take, false).await?;
-        let waits = take.wait_ms > 0 && take.max > 0 && !take.queues.is_empty();
-        if !taken.deliveries.is_empty() || !waits {
-            return Ok(Some(taken.deliveries));
-        }
-        let end_ms = began_ms.saturating_add(take.wait_ms);
-        begin_waiting(&shared, &handle, take, ticket, end_ms)?;
-        Ok(None)
-    })
-    .await
+    let waits = take.wait_ms > 0 && take.max > 0 && !take.queues.is_empty();
+    if !waits {
+        let shared = Arc::clone(inner);
+        return serve(inner, runtime, async move { Ok(shared.take(&take, false).await?.deliveries) }).await;
+    }
+    super::take::check_lease(take.lease_ms)?;
+    inner.limits.check_batch(take.queues.len())?;
+    let (ticket, answer) = Ticket::new();
+    let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
+    let (turn, waiting, is_first) = inner.waiters.list(take, &ticket)?;
+    let taking = Taking { inner: Arc::clone(inner), runtime: runtime.clone(), ticket, answer, read: false };
+    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting.clone(), is_first));
+    runtime.spawn(end_at(Arc::clone(inner), runtime.clone(), turn, waiting, end_ms));
+    taking.await
 }
 
 /// See [`Store::take_id`](dwell_store::Store::take_id).
@@ -146,54 +162,149 @@ pub(super) async fn take_id(
     bound: bool,
 ) -> Result<Delivery> {
     let shared = Arc::clone(inner);
-    let taken = serve(inner, runtime, async move |_| {
-        let delivery = shared.take_id(&queue, id, lease_ms, bound).await?;
-        Ok(Some(vec![delivery]))
-    });
+    let taken =
+        serve(inner, runtime, async move { Ok(vec![shared.take_id(&queue, id, lease_ms, bound).await?]) });
     taken.await?.pop().ok_or(Error::Closed)
 }
 
-/// Runs `first` to its end. What it brings is the answer, or goes back; without any, the take waits.
-async fn serve<F>(
+/// Runs a take that does not wait to its end. What it brings is the answer, or goes back.
+async fn serve(
     inner: &Arc<Inner>,
     runtime: &Handle,
-    first: impl FnOnce(Arc<Ticket>) -> F + Send + 'static,
-) -> Answer
-where
-    F: Future<Output = Result<Option<Vec<Delivery>>>> + Send,
-{
-    let (sender, answer) = oneshot::channel();
-    let state = Serving { busy: false, gone: false, over: false, turn: None, answer: Some(sender) };
-    let ticket = Arc::new(Ticket { state: Mutex::new(state), freed: Notify::new() });
+    take: impl Future<Output = Answer> + Send + 'static,
+) -> Answer {
+    let (ticket, answer) = Ticket::new();
     let (shared, handle, served) = (Arc::clone(inner), runtime.clone(), Arc::clone(&ticket));
     runtime.spawn(async move {
         shared.pay_returns().await;
-        {
-            let mut state = locked(&served.state);
-            if state.gone {
-                return;
-            }
-            state.busy = true;
-        }
-        match first(Arc::clone(&served)).await {
-            Ok(None) => {}
-            Ok(Some(deliveries)) => finish(&shared, &handle, &served, Ok(deliveries)),
-            Err(error) => finish(&shared, &handle, &served, Err(error)),
+        if served.begin() {
+            let answer = take.await;
+            finish(&shared, &handle, &served, answer);
         }
     });
     Taking { inner: Arc::clone(inner), runtime: runtime.clone(), ticket, answer, read: false }.await
 }
 
+/// The first time that a waiting take asks. Where others wait already, it does not go before them.
+async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, is_first: bool) {
+    inner.pay_returns().await;
+    if !waiting.ticket.begin() {
+        return;
+    }
+    let answer = match is_first {
+        true => inner.take(&waiting.take, false).await.map(|taken| taken.deliveries),
+        false => Ok(Vec::new()),
+    };
+    if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
+        return;
+    }
+    for queue in inner.waiters.begin_asking(&waiting) {
+        runtime.spawn(ask_for(Arc::clone(&inner), runtime.clone(), queue));
+    }
+}
+
+/// Ends the serving of a waiting take; true if it goes on waiting.
+fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Waiting, answer: Answer) -> bool {
+    if answer.as_ref().is_ok_and(Vec::is_empty) {
+        let mut state = locked(&waiting.ticket.state);
+        if !state.gone && !state.over {
+            (state.busy, state.begun) = (false, false);
+            drop(state);
+            waiting.ticket.freed.notify_waiters();
+            return true;
+        }
+    }
+    inner.returns.leave(inner.waiters.unlist(turn));
+    finish(inner, runtime, &waiting.ticket, answer);
+    pay(inner, runtime);
+    false
+}
+
+async fn end_at(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, end_ms: u64) {
+    inner.timer.sleep_until(end_ms).await;
+    {
+        let mut state = locked(&waiting.ticket.state);
+        state.over = true;
+        // Whoever serves it sees that its time is over.
+        if state.busy || state.gone || state.answer.is_none() {
+            return;
+        }
+        (state.busy, state.begun) = (true, true);
+    }
+    inner.returns.leave(inner.waiters.unlist(turn));
+    finish(&inner, &runtime, &waiting.ticket, Ok(Vec::new()));
+    pay(&inner, &runtime);
+}
+
+impl Ticket {
+    /// A take that somebody is about to serve, and where its answer comes.
+    fn new() -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
+        let (sender, answer) = oneshot::channel();
+        let state =
+            Serving { busy: true, begun: false, gone: false, over: false, turn: None, answer: Some(sender) };
+        (Arc::new(Ticket { state: Mutex::new(state), freed: Notify::new() }), answer)
+    }
+
+    /// Begins to serve it; false if its caller has gone.
+    fn begin(&self) -> bool {
+        let mut state = locked(&self.state);
+        state.begun = !state.gone;
+        state.begun
+    }
+}
+
+impl Waiters {
+    /// Lists a take; says whether it is the first on all of its queues.
+    fn list(&self, take: Take, ticket: &Arc<Ticket>) -> Result<(u64, Waiting, bool)> {
+        let mut queues = take.queues.clone();
+        queues.sort();
+        queues.dedup();
+        let waiting = Waiting { take: Arc::new(take), queues: queues.into(), ticket: Arc::clone(ticket) };
+        let mut state = locked(&ticket.state);
+        let mut waits = locked(&self.0);
+        if waits.closed {
+            return Err(Error::Closed);
+        }
+        if waits.takes.len() >= LIMIT {
+            return Err(Error::TooManyWaiting { limit: LIMIT });
+        }
+        let turn = waits.next_turn;
+        waits.next_turn += 1;
+        let mut is_first = true;
+        for queue in waiting.queues.iter() {
+            let new = || Watched { turns: BTreeSet::new(), notify: Arc::default(), asked: false };
+            let watched = waits.queues.entry(queue.clone()).or_insert_with(new);
+            is_first &= !watched.asked;
+            watched.turns.insert(turn);
+        }
+        waits.takes.insert(turn, waiting.clone());
+        state.turn = Some(turn);
+        Ok((turn, waiting, is_first))
+    }
+
+    /// The queues of a take that nobody asks for yet: whoever is told does. For the others it is asked once more.
+    fn begin_asking(&self, waiting: &Waiting) -> Vec<QueueName> {
+        let mut waits = locked(&self.0);
+        let mut unasked = Vec::new();
+        for queue in waiting.queues.iter() {
+            if let Some(watched) = waits.queues.get_mut(queue) {
+                watched.notify.notify_one();
+                if !std::mem::replace(&mut watched.asked, true) {
+                    unasked.push(queue.clone());
+                }
+            }
+        }
+        unasked
+    }
+}
+
 /// Ends the serving of a ticket with an answer, which goes to its caller, or back.
 fn finish(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, answer: Answer) {
     let mut state = locked(&ticket.state);
-    let was_busy = std::mem::replace(&mut state.busy, false);
-    state.turn = None;
+    (state.busy, state.begun, state.turn) = (false, false, None);
     if state.gone {
         inner.returns.add(receipts(answer));
-        if was_busy {
-            inner.returns.arrived();
-        }
+        inner.returns.arrived();
         pay(inner, runtime);
     } else if let Some(sender) = state.answer.take()
         && let Err(answer) = sender.send(answer)
@@ -212,69 +323,6 @@ fn pay(inner: &Arc<Inner>, runtime: &Handle) {
 
 fn receipts(answer: Answer) -> impl Iterator<Item = Receipt> {
     answer.into_iter().flatten().map(|delivery| delivery.receipt)
-}
-
-/// Lets a take wait for which there was nothing.
-fn begin_waiting(
-    inner: &Arc<Inner>,
-    runtime: &Handle,
-    take: Take,
-    ticket: Arc<Ticket>,
-    end_ms: u64,
-) -> Result<()> {
-    let mut queues = take.queues.clone();
-    queues.sort();
-    queues.dedup();
-    let waiting = Waiting { take: Arc::new(take), queues: queues.into(), ticket: Arc::clone(&ticket) };
-    let mut state = locked(&ticket.state);
-    state.busy = false;
-    if state.gone {
-        inner.returns.arrived();
-        return Ok(());
-    }
-    let mut started = Vec::new();
-    let turn = {
-        let mut waits = locked(&inner.waiters.0);
-        if waits.closed {
-            state.busy = true;
-            return Err(Error::Closed);
-        }
-        if waits.takes.len() >= LIMIT {
-            state.busy = true;
-            return Err(Error::TooManyWaiting { limit: LIMIT });
-        }
-        let turn = waits.next_turn;
-        waits.next_turn += 1;
-        for queue in waiting.queues.iter() {
-            let watched = waits.queues.entry(queue.clone()).or_insert_with(|| {
-                started.push(queue.clone());
-                Watched { turns: BTreeSet::new(), notify: Arc::default() }
-            });
-            watched.turns.insert(turn);
-            // What became due before it was listed is asked for once more.
-            watched.notify.notify_one();
-        }
-        waits.takes.insert(turn, waiting);
-        turn
-    };
-    state.turn = Some(turn);
-    drop(state);
-    for queue in started {
-        runtime.spawn(ask_for(Arc::clone(inner), runtime.clone(), queue));
-    }
-    let (inner, handle) = (Arc::clone(inner), runtime.clone());
-    runtime.spawn(async move {
-        inner.timer.sleep_until(end_ms).await;
-        let mut state = locked(&ticket.state);
-        state.over = true;
-        if state.busy || state.gone || state.turn != Some(turn) {
-            return;
-        }
-        drop(state);
-        inner.waiters.unlist(turn);
-        finish(&inner, &handle, &ticket, Ok(Vec::new()));
-    });
-    Ok(())
 }
 
 /// Asks for a queue as long as takes wait on it.
@@ -304,6 +352,7 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
             let mut state = locked(&waiting.ticket.state);
             let is_free = !state.busy && !state.gone && state.turn == Some(turn);
             state.busy |= is_free;
+            state.begun |= is_free;
             (is_free, state.busy)
         };
         match is_free {
@@ -327,34 +376,20 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
             }
         }
         let asked_ms = inner.clock.now().mono_ms;
-        let taken = match inner.take(&waiting.take, true).await {
-            Ok(taken) if taken.deliveries.is_empty() => taken,
-            answer => {
-                inner.waiters.unlist(turn);
-                finish(&inner, &runtime, &waiting.ticket, answer.map(|taken| taken.deliveries));
-                continue;
-            }
+        let (next, answer) = match inner.take(&waiting.take, true).await {
+            Ok(taken) => (taken.next, Ok(taken.deliveries)),
+            Err(error) => (None, Err(error)),
         };
-        let (gone, over) = {
-            let mut state = locked(&waiting.ticket.state);
-            let ended = state.gone || state.over;
-            state.busy = ended;
-            (state.gone, ended)
-        };
-        if over {
-            inner.waiters.unlist(turn);
-            finish(&inner, &runtime, &waiting.ticket, Ok(Vec::new()));
+        if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
             continue;
         }
-        debug_assert!(!gone);
-        waiting.ticket.freed.notify_waiters();
-        let in_ms = taken.next.map_or(SWEEP_MS, |(next, now)| next.ms_since(now).clamp(1, SWEEP_MS));
+        let in_ms = next.map_or(SWEEP_MS, |(next, now)| next.ms_since(now).clamp(1, SWEEP_MS));
         tokio::select! {
             () = notify.notified() => {}
             () = inner.timer.sleep_until(asked_ms.saturating_add(in_ms)) => {}
         }
     }
-    channels.into_iter().for_each(|channel| inner.hints.leave(channel));
+    channels.into_iter().for_each(|channel| inner.hints.leave(channel, Arc::clone(&notify)));
 }
 
 /// A take seen from its caller: a future that, dropped unread, gives its messages back.
@@ -387,16 +422,18 @@ impl Drop for Taking {
         {
             let mut state = locked(&self.ticket.state);
             state.gone = true;
-            if state.busy {
+            if let Some(turn) = state.turn.take() {
+                self.inner.returns.leave(self.inner.waiters.unlist(turn));
+            }
+            if state.begun {
                 self.inner.returns.owe();
-            } else if let Some(turn) = state.turn.take() {
-                self.inner.waiters.unlist(turn);
             }
         }
+        self.ticket.freed.notify_waiters();
         self.answer.close();
         if let Ok(answer) = self.answer.try_recv() {
             self.inner.returns.add(receipts(answer));
-            pay(&self.inner, &self.runtime);
         }
+        pay(&self.inner, &self.runtime);
     }
 }

@@ -1,7 +1,7 @@
 -- How every script on a partition begins: what it was called with, whether it was called before, its settings.
 --
 -- KEYS[1]  the partition's prefix, `dwell:{tag}:`; every key of the partition is made from it
--- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `w` the spread that the client believes
+-- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `W` the spread that the client believes
 --          in, `D` the settings in force where the queue has none of its own; the rest is the script's
 -- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and
 --          `spread` alone: the client believes in another spread, and nothing was done
@@ -16,6 +16,10 @@ if M[1] and M[1] ~= '1' then
   return redis.error_reply('DWELLVERSION layout ' .. M[1] .. ' is not known to this version of dwell')
 end
 local own = M[3] and cmsgpack.unpack(M[3]) or {}
+-- A pause that has ended is no setting any more.
+if own.pause and own.pause > 0 and own.pause <= now then
+  own.pause = A.D.pause ~= 0 and 0 or nil
+end
 -- Pending and dead messages of an earlier epoch were swept away: they are there, and count as gone.
 local epoch, dead_epoch = tonumber(M[4] or 0), tonumber(M[5] or 0)
 
@@ -29,7 +33,7 @@ if A.l then
   end
 end
 
-if A.w and A.w ~= (own.spread or A.D.spread) then
+if A.W and A.W ~= (own.spread or A.D.spread) then
   out.spread = own.spread or A.D.spread
   return cmsgpack.pack(out)
 end

@@ -8,6 +8,7 @@
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
 -- Reply   `enter`: register the queue first; `others`: count the other partitions first; else
+--         `bare` if the queue was registered just now for nothing;
 --         `items` each: {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}
 -- Cost    O(log n) a message, about 10 µs
 call('SETRANGE', P .. '0', 0, '')
@@ -115,7 +116,7 @@ local function put(item)
   end
   if owner then
     if owner.s == 2 then
-      owner.K = true
+      owner.K, owner.k = true, nil
       save(owner)
     else
       remove_pending(owner)
@@ -145,5 +146,6 @@ out.items = {}
 for index, item in ipairs(A.items) do
   out.items[index] = put(item)
 end
+out.bare = A.reg and is_bare() or nil
 hint()
 return answer()

@@ -3,7 +3,7 @@
 --
 --   i id, 16 bytes        d due            c created          p priority, if not 1024
 --   s state: nil pending, 2 leased, 3 dead                    E epoch in which it became pending or dead
---   a attempts spent      x expires        k key              K it gave its key up
+--   a attempts spent      x expires        k key              K it gave its key up, and has none
 --   L its own lease       M its own limit of attempts, 0 none h it has headers
 --   t takes  l lapses  r releases  b buries  v revives        e last error
 --   y last made ready by other than its instant

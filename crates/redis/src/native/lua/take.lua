@@ -1,7 +1,7 @@
 -- Hands out due messages, or says what could be.
 --
 -- Keys    m S B H s u o r d l w a; k x y g h where time has brought something about
--- A.max   how many; A.bytes how many bytes of bodies, but one in any case unless
+-- A.max   how many, by the room for leases; A.want how many are wanted; A.bytes how many bytes of bodies, but one in any case unless
 --         A.some were handed out before; A.lease length, if asked for;
 --         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it
 -- A.peek  hand nothing out, only say what comes first
@@ -17,7 +17,8 @@ out.items = {}
 if not is_paused() and A.max > 0 then
   ripen()
   local bytes = 0
-  for index, head in ipairs(heads(A.max)) do
+  -- Leases that ran out here make room for others.
+  for index, head in ipairs(heads(math.min(A.want or A.max, A.max + out.lapsed))) do
     local id = head[1]
     local field = string.sub(id, 9)
     if A.bytes or A.peek then
