@@ -1,0 +1,270 @@
+//! What goes wrong with a Redis, and what callers see of it: `docs/redis.md` has the table.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dwell_model::{Limits, MessageId, PutToken, QueueName};
+use dwell_redis::testing::{Sentinels, Server};
+use dwell_redis::{Address, OpenError, RedisStore};
+use dwell_store::{Action, Error, Put, PutAnswer, Settle, Settled, Store, Take};
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+fn message(body: &str) -> Put {
+    Put::new(queue(), body.to_owned())
+}
+
+async fn open(address: Address) -> RedisStore {
+    RedisStore::open(address, Limits::default()).await.unwrap()
+}
+
+async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
+    store.put(vec![put]).await.pop().unwrap()
+}
+
+async fn ack(store: &RedisStore, receipt: dwell_model::Receipt) -> Result<Settled, Error> {
+    store.settle(vec![Settle { receipt, action: Action::Ack }]).await.pop().unwrap()
+}
+
+/// A call that must end.
+async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), call)
+        .await
+        .unwrap_or_else(|_| panic!("{what} does not end"))
+}
+
+/// Takes and acks all there is, leases that run out meanwhile included; each id with how often it came.
+async fn drain(store: &RedisStore, expected: usize) -> Vec<MessageId> {
+    let mut ids = Vec::new();
+    while ids.len() < expected {
+        let taken = within("a take", store.take(Take::from(queue()).max(128).wait_ms(2_000))).await.unwrap();
+        if taken.is_empty() {
+            break;
+        }
+        for delivery in taken {
+            assert!(delivery.taken_at >= delivery.message.standing.due, "it is early");
+            ids.push(delivery.message.id);
+            ack(store, delivery.receipt).await.unwrap();
+        }
+    }
+    ids
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_answered_is_lost_by_kill_9_where_the_file_is_always_synced() {
+    let server = Arc::new(Mutex::new(Server::durable()));
+    let address = server.lock().unwrap().address();
+    let store = Arc::new(open(address).await);
+    let answered = Arc::new(Mutex::new(Vec::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (store, answered, stop) = (Arc::clone(&store), Arc::clone(&answered), Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                for answer in store.put(vec![message("m"), message("n")]).await {
+                    match answer {
+                        Ok(answer) => answered.lock().unwrap().push(answer.id),
+                        Err(error) => assert!(error.is_retryable(), "{error}"),
+                    }
+                }
+            }
+        })
+    };
+    for round in 1..=3 {
+        let enough = || answered.lock().unwrap().len() >= round * 100;
+        within("putting", async {
+            while !enough() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        let server = Arc::clone(&server);
+        let killed = tokio::task::spawn_blocking(move || server.lock().unwrap().start_again());
+        within("the restart", killed).await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    within("the last put", writer).await.unwrap();
+    let answered = answered.lock().unwrap().clone();
+    let found: HashSet<_> = drain(&store, usize::MAX).await.into_iter().collect();
+    let lost = answered.iter().filter(|id| !found.contains(id)).count();
+    assert_eq!(lost, 0, "of {} that were answered", answered.len());
+    // What was repeated because its answer was lost was put once: at most what was under way is besides.
+    assert!(found.len() <= answered.len() + 2 * 3, "{} found, {} answered", found.len(), answered.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_get_through_killed_connections_and_flushed_scripts_once_each() {
+    let server = Server::start();
+    let store = Arc::new(open(server.address()).await);
+    let worker = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let mut put_ids = Vec::new();
+            for n in 0..400 {
+                put_ids.push(put(&store, message(&n.to_string())).await.unwrap().id);
+                let taken = store.take(Take::from(queue()).max(2)).await.unwrap();
+                for delivery in taken {
+                    assert_eq!(ack(&store, delivery.receipt).await, Ok(Settled::Gone), "message {n}");
+                }
+            }
+            put_ids
+        })
+    };
+    let mut storms = 0;
+    while !worker.is_finished() {
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        server.command(&["SCRIPT", "FLUSH"]);
+        storms += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let ids = within("the worker", worker).await.unwrap();
+    assert!(storms > 3, "{storms} storms");
+    let distinct: HashSet<_> = ids.iter().collect();
+    assert_eq!(distinct.len(), 400);
+    let stats = store.stats(queue()).await;
+    assert!(
+        matches!(stats, Err(Error::UnknownQueue { .. })),
+        "all were handed out and acked once: {stats:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_stays_away_is_said_and_a_repeated_token_puts_once() {
+    let mut server = Server::durable();
+    let url = format!("{}?retry_ms=300&timeout_ms=500", server.url());
+    let store = open(url.parse().unwrap()).await;
+    let token = || message("m").token(PutToken::new("t").unwrap());
+    let first = put(&store, token()).await.unwrap();
+    server.kill();
+    let away = within("a put", put(&store, message("n"))).await.unwrap_err();
+    assert!(matches!(away, Error::Unavailable { .. } | Error::OutcomeUnknown { .. }), "{away}");
+    assert!(away.is_retryable());
+    server.start_again();
+    assert_eq!(put(&store, token()).await.unwrap(), first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory_refuses_puts_and_lets_takes_and_acks_go_on() {
+    let server = Server::start();
+    let store = open(server.address()).await;
+    for n in 0..20 {
+        put(&store, message(&n.to_string())).await.unwrap();
+    }
+    let held = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let full = put(&store, message("too much")).await.unwrap_err();
+    assert_eq!((full.code(), full.is_retryable()), ("disk_full", true), "{full}");
+    assert_eq!(ack(&store, held.receipt).await, Ok(Settled::Gone));
+    let taken = store.take(Take::from(queue()).max(3)).await.unwrap();
+    assert_eq!(taken.len(), 3);
+    let buried = Action::Bury { reason: None, priority: None };
+    for (delivery, action) in taken.into_iter().zip([Action::Ack, buried, Action::Extend { lease_ms: None }])
+    {
+        store.settle(vec![Settle { receipt: delivery.receipt, action }]).await.pop().unwrap().unwrap();
+    }
+    let stats = store.stats(queue()).await.unwrap();
+    assert_eq!((stats.counts.ready, stats.counts.dead, stats.counts.leased), (16, 1, 1));
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    put(&store, message("again")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_redis_that_evicts_is_refused() {
+    let server = Server::start_with(&["--maxmemory-policy", "allkeys-lru"]);
+    let refused = RedisStore::open(server.address(), Limits::default()).await.err().unwrap();
+    assert!(matches!(refused, OpenError::Evicts { .. }), "{refused}");
+    assert_eq!(server.command(&["DBSIZE"]), redis::Value::Int(0), "nothing was written");
+}
+
+#[tokio::test]
+async fn a_redis_that_is_too_old_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("redis://{}?connections=1", listener.local_addr().unwrap()).parse().unwrap();
+    // As much of an old server as is asked: it ends with its only connection.
+    let old = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = connection.read(&mut bytes) {
+            let asked = String::from_utf8_lossy(&bytes[..read]).to_uppercase();
+            for command in asked.split('*').skip(1) {
+                let answer = if command.contains("\r\nINFO\r\n") {
+                    "$21\r\nredis_version:5.0.14\n\r\n"
+                } else if command.contains("\r\nPING\r\n") {
+                    "+PONG\r\n"
+                } else {
+                    "-ERR unknown command\r\n"
+                };
+                connection.write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    });
+    let refused = RedisStore::open(address, Limits::default()).await.err().unwrap();
+    assert!(matches!(&refused, OpenError::TooOld { version, .. } if version == "5.0.14"), "{refused}");
+    old.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
+    let server = Server::start();
+    let store = open(server.address()).await;
+    put(&store, message("m")).await.unwrap();
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:S"])).unwrap();
+    let leases = keys[0].strip_suffix('S').unwrap().to_owned() + "l";
+    server.command(&["SET", &leases, "mine"]);
+    // A process that comes later sees it before it writes.
+    let later = open(server.address()).await;
+    for refused in [
+        put(&later, message("n")).await.map(drop),
+        later.take(Take::from(queue())).await.map(drop),
+        later.stats(queue()).await.map(drop),
+    ] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(&leases) && refused.contains("string"), "{refused}");
+    }
+    server.command(&["DEL", &leases]);
+    assert_eq!(drain(&later, usize::MAX).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_layout_of_a_later_version_is_refused() {
+    let server = Server::start();
+    let store = open(server.address()).await;
+    put(&store, message("m")).await.unwrap();
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    server.command(&["HSET", &keys[0], "v", "2"]);
+    let refused = put(&store, message("n")).await.unwrap_err().to_string();
+    assert!(refused.contains("layout 2"), "{refused}");
+    server.command(&["HSET", "{dwell}:m", "v", "2"]);
+    assert!(RedisStore::open(server.address(), Limits::default()).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_is_got_through_and_what_it_lost_is_counted() {
+    let mut sentinels = Sentinels::start();
+    let address = (sentinels.url() + "?retry_ms=30000").parse().unwrap();
+    let store = open(address).await;
+    let mut answered = Vec::new();
+    for n in 0..200 {
+        answered.push(put(&store, message(&n.to_string())).await.unwrap().id);
+    }
+    let old = sentinels.primary_port().unwrap();
+    sentinels.servers().iter_mut().find(|server| server.port() == old).unwrap().kill();
+    // It waits until there is a primary again.
+    let after = within("a put through the failover", put(&store, message("after"))).await.unwrap();
+    answered.push(after.id);
+    let found = drain(&store, usize::MAX).await;
+    let distinct: HashSet<_> = found.iter().collect();
+    assert_eq!(distinct.len(), found.len(), "none comes twice");
+    let lost = answered.iter().filter(|id| !distinct.contains(id)).count();
+    println!("failover without WAIT: {lost} of {} answered messages lost", answered.len());
+    assert!(distinct.contains(&after.id));
+}
