@@ -19,6 +19,7 @@
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
 //! - `metrics`: what is counted, and `/metrics`
+//! - `openapi`: the document at `/openapi.json`
 //! - `returns`: gives back messages whose taker has gone
 //!
 //! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
@@ -32,6 +33,7 @@ mod http;
 mod json;
 mod listener;
 mod metrics;
+mod openapi;
 mod query;
 mod returns;
 mod security;

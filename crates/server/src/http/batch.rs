@@ -15,6 +15,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use dwell_model::Invalid;
 use futures_util::stream::{self, StreamExt as _};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -165,15 +166,18 @@ impl<T> Chunk<T> {
     }
 }
 
-#[derive(Serialize)]
-struct Done<'a, A> {
+/// The answer to an item that was done.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Done{A}")]
+pub(crate) struct Done<'a, A> {
     status: u16,
     #[serde(flatten)]
     answer: &'a A,
 }
 
-#[derive(Serialize)]
-struct Refused<'a> {
+/// The answer to an item that was refused.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Refused<'a> {
     status: u16,
     error: &'a Problem,
 }

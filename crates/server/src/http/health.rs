@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_store::Error;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -17,8 +18,11 @@ use super::{App, Problem, Refusal};
 /// A store that takes longer for the cheapest question is not ready.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-#[derive(Serialize)]
-struct HealthOut {
+/// How the server is.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Health")]
+pub(crate) struct HealthOut {
+    #[schemars(extend("enum" = ["live", "ready"]))]
     status: &'static str,
 }
 

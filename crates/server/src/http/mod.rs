@@ -29,12 +29,16 @@ use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::sync::watch;
 
+pub(crate) use batch::{Done, Refused};
 pub(crate) use connection::{no_place, serve};
+pub(crate) use health::HealthOut;
 pub(crate) use host::Hosts;
 #[cfg(feature = "fuzzing")]
 pub(crate) use ndjson::Lines;
-pub(crate) use problem::Problem;
+pub(crate) use problem::{KINDS, Problem, lookup};
 pub(crate) use refusal::Refusal;
+#[cfg(test)]
+pub(crate) use routes::routes;
 
 use crate::config::HttpConfig;
 use crate::metrics::Metrics;

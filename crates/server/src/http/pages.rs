@@ -7,8 +7,9 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode};
 
 use super::call::Call;
-use super::reply::with_type;
+use super::reply::{JSON, with_type};
 use super::{App, Problem, Refusal, problem};
+use crate::openapi::document;
 
 const ROOT: &str = concat!(
     "dwell ",
@@ -34,6 +35,12 @@ fn text(body: impl Into<Body>) -> Response<Body> {
 pub(crate) async fn root(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     Ok(text(ROOT))
+}
+
+/// `GET /openapi.json`
+pub(crate) async fn openapi(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    Ok(with_type(StatusCode::OK, JSON, document().into()))
 }
 
 /// `GET /errors/{code}`: what a problem's `type` points to.

@@ -5,6 +5,7 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use dwell_model::{Invalid, MessageId};
 use dwell_store::Error;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
 use super::Refusal;
@@ -149,7 +150,8 @@ impl Problem {
 /// else makes room, which nobody can foretell.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
 struct Wire<'a> {
     r#type: String,
     title: &'a str,
@@ -161,6 +163,20 @@ struct Wire<'a> {
     id: Option<Text<MessageId>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
+}
+
+impl JsonSchema for Problem {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        Wire::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Wire::json_schema(generator);
+        let codes: Vec<&str> = KINDS.iter().map(|kind| kind.code).collect();
+        let code = schema.pointer_mut("/properties/code").expect("a problem has a code");
+        code["enum"] = codes.into();
+        schema
+    }
 }
 
 impl Serialize for Problem {

@@ -92,6 +92,7 @@ pub(crate) fn routes() -> Vec<Route> {
         get("/health/live", health::live),
         get("/health/ready", health::ready),
         get("/metrics", metrics::metrics),
+        get("/openapi.json", pages::openapi),
         get("/errors/{code}", pages::error),
         get("/", pages::root),
     ]

@@ -9,11 +9,13 @@ use dwell_model::{
     format_duration_ms,
 };
 use dwell_store::{Delivery, PutAnswer, PutOutcome, QueueStats, Settled, Swept};
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Text;
 use super::attempts::AttemptsOut;
+use super::schema;
 use super::settings::SettingsOut;
 use crate::http::Problem;
 
@@ -26,11 +28,13 @@ pub(crate) trait Answer: Serialize + Send + 'static {
 }
 
 /// The answer to a put.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PutAnswer")]
 pub(crate) struct PutOut {
     id: Text<MessageId>,
     number: u64,
     due: Text<Timestamp>,
+    #[schemars(extend("enum" = ["created", "replaced", "kept"]))]
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<Text<MessageId>>,
@@ -75,11 +79,13 @@ impl Serialize for HeadersOut<'_> {
 }
 
 /// A message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Message")]
 pub(crate) struct MessageOut<'a> {
     id: Text<MessageId>,
     number: u64,
     queue: Text<&'a QueueName>,
+    #[schemars(extend("enum" = ["scheduled", "ready", "leased", "dead"]))]
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<&'a str>,
@@ -93,16 +99,19 @@ pub(crate) struct MessageOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<Text<&'a Key>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<std::collections::BTreeMap<String, String>>")]
     headers: Option<HeadersOut<'a>>,
     priority: u32,
     attempt: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<AttemptsOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Duration>")]
     lease: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_until: Option<Text<Timestamp>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::DeadReason>")]
     dead_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_at: Option<Text<Timestamp>>,
@@ -111,7 +120,8 @@ pub(crate) struct MessageOut<'a> {
     counts: MessageCountsOut,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MessageCounts")]
 struct MessageCountsOut {
     takes: u32,
     lapses: u32,
@@ -174,7 +184,8 @@ pub(crate) fn lease_until(message: &Message<Bytes>) -> Option<Timestamp> {
 }
 
 /// A page of messages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MessagePage")]
 pub(crate) struct MessagesOut<'a> {
     pub(crate) messages: Vec<MessageOut<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +195,14 @@ pub(crate) struct MessagesOut<'a> {
 /// The answer to one item of a batch of gets.
 #[derive(Debug)]
 pub(crate) struct FoundOut(pub(crate) Message);
+
+/// What a [`FoundOut`] is written as.
+#[derive(JsonSchema)]
+#[schemars(rename = "Found")]
+#[expect(dead_code, reason = "it describes what `FoundOut` writes by hand")]
+pub(crate) struct FoundSchema<'a> {
+    message: MessageOut<'a>,
+}
 
 impl Serialize for FoundOut {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -196,7 +215,8 @@ impl Serialize for FoundOut {
 impl Answer for FoundOut {}
 
 /// A message handed over.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Delivery")]
 pub(crate) struct DeliveryOut<'a> {
     receipt: Text<&'a Receipt>,
     lease_until: Text<Timestamp>,
@@ -220,18 +240,22 @@ impl<'a> From<&'a Delivery> for DeliveryOut<'a> {
 }
 
 /// The answer to a take.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Taken")]
 pub(crate) struct TakenOut<'a> {
     pub(crate) messages: Vec<DeliveryOut<'a>>,
 }
 
 /// What has become of a settled message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Settled")]
 pub(crate) struct SettledOut {
+    #[schemars(extend("enum" = ["gone", "scheduled", "ready", "leased", "dead"]))]
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     due: Option<Text<Timestamp>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::DeadReason>")]
     dead_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_until: Option<Text<Timestamp>>,
@@ -253,8 +277,10 @@ impl From<Settled> for SettledOut {
 impl Answer for SettledOut {}
 
 /// A message that is gone by a cancel.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Cancelled")]
 pub(crate) struct CancelledOut {
+    #[schemars(extend("enum" = ["cancelled"]))]
     outcome: &'static str,
     id: Text<MessageId>,
 }
@@ -268,8 +294,10 @@ impl CancelledOut {
 impl Answer for CancelledOut {}
 
 /// A message that a reschedule has moved.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Moved")]
 pub(crate) struct MovedOut {
+    #[schemars(extend("enum" = ["moved"]))]
     outcome: &'static str,
     id: Text<MessageId>,
     due: Text<Timestamp>,
@@ -284,14 +312,16 @@ impl MovedOut {
 impl Answer for MovedOut {}
 
 /// What a revive or a discard did.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Swept")]
 pub(crate) struct SweptOut {
     done: u64,
     refused_in_all: u64,
     refused: Vec<RefusedOut>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NotSwept")]
 struct RefusedOut {
     id: Text<MessageId>,
     error: Problem,
@@ -309,13 +339,15 @@ impl From<Swept> for SweptOut {
 }
 
 /// How many messages a purge removed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Removed")]
 pub(crate) struct RemovedOut {
     pub(crate) removed: u64,
 }
 
 /// A queue.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Queue")]
 pub(crate) struct QueueOut {
     queue: Text<QueueName>,
     counts: QueueCountsOut,
@@ -326,7 +358,8 @@ pub(crate) struct QueueOut {
     own: Vec<&'static str>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "QueueCounts")]
 struct QueueCountsOut {
     scheduled: u64,
     ready: u64,
@@ -355,7 +388,8 @@ impl From<QueueStats> for QueueOut {
 }
 
 /// A page of queues.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "QueuePage")]
 pub(crate) struct QueuesOut {
     pub(crate) queues: Vec<QueueOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -363,19 +397,22 @@ pub(crate) struct QueuesOut {
 }
 
 /// What the server accepts at most.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Limits")]
 pub(crate) struct LimitsOut {
     version: &'static str,
     limits: LimitValuesOut,
     defaults: SettingsOut,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LimitValues")]
 struct LimitValuesOut {
     body_bytes: usize,
     batch: usize,
     leased: usize,
     queues: usize,
+    #[schemars(with = "schema::Duration")]
     wait: String,
     json_bytes: usize,
     line_bytes: usize,

@@ -6,6 +6,8 @@ use dwell_model::AttemptLimit;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::schema;
+
 /// A whole number from 1, or `unlimited`.
 pub(crate) fn parse_attempts(text: &str) -> Option<AttemptLimit> {
     if text == "unlimited" {
@@ -16,7 +18,8 @@ pub(crate) fn parse_attempts(text: &str) -> Option<AttemptLimit> {
 }
 
 /// [`AttemptLimit`] as a JSON number or `"unlimited"`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, schemars::JsonSchema)]
+#[schemars(with = "schema::Attempts")]
 pub(crate) struct AttemptsIn(pub(crate) AttemptLimit);
 
 impl<'de> Deserialize<'de> for AttemptsIn {
@@ -49,7 +52,8 @@ impl<'de> Deserialize<'de> for AttemptsIn {
 }
 
 /// A number of attempts as JSON: a number or `"unlimited"`.
-#[derive(Debug)]
+#[derive(Debug, schemars::JsonSchema)]
+#[schemars(with = "schema::Attempts")]
 pub(crate) struct AttemptsOut(pub(crate) AttemptLimit);
 
 impl Serialize for AttemptsOut {

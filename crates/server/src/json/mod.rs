@@ -4,15 +4,18 @@ mod answers;
 mod attempts;
 mod parse;
 mod requests;
+pub(crate) mod schema;
 mod settings;
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 pub(crate) use answers::{
-    Answer, CancelledOut, DeliveryOut, FoundOut, LimitsOut, MessageOut, MessagesOut, MovedOut, PutOut,
-    QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
+    Answer, CancelledOut, DeliveryOut, FoundOut, FoundSchema, LimitsOut, MessageOut, MessagesOut, MovedOut,
+    PutOut, QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
 };
 pub(crate) use attempts::parse_attempts;
 pub(crate) use parse::object;
@@ -29,5 +32,19 @@ pub(crate) struct Text<T>(pub(crate) T);
 impl<T: Display> Serialize for Text<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
+    }
+}
+
+impl<T: schema::Shown> JsonSchema for Text<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::Schema::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        T::Schema::inline_schema()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::Schema::json_schema(generator)
     }
 }

@@ -8,10 +8,12 @@ use dwell_model::{
     DEFAULT_PRIORITY, Headers, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp,
 };
 use dwell_store::{Action, OnConflict, Put, Selection, Settle, Target, When};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::attempts::AttemptsIn;
 use super::parse::{base64, either_ms};
+use super::schema;
 use crate::http::{Problem, Refusal};
 use crate::query::Query;
 
@@ -35,11 +37,14 @@ pub(crate) fn on_conflict_words() -> [(&'static str, OnConflict); 3] {
 }
 
 /// When a message is to be due: at most one of these.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "When")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhenIn {
+    #[schemars(with = "Option<schema::Duration>")]
     delay: Option<String>,
     delay_ms: Option<u64>,
+    #[schemars(with = "Option<schema::Instant>")]
     due: Option<String>,
     level: Option<u32>,
 }
@@ -75,30 +80,40 @@ impl FromQuery for WhenIn {
 }
 
 /// One item of a batch of puts.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "PutItem")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutIn {
+    #[schemars(with = "Option<schema::Queue>")]
     queue: Option<String>,
     body: Option<String>,
     #[serde(default, deserialize_with = "base64")]
+    #[schemars(with = "Option<schema::Base64>")]
     body_base64: Option<Vec<u8>>,
+    #[schemars(with = "Option<schema::Duration>")]
     delay: Option<String>,
     delay_ms: Option<u64>,
+    #[schemars(with = "Option<schema::Instant>")]
     due: Option<String>,
     level: Option<u32>,
+    #[schemars(with = "Option<schema::Key>")]
     key: Option<String>,
     on_conflict: Option<OnConflictIn>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     priority: Option<u32>,
+    #[schemars(with = "Option<schema::Instant>")]
     expires: Option<String>,
     max_attempts: Option<AttemptsIn>,
+    #[schemars(with = "Option<schema::Duration>")]
     lease: Option<String>,
     lease_ms: Option<u64>,
+    #[schemars(with = "Option<schema::Token>")]
     token: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "OnConflict")]
 #[serde(rename_all = "snake_case")]
 enum OnConflictIn {
     Reject,
@@ -144,10 +159,13 @@ impl PutIn {
 }
 
 /// A message by its id or key.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "Target")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TargetIn {
+    #[schemars(with = "Option<schema::Id>")]
     id: Option<String>,
+    #[schemars(with = "Option<schema::Key>")]
     key: Option<String>,
 }
 
@@ -164,13 +182,18 @@ impl TargetIn {
 }
 
 /// One item of a batch of reschedules.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "RescheduleItem")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RescheduleIn {
+    #[schemars(with = "Option<schema::Id>")]
     id: Option<String>,
+    #[schemars(with = "Option<schema::Key>")]
     key: Option<String>,
+    #[schemars(with = "Option<schema::Duration>")]
     delay: Option<String>,
     delay_ms: Option<u64>,
+    #[schemars(with = "Option<schema::Instant>")]
     due: Option<String>,
     level: Option<u32>,
 }
@@ -185,7 +208,8 @@ impl RescheduleIn {
 }
 
 /// A request that has no fields.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "NoFields")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoFieldsIn {}
 
@@ -196,9 +220,11 @@ impl FromQuery for NoFieldsIn {
 }
 
 /// A length of lease, if one is wanted.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "LeaseFields")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaseIn {
+    #[schemars(with = "Option<schema::Duration>")]
     lease: Option<String>,
     lease_ms: Option<u64>,
 }
@@ -217,14 +243,17 @@ impl FromQuery for LeaseIn {
 }
 
 /// What any of the five settlements may carry beside its receipt.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "SettleFields")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleFieldsIn {
+    #[schemars(with = "Option<schema::Duration>")]
     after: Option<String>,
     after_ms: Option<u64>,
     error: Option<String>,
     reason: Option<String>,
     priority: Option<u32>,
+    #[schemars(with = "Option<schema::Duration>")]
     lease: Option<String>,
     lease_ms: Option<u64>,
 }
@@ -283,16 +312,21 @@ impl SettleFieldsIn {
 }
 
 /// One item of a batch of settlements.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "SettleItem")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleIn {
+    #[schemars(with = "schema::Receipt")]
     receipt: String,
+    #[schemars(with = "schema::Action")]
     action: String,
+    #[schemars(with = "Option<schema::Duration>")]
     after: Option<String>,
     after_ms: Option<u64>,
     error: Option<String>,
     reason: Option<String>,
     priority: Option<u32>,
+    #[schemars(with = "Option<schema::Duration>")]
     lease: Option<String>,
     lease_ms: Option<u64>,
 }
@@ -315,11 +349,14 @@ impl SettleIn {
 }
 
 /// How long a queue is to be paused.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "PauseFields")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PauseIn {
+    #[schemars(with = "Option<schema::Duration>")]
     r#for: Option<String>,
     for_ms: Option<u64>,
+    #[schemars(with = "Option<schema::Instant>")]
     until: Option<String>,
 }
 
@@ -342,9 +379,11 @@ impl PauseIn {
 }
 
 /// Which dead messages are meant, of those that a discard removes.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "Selection")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SelectIn {
+    #[schemars(with = "Option<Vec<schema::Id>>")]
     ids: Option<Vec<String>>,
     oldest: Option<u64>,
     all: Option<bool>,
@@ -373,14 +412,18 @@ impl SelectIn {
 }
 
 /// Which dead messages are to be revived, and when they are to be due.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "ReviveFields")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReviveIn {
+    #[schemars(with = "Option<Vec<schema::Id>>")]
     ids: Option<Vec<String>>,
     oldest: Option<u64>,
     all: Option<bool>,
+    #[schemars(with = "Option<schema::Duration>")]
     delay: Option<String>,
     delay_ms: Option<u64>,
+    #[schemars(with = "Option<schema::Instant>")]
     due: Option<String>,
     level: Option<u32>,
 }

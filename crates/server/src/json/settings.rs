@@ -3,42 +3,56 @@
 use dwell_model::{
     Backoff, Pause, Setting, SettingChange, SettingName, Settings, format_duration_ms, parse_duration_ms,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::attempts::{AttemptsIn, AttemptsOut};
 use super::parse::{either_ms, present};
+use super::schema;
 use crate::http::Problem;
 
 /// Changes to a queue's settings; null takes the queue's own value back.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "SettingsChange")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsIn {
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<schema::Duration>")]
     lease: Option<Option<String>>,
     lease_ms: Option<u64>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<AttemptsIn>")]
     max_attempts: Option<Option<AttemptsIn>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<BackoffIn>")]
     backoff: Option<Option<BackoffIn>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<u64>")]
     max_pending: Option<Option<u64>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<schema::Pause>")]
     pause: Option<Option<String>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<Vec<schema::Duration>>")]
     levels: Option<Option<Vec<String>>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<u16>")]
     spread: Option<Option<u16>>,
     #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<schema::Duration>")]
     token_ttl: Option<Option<String>>,
     token_ttl_ms: Option<u64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "BackoffChange")]
 #[serde(deny_unknown_fields)]
 struct BackoffIn {
+    #[schemars(with = "Option<schema::Duration>")]
     base: Option<String>,
     base_ms: Option<u64>,
     factor_percent: Option<u32>,
+    #[schemars(with = "Option<schema::Duration>")]
     cap: Option<String>,
     cap_ms: Option<u64>,
     jitter_percent: Option<u32>,
@@ -105,22 +119,30 @@ fn inside<T, U>(
 }
 
 /// The settings in force.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Settings")]
 pub(crate) struct SettingsOut {
+    #[schemars(with = "schema::Duration")]
     lease: String,
     max_attempts: AttemptsOut,
     backoff: BackoffOut,
     max_pending: Option<u64>,
+    #[schemars(with = "schema::Pause")]
     pause: String,
+    #[schemars(with = "Vec<schema::Duration>")]
     levels: Vec<String>,
     spread: u16,
+    #[schemars(with = "schema::Duration")]
     token_ttl: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Backoff")]
 struct BackoffOut {
+    #[schemars(with = "schema::Duration")]
     base: String,
     factor_percent: u32,
+    #[schemars(with = "schema::Duration")]
     cap: String,
     jitter_percent: u32,
 }

@@ -12,6 +12,7 @@ mod gone;
 mod limits;
 mod messages;
 mod metrics;
+mod openapi;
 mod put;
 mod queues;
 mod scopes;

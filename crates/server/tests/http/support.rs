@@ -92,7 +92,7 @@ pub(crate) fn tokens(tokens: &[(&str, &[&str])]) -> Tokens {
 }
 
 impl Running {
-    /// One request on a connection of its own.
+    /// One request on a connection of its own. Its answer has to be one that the OpenAPI document lists.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -102,7 +102,9 @@ impl Running {
     ) -> Answer {
         let mut connection = Connection::open(self.address).await;
         connection.request(method, target, headers, body).await;
-        connection.answer().await
+        let answer = connection.answer().await;
+        crate::openapi::check(self, method, target, &answer).await;
+        answer
     }
 
     pub(crate) async fn get(&self, target: &str) -> Answer {
