@@ -60,3 +60,15 @@ install_packages() {
     [ -z "$made" ] || "${sudo[@]}" rm -f "$policy"
     return "$status"
 }
+
+# python_at FOLDER REQUIREMENTS
+# A Python of its own with what the file lists, which pins versions. Made anew where the list has changed.
+python_at() {
+    local folder=$1 requirements=$2
+    cmp -s "$requirements" "$folder/requirements.txt" && return 0
+    rm -rf "$folder"
+    # Debian's python3 has no pip in it for a new environment; the one beside it fills it.
+    python3 -m venv --without-pip "$folder"
+    python3 -m pip --quiet --disable-pip-version-check --python "$folder/bin/python" install -r "$requirements"
+    cp "$requirements" "$folder/requirements.txt"
+}

@@ -13,7 +13,8 @@ e2e_packages=(dwell-server dwell-cli)
 
 part_fmt() {
     stage "fmt" cargo fmt --all --check
-    stage "shell scripts" shellcheck --external-sources scripts/test .ci/run interop/beanstalkd/clients.sh
+    stage "shell scripts" shellcheck --external-sources scripts/test .ci/run interop/beanstalkd/clients.sh \
+        interop/openapi/run.sh
 }
 
 part_lint() {
@@ -115,6 +116,8 @@ part_interop() {
     stage "interop: beanstalkd's own replies" \
         interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$sequences"
     stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
+    stage "interop: OpenAPI, tools" python_at "$target/openapi-python" interop/openapi/requirements.txt
+    stage "interop: OpenAPI" interop/openapi/run.sh "$target/debug/dwell" "$target/openapi-python/bin/python"
 }
 
 part_redisson() {

@@ -33,6 +33,47 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// What the command line itself has to say; the server, the engine and the client have codes of their own. Each
+/// has a page in `docs/errors/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// What was typed makes no sense.
+    Usage,
+    /// A file, or standard input, can not be read.
+    Input,
+    /// Standard output can not be written.
+    Output,
+    /// The file of answers can not be read or written.
+    Answers,
+    /// The file of rejects can not be written.
+    Rejects,
+    /// The answers file tells of another file of messages.
+    ForeignAnswers,
+    /// A line of the file is too long.
+    LineTooLong,
+    /// The system gives no threads.
+    Threads,
+    /// The system does not let the process wait for signals.
+    Signals,
+}
+
+impl Own {
+    /// The stable code of this kind: a word that programs may match on.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Own::Usage => "usage",
+            Own::Input => "input",
+            Own::Output => "output",
+            Own::Answers => "answers",
+            Own::Rejects => "rejects",
+            Own::ForeignAnswers => "foreign_answers",
+            Own::LineTooLong => "line_too_long",
+            Own::Threads => "threads",
+            Own::Signals => "signals",
+        }
+    }
+}
+
 /// Why a subcommand failed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failure {
@@ -57,7 +98,7 @@ impl Failure {
 
     /// What was typed makes no sense.
     pub(crate) fn usage(detail: impl Display) -> Failure {
-        Failure::new(Exit::Usage, "usage", detail)
+        Failure::new(Exit::Usage, Own::Usage.code(), detail)
     }
 
     /// A file could not be read or written.
@@ -95,6 +136,6 @@ impl From<Invalid> for Failure {
 impl From<io::Error> for Failure {
     /// Standard output could not be written.
     fn from(error: io::Error) -> Failure {
-        Failure::new(Exit::Refused, "output", format!("the output can not be written: {error}"))
+        Failure::new(Exit::Refused, Own::Output.code(), format!("the output can not be written: {error}"))
     }
 }

@@ -34,7 +34,7 @@ use self::ledger::{Ledger, Outcome, Summary};
 use self::lines::Lines;
 use self::progress::Progress;
 use crate::command::{self, Context};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, STRONG};
 
 /// What is to be put, and how.
@@ -83,7 +83,7 @@ fn open(wish: &Wish) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
     if wish.from.as_os_str() == "-" {
         return Ok((Box::new(BufReader::with_capacity(BUFFER, io::stdin())), None));
     }
-    let unreadable = |error| Failure::file("input", wish.from.display(), &error);
+    let unreadable = |error| Failure::file(Own::Input.code(), wish.from.display(), &error);
     let file = File::open(&wish.from).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     let len = about.is_file().then_some(about.len());
@@ -99,14 +99,15 @@ fn skip(
     let Some(resume) = resume else { return Ok(0) };
     let mut skipped = 0;
     loop {
-        let line = lines.next().map_err(|error| Failure::file("input", "the file of messages", &error))?;
+        let line =
+            lines.next().map_err(|error| Failure::file(Own::Input.code(), "the file of messages", &error))?;
         let reached = line.as_ref().is_some_and(|line| line.number == resume.line);
         if line.as_ref().is_none_or(|line| line.number > resume.line)
             || (reached && line.is_some_and(|line| line.digest.to_string() != resume.digest))
         {
             let detail =
                 "the answers file tells of another file of messages, or of another --run: name a new one";
-            return Err(Failure::new(Exit::Usage, "foreign_answers", detail));
+            return Err(Failure::new(Exit::Usage, Own::ForeignAnswers.code(), detail));
         }
         skipped += 1;
         if reached {
@@ -128,7 +129,7 @@ fn read(
         let line = match lines.next() {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
-            Err(error) => return Err(Failure::file("input", wish.from.display(), &error)),
+            Err(error) => return Err(Failure::file(Own::Input.code(), wish.from.display(), &error)),
         };
         progress.bytes(lines.bytes());
         if ledger.is_far_ahead() {

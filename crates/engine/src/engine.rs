@@ -15,7 +15,7 @@ use dwell_store::{
 };
 use futures_channel::oneshot;
 
-use crate::disk::CountedDisk;
+use crate::disk::{CountedDisk, Sizes};
 use crate::journal::segment::Place;
 use crate::open::{Opened, open};
 use crate::report::{Counters, OpenReport};
@@ -114,6 +114,16 @@ impl Engine {
             syncs: read(&tally.syncs),
             segments: read(&tally.segments),
         }
+    }
+
+    /// How long syncs of files took, in microseconds.
+    pub fn sync_us(&self) -> Sizes {
+        self.inner.disk.sync_us()
+    }
+
+    /// How many bytes were written at a time.
+    pub fn write_sizes(&self) -> Sizes {
+        self.inner.disk.write_sizes()
     }
 
     /// Sends a command and waits for its answer; nothing if the shard ended without one.

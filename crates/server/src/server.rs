@@ -150,6 +150,7 @@ impl Server {
         // Nobody is let in any more, not even into the operating system's queue.
         let Http { bound, app, .. } = http;
         drop((bound, beanstalkd));
+        tracing::info!(connections = connections.len(), "stopping: what is under way is answered");
         drain.send_replace(true);
 
         let all_done = async { while connections.join_next().await.is_some() {} };

@@ -3,7 +3,7 @@ pub mod clock;
 pub mod delay_queue;
 pub mod timing_queue;
 
-pub use clock::{Clock, ManualClock, Notifier, Sleeper, SystemClock};
+pub use clock::{Clock, ManualClock, Notifier, Sleeper, Stopwatch, SystemClock};
 pub use delay_queue::{Closed, DelayQueue, PutError};
 pub use timing_queue::{Handle, TimingQueue};
 

@@ -10,7 +10,7 @@ use dwell_store::OnConflict;
 
 use super::{Context, Outcome};
 use crate::args::{WhenArgs, attempts, duration_ms};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Own};
 use crate::human::{FAINT, STRONG, instant};
 use crate::load;
 
@@ -181,7 +181,9 @@ impl Put {
 
 fn standard_input() -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
-    io::stdin().read_to_end(&mut body).map_err(|error| Failure::file("input", "standard input", &error))?;
+    io::stdin()
+        .read_to_end(&mut body)
+        .map_err(|error| Failure::file(Own::Input.code(), "standard input", &error))?;
     Ok(body)
 }
 

@@ -3,11 +3,14 @@
 //! - `beanstalkd`: where its protocol is spoken, if at all
 //! - `durability`: the setting's words
 //! - `engine`: the store in files, and what opening it found
+//! - `logging`: what it says while it runs; `samples`: what the engine counts
 //! - `signals`: what ends the server
 
 mod beanstalkd;
 mod durability;
 mod engine;
+mod logging;
+mod samples;
 pub(super) mod signals;
 
 use std::net::SocketAddr;
@@ -24,11 +27,12 @@ use serde::Serialize;
 use self::beanstalkd::BeanstalkdAt;
 use self::durability::Durability;
 use self::engine::{Opened, Recovered};
+use self::logging::Logging;
 use self::signals::Signals;
 use super::redisson::ServingArgs;
 use super::{Context, Outcome};
 use crate::args::{bytes, duration_ms};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, FAINT, GOOD, STRONG, pairs};
 use crate::output::Output;
 
@@ -96,6 +100,8 @@ pub(crate) struct Serve {
     drain: u64,
     #[command(flatten)]
     redisson: ServingArgs,
+    #[command(flatten)]
+    logging: Logging,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -133,11 +139,12 @@ struct Stopped {
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        self.logging.start();
         let limits = self.limits()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .map_err(|error| can_not_start("threads", error))?;
+            .map_err(|error| can_not_start(Own::Threads.code(), error))?;
         // Before the store: an address that can not be had leaves the data directory untouched.
         let config = self.config();
         let listeners = runtime.block_on(Listeners::bind(&config)).map_err(|error| {
@@ -172,9 +179,12 @@ impl Serve {
         listeners: Listeners,
         config: ServerConfig,
     ) -> Outcome {
-        let signals = Signals::listen().map_err(|error| can_not_start("signals", error))?;
+        let signals = Signals::listen().map_err(|error| can_not_start(Own::Signals.code(), error))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, config);
         let movers = self.redisson.start(context.output).await?;
+        if let Some(engine) = opened.engine.clone() {
+            server.show_samples(Arc::new(move || samples::of(&engine)));
+        }
         self.announce(&context.output, &server, opened);
         let mut signal = None;
         let drained = server.run(async { signal = Some(signals.first().await) }).await;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Outcome, Reason};
 use super::lines::Digest;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Own};
 
 /// The last line that an earlier run tells of.
 #[derive(Debug, Deserialize)]
@@ -53,7 +53,7 @@ impl Answers {
     /// Opens the file, and says where the run that wrote it left off.
     pub(crate) fn open(path: Option<&Path>) -> Result<(Answers, Option<Resume>), Failure> {
         let Some(path) = path else { return Ok((Answers { file: None }, None)) };
-        let broken = |error| Failure::file("answers", path.display(), &error);
+        let broken = |error| Failure::file(Own::Answers.code(), path.display(), &error);
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -69,7 +69,7 @@ impl Answers {
         };
         let resume = resume.map_err(|()| {
             let detail = format!("{} is not a file of answers; it is left as it is", path.display());
-            Failure::new(Exit::Usage, "foreign_answers", detail)
+            Failure::new(Exit::Usage, Own::ForeignAnswers.code(), detail)
         })?;
         file.set_len(end).map_err(broken)?;
         file.seek(SeekFrom::Start(end)).map_err(broken)?;

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::ledger::Reason;
 use super::lines::Line;
+use crate::exit::Own;
 
 /// A line that may be sent.
 pub(crate) struct Item {
@@ -59,7 +60,7 @@ impl Item {
     pub(crate) fn new(line: &Line, queue: Option<&QueueName>) -> Result<Item, Reason> {
         let text = line.text.as_deref().ok_or_else(|| {
             let limit = super::lines::MAX_LINE_LEN;
-            Reason::new("line_too_long", format!("the line has more than {limit} bytes"))
+            Reason::new(Own::LineTooLong.code(), format!("the line has more than {limit} bytes"))
         })?;
         let text = std::str::from_utf8(text)
             .map_err(|error| Reason::new("malformed_json", format!("the line is not UTF-8: {error}")))?;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::answers::Answers;
 use super::lines::Digest;
 use super::progress::Progress;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Own};
 
 /// The reader waits where so many lines are under way.
 const FAR_AHEAD: usize = 64 * 1024;
@@ -75,7 +75,7 @@ impl Rejects {
     /// In the file at `path`, behind what it holds already.
     pub(crate) fn create(path: &Path) -> Result<Rejects, Failure> {
         let file = File::options().append(true).create(true).open(path);
-        let file = file.map_err(|error| Failure::file("rejects", path.display(), &error))?;
+        let file = file.map_err(|error| Failure::file(Own::Rejects.code(), path.display(), &error))?;
         Ok(Rejects(BufWriter::new(file)))
     }
 
@@ -169,7 +169,7 @@ impl<'a> Ledger<'a> {
         if let Err(error) = state.write_down(self.progress) {
             state.is_broken = true;
             let detail = format!("the answers or rejects can not be written: {error}; run again to go on");
-            state.failure.get_or_insert(Failure::new(Exit::Refused, "answers", detail));
+            state.failure.get_or_insert(Failure::new(Exit::Refused, Own::Answers.code(), detail));
         }
         self.moved.notify_all();
     }

@@ -204,6 +204,11 @@ impl Server {
         self.url().strip_prefix("http://").unwrap()
     }
 
+    /// What it says on standard error, if the command that it was spawned from has that in a pipe.
+    pub(crate) fn stderr(&mut self) -> std::process::ChildStderr {
+        self.child.0.stderr.take().unwrap()
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.0.id()

@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dwell_time::Stopwatch;
+
+use super::sizes::{SizeTally, Sizes};
 use super::{Disk, DiskFile, DiskLock};
 
 /// A disk that counts what is asked of it, whether it succeeds or not. Clones count together.
@@ -23,6 +26,8 @@ struct Tally {
     syncs: AtomicU64,
     dir_syncs: AtomicU64,
     others: AtomicU64,
+    sync_us: SizeTally,
+    write_sizes: SizeTally,
 }
 
 /// What a [`CountedDisk`] was asked for so far.
@@ -66,6 +71,16 @@ impl CountedDisk {
             dir_syncs: read(&self.tally.dir_syncs),
             others: read(&self.tally.others),
         }
+    }
+
+    /// How long syncs of files took, in microseconds.
+    pub fn sync_us(&self) -> Sizes {
+        self.tally.sync_us.read()
+    }
+
+    /// How many bytes were written at a time.
+    pub fn write_sizes(&self) -> Sizes {
+        self.tally.write_sizes.read()
     }
 
     fn counted(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
@@ -136,12 +151,16 @@ impl DiskFile for CountedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         add(&self.tally.writes, 1);
         add(&self.tally.written_bytes, bytes.len());
+        self.tally.write_sizes.record(bytes.len() as u64);
         self.file.write_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
         add(&self.tally.syncs, 1);
-        self.file.sync()
+        let watch = Stopwatch::start();
+        let synced = self.file.sync();
+        self.tally.sync_us.record(watch.elapsed_us());
+        synced
     }
 
     fn size(&self) -> io::Result<u64> {

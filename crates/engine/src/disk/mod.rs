@@ -7,6 +7,7 @@
 mod counted;
 mod memory;
 mod real;
+mod sizes;
 
 use std::fmt::Debug;
 use std::io;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub use counted::{CountedDisk, DiskCounts};
 pub use memory::{Calls, Crash, Fault, MemoryDisk};
 pub use real::RealDisk;
+pub use sizes::Sizes;
 
 /// A place with directories and files.
 ///

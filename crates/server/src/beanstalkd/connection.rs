@@ -127,6 +127,8 @@ impl Connection {
     }
 
     async fn command(&mut self, command: Command) -> io::Result<Flow> {
+        // Its kind alone: a command may hold a body.
+        tracing::debug!(target: "dwell::beanstalkd", command = ?command.counted(), "came");
         self.count(&command, 1);
         match command {
             Command::Quit => return Ok(Flow::Break(())),

@@ -24,6 +24,7 @@ use tokio::time::Sleep;
 use tower_service::Service as _;
 
 use super::body::Lingering;
+use super::logged::Logged;
 use super::problem::Refused;
 use super::{App, Problem, Refusal, access};
 use crate::listener::{Admitted, Stream};
@@ -96,6 +97,7 @@ async fn answer(
 ) -> Response<Body> {
     let (mut parts, incoming) = request.into_parts();
     let body = Lingering::new(incoming, parts.headers.contains_key(header::EXPECT));
+    let logged = Logged::begin(&parts, &app);
     let known = app.live.hosts().check(&parts, local);
     let mut response = match known.and_then(|()| access::caller(&app.live.tokens(), &parts.headers)) {
         Err(problem) => problem.into_response(),
@@ -112,8 +114,12 @@ async fn answer(
         }
     };
     app.metrics.answered(response.status().as_u16());
-    if let Some(Refused(code)) = response.extensions().get() {
+    let code = response.extensions().get().map(|Refused { code, .. }| *code);
+    if let Some(Refused { code, is_counted: false }) = response.extensions().get() {
         app.metrics.refused(code);
+    }
+    if let Some(logged) = logged {
+        logged.end(response.status().as_u16(), code, &app);
     }
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -9,6 +9,7 @@ mod dead;
 mod handover;
 mod health;
 mod host;
+mod logged;
 mod messages;
 mod metrics;
 mod ndjson;

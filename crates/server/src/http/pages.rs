@@ -27,6 +27,10 @@ const ROOT: &str = concat!(
     "\n",
 );
 
+/// The pages of `docs/errors`, by code: those of the server, and those of the command line, the client and the stores.
+/// Empty where the crate is built without the repository around it.
+const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
+
 fn text(body: impl Into<Body>) -> Response<Body> {
     with_type(StatusCode::OK, HeaderValue::from_static("text/plain; charset=utf-8"), body.into())
 }
@@ -46,11 +50,13 @@ pub(crate) async fn openapi(State(_): State<Arc<App>>, call: Call) -> Result<Res
 /// `GET /errors/{code}`: what a problem's `type` points to.
 pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    let Some(kind) = problem::lookup(call.param("code").unwrap_or_default()) else {
-        return Err(unknown_route().await);
-    };
-    let page = format!("docs/errors/{}.md in {}", kind.code, env!("CARGO_PKG_REPOSITORY"));
-    Ok(text(format!("{} (status {})\n\n{}. More is said in {page}\n", kind.code, kind.status, kind.title)))
+    let code = call.param("code").unwrap_or_default();
+    if let Some((_, page)) = PAGES.iter().find(|(known, _)| *known == code) {
+        return Ok(text(*page));
+    }
+    let Some(kind) = problem::lookup(code) else { return Err(unknown_route().await) };
+    let page = format!("docs/errors/{code}.md in {}", env!("CARGO_PKG_REPOSITORY"));
+    Ok(text(format!("{code} (status {})\n\n{}. More is said in {page}\n", kind.status, kind.title)))
 }
 
 /// What is answered where there is no route.
@@ -61,4 +67,17 @@ pub(crate) async fn unknown_route() -> Problem {
 /// What is answered where the path has other methods. The router adds `Allow`.
 pub(crate) async fn method_not_allowed() -> Problem {
     Problem::new(Refusal::MethodNotAllowed, "this path has other methods; see `Allow`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_the_server_and_of_others_has_its_page() {
+        for code in problem::KINDS.iter().map(|kind| kind.code).chain(["locked", "usage", "unreachable"]) {
+            let page = PAGES.iter().find(|(known, _)| *known == code).map(|(_, page)| *page);
+            assert!(page.is_some_and(|page| page.starts_with(&format!("# {code}\n"))), "{code}: {page:?}");
+        }
+    }
 }

@@ -108,9 +108,13 @@ pub(crate) struct Problem {
     is_stores: bool,
 }
 
-/// In the extensions of an answer: the code of a refusal that nobody has counted yet.
+/// In the extensions of an answer: that it is a refusal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refused(pub(crate) &'static str);
+pub(crate) struct Refused {
+    pub(crate) code: &'static str,
+    /// Whether the store has counted it.
+    pub(crate) is_counted: bool,
+}
 
 impl Problem {
     /// A refusal of the server's own, and a sentence about this occurrence.
@@ -200,9 +204,7 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem has only text and numbers");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status();
-        if let Some(code) = self.uncounted() {
-            response.extensions_mut().insert(Refused(code));
-        }
+        response.extensions_mut().insert(Refused { code: self.kind.code, is_counted: self.is_stores });
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

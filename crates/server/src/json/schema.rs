@@ -39,7 +39,11 @@ text! {
         "format": "date-time"
     };
     /// A message's identity.
-    Id = { "description": "A message's id", "type": "string", "format": "uuid" };
+    Id = {
+        "description": "A message's id: a UUID of version 8",
+        "type": "string",
+        "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+    };
     /// The name of a queue.
     Queue = {
         "description": "A queue's name; not `.` or `..`",

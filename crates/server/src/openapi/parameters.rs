@@ -29,10 +29,6 @@ fn u32(_: &mut Schemas) -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
 }
 
-fn level(_: &mut Schemas) -> Value {
-    json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
-}
-
 fn u64(_: &mut Schemas) -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
 }
@@ -82,7 +78,8 @@ pub(super) const PATH: &[Parameter] = &[
 
 pub(super) const DELAY: Parameter = parameter("delay", "Due so long after now", read::<schema::Duration>);
 pub(super) const DUE: Parameter = parameter("due", "Due at this instant", read::<schema::Instant>);
-pub(super) const LEVEL: Parameter = parameter("level", "Due after this delay level of the queue", level);
+pub(super) const LEVEL: Parameter =
+    parameter("level", "Due after this delay level of the queue, counted from 1", u32);
 pub(super) const KEY: Parameter =
     parameter("key", "The caller's own name, unique among live messages", read::<schema::Key>);
 pub(super) const ON_CONFLICT: Parameter =

@@ -6,6 +6,7 @@
 mod bell;
 mod manual;
 mod steps;
+mod stopwatch;
 mod system;
 
 use std::fmt::Debug;
@@ -15,6 +16,7 @@ use dwell_model::{Now, Wake};
 
 pub use manual::ManualClock;
 pub(crate) use manual::Moved;
+pub use stopwatch::Stopwatch;
 pub use system::SystemClock;
 pub(crate) use system::{instant_now, process_start};
 

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) recovered: Option<Recovered>,
-    engine: Option<Engine>,
+    pub(super) engine: Option<Engine>,
 }
 
 /// What an opening found.

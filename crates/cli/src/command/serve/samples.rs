@@ -1,0 +1,35 @@
+//! What the engine counts, for the page of metrics. `docs/metrics.md` lists the names; a test compares them.
+
+use dwell_engine::Engine;
+use dwell_engine::disk::Sizes;
+use dwell_server::{Sample, SampleValue};
+
+/// As it is now.
+pub(super) fn of(engine: &Engine) -> Vec<Sample> {
+    let counters = engine.counters();
+    let counter = |name, help, count| Sample { name, help, value: SampleValue::Counter(count) };
+    let gauge = |name, help, now| Sample { name, help, value: SampleValue::Gauge(now) };
+    let sizes = |name, help, sizes, unit| Sample { name, help, value: histogram(sizes, unit) };
+    vec![
+        counter("dwell_engine_commands", "Calls taken in", counters.commands),
+        counter("dwell_engine_batches", "Batches written", counters.batches),
+        counter("dwell_engine_syncs", "Syncs of files", counters.disk.syncs),
+        sizes("dwell_engine_sync_seconds", "How long a sync took", engine.sync_us(), 1e-6),
+        sizes("dwell_engine_write_bytes", "How much was written at a time", engine.write_sizes(), 1.0),
+        counter("dwell_engine_read_bytes", "Bytes asked of the disk", counters.disk.read_bytes),
+        counter("dwell_engine_wakeups", "How often the engine's thread was woken", counters.wakeups),
+        gauge("dwell_engine_segments", "Segments that the journal has", counters.segments),
+    ]
+}
+
+fn histogram(sizes: Sizes, unit: f64) -> SampleValue {
+    let bound = |bucket| Sizes::bound(bucket).map_or(f64::INFINITY, |bound| bound as f64 * unit);
+    // Every second bucket, each with the one below: a factor of four is fine enough to look at.
+    let last = Sizes::BUCKETS - 1;
+    let pairs = (0..last).step_by(2).map(|at| {
+        let below = at.checked_sub(1).map_or(0, |below| sizes.counts[below]);
+        (bound(at), below + sizes.counts[at])
+    });
+    let buckets = pairs.chain([(f64::INFINITY, sizes.counts[last])]).collect();
+    SampleValue::Histogram { buckets, sum: sizes.sum as f64 * unit }
+}

@@ -1,0 +1,106 @@
+//! What an operator sees of a server: its log and its metrics.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use common::{PATIENCE, Server, dwell};
+
+/// What the server answers with, head and all.
+fn ask(server: &Server, method: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The body of what a GET answers with.
+fn get(server: &Server, path: &str) -> String {
+    let answer = ask(server, "GET", path);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn the_engine_s_metrics_are_shown_and_described() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path());
+    server.dwell(&["put", "q", "x"]).ok();
+    let page = get(&server, "/metrics");
+    let value = |name: &str| -> f64 {
+        let line = page.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(value("dwell_engine_syncs_total") >= 1.0, "{page}");
+    assert!(value("dwell_engine_sync_seconds_sum") > 0.0);
+    assert_eq!(value("dwell_engine_sync_seconds_count"), value("dwell_engine_syncs_total"));
+    assert!(value("dwell_engine_write_bytes_sum") > 0.0);
+    assert!(value("dwell_engine_segments") >= 1.0);
+
+    let named = |text: &'static str, page: &str, from: &str| -> BTreeSet<String> {
+        let lines = page.lines().filter_map(|line| line.strip_prefix(from));
+        let names = lines.filter_map(|rest| rest.split([' ', '`']).next().map(str::to_owned));
+        names.filter(|name| name.starts_with(text)).collect()
+    };
+    let document = include_str!("../../../docs/metrics.md");
+    assert_eq!(named("dwell_engine_", &page, "# TYPE "), named("dwell_engine_", document, "| `"));
+    server.stop_by("TERM");
+}
+
+/// What a server has logged in its life.
+fn log_of(args: &[&str], use_it: impl FnOnce(&Server)) -> String {
+    let mut command = dwell();
+    command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0", "--beanstalkd", "off"]);
+    command.args(args).stderr(Stdio::piped());
+    let mut server = Server::spawn(command);
+    let mut stderr = server.stderr();
+    use_it(&server);
+    server.stop_by("TERM");
+    let mut log = String::new();
+    stderr.read_to_string(&mut log).unwrap();
+    log
+}
+
+#[test]
+fn a_log_has_a_line_for_each_request_at_debug_and_none_of_its_secrets() {
+    let mut receipt = String::new();
+    let log = log_of(&["--log", "debug", "--log-format", "json"], |server| {
+        server.dwell(&["put", "q", "a-secret-body", "--key", "a-secret-key"]).ok();
+        receipt = server.dwell(&["take", "q"]).ok().json()["receipt"].as_str().unwrap().to_owned();
+        for status in ["200", "410"] {
+            let answer = ask(server, "POST", &format!("/v1/receipts/{receipt}/ack"));
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
+    });
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let requests: Vec<&Value> = lines.iter().filter(|line| line["target"] == "dwell::http").collect();
+    let acks: Vec<_> = requests.iter().filter(|line| line["path"] == "/v1/receipts/…/ack").collect();
+    assert_eq!(acks.len(), 2, "{log}");
+    assert_eq!((&acks[0]["status"], &acks[0]["method"]), (&200.into(), &"POST".into()));
+    assert_eq!((&acks[1]["status"], &acks[1]["code"]), (&410.into(), &"lease_lost".into()));
+    for secret in ["a-secret-body", "a-secret-key", receipt.as_str()] {
+        assert!(!log.contains(secret), "{secret} in {log}");
+    }
+}
+
+#[test]
+fn at_info_no_request_is_logged() {
+    let log = log_of(&[], |server| {
+        for _ in 0..5 {
+            server.dwell(&["put", "q", "x"]).ok();
+        }
+    });
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("stopping"), "{log}");
+    assert_eq!(log_of(&["--log", "off"], |_| {}), "");
+}

@@ -1,0 +1,61 @@
+//! How long syncs took and how much was written at a time, as histograms for people to look at.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count for each bucket, which are of powers of two: bucket `n` counts what is over `2^(n-1)` and at most `2^n`
+/// of its unit, the last one all that is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// How many fell into each bucket.
+    pub counts: [u64; Sizes::BUCKETS],
+    /// The sum of all sizes.
+    pub sum: u64,
+}
+
+impl Sizes {
+    /// How many buckets there are: the last but one ends at 2^24, 16 s in microseconds and 16 MiB in bytes.
+    pub const BUCKETS: usize = 26;
+
+    /// The largest size that bucket `bucket` counts; `None` for the last one, which has no end.
+    pub fn bound(bucket: usize) -> Option<u64> {
+        (bucket < Sizes::BUCKETS - 1).then(|| 1 << bucket)
+    }
+}
+
+/// [`Sizes`] that many change.
+#[derive(Debug, Default)]
+pub(super) struct SizeTally {
+    counts: [AtomicU64; Sizes::BUCKETS],
+    sum: AtomicU64,
+}
+
+impl SizeTally {
+    pub(super) fn record(&self, size: u64) {
+        let bucket = size.saturating_sub(1).checked_ilog2().map_or(0, |log| log as usize + 1);
+        self.counts[bucket.min(Sizes::BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(size, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Sizes {
+        Sizes {
+            counts: std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed)),
+            sum: self.sum.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_falls_into_the_first_bucket_that_holds_it() {
+        for size in [0, 1, 2, 3, 4, 5, 1_000, 1 << 24, (1 << 24) + 1, u64::MAX] {
+            let tally = SizeTally::default();
+            tally.record(size);
+            let bucket = tally.read().counts.iter().position(|count| *count == 1).unwrap();
+            let first = (0..Sizes::BUCKETS).find(|at| Sizes::bound(*at).is_none_or(|bound| size <= bound));
+            assert_eq!(Some(bucket), first, "{size}");
+        }
+    }
+}
