@@ -20,10 +20,12 @@
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
 //! - `metrics`: what is counted, and `/metrics`
 //! - `openapi`: the document at `/openapi.json`
+//! - `admission`: how many bytes requests and answers may hold
 //! - `returns`: gives back messages whose taker has gone
 //!
 //! The interfaces for callers are written down in `docs/http.md` and `docs/beanstalkd.md`.
 
+mod admission;
 mod beanstalkd;
 mod config;
 #[cfg(feature = "fuzzing")]

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
+use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::ServerConfig;
 use crate::http::{self, App, Hosts};
@@ -97,6 +98,7 @@ impl Server {
     pub fn new(store: Arc<dyn Store>, listeners: Listeners, config: ServerConfig) -> Server {
         let (drain, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
+        let memory = Memory::new(config.memory_bytes);
         let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let clock = Arc::new(SystemClock::new());
@@ -104,7 +106,9 @@ impl Server {
             let gate = Gate::new(config.max_connections, beanstalkd::NO_PLACE);
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let (clock, metrics) = (Arc::clone(&clock) as _, Arc::clone(&metrics));
-            let shared = beanstalkd::Shared::new(store, config, clock, returns, draining.clone(), metrics);
+            let memory = Arc::clone(&memory);
+            let shared =
+                beanstalkd::Shared::new(store, config, clock, returns, draining.clone(), metrics, memory);
             Beanstalkd { bound, gate, shared: Arc::new(shared) }
         });
         let bound = listeners.http;
@@ -113,7 +117,8 @@ impl Server {
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
         let gate = Gate::new(config_http.max_connections, http::no_place());
-        let app = Arc::new(App { store, live, config: config_http, clock, returns, draining, metrics });
+        let app =
+            Arc::new(App { store, live, config: config_http, clock, returns, draining, metrics, memory });
         let http = Http { bound, gate, app };
         Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }
     }

@@ -18,7 +18,7 @@ use dwell_store::{Delivery, Error, Take};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Shared;
 use super::command::{Command, PutJob, Reserved, Wish, delete_all, put_all};
@@ -26,6 +26,7 @@ use super::counters::Counted;
 use super::frame::{Frame, Parser};
 use super::reply::{Replies, Word};
 use super::session::Session;
+use crate::admission::Held;
 use crate::listener::Admitted;
 use crate::metrics::Protocol;
 
@@ -38,6 +39,10 @@ const WRITE: usize = 256 * 1024;
 /// The most commands, and the most bytes of bodies, that go to the store in one call.
 const RUN: usize = 1_024;
 const RUN_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long a connection is left unread after the store had no room, at first and at most.
+const FIRST_PAUSE_MS: u64 = 10;
+const LONGEST_PAUSE_MS: u64 = 1_000;
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Shared>) {
@@ -55,6 +60,8 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Share
         ahead: None,
         ended: false,
         command: None,
+        held: None,
+        pushed_back: 0,
     };
     // What breaks a connection is the client's to see.
     let _ = connection.run().await;
@@ -75,6 +82,10 @@ struct Connection {
     ended: bool,
     /// The command that has begun and not yet arrived: when it began, and how many bytes have come since.
     command: Option<(u64, u64)>,
+    /// Room for a large job that is coming.
+    held: Option<Held>,
+    /// How often in a row the store had no room for what was asked.
+    pushed_back: u32,
 }
 
 impl Connection {
@@ -84,7 +95,7 @@ impl Connection {
                 if self.handle(frame).await?.is_break() {
                     return self.flush().await;
                 }
-                if self.replies.0.len() >= WRITE {
+                if self.replies.bytes.len() >= WRITE {
                     self.flush().await?;
                 }
             }
@@ -94,7 +105,24 @@ impl Connection {
             if self.ended || (is_idle && self.session.shared.is_draining()) {
                 return Ok(());
             }
+            self.slow_down().await;
             self.read().await?;
+        }
+    }
+
+    /// A client that goes on putting into a full store is read ever more slowly, up to once a second, until
+    /// something was done again. Only its own connection waits.
+    async fn slow_down(&mut self) {
+        if !std::mem::take(&mut self.replies.pushed_back) {
+            self.pushed_back = 0;
+            return;
+        }
+        let pause = (FIRST_PAUSE_MS << self.pushed_back.min(16)).min(LONGEST_PAUSE_MS);
+        self.pushed_back += 1;
+        let shared = Arc::clone(&self.session.shared);
+        tokio::select! {
+            () = sleep(Duration::from_millis(pause)) => {}
+            () = shared.drained() => {}
         }
     }
 
@@ -227,7 +255,7 @@ impl Connection {
         let mut left = count;
         while left > 0 {
             left -= self.reserve_some(timeout_s, left).await?;
-            if self.replies.0.len() >= WRITE {
+            if self.replies.bytes.len() >= WRITE {
                 self.flush().await?;
             }
         }
@@ -268,6 +296,7 @@ impl Connection {
     /// Takes; if it has to wait, until the client hangs up or the server drains.
     async fn take(&mut self, take: Take) -> io::Result<Result<Vec<Delivery>, Error>> {
         let shared = Arc::clone(&self.session.shared);
+        shared.memory.room().await;
         if take.wait_ms == 0 {
             return Ok(shared.store.take(take).await);
         }
@@ -303,11 +332,16 @@ impl Connection {
             // An idle connection keeps no buffer.
             self.bytes = BytesMut::new();
             self.command = None;
+            self.held = None;
             let draining = shared.is_draining();
             tokio::select! {
                 readable = within(shared.config.idle_ms, self.stream.readable()) => readable?,
                 () = shared.drained(), if !draining => return Ok(()),
             }
+        }
+        if self.bytes.len() >= READ && self.held.is_none() {
+            let body_len = shared.store.limits().body_len as u64;
+            self.held = Some(shared.memory.admit(body_len).await);
         }
         self.bytes.reserve(READ);
         let read = within(Some(shared.config.read_ms), self.stream.read_buf(&mut self.bytes)).await?;
@@ -329,18 +363,20 @@ impl Connection {
 
     /// Writes all replies. A client that does not read them is cut off in time.
     async fn flush(&mut self) -> io::Result<()> {
-        if self.replies.0.is_empty() {
+        if self.replies.bytes.is_empty() {
             return Ok(());
         }
         let limit = Duration::from_millis(self.session.shared.config.write_ms);
-        while !self.replies.0.is_empty() {
-            match timeout(limit, self.stream.write_buf(&mut self.replies.0)).await {
+        let len = self.replies.bytes.len();
+        let _held = (len >= READ).then(|| self.session.shared.memory.add(len as u64));
+        while !self.replies.bytes.is_empty() {
+            match timeout(limit, self.stream.write_buf(&mut self.replies.bytes)).await {
                 Ok(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => written?,
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             };
         }
-        self.replies.0 = BytesMut::new();
+        self.replies.bytes = BytesMut::new();
         Ok(())
     }
 }

@@ -35,6 +35,7 @@ pub(crate) use connection::serve;
 
 use self::counters::Counters;
 use self::tubes::{Tube, Tubes};
+use crate::admission::Memory;
 use crate::config::BeanstalkdConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     returns: Returns,
     draining: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
+    memory: Arc<Memory>,
     counters: Counters,
     tubes: Arc<Tubes>,
     /// Tells one run of a server from the next.
@@ -71,12 +73,25 @@ impl Shared {
         returns: Returns,
         draining: watch::Receiver<bool>,
         metrics: Arc<Metrics>,
+        memory: Arc<Memory>,
     ) -> Shared {
         let began_ms = clock.now().mono_ms;
         // The standard library seeds it from the system's randomness.
         let instance = RandomState::new().hash_one(std::process::id());
         let (counters, tubes) = (Counters::default(), Arc::default());
-        Shared { store, config, clock, returns, draining, metrics, counters, tubes, instance, began_ms }
+        Shared {
+            store,
+            config,
+            clock,
+            returns,
+            draining,
+            metrics,
+            memory,
+            counters,
+            tubes,
+            instance,
+            began_ms,
+        }
     }
 
     fn is_draining(&self) -> bool {

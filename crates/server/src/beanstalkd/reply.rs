@@ -78,11 +78,16 @@ impl From<&Error> for Word {
 
 /// Replies that wait to be written.
 #[derive(Debug, Default)]
-pub(super) struct Replies(pub(super) BytesMut);
+pub(super) struct Replies {
+    pub(super) bytes: BytesMut,
+    /// Whether one of them says that the store is full.
+    pub(super) pushed_back: bool,
+}
 
 impl Replies {
     /// A reply of one word.
     pub(super) fn word(&mut self, word: Word) {
+        self.pushed_back |= word == Word::OutOfMemory;
         self.line(format_args!("{}", word.as_str()));
     }
 
@@ -93,22 +98,22 @@ impl Replies {
 
     /// A reply of one line.
     pub(super) fn line(&mut self, line: fmt::Arguments<'_>) {
-        self.0.write_fmt(line).expect("a buffer in memory takes all");
-        self.0.extend_from_slice(b"\r\n");
+        self.bytes.write_fmt(line).expect("a buffer in memory takes all");
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// `RESERVED` or `FOUND`, and the job.
     pub(super) fn job(&mut self, word: &str, message: &Message) {
         self.line(format_args!("{word} {} {}", message.number, message.body.len()));
-        self.0.extend_from_slice(&message.body);
-        self.0.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(&message.body);
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// `OK` and a YAML document.
     pub(super) fn yaml(&mut self, text: &str) {
         self.line(format_args!("OK {}", text.len()));
-        self.0.extend_from_slice(text.as_bytes());
-        self.0.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// `OK` and a YAML list of names, which need no quotes.

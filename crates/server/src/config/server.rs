@@ -12,13 +12,20 @@ pub struct ServerConfig {
     pub http: HttpConfig,
     /// The listener for beanstalkd's protocol; `None`, the default, for none.
     pub beanstalkd: Option<BeanstalkdConfig>,
+    /// How many bytes the bodies of requests and answers may hold, all connections together.
+    pub memory_bytes: u64,
     /// How long a shutdown waits for answers under way, in milliseconds; what is left then is cut off.
     pub drain_ms: u64,
 }
 
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
-        ServerConfig { http: HttpConfig::default(), beanstalkd: None, drain_ms: 10_000 }
+        ServerConfig {
+            http: HttpConfig::default(),
+            beanstalkd: None,
+            memory_bytes: 512 * 1024 * 1024,
+            drain_ms: 10_000,
+        }
     }
 }
 

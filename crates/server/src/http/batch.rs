@@ -23,6 +23,7 @@ use super::call::{Call, Media};
 use super::ndjson::Lines;
 use super::reply::{JSON, with_type};
 use super::{App, Problem, Refusal};
+use crate::admission::Held;
 use crate::json::{Answer, object};
 use crate::metrics::Metrics;
 
@@ -110,10 +111,12 @@ fn close_array(out: &mut Vec<u8>) {
 }
 
 async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+    let held = app.admit(CHUNK_BYTES).await?;
     let idle = Duration::from_millis(app.config.body_ms);
     let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
     let max_items = CHUNK_ITEMS.min(O::STEP).min(app.store.limits().batch).max(1);
-    let mut stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false };
+    let mut stream =
+        Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false, _held: Some(held) };
     // A client that expects `100 Continue` must see it before the head of the answer.
     stream.lines.fill().await?;
     let answers = stream::unfold(stream, |mut stream| async move {
@@ -198,6 +201,8 @@ struct Stream<O: Operation> {
     chunk: Chunk<O::Item>,
     max_items: usize,
     over: bool,
+    /// Room for a full chunk.
+    _held: Option<Held>,
 }
 
 impl<O: Operation> Stream<O> {

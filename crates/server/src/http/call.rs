@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::{HeaderMap, header, request};
 use bytes::Bytes;
@@ -130,9 +130,22 @@ impl Call {
         self.body
     }
 
+    /// How much room the body needs. One of unknown length is taken to be as long as it may; one that is too long
+    /// is refused before it is read.
+    fn room(&self, limit: usize) -> usize {
+        let announced = self.body.size_hint().exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+        match announced {
+            Some(len) if len > limit => 0,
+            Some(len) => len,
+            None => limit,
+        }
+    }
+
     /// The whole body as a message's: at most as long as the store allows.
     pub(crate) async fn message_body(self, app: &App) -> Result<Bytes, Problem> {
         let limit = app.store.limits().body_len;
+        let (room, unwritten) = (self.room(limit), self.unwritten());
+        app.hold(room, &unwritten).await?;
         let pace = body::Pace::new(app);
         body::read(self.body, limit, pace, |len| Invalid::BodyTooLarge { len, limit }.into()).await
     }
@@ -140,6 +153,8 @@ impl Call {
     /// The whole body as text that is held in memory.
     pub(crate) async fn text(self, app: &App) -> Result<String, Problem> {
         let limit = app.json_bytes();
+        let (room, unwritten) = (self.room(limit), self.unwritten());
+        app.hold(room, &unwritten).await?;
         let pace = body::Pace::new(app);
         let bytes = body::read(self.body, limit, pace, |_| body::request_too_large(limit)).await?;
         String::from_utf8(bytes.into())

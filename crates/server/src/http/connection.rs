@@ -27,6 +27,7 @@ use super::body::Lingering;
 use super::logged::Logged;
 use super::problem::Refused;
 use super::{App, Problem, Refusal, access};
+use crate::admission::Held;
 use crate::listener::{Admitted, Stream};
 use crate::metrics::Protocol;
 use crate::returns::Returns;
@@ -102,7 +103,7 @@ async fn answer(
     let mut response = match known.and_then(|()| access::caller(&app.live.tokens(), &parts.headers)) {
         Err(problem) => problem.into_response(),
         Ok(caller) => {
-            parts.extensions.insert(unwritten);
+            parts.extensions.insert(Arc::clone(&unwritten));
             parts.extensions.insert(caller);
             // Nobody behind here has a use for it, and what nobody has nobody logs.
             parts.headers.remove(header::AUTHORIZATION);
@@ -113,6 +114,7 @@ async fn answer(
             }
         }
     };
+    unwritten.answered();
     app.metrics.answered(response.status().as_u16());
     let code = response.extensions().get().map(|Refused { code, .. }| *code);
     if let Some(Refused { code, is_counted: false }) = response.extensions().get() {
@@ -132,21 +134,41 @@ async fn answer(
 pub(crate) struct Unwritten {
     /// A mutex for the type's sake: one task uses a connection.
     receipts: Mutex<Vec<Receipt>>,
+    /// Room for what the request under way has sent, and for answers that are buffered.
+    request: Mutex<Option<Held>>,
+    answers: Mutex<Vec<Held>>,
     returns: Returns,
 }
 
 impl Unwritten {
     pub(super) fn new(returns: Returns) -> Unwritten {
-        Unwritten { receipts: Mutex::default(), returns }
+        Unwritten {
+            receipts: Mutex::default(),
+            request: Mutex::default(),
+            answers: Mutex::default(),
+            returns,
+        }
     }
 
-    /// The answer with these receipts is being buffered.
-    pub(crate) fn writing(&self, mut receipts: Vec<Receipt>) {
+    /// The request under way holds so much, until it is answered.
+    pub(crate) fn hold(&self, held: Held) {
+        *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+    }
+
+    /// The request is answered.
+    fn answered(&self) {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// The answer with these receipts is being buffered, and holds so much.
+    pub(crate) fn writing(&self, mut receipts: Vec<Receipt>, held: Option<Held>) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(held);
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).append(&mut receipts);
     }
 
     /// All that was buffered has been passed to the operating system.
     pub(super) fn written(&self) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 

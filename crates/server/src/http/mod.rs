@@ -24,12 +24,15 @@ mod settle;
 mod take;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
+use self::connection::Unwritten;
 pub(crate) use batch::{Done, Refused};
 pub(crate) use connection::{no_place, serve};
 pub(crate) use health::HealthOut;
@@ -41,6 +44,7 @@ pub(crate) use refusal::Refusal;
 #[cfg(test)]
 pub(crate) use routes::routes;
 
+use crate::admission::{Held, Memory};
 use crate::config::HttpConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
@@ -55,6 +59,15 @@ pub(crate) struct App {
     pub(crate) returns: Returns,
     pub(crate) draining: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) memory: Arc<Memory>,
+}
+
+/// How long a request waits for room before it is told to come again.
+const ADMISSION: Duration = Duration::from_secs(5);
+
+fn overloaded() -> Problem {
+    let detail = "requests and answers hold as many bytes as the server may; try again later";
+    Problem::new(Refusal::Overloaded, detail)
 }
 
 impl App {
@@ -66,6 +79,25 @@ impl App {
     /// Bytes that one JSON body may have, all of which is held in memory.
     pub(crate) fn json_bytes(&self) -> usize {
         self.line_bytes().max(16 * 1024 * 1024)
+    }
+
+    /// Room for a body of `bytes`, for which it waits a little.
+    pub(crate) async fn admit(&self, bytes: usize) -> Result<Held, Problem> {
+        let admitted = timeout(ADMISSION, self.memory.admit(bytes as u64)).await;
+        admitted.map_err(|_| overloaded())
+    }
+
+    /// The same, held by the connection until its request is answered.
+    async fn hold(&self, bytes: usize, unwritten: &Unwritten) -> Result<(), Problem> {
+        if bytes > 0 {
+            unwritten.hold(self.admit(bytes).await?);
+        }
+        Ok(())
+    }
+
+    /// Refuses a take while answers that nobody reads hold too much.
+    pub(crate) fn check_room(&self) -> Result<(), Problem> {
+        if self.memory.is_over() { Err(overloaded()) } else { Ok(()) }
     }
 
     /// Returns once the server has begun to shut down.

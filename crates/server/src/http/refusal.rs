@@ -43,6 +43,8 @@ pub(crate) enum Refusal {
     UnsupportedMediaType,
     /// There are as many connections as there may be.
     TooManyConnections,
+    /// Requests and answers hold as many bytes as they may.
+    Overloaded,
     /// The server is about to stop.
     ShuttingDown,
     /// The server met an error that it does not know.
@@ -73,6 +75,7 @@ impl Refusal {
             Refusal::RequestTooLarge => "request_too_large",
             Refusal::UnsupportedMediaType => "unsupported_media_type",
             Refusal::TooManyConnections => "too_many_connections",
+            Refusal::Overloaded => "overloaded",
             Refusal::ShuttingDown => "shutting_down",
             Refusal::Internal => "internal",
         }
@@ -80,6 +83,12 @@ impl Refusal {
 
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
-        matches!(self, Refusal::RequestTimeout | Refusal::TooManyConnections | Refusal::ShuttingDown)
+        matches!(
+            self,
+            Refusal::RequestTimeout
+                | Refusal::TooManyConnections
+                | Refusal::Overloaded
+                | Refusal::ShuttingDown
+        )
     }
 }

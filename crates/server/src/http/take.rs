@@ -9,6 +9,7 @@ use dwell_model::{QueueName, format_duration_ms};
 use dwell_store::{Delivery, Take};
 
 use super::call::Call;
+use super::connection::Unwritten;
 use super::handover::Handover;
 use super::reply::{JSON, to_json, with_type};
 use super::{App, Problem, Refusal, messages};
@@ -44,6 +45,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     }
     nothing_in_the_body(call, &app).await?;
 
+    app.check_room()?;
     let waits = take.wait_ms > 0;
     let deliveries = tokio::select! {
         biased;
@@ -55,11 +57,11 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     if raw {
         return Ok(match deliveries.into_iter().next() {
             None => no_content(),
-            Some(delivery) => raw_delivery(delivery, unwritten),
+            Some(delivery) => raw_delivery(&app, delivery, unwritten),
         });
     }
     let out = TakenOut { messages: deliveries.iter().map(DeliveryOut::from).collect() };
-    let body = Handover::new(to_json(&out).into(), receipts, unwritten);
+    let body = Handover::new(to_json(&out).into(), receipts, unwritten).counted(&app.memory);
     Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
 }
 
@@ -83,12 +85,13 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     let queue = call.queue()?;
     let id = call.parsed("id")?;
     let lease_ms = call.fields::<LeaseIn>(&app).await?.lease_ms()?;
+    app.check_room()?;
     let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
     if raw {
-        return Ok(raw_delivery(delivery, unwritten));
+        return Ok(raw_delivery(&app, delivery, unwritten));
     }
     let body = to_json(&DeliveryOut::from(&delivery));
-    let body = Handover::new(body.into(), vec![delivery.receipt], unwritten);
+    let body = Handover::new(body.into(), vec![delivery.receipt], unwritten).counted(&app.memory);
     Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
 }
 
@@ -108,7 +111,7 @@ fn no_content() -> Response<Body> {
     response
 }
 
-fn raw_delivery(delivery: Delivery, unwritten: Arc<super::connection::Unwritten>) -> Response<Body> {
+fn raw_delivery(app: &App, delivery: Delivery, unwritten: Arc<Unwritten>) -> Response<Body> {
     let mut response = messages::raw(&delivery.message);
     let headers = response.headers_mut();
     let mut set = |name, text: String| {
@@ -118,6 +121,7 @@ fn raw_delivery(delivery: Delivery, unwritten: Arc<super::connection::Unwritten>
     set("dwell-lease-until", delivery.lease_until.to_string());
     set("dwell-taken-at", delivery.taken_at.to_string());
     set("dwell-lateness-ms", delivery.lateness_ms.to_string());
-    *response.body_mut() = Body::new(Handover::new(delivery.message.body, vec![delivery.receipt], unwritten));
+    let body = Handover::new(delivery.message.body, vec![delivery.receipt], unwritten);
+    *response.body_mut() = Body::new(body.counted(&app.memory));
     response
 }

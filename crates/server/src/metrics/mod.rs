@@ -133,7 +133,7 @@ impl Metrics {
     }
 
     /// The page. `now_ms` is on the monotonic clock.
-    pub(crate) async fn page(&self, store: &dyn Store, now_ms: u64) -> String {
+    pub(crate) async fn page(&self, store: &dyn Store, held_bytes: u64, now_ms: u64) -> String {
         let census = self.census(store, now_ms).await;
         self.queues.rank(now_ms);
         let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -150,6 +150,7 @@ impl Metrics {
                 .collect(),
             refusals: refusals.into_iter().collect(),
             samples: self.source.get().map(|source| source.samples()).unwrap_or_default(),
+            held_bytes,
             process: process::read(),
         };
         snapshot.text()

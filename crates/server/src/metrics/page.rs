@@ -48,6 +48,7 @@ const NAMES: &[(&str, MetricType, &str)] = &[
     ("dwell_http_answers", MetricType::Counter, "HTTP requests answered, by status"),
     ("dwell_connections", MetricType::Gauge, "Open connections by protocol"),
     ("dwell_connections_opened", MetricType::Counter, "Connections opened by protocol"),
+    ("dwell_held_bytes", MetricType::Gauge, "Bytes that bodies of requests and answers hold"),
     ("process_resident_memory_bytes", MetricType::Gauge, "Memory in use"),
     ("process_open_fds", MetricType::Gauge, "Open files and sockets"),
     ("process_max_fds", MetricType::Gauge, "Files and sockets that may be open"),
@@ -62,6 +63,7 @@ pub(super) struct Snapshot {
     pub(super) statuses: Vec<(u16, u64)>,
     pub(super) refusals: Vec<(&'static str, u64)>,
     pub(super) samples: Vec<Sample>,
+    pub(super) held_bytes: u64,
     pub(super) process: Process,
 }
 
@@ -152,6 +154,7 @@ impl Snapshot {
             "dwell_connections_opened" => self.connections.iter().try_for_each(|(protocol, _, opened)| {
                 counter(&mut metric.encode_family(&[("protocol", *protocol)])?, *opened)
             }),
+            "dwell_held_bytes" => metric.encode_gauge(&self.held_bytes),
             "process_resident_memory_bytes" => some(metric, self.process.resident_bytes),
             "process_open_fds" => some(metric, self.process.open_files),
             "process_max_fds" => some(metric, self.process.max_files),

@@ -98,7 +98,7 @@ const QUEUE: &[&str] = &["invalid_queue_name"];
 const ID: &[&str] = &["malformed_id"];
 const WITH_KEY: &[&str] = &["invalid_key"];
 /// Where a body is read.
-const SENT: &[&str] = &["request_timeout", "request_too_large"];
+const SENT: &[&str] = &["request_timeout", "request_too_large", "overloaded"];
 /// Where JSON is read.
 const JSON: &[&str] = &[
     "malformed_json",
@@ -136,7 +136,7 @@ const PUT: &[&str] = &[
     "exhausted",
     "shutting_down",
 ];
-const TAKE: &[&str] = &["too_many_leased", "too_many_waiting", "invalid_setting"];
+const TAKE: &[&str] = &["overloaded", "too_many_leased", "too_many_waiting", "invalid_setting"];
 const DEAD: &[&str] = &["unknown_queue", "message_not_found", "not_dead", "key_taken"];
 const BATCH: &[&str] = &["batch_too_large", "conflicting_fields"];
 

@@ -58,6 +58,7 @@ fn flow(count: u64) -> Flow {
         returns,
         draining,
         metrics: Arc::default(),
+        memory: crate::admission::Memory::new(1_000_000),
     };
     let pieces = (0..count).step_by(10).map(move |from| {
         let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();
@@ -67,7 +68,8 @@ fn flow(count: u64) -> Flow {
     let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
     let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
     let app = Arc::new(app);
-    let stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items: 25, over: false };
+    let stream =
+        Stream { app, operation, lines, chunk: Chunk::default(), max_items: 25, over: false, _held: None };
     Flow { stream, gate, done, drain }
 }
 

@@ -1,0 +1,153 @@
+//! A server with ten thousand idle connections and two thousand waiting takes: its memory and what others wait
+//! stay within the bounds that stand here.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use dwell_time::{Clock, SystemClock};
+
+use common::{PATIENCE, Server, until};
+
+const IDLE: usize = 10_000;
+const WAITING: usize = 2_000;
+
+/// What all those connections may cost: 16 KiB for each idle one, 48 KiB for each that waits.
+const MOST_KIB: u64 = IDLE as u64 * 16 + WAITING as u64 * 48;
+
+/// A put and its take may take so many times as long as without them, and in any case so many milliseconds: on a
+/// busy machine the first may be next to nothing.
+const TIMES_AS_LONG: u64 = 10;
+const LONGEST_MS: u64 = 250;
+
+/// As many files as may be open, if the system allows: for this process and the server.
+fn raise_limit(pid: u32) -> usize {
+    let wanted = format!("--nofile={}:", 2 * (IDLE + WAITING));
+    // Without `prlimit`, or without the right to raise it, fewer connections have to do.
+    let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), &wanted]).output();
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    line.split_whitespace().nth(3).unwrap().parse().unwrap()
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Puts and reserves over one connection: how long the slower half of them took at least, in milliseconds.
+fn median_ms(address: &str) -> u64 {
+    let clock = SystemClock::new();
+    let mut stream = connect(address);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = |reader: &mut BufReader<TcpStream>| {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line
+    };
+    stream.write_all(b"use busy\r\nwatch busy\r\nignore default\r\n").unwrap();
+    assert_eq!(
+        (line(&mut reader).as_str(), line(&mut reader).as_str()),
+        ("USING busy\r\n", "WATCHING 2\r\n")
+    );
+    assert_eq!(line(&mut reader), "WATCHING 1\r\n");
+    let mut took: Vec<u64> = (0..101)
+        .map(|_| {
+            let began = clock.now().mono_ms;
+            stream.write_all(b"put 0 0 60 1\r\nx\r\nreserve-with-timeout 10\r\n").unwrap();
+            assert!(line(&mut reader).starts_with("INSERTED "));
+            let reserved = line(&mut reader);
+            let number = reserved.strip_prefix("RESERVED ").unwrap().split(' ').next().unwrap().to_owned();
+            line(&mut reader);
+            let took = clock.now().mono_ms - began;
+            stream.write_all(format!("delete {number}\r\n").as_bytes()).unwrap();
+            assert_eq!(line(&mut reader), "DELETED\r\n");
+            took
+        })
+        .collect();
+    took.sort_unstable();
+    took[50]
+}
+
+/// The server's counts of takes that wait, over all queues.
+fn waiting(server: &Server) -> usize {
+    let mut stream = connect(server.address());
+    let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let waiting = page.lines().filter(|line| line.starts_with("dwell_waiting_takes{"));
+    waiting.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+#[test]
+fn idle_connections_and_waiting_takes_cost_little_and_delay_nobody() {
+    let server = Server::in_memory(&["--beanstalkd", "127.0.0.1:0"]);
+    let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
+    let files = raise_limit(std::process::id()).min(raise_limit(server.pid()));
+    // A machine that allows fewer is asked for fewer, in the same shares.
+    let share = |count: usize| count * (files - 500).min(IDLE + WAITING) / (IDLE + WAITING);
+    let (idle, waits) = (share(IDLE), share(WAITING));
+
+    let alone_ms = median_ms(&beanstalkd);
+    let before_kib = resident_kib(server.pid());
+    let mut held = Vec::with_capacity(idle + waits);
+    for at in 0..idle {
+        held.push(connect(if at % 2 == 0 { server.address() } else { &beanstalkd }));
+    }
+    for at in 0..waits {
+        let queue = format!("nothing-{}", at % 50);
+        let mut stream;
+        if at % 2 == 0 {
+            stream = connect(server.address());
+            let host = server.address();
+            let head = format!("POST /v1/queues/{queue}/take?wait=60s HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+        } else {
+            stream = connect(&beanstalkd);
+            stream.write_all(format!("watch {queue}\r\nreserve\r\n").as_bytes()).unwrap();
+        }
+        held.push(stream);
+    }
+    // One over beanstalkd's protocol waits on its own tube and on `default`, and counts in both.
+    until("all of them wait", || waiting(&server) >= waits + waits / 2);
+
+    let crowded_ms = median_ms(&beanstalkd);
+    let more_kib = resident_kib(server.pid()).saturating_sub(before_kib);
+    println!(
+        "{idle} idle and {waits} waiting: {more_kib} KiB more; a put and its take {crowded_ms} ms, alone {alone_ms} ms"
+    );
+    assert!(more_kib <= MOST_KIB, "{more_kib} KiB for {idle} idle connections and {waits} waiting takes");
+    let most_ms = (TIMES_AS_LONG * alone_ms).max(LONGEST_MS);
+    assert!(crowded_ms <= most_ms, "{crowded_ms} ms, and {alone_ms} ms alone");
+
+    // The first that waits on a queue is handed what is put there.
+    server_put(&server, "nothing-0");
+    let mut answer = [0; 12];
+    held[idle].read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+fn server_put(server: &Server, queue: &str) {
+    let mut stream = connect(server.address());
+    let host = server.address();
+    let head =
+        format!("POST /v1/queues/{queue}/messages HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\n\r\nx");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
+}
