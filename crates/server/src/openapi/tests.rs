@@ -1,3 +1,5 @@
+//! The document beside the router, the table of codes, and itself.
+
 use std::collections::BTreeSet;
 
 use super::*;
