@@ -147,7 +147,8 @@ fn read(
 
 fn show(context: &Context, summary: &Summary) -> command::Outcome {
     context.output.show(summary, |out| {
-        write!(out, "{STRONG}{}{STRONG:#} lines put", summary.put)?;
+        let lines = if summary.put == 1 { "line" } else { "lines" };
+        write!(out, "{STRONG}{}{STRONG:#} {lines} put", summary.put)?;
         if summary.skipped > 0 {
             write!(out, ", {} told of before", summary.skipped)?;
         }
