@@ -9,6 +9,7 @@ use super::error::{Closed, PutError};
 use super::state::State;
 use super::sync::Guard;
 use super::time::{self, Time};
+use super::timer::FineTimer;
 use super::waiters::{Seat, Wake};
 use super::{DelayQueue, Shared};
 
@@ -139,9 +140,10 @@ impl<T> Shared<T> {
     fn sleep(&self, seat: &Seat, now: i64, until: Option<i64>) {
         // A clock that is moved by hand calls us when it has moved.
         let Some(until) = until.filter(|_| matches!(self.time, Time::System)) else { return seat.wait() };
-        let left = until.saturating_sub(now);
-        if left > self.spin {
-            return seat.wait_for(Duration::from_nanos(left.saturating_sub(self.spin).unsigned_abs()));
+        let left = until.saturating_sub(now).saturating_sub(self.spin);
+        if left > 0 {
+            let _fine = FineTimer::for_this_thread();
+            return seat.wait_for(Duration::from_nanos(left.unsigned_abs()));
         }
         while !seat.was_called() && self.time.now() < until {
             std::hint::spin_loop();

@@ -5,6 +5,8 @@
 //! does not run while no moment comes.
 
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread;
@@ -89,7 +91,7 @@ impl Timer {
     }
 
     fn run(&self) {
-        fine_timer();
+        let _fine = FineTimer::for_this_thread();
         let mut state = self.state();
         loop {
             let now = system_now();
@@ -110,12 +112,41 @@ impl Timer {
     }
 }
 
-/// Asks for wake-ups at the moment rather than up to 50 µs after it, which is what Linux grants by default (prctl(2),
-/// `PR_SET_TIMERSLACK`). This thread has few to ask for.
-fn fine_timer() {
+/// Lets the calling thread be woken at the moment rather than up to 50 µs after it, which is what Linux grants itself by
+/// default to wake sleepers together (prctl(2), `PR_SET_TIMERSLACK`). What was set before is set again at the end.
+#[derive(Debug)]
+pub(super) struct FineTimer {
     #[cfg(target_os = "linux")]
-    {
-        // Refused, the timer is 50 µs later, and as good otherwise.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    before: Option<NonZeroU64>,
+}
+
+impl FineTimer {
+    pub(super) fn for_this_thread() -> FineTimer {
+        #[cfg(target_os = "linux")]
+        {
+            let before = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
+            let before = before.filter(|slack| *slack > NonZeroU64::MIN);
+            if before.is_some() {
+                set_slack(NonZeroU64::MIN);
+            }
+            FineTimer { before }
+        }
+        #[cfg(not(target_os = "linux"))]
+        FineTimer {}
     }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for FineTimer {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            set_slack(before);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn set_slack(slack: NonZeroU64) {
+    // Refused, the timer is 50 µs later, and as good otherwise.
+    let _ = rustix::thread::set_current_timer_slack(Some(slack));
 }
