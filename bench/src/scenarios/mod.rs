@@ -11,6 +11,7 @@ mod lateness;
 mod lateness_longpoll;
 #[cfg(feature = "redis")]
 mod redisson;
+mod store_memory;
 mod storm;
 mod wire;
 
@@ -30,6 +31,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     delay_queue::SCENARIO,
     #[cfg(target_os = "linux")]
     delay_queue_parking::SCENARIO,
+    store_memory::SCENARIO,
     disk::SCENARIO,
     engine_put::SCENARIO,
     engine_put_1::SCENARIO,
