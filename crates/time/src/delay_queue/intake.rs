@@ -132,7 +132,12 @@ impl<T> Intake<T> {
         tray.left.push(Left { handle, due, stamp, item });
         if due < self.earliest() {
             // An item of the last instant of all counts as one of the instant before: it must not look like none.
-            self.earliest.0.fetch_min(due.min(NONE - 1), Ordering::AcqRel);
+            let due = due.min(NONE - 1);
+            match self.others.get() {
+                // Nobody else writes it: this is the first tray, and others are not set up while it is locked.
+                None => self.earliest.0.store(due, Ordering::Release),
+                Some(_) => drop(self.earliest.0.fetch_min(due, Ordering::AcqRel)),
+            }
         }
         Ok((handle, due <= tray.watch || tray.handles.is_empty()))
     }
@@ -169,6 +174,7 @@ impl<T> Intake<T> {
     pub(super) fn make_room(&self, watch: i64, closed: bool) {
         if self.crowded.load(Ordering::Relaxed) && self.others.get().is_none() {
             let others = Box::new([(); OTHERS].map(|()| Lock::new(Tray::new(watch, closed))));
+            let _first = self.first.lock();
             let done = self.others.set(others);
             assert!(done.is_ok(), "one at a time holds the queue's lock");
         }
