@@ -53,7 +53,7 @@ fn median_ms(address: &str) -> u64 {
     let clock = SystemClock::new();
     let mut stream = connect(address);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut line = |reader: &mut BufReader<TcpStream>| {
+    let line = |reader: &mut BufReader<TcpStream>| {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         line
