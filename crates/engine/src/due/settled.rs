@@ -46,8 +46,8 @@ impl Page {
             Page::All => range.len() as u32,
             Page::Some { count, .. } if range.len() as u32 == len => u32::from(*count),
             Page::Some { bits, .. } => {
-                let words = bits.iter().enumerate();
-                words.map(|(word, bits)| (bits & mask(word, range)).count_ones()).sum()
+                let words = (range.start / 64) as usize..(range.end as usize).div_ceil(64);
+                words.map(|word| (bits[word] & mask(word, range)).count_ones()).sum()
             }
         }
     }
