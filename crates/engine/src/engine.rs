@@ -113,6 +113,10 @@ impl Engine {
             batches: read(&tally.batches),
             syncs: read(&tally.syncs),
             segments: read(&tally.segments),
+            checkpoints: read(&tally.checkpoints),
+            due_files: read(&tally.due_files),
+            resident: read(&tally.resident),
+            cold: read(&tally.cold),
         }
     }
 

@@ -21,12 +21,16 @@
 //! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
 //! - `open`, `recovery`: opening a directory, reading it back, and telling a torn tail from damage
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
+//! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
+//!   manifest knows of it
 //! - [`disk`]: the only door to files
 
 #[allow(dead_code, unused_imports, reason = "no command checks a directory yet")]
 mod check;
+mod checkpoint;
+mod cold;
 pub mod disk;
-#[allow(dead_code, unused_imports, reason = "the shard does not retire messages yet")]
+#[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod due;
 mod engine;
 mod error;
@@ -39,9 +43,10 @@ mod open;
 mod options;
 mod recovery;
 mod report;
-#[allow(dead_code, unused_imports, reason = "the shard does not retire messages yet")]
+mod retire;
+#[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod run;
-#[allow(dead_code, unused_imports, reason = "the shard does not retire messages yet")]
+#[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod sealed;
 mod shard;
 

@@ -3,14 +3,17 @@
 //! It is never changed in place: a new one is written under another name, synced, renamed over the old one,
 //! and the directory is synced. So it is whole at every moment, and damage in it is damage.
 
+use std::io;
 use std::path::Path;
 
 use dwell_model::Timestamp;
 
 use crate::OpenError;
+use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::journal::FORMAT_VERSION;
 use crate::journal::format::{u16_at, u32_at, u64_at};
+use crate::journal::wire::Unreadable;
 
 /// The manifest's file name.
 pub(crate) const FILE: &str = "MANIFEST";
@@ -18,6 +21,7 @@ pub(crate) const FILE: &str = "MANIFEST";
 pub(crate) const NEW_FILE: &str = "MANIFEST.new";
 
 const MAGIC: [u8; 8] = *b"DWELLMAN";
+/// Bytes of its first part.
 const LEN: usize = 64;
 
 /// A data directory's manifest, little-endian.
@@ -25,15 +29,17 @@ const LEN: usize = 64;
 /// | bytes | field |
 /// |---|---|
 /// | 0–7 | magic, `DWELLMAN` |
-/// | 8–9 | format version |
+/// | 8–9 | format version: 1 without a second part, or 2 |
 /// | 10–11 | number of shards; format 1 has 1 |
 /// | 12–15 | incarnation: how often the directory was opened |
 /// | 16–23 | directory: a random number, drawn when it was made |
 /// | 24–31 | when it was made, wall clock, milliseconds |
 /// | 32–39 | newest: a segment of this number or a higher one exists; 0 if none need exist |
 /// | 40–47 | next number: lower ones are not given to messages any more |
-/// | 48–59 | zero |
+/// | 48–55 | length of the second part; format 1: zero |
+/// | 56–59 | CRC-32 (IEEE) of the second part; format 1: zero |
 /// | 60–63 | CRC-32 (IEEE) of bytes 0–59 |
+/// | 64– | the second part: the [`Checkpoint`] |
 ///
 /// To change it, see [`FORMAT_VERSION`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,19 +49,31 @@ pub(crate) struct Manifest {
     pub(crate) made: Timestamp,
     pub(crate) newest: u64,
     pub(crate) next_number: u64,
+    pub(crate) checkpoint: Checkpoint,
 }
 
 impl Manifest {
-    fn encode(&self) -> [u8; LEN] {
+    fn encode(&self) -> Vec<u8> {
+        let checkpoint = self.checkpoint.encode(self.directory);
+        let mut bytes = self.encode_first(FORMAT_VERSION, &checkpoint).to_vec();
+        bytes.extend_from_slice(&checkpoint);
+        bytes
+    }
+
+    fn encode_first(&self, version: u16, checkpoint: &[u8]) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[0..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&version.to_le_bytes());
         bytes[10..12].copy_from_slice(&1u16.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.directory.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.made.as_ms().to_le_bytes());
         bytes[32..40].copy_from_slice(&self.newest.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.next_number.to_le_bytes());
+        if version > 1 {
+            bytes[48..56].copy_from_slice(&(checkpoint.len() as u64).to_le_bytes());
+            bytes[56..60].copy_from_slice(&crc32fast::hash(checkpoint).to_le_bytes());
+        }
         let checksum = crc32fast::hash(&bytes[..60]);
         bytes[60..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -84,15 +102,36 @@ impl Manifest {
             return Err(OpenError::NewerFormat { file: path, found: version, known: FORMAT_VERSION });
         }
         let made = i64::try_from(u64_at(&bytes, 24)).ok().and_then(|ms| Timestamp::from_ms(ms).ok());
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             incarnation: u32_at(&bytes, 12),
             directory: u64_at(&bytes, 16),
             made: made.unwrap_or(Timestamp::MIN),
             newest: u64_at(&bytes, 32),
             next_number: u64_at(&bytes, 40),
+            checkpoint: Checkpoint::default(),
         };
-        if len != LEN as u64 || manifest.encode() != bytes {
-            return Err(OpenError::damaged(&path, 0, "the manifest holds values that nobody writes"));
+        let rest = len - LEN as u64;
+        let damaged = |at, reason: &str| Err(OpenError::damaged(&path, at, reason));
+        let mut checkpoint = Vec::new();
+        if version > 1 {
+            if u64_at(&bytes, 48) != rest {
+                return damaged(48, "the manifest has another length than it says");
+            }
+            let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+            checkpoint.resize(rest, 0);
+            file.read_at(&mut checkpoint, LEN as u64).map_err(io)?;
+        }
+        if manifest.encode_first(version, &checkpoint) != bytes || version == 1 && rest != 0 {
+            return damaged(0, "the manifest holds values that nobody writes");
+        }
+        if version > 1 {
+            manifest.checkpoint =
+                Checkpoint::decode(&checkpoint, manifest.directory).map_err(|why| match why {
+                    Unreadable::Malformed(reason) => OpenError::damaged(&path, LEN as u64, reason),
+                    Unreadable::Newer(reason) => {
+                        OpenError::NewerRecord { file: path.clone(), offset: LEN as u64, reason }
+                    }
+                })?;
         }
         Ok(manifest)
     }
@@ -100,13 +139,21 @@ impl Manifest {
     /// Puts this manifest in the place of the one that `dir` has, if any, durably.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
         let new = dir.join(NEW_FILE);
-        let written = disk.create(&new).and_then(|file| {
-            file.write_at(&self.encode(), 0)?;
-            file.sync()?;
-            disk.rename(&new, &dir.join(FILE))?;
-            disk.sync_dir(dir)
-        });
+        let written = self.write_new(disk, dir).and_then(|()| Manifest::replace(disk, dir));
         written.map_err(|error| OpenError::io(&new, error))
+    }
+
+    /// Writes it beside the one that `dir` has, durably but for its name.
+    pub(crate) fn write_new(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        let file = disk.create(&dir.join(NEW_FILE))?;
+        file.write_at(&self.encode(), 0)?;
+        file.sync()
+    }
+
+    /// Puts the one that was written in the place of the one that `dir` has. After an error it may be either.
+    pub(crate) fn replace(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        disk.rename(&dir.join(NEW_FILE), &dir.join(FILE))?;
+        disk.sync_dir(dir)
     }
 }
 
@@ -122,6 +169,7 @@ mod tests {
             made: Timestamp::from_ms(1_795_000_000_000).unwrap(),
             newest: 12,
             next_number: 1 << 52,
+            checkpoint: Checkpoint::default(),
         }
     }
 
@@ -142,10 +190,10 @@ mod tests {
     fn every_flipped_byte_and_every_cut_is_damage() {
         let (disk, dir) = dir();
         let path = dir.join(FILE);
-        for at in 0..LEN {
+        for at in 0..manifest().encode().len() {
             let mut bytes = manifest().encode();
             bytes[at] ^= 0x20;
-            disk.put_file(&path, bytes.to_vec());
+            disk.put_file(&path, bytes);
             assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "damaged", "byte {at}");
             disk.put_file(&path, manifest().encode()[..at].to_vec());
             assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "damaged", "cut at {at}");
@@ -158,8 +206,8 @@ mod tests {
         let mut bytes = manifest().encode();
         bytes[8] = 99;
         let checksum = crc32fast::hash(&bytes[..60]);
-        bytes[60..].copy_from_slice(&checksum.to_le_bytes());
-        disk.put_file(&dir.join(FILE), bytes.to_vec());
+        bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+        disk.put_file(&dir.join(FILE), bytes);
         assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "newer_format");
     }
 

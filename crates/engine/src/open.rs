@@ -18,12 +18,19 @@ use std::sync::atomic::Ordering;
 use dwell_model::{MessageId, Now};
 use dwell_store::core::{Core, CoreConfig};
 
+use crate::checkpoint::{Checkpoint, file_name};
+use crate::cold::{ColdFile, ColdSet};
 use crate::disk::{CountedDisk, Disk, DiskLock};
+use crate::due::File;
 use crate::journal::batch::Batch;
-use crate::journal::writer::{Home, WriteError, Writer};
+use crate::journal::segment::Segment;
+use crate::journal::writer::{Home, Start, WriteError, Writer};
 use crate::manifest::{self, Manifest};
 use crate::recovery::{Recovered, recover};
 use crate::report::OpenReport;
+use crate::retire::{Budget, Desk, Retirement};
+use crate::run::Run;
+use crate::sealed::{self, Kind};
 use crate::shard::step::Step;
 use crate::shard::{Shard, Tally};
 use crate::{Durability, OpenError, Options};
@@ -57,7 +64,9 @@ pub(crate) fn open(
         waiting_limit: options.waiting,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
-    let mut step = Step::new(Core::new(core));
+    let budget = Budget::of(options.memory_limit, options.segment_bytes);
+    let mut step = Step::new(Core::new(core), ColdSet::new(manifest.directory, budget.window()));
+    take_in(disk, dir, &manifest, &mut step)?;
     let recovered = recover(disk, dir, &manifest, &mut step)?;
     step.core_mut().skip_numbers(recovered.carry.next_number);
 
@@ -67,16 +76,26 @@ pub(crate) fn open(
     }
     disk.sync_dir(dir).map_err(|error| OpenError::io(dir, error))?;
     manifest.incarnation += 1;
-    manifest.newest = recovered.newest;
+    manifest.newest = manifest.newest.max(recovered.newest);
     manifest.next_number = recovered.carry.next_number;
     manifest.write(disk, dir)?;
 
+    let desk = Desk::new(Arc::new(disk.clone()), dir.to_owned(), manifest.directory, budget.changed);
+    let retirement = Retirement::new(budget, desk, manifest.clone());
     let mut report = recovered.report.clone();
     report.incarnation = manifest.incarnation;
     let (writer, batch) = begin(dir, options, disk, &manifest, recovered, &mut step, now)?;
-    report.messages = step.core().len() as u64;
+    report.messages = step.core().len() as u64 + step.core().cold_len();
     tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
-    let shard = Shard::new(step, batch, writer, options.durability, options.low_water(), Arc::clone(tally));
+    let shard = Shard::new(
+        step,
+        batch,
+        writer,
+        retirement,
+        options.durability,
+        options.low_water(),
+        Arc::clone(tally),
+    );
     Ok(Opened { shard, lock, report })
 }
 
@@ -112,7 +131,64 @@ fn is_empty(disk: &CountedDisk, dir: &Path) -> Result<bool, OpenError> {
 }
 
 fn new_manifest(options: &Options, now: Now) -> Manifest {
-    Manifest { incarnation: 0, directory: options.seed(), made: now.wall, newest: 0, next_number: 1 }
+    Manifest {
+        incarnation: 0,
+        directory: options.seed(),
+        made: now.wall,
+        newest: 0,
+        next_number: 1,
+        checkpoint: Checkpoint::default(),
+    }
+}
+
+/// Takes in the checkpoint: files, runs, and the messages that were leased.
+fn take_in(disk: &CountedDisk, dir: &Path, manifest: &Manifest, step: &mut Step) -> Result<(), OpenError> {
+    let Manifest { directory, checkpoint, .. } = manifest;
+    let (core, cold) = step.both();
+    let damaged = |reason: &str| OpenError::damaged(&dir.join(manifest::FILE), 0, reason);
+    for state in &checkpoint.files {
+        let file = File::open(disk, dir, file_name(*directory, Kind::Due, state.number))?;
+        if file.len() != state.settled.len() || state.number == 0 {
+            return Err(damaged("a due file has another number of entries than the manifest says"));
+        }
+        let segment = Arc::new(Segment::of_due_file(&file));
+        cold.add(ColdFile::new(Arc::new(file), segment, state.settled.clone(), state.ripe));
+    }
+    let name = |kind, number: &u32| file_name(*directory, kind, *number);
+    let open = |number| Run::open(disk, dir, name(Kind::Numbers, number)).map(Arc::new);
+    let numbers = checkpoint.numbers.iter().map(open).collect::<sealed::Result<_>>()?;
+    let open = |number| Run::open(disk, dir, name(Kind::Keys, number)).map(Arc::new);
+    let keys = checkpoint.keys.iter().map(open).collect::<sealed::Result<_>>()?;
+    cold.set_runs(numbers, keys);
+    for (incarnation, start) in &checkpoint.numbering {
+        core.set_numbering(*incarnation, *start);
+    }
+    for (queue, (pending, dead)) in cold.totals() {
+        core.set_cold(&queue, pending, dead);
+    }
+    for held in &checkpoint.held {
+        let mut message = cold.read(held.copy)?.ok_or_else(|| damaged("a held message lies in no file"))?;
+        if message.number != held.number {
+            return Err(damaged("a held message is another than the manifest says"));
+        }
+        message.standing = held.standing.clone();
+        core.hold(message, held.copy);
+    }
+    core.replay_time(checkpoint.seen);
+    Ok(())
+}
+
+/// Files of earlier retirements that nothing names.
+fn unnamed(
+    disk: &CountedDisk,
+    dir: &Path,
+    manifest: &Manifest,
+) -> Result<Vec<std::path::PathBuf>, OpenError> {
+    let named: std::collections::BTreeSet<String> =
+        manifest.checkpoint.names(manifest.directory).map(|name| name.file_name()).collect();
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    let is_ours = |name: &String| sealed::Name::parse(name).is_some() && !named.contains(name);
+    Ok(names.into_iter().filter(is_ours).map(|name| dir.join(name)).collect())
 }
 
 /// Begins the first segment of this incarnation, and service.
@@ -134,13 +210,16 @@ fn begin(
         segment_bytes: options.segment_bytes,
         synced_answers: options.durability == Durability::Always,
     };
-    let Recovered { kept, carry, sequence, newest, end, stale, .. } = recovered;
+    let Recovered { kept, carry, sequence, newest, end, mut stale, .. } = recovered;
+    stale.extend(unnamed(disk, dir, manifest)?);
+    let Checkpoint { start, files, .. } = &manifest.checkpoint;
+    let start = Start { segment: *start, has_files: !files.is_empty() };
     let tail = kept.back().map(|kept| Arc::clone(&kept.segment.file));
     let at_dir = |error| match error {
         WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(dir, error),
     };
     let (mut writer, mut batch) =
-        Writer::begin(home, kept, newest + 1, sequence, carry, now.wall).map_err(at_dir)?;
+        Writer::begin(home, kept, newest + 1, sequence, carry, start, now.wall).map_err(at_dir)?;
     if let Some(tail) = tail {
         // The torn tail, and room that was set aside. Nothing reads it any more, so nothing depends on this.
         let _ = tail.set_size(end);
@@ -149,7 +228,7 @@ fn begin(
         let _ = disk.remove(&path);
     }
     writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
-    step.core_mut().opened(now, &mut batch);
+    step.opened(now, &mut batch);
     if !batch.is_empty() {
         writer.append(&mut batch).map_err(at_dir)?;
         writer.sync().map_err(|error| OpenError::io(dir, error))?;

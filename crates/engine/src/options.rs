@@ -36,6 +36,10 @@ pub struct Options {
     /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for
     /// a quarter of `segment_bytes`.
     pub low_water_bytes: Option<u64>,
+    /// What messages may take in memory, in bytes, with all that finds them; 4 KiB at least, some MiB to be of use.
+    /// Bodies are not held in memory. What does not fit is retired to due files and read from there when its time
+    /// comes. Besides there is what calls under way need. `u64::MAX` keeps everything in memory.
+    pub memory_limit: u64,
     /// How many takes may wait at a time.
     pub waiting: usize,
     /// All time goes through this.
@@ -52,11 +56,20 @@ impl Options {
     /// The longest segments.
     pub const MAX_SEGMENT_BYTES: u64 = 1024 * 1024 * 1024;
 
+    /// The least memory.
+    pub const MIN_MEMORY_LIMIT: u64 = 4 * 1024;
+    /// The memory limit unless another is asked for: none.
+    pub const DEFAULT_MEMORY_LIMIT: u64 = u64::MAX;
+
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let bounds = Options::MIN_SEGMENT_BYTES..=Options::MAX_SEGMENT_BYTES;
         if !bounds.contains(&self.segment_bytes) {
             let reason = format!("a segment has 4 KiB to 1 GiB, not {} bytes", self.segment_bytes);
             return Err(OpenError::InvalidOption { option: "segment_bytes", reason });
+        }
+        if self.memory_limit < Options::MIN_MEMORY_LIMIT {
+            let reason = format!("messages have 4 KiB of memory at least, not {} bytes", self.memory_limit);
+            return Err(OpenError::InvalidOption { option: "memory_limit", reason });
         }
         if self.limits.body_len > Limits::MAX_BODY_LEN {
             let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
@@ -86,6 +99,7 @@ impl Default for Options {
             durability: Durability::default(),
             segment_bytes: 64 * 1024 * 1024,
             low_water_bytes: None,
+            memory_limit: Options::DEFAULT_MEMORY_LIMIT,
             waiting: 1_000_000,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),

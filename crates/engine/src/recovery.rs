@@ -16,6 +16,9 @@
 //! expected: it was being made when the machine stopped, or it is damaged. One that should be there and is not
 //! is damage.
 //!
+//! Segments before the manifest's checkpoint are read for the tokens of puts alone; all else that they say is in the
+//! checkpoint.
+//!
 //! Why the end is the end though whole batches may follow it: a disk writes what is not synced in any order.
 //! They were not answered either, or there would be a mark.
 
@@ -23,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dwell_model::Timestamp;
+use dwell_model::{Number, Timestamp};
 use dwell_store::core::{PutRecord, Record};
 
 use crate::OpenError;
@@ -38,11 +41,23 @@ use crate::journal::wire::Unreadable;
 use crate::journal::writer::Kept;
 use crate::manifest::Manifest;
 use crate::report::{Cut, OpenReport};
+use crate::sealed::ReadError;
 
-/// Who builds the state again. A refusal means that the journal contradicts itself.
+/// Why a record can not be replayed.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The journal contradicts itself.
+    Contradiction(String),
+    /// A due file can not be read.
+    Unreadable(ReadError),
+}
+
+/// Who builds the state again.
 pub(crate) trait Replay {
-    fn put(&mut self, record: PutRecord, body: Place) -> Result<(), String>;
-    fn record(&mut self, record: Record) -> Result<(), String>;
+    fn put(&mut self, record: PutRecord, body: Place) -> Result<(), Refusal>;
+    fn record(&mut self, record: Record) -> Result<(), Refusal>;
+    /// Whether there is such a message.
+    fn has(&mut self, number: Number) -> Result<bool, Refusal>;
     /// The wall clock of the batch whose records were replayed last.
     fn time(&mut self, wall: Timestamp);
 }
@@ -124,12 +139,12 @@ pub(crate) fn recover(
         report: OpenReport { segments: segments.len() as u64, ..OpenReport::default() },
         sequence: 0,
         mark: 0,
+        start: manifest.checkpoint.start,
         floor: 0,
         given: 0,
     };
     let headers = || segments.values().filter_map(|opened| opened.header.as_ref().ok());
     if let Some(oldest) = headers().next() {
-        scan.floor = oldest.next_number;
         scan.sequence = oldest.first - 1;
     }
     scan.mark = headers().map(|header| header.first - 1).max().unwrap_or(0);
@@ -251,8 +266,10 @@ struct Scan<'a, R> {
     /// The last batch that was read.
     sequence: u64,
     mark: u64,
-    /// Messages of lower numbers were put in segments that are gone, and so are they: what is recorded of them
-    /// later means nothing any more.
+    /// The first segment that is not in the checkpoint.
+    start: u64,
+    /// Messages of lower numbers were put before the first segment that is replayed: they are in the checkpoint, or
+    /// gone, and then what is recorded of them means nothing any more.
     floor: u64,
     /// The highest number of a message that was read.
     given: u64,
@@ -274,6 +291,9 @@ impl<R: Replay> Scan<'_, R> {
         if header.next_number <= self.given {
             let reason = "the segment's next number was given before it was made";
             return Err(OpenError::damaged(&segment.path, 0, reason));
+        }
+        if segment.name.segment >= self.start && self.floor == 0 {
+            self.floor = header.next_number;
         }
         let file = Arc::clone(&segment.file);
         let mut reader = SegmentReader::new(file, segment.salt, Some(header.incarnation)).map_err(io)?;
@@ -335,13 +355,18 @@ impl<R: Replay> Scan<'_, R> {
             })?;
             let Some(fact) = fact else { break };
             count += 1;
-            self.fact(fact, segment, at).map_err(|reason| OpenError::damaged(&segment.path, at, reason))?;
+            self.fact(fact, segment, at).map_err(|refusal| match refusal {
+                Refusal::Contradiction(reason) => OpenError::damaged(&segment.path, at, reason),
+                Refusal::Unreadable(error) => error.into(),
+            })?;
         }
         if count != header.records {
             let reason = "a batch has another number of records than its header says";
             return Err(OpenError::damaged(&segment.path, at, reason));
         }
-        self.replay.time(header.now);
+        if segment.name.segment >= self.start {
+            self.replay.time(header.now);
+        }
         self.report.batches += 1;
         self.report.records += u64::from(count);
         self.mark = self.mark.max(header.synced);
@@ -349,27 +374,55 @@ impl<R: Replay> Scan<'_, R> {
         Ok((BatchHeader::LEN + records.len()) as u64)
     }
 
-    fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), String> {
+    fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), Refusal> {
+        if segment.name.segment < self.start {
+            return self.old_fact(fact);
+        }
         match fact {
             Fact::Put { record, body_at, body_len } => {
                 // What becomes of it later would be taken for news of a message that is gone.
                 if record.number.get() < self.floor {
-                    return Err(format!("message {} has a number that was given before", record.number));
+                    let reason = format!("message {} has a number that was given before", record.number);
+                    return Err(Refusal::Contradiction(reason));
                 }
                 self.given = self.given.max(record.number.get());
                 self.carry.see_put(&record);
                 let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
-                let at = u32::try_from(at).map_err(|_| "a body lies past 4 GiB".to_owned())?;
+                let at = u32::try_from(at)
+                    .map_err(|_| Refusal::Contradiction("a body lies past 4 GiB".to_owned()))?;
                 self.replay.put(record, Place { segment: Arc::clone(segment), at, len: body_len })
             }
             Fact::Record(record) => {
                 self.carry.see(&record);
                 match &record {
-                    Record::Stands { number, .. } | Record::Gone { number } if number.get() < self.floor => {
+                    Record::Stands { number, .. } | Record::Gone { number }
+                        if number.get() < self.floor && !self.replay.has(*number)? =>
+                    {
                         Ok(())
                     }
                     _ => self.replay.record(record),
                 }
+            }
+            Fact::Closed => {
+                self.report.was_closed = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes in what a segment before the checkpoint has to say still.
+    fn old_fact(&mut self, fact: Fact) -> Result<(), Refusal> {
+        match fact {
+            Fact::Put { record, .. } => {
+                self.given = self.given.max(record.number.get());
+                self.carry.see_put(&record);
+                let Some((token, until)) = record.token.clone() else { return Ok(()) };
+                let (answer, queue) = (record.answer(), record.queue);
+                self.replay.record(Record::Answered { queue, token, answer, until })
+            }
+            Fact::Record(record) => {
+                self.carry.see(&record);
+                if let Record::Answered { .. } = record { self.replay.record(record) } else { Ok(()) }
             }
             Fact::Closed => {
                 self.report.was_closed = true;

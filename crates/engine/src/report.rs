@@ -52,4 +52,12 @@ pub struct Counters {
     pub syncs: u64,
     /// Segments that the journal has.
     pub segments: u64,
+    /// Retirements that were completed.
+    pub checkpoints: u64,
+    /// Due files that there are.
+    pub due_files: u64,
+    /// Messages in memory.
+    pub resident: u64,
+    /// Messages in due files alone.
+    pub cold: u64,
 }

@@ -73,6 +73,24 @@ impl Page {
         fresh
     }
 
+    /// Takes back that `ordinal`, counted from the start of the page, is settled, which it is.
+    fn clear(&mut self, ordinal: u32, len: u32) {
+        if let Page::All = self {
+            let mut bits = [0; WORDS];
+            for (word, bits) in bits.iter_mut().enumerate() {
+                *bits = mask(word, &(0..len));
+            }
+            *self = Page::Some { bits: Box::new(bits), count: len as u16 };
+        }
+        if let Page::Some { bits, count } = self {
+            bits[(ordinal / 64) as usize] &= !(1 << (ordinal % 64));
+            *count -= 1;
+            if *count == 0 {
+                *self = Page::None;
+            }
+        }
+    }
+
     /// The first ordinal from `from` on, before `len`, that is not settled.
     fn next_live(&self, from: u32, len: u32) -> Option<u32> {
         let live = match self {
@@ -117,6 +135,17 @@ impl Settled {
     /// Settles an entry; false if it was settled before.
     pub(crate) fn set(&mut self, ordinal: u32) -> bool {
         self.set_range(ordinal..ordinal + 1) == 1
+    }
+
+    /// Takes back that an entry is settled; false if it was not.
+    pub(crate) fn clear(&mut self, ordinal: u32) -> bool {
+        if !self.has(ordinal) {
+            return false;
+        }
+        let page = (ordinal / PAGE) as usize;
+        self.pages[page].clear(ordinal % PAGE, page_len(page, self.len));
+        self.settled -= 1;
+        true
     }
 
     /// Settles all of `range`; says how many of it were not settled before.

@@ -37,6 +37,7 @@ pub(super) fn build(script: &[u8]) -> MemoryDisk {
         made: input.instant(),
         newest: input.near(1),
         next_number: input.near(1),
+        checkpoint: crate::checkpoint::Checkpoint::default(),
     };
     manifest.write(&disk, dir()).expect("this disk does not fail");
     let mut made = Made { name: None, incarnation: manifest.incarnation, sequence: 0, bytes: Vec::new() };

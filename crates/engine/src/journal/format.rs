@@ -5,7 +5,7 @@
 use crc32fast::Hasher;
 use dwell_model::Timestamp;
 
-/// The version of everything in a data directory: manifest, segments, records.
+/// The version of a data directory, which its manifest states.
 ///
 /// To change what is written:
 /// 1. A new optional attribute of a record is a new field number in `record.rs`, *critical* if a reader
@@ -15,7 +15,10 @@ use dwell_model::Timestamp;
 ///    every version can tell damage from novelty.
 /// 4. Describe it in `docs/format.md`, and write a data directory with the released version into
 ///    `tests/fixtures/` first: the test that opens them is the proof that old data is still read.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
+
+/// The version of segments and their records. Format 2 has not changed them.
+const SEGMENT_VERSION: u16 = 1;
 
 /// The place that a segment has in the world. Every checksum in it is salted with this, so that bytes of
 /// another directory, shard or segment never pass for its own; batches name the incarnation besides.
@@ -123,7 +126,7 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SegmentHeader::LEN] {
         let mut bytes = [0; SegmentHeader::LEN];
         bytes[0..8].copy_from_slice(&SEGMENT_MAGIC);
-        bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.name.shard.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.name.segment.to_le_bytes());
@@ -150,7 +153,7 @@ impl SegmentHeader {
         if bytes[..8] != SEGMENT_MAGIC {
             return Err(BadHeader::Damaged("the segment does not start with its magic"));
         }
-        if version > FORMAT_VERSION {
+        if version > SEGMENT_VERSION {
             return Err(BadHeader::Newer(version));
         }
         let header = SegmentHeader {

@@ -10,8 +10,9 @@ use dwell_store::core::StoredBody;
 
 use super::format::{Salt, SegmentName, u32_at};
 use crate::disk::DiskFile;
+use crate::due::File;
 
-/// An open segment.
+/// An open segment, or a due file that stands for one.
 ///
 /// Every [`Place`] in it holds it: while anybody may still read a body here, the count of its owners says so,
 /// and its file is open though it may have lost its name.
@@ -26,6 +27,14 @@ pub(crate) struct Segment {
 impl Segment {
     pub(crate) fn new(name: SegmentName, dir: &Path, file: Arc<dyn DiskFile>) -> Segment {
         Segment { name, salt: name.salt(), path: dir.join(name.file_name()), file }
+    }
+
+    /// A due file, as far as bodies in it are concerned: they lie there as they do in segments. Its name has a number
+    /// behind those of all segments.
+    pub(crate) fn of_due_file(due: &File) -> Segment {
+        let crate::sealed::Name { directory, shard, number, .. } = due.name();
+        let name = SegmentName { directory, shard, segment: 1 << 63 | u64::from(number) };
+        Segment { name, salt: due.salt(), path: due.path().to_owned(), file: Arc::clone(due.handle()) }
     }
 }
 

@@ -11,6 +11,11 @@
 //! Crash story, for rule 3: 1. segment 5 is made, its header says that 3 is the oldest. 2. The files of 1 and 2
 //! are removed, the power fails, and 1 is back. 3. Recovery reads the header of 5 and starts at 3; it does not
 //! read 1, which would bring settled messages back, and removes it.
+//!
+//! Crash story, for a segment that found no room: 1. segment 6 is begun while batch 40 is next; its header is written,
+//! and then the disk is full. Its file is removed, and batches 40 to 50 go into segment 5. 2. The power fails, and the
+//! file of segment 6 is back, whose header says that it begins with batch 40. 3. Recovery goes on with it where it
+//! finds batch 40 in segment 5, and batches 40 to 50 are lost. So the removal is durable before anything else is written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -78,6 +83,16 @@ pub(crate) struct Writer {
     sequence: u64,
     /// The sequence up to which all is synced.
     synced: u64,
+    checkpoint: Start,
+}
+
+/// What the manifest says of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Start {
+    /// Of segments before this one only the tokens of puts are needed.
+    pub(crate) segment: u64,
+    /// Whether messages lie in due files: what became of them stands in segments from here on.
+    pub(crate) has_files: bool,
 }
 
 #[derive(Debug)]
@@ -102,9 +117,10 @@ impl Writer {
         number: u64,
         sequence: u64,
         carry: Carry,
+        checkpoint: Start,
         now: Timestamp,
     ) -> Result<(Writer, Batch), WriteError> {
-        let gone = removable(&kept, false, now);
+        let gone = removable(&kept, checkpoint, false, now);
         let oldest = kept.get(gone).map_or(number, |kept| kept.segment.name.segment);
         let segment = create(&home, number)?;
         let context = Context { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
@@ -112,7 +128,7 @@ impl Writer {
         let active = fill(&home, segment, sequence, oldest, &mut batch, now)?;
         batch.carry.begin_segment();
         let sequence = active.sequence;
-        let mut writer = Writer { home, kept, active, sequence, synced: sequence };
+        let mut writer = Writer { home, kept, active, sequence, synced: sequence, checkpoint };
         writer.let_go(gone);
         Ok((writer, batch))
     }
@@ -142,6 +158,17 @@ impl Writer {
         let Active { segment, end, .. } = &self.active;
         batch.begin(segment, *end, self.sequence + 1, self.synced, now);
         Ok(())
+    }
+
+    /// Begins the next segment, and says which.
+    pub(crate) fn rotate(&mut self, batch: &mut Batch, now: Timestamp) -> Result<u64, WriteError> {
+        self.roll_over(batch, now)?;
+        Ok(self.active.segment.name.segment)
+    }
+
+    /// The manifest says something else of the journal now, durably.
+    pub(crate) fn set_checkpoint(&mut self, checkpoint: Start) {
+        self.checkpoint = checkpoint;
     }
 
     /// Writes a batch. After [`WriteError::Full`] it may be appended again.
@@ -177,6 +204,12 @@ impl Writer {
         self.kept.len() + 1
     }
 
+    /// How many segments there are of those that are needed for their messages.
+    pub(crate) fn unretired(&self) -> usize {
+        let is_needed = |kept: &&Kept| kept.segment.name.segment >= self.checkpoint.segment;
+        self.kept.iter().filter(is_needed).count() + 1
+    }
+
     /// Gives back what was set aside and not used. Nothing depends on it.
     pub(crate) fn trim(&mut self) {
         let _ = self.active.segment.file.set_size(self.active.end);
@@ -184,7 +217,7 @@ impl Writer {
     }
 
     fn removable(&self, batch: &Batch, now: Timestamp) -> usize {
-        removable(&self.kept, batch.carry.revived, now)
+        removable(&self.kept, self.checkpoint, batch.carry.revived, now)
     }
 
     fn roll_over(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), WriteError> {
@@ -217,11 +250,19 @@ impl Writer {
 }
 
 /// How many of the oldest segments nobody needs.
-fn removable(kept: &VecDeque<Kept>, active_revived: bool, now: Timestamp) -> usize {
+///
+/// Those before the checkpoint's start are not needed for their messages, whatever stands in them. From there on
+/// segments stay while there are due files: a record that ends a message of one may stand in any of them.
+fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now: Timestamp) -> usize {
     let is_empty = |kept: &&Kept| Arc::strong_count(&kept.segment) == 1 && kept.tokens_until < now;
+    let is_before = |kept: &&Kept| kept.segment.name.segment < checkpoint.segment;
+    let before = kept.iter().take_while(is_before).take_while(is_empty).count();
+    if checkpoint.has_files || kept.get(before).as_ref().is_some_and(is_before) {
+        return before;
+    }
     let count = kept.iter().take_while(is_empty).count();
     let revived = active_revived || kept.iter().skip(count).any(|kept| kept.revived);
-    if revived { 0 } else { count }
+    if revived { before } else { count }
 }
 
 /// An empty segment file.
@@ -265,8 +306,8 @@ fn fill(
     if let Err(error) = segment.file.write_at(&bytes, 0) {
         let error = WriteError::from(error);
         if let WriteError::Full(_) = error {
-            // The room that it took may be what the next batch needs.
-            let _ = home.disk.remove(&segment.path);
+            let removed = home.disk.remove(&segment.path).and_then(|()| home.disk.sync_dir(&home.dir));
+            removed.map_err(WriteError::Failed)?;
         }
         return Err(error);
     }

@@ -24,12 +24,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell_model::{Now, Receipt, Wake};
 use dwell_store::Error;
+use dwell_time::Notifier;
 
 use self::command::{Command, Effect, Outcome, unavailable};
 use self::step::{Step, Stepped};
 use crate::Durability;
 use crate::journal::batch::Batch;
-use crate::journal::writer::{WriteError, Writer};
+use crate::journal::writer::{Start, WriteError, Writer};
+use crate::retire::{self, Retirement};
 
 /// How long a batch that found no room waits before it is tried again.
 const RETRY_MS: u64 = 100;
@@ -42,6 +44,10 @@ pub(crate) struct Tally {
     pub(crate) batches: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) segments: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) due_files: AtomicU64,
+    pub(crate) resident: AtomicU64,
+    pub(crate) cold: AtomicU64,
 }
 
 /// A shard between two turns.
@@ -49,6 +55,7 @@ pub(crate) struct Shard {
     step: Step,
     batch: Batch,
     writer: Writer,
+    retirement: Retirement,
     durability: Durability,
     low_water: u64,
     /// So many bytes may be written before room is looked at again; 0 while there is too little.
@@ -77,6 +84,7 @@ impl Shard {
         step: Step,
         batch: Batch,
         writer: Writer,
+        retirement: Retirement,
         durability: Durability,
         low_water: u64,
         tally: Arc<Tally>,
@@ -85,6 +93,7 @@ impl Shard {
             step,
             batch,
             writer,
+            retirement,
             durability,
             low_water,
             unchecked: 0,
@@ -116,6 +125,9 @@ impl Shard {
             return Wake { wall: None, mono_ms: Some(stuck.again_at_ms) };
         }
         let mut wake = self.step.core().next_wake();
+        if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
+            wake.by_mono(mono_ms);
+        }
         if let (Durability::IntervalMs(interval), Some(since)) = (self.durability, self.unsynced_since) {
             wake.by_mono(since.saturating_add(interval));
         }
@@ -139,6 +151,55 @@ impl Shard {
         if !inbox.is_empty() || self.next_wake().is_reached(now) {
             self.take_in(inbox, now);
         }
+        if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
+            self.retire(inbox, now);
+        }
+    }
+
+    /// From now on a thread retires messages, and says here when it is done.
+    pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
+        self.retirement.use_threads(notifier);
+    }
+
+    /// Goes on with retiring messages, or begins with it if it is time, and lets go of clean ones.
+    fn retire(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        if self.retirement.is_due(&self.step, self.writer.unretired(), now) {
+            match self.writer.rotate(&mut self.batch, now.wall) {
+                Ok(start) => {
+                    let next_number = self.batch.carry.next_number;
+                    // From here on nothing goes that the next checkpoint needs.
+                    self.writer.set_checkpoint(Start { segment: self.retirement.start(), has_files: true });
+                    self.retirement.begin(&mut self.step, start, next_number);
+                }
+                Err(WriteError::Full(_)) => self.retirement.put_off(now),
+                Err(WriteError::Failed(error)) => {
+                    self.fail(&error, Vec::new());
+                    return self.turn(inbox, now);
+                }
+            }
+        } else if !self.retirement.is_idle() {
+            match self.retirement.step(&mut self.step, now) {
+                retire::Stepped::Quiet => {}
+                retire::Stepped::Checkpointed => drop(self.tally.checkpoints.fetch_add(1, Ordering::Relaxed)),
+                retire::Stepped::Failed(error) => {
+                    self.fail(&error, Vec::new());
+                    return self.turn(inbox, now);
+                }
+            }
+            let (segment, is_idle) = (self.retirement.start(), self.retirement.is_idle());
+            let has_files = !is_idle || self.retirement.has_files();
+            self.writer.set_checkpoint(Start { segment, has_files });
+        }
+        self.retirement.evict(&mut self.step);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let (core, cold) = self.step.both();
+        let tell = |counter: &AtomicU64, count: u64| counter.store(count, Ordering::Relaxed);
+        tell(&self.tally.resident, core.len() as u64);
+        tell(&self.tally.cold, core.cold_len());
+        tell(&self.tally.due_files, cold.files().len() as u64);
     }
 
     fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now) {

@@ -4,14 +4,16 @@
 
 use std::collections::HashMap;
 
-use dwell_model::{Now, Timestamp};
-use dwell_store::core::{Core, PutRecord, Record, WaiterId};
+use bytes::Bytes;
+use dwell_model::{Now, Number, Timestamp};
+use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, ReplayError, WaiterId};
 use dwell_store::{Delivery, Error, Put, Result};
 
 use super::command::{Command, Effect, Reply};
+use crate::cold::ColdSet;
 use crate::journal::batch::Batch;
 use crate::journal::segment::Place;
-use crate::recovery::Replay;
+use crate::recovery::{Refusal, Replay};
 
 /// Bodies of one put command that go into one batch, in bytes; what is over waits for the next batch.
 const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
@@ -19,6 +21,7 @@ const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
 /// A shard's messages, and the takes that wait for them.
 pub(crate) struct Step {
     core: Core<Place>,
+    cold: ColdSet,
     waiting: HashMap<WaiterId, Reply<Result<Vec<Delivery<Place>>>>>,
 }
 
@@ -34,8 +37,18 @@ pub(crate) enum Stepped {
 }
 
 impl Step {
-    pub(crate) fn new(core: Core<Place>) -> Step {
-        Step { core, waiting: HashMap::new() }
+    pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
+        Step { core, cold, waiting: HashMap::new() }
+    }
+
+    /// Messages in memory, and those that are not.
+    pub(crate) fn both(&mut self) -> (&mut Core<Place>, &mut ColdSet) {
+        (&mut self.core, &mut self.cold)
+    }
+
+    /// Begins service.
+    pub(crate) fn opened(&mut self, now: Now, batch: &mut Batch) {
+        self.core.opened(now, &mut Told { batch, cold: &mut self.cold });
     }
 
     pub(crate) fn core(&self) -> &Core<Place> {
@@ -55,6 +68,7 @@ impl Step {
         refuses_puts: Option<&Error>,
     ) -> Stepped {
         let core = &mut self.core;
+        let batch = &mut Told { batch, cold: &mut self.cold };
         Stepped::Answered(match command {
             Command::Put { .. } if let Some(error) = refuses_puts => {
                 command.refuse(error);
@@ -118,9 +132,9 @@ impl Step {
                 Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
             }
             Command::Close(reply) => {
-                let bound = self.core.bound_leases();
-                self.core.give_back(&bound, now, batch);
-                batch.close();
+                let bound = core.bound_leases(now, batch);
+                core.give_back(&bound, now, batch);
+                batch.batch.close();
                 return Stepped::Closed(Effect::change(reply, Ok(())));
             }
         })
@@ -128,7 +142,7 @@ impl Step {
 
     /// Answers takes that waited and have messages now, or whose time is over.
     pub(crate) fn serve(&mut self, now: Now, batch: &mut Batch) -> Vec<Effect> {
-        let answers = self.core.serve(now, batch);
+        let answers = self.core.serve(now, &mut Told { batch, cold: &mut self.cold });
         self.effects(answers)
     }
 
@@ -157,7 +171,7 @@ fn put(
     mut answered: Vec<Result<dwell_store::PutAnswer>>,
     reply: Reply<Vec<Result<dwell_store::PutAnswer>>>,
     now: Now,
-    batch: &mut Batch,
+    batch: &mut Told<'_>,
 ) -> Stepped {
     let mut bytes = 0;
     let fits = puts.iter().take_while(|put| {
@@ -176,13 +190,46 @@ fn put(
     Stepped::Unfinished(Command::Put { puts: rest, answered, reply })
 }
 
-impl Replay for Step {
-    fn put(&mut self, record: PutRecord, body: Place) -> std::result::Result<(), String> {
-        self.core.replay_put(record, body).map_err(|error| error.to_string())
+/// Where the core's records go, and where its cold messages come from.
+struct Told<'a> {
+    batch: &'a mut Batch,
+    cold: &'a mut ColdSet,
+}
+
+impl Log<Place> for Told<'_> {
+    fn put(&mut self, record: &PutRecord, body: &Bytes) -> Place {
+        self.batch.put(record, body)
     }
 
-    fn record(&mut self, record: Record) -> std::result::Result<(), String> {
-        self.core.replay(record).map_err(|error| error.to_string())
+    fn record(&mut self, record: &Record, durability: Durability) {
+        self.batch.record(record, durability);
+    }
+
+    fn cold(&mut self) -> Option<&mut dyn Cold<Place>> {
+        Some(self.cold)
+    }
+}
+
+impl Step {
+    fn refusal(&mut self, error: &ReplayError) -> Refusal {
+        match self.cold.take_failure() {
+            Some(failure) => Refusal::Unreadable(failure),
+            None => Refusal::Contradiction(error.to_string()),
+        }
+    }
+}
+
+impl Replay for Step {
+    fn put(&mut self, record: PutRecord, body: Place) -> std::result::Result<(), Refusal> {
+        self.core.replay_put(record, body).map_err(|error| self.refusal(&error))
+    }
+
+    fn record(&mut self, record: Record) -> std::result::Result<(), Refusal> {
+        self.core.replay_with(record, Some(&mut self.cold)).map_err(|error| self.refusal(&error))
+    }
+
+    fn has(&mut self, number: Number) -> std::result::Result<bool, Refusal> {
+        self.core.replay_has(number, Some(&mut self.cold)).map_err(|error| self.refusal(&error))
     }
 
     fn time(&mut self, wall: Timestamp) {

@@ -122,7 +122,8 @@ impl Driver {
     }
 
     /// Lets a thread take the turns.
-    pub(crate) fn spawn(self) -> std::io::Result<JoinHandle<()>> {
+    pub(crate) fn spawn(mut self) -> std::io::Result<JoinHandle<()>> {
+        self.shard.use_threads(Arc::clone(&self.inbox.notifier));
         thread::Builder::new().name("dwell-shard-0".to_owned()).spawn(move || self.run())
     }
 }

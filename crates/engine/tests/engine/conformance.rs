@@ -1,4 +1,5 @@
-//! The engine keeps the contract: on a disk in memory, and on real files.
+//! The engine keeps the contract: on a disk in memory, on real files, and with next to no memory, so that most
+//! messages lie in due files most of the time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,25 +28,31 @@ trait Home: Send {
 
 struct EngineHarness<H> {
     home: H,
+    memory_limit: u64,
     clock: ManualClock,
     limits: Limits,
     engine: Option<Engine>,
 }
 
 impl<H: Home> EngineHarness<H> {
-    fn open(mut home: H, limits: Limits) -> EngineHarness<H> {
+    fn open(home: H, limits: Limits) -> EngineHarness<H> {
+        EngineHarness::with_memory(home, limits, Options::DEFAULT_MEMORY_LIMIT)
+    }
+
+    fn with_memory(mut home: H, limits: Limits, memory_limit: u64) -> EngineHarness<H> {
         let clock = ManualClock::new(start());
-        let engine = Some(open(&mut home, &clock, limits.clone()));
-        EngineHarness { home, clock, limits, engine }
+        let engine = Some(open(&mut home, &clock, limits.clone(), memory_limit));
+        EngineHarness { home, memory_limit, clock, limits, engine }
     }
 }
 
-fn open(home: &mut impl Home, clock: &ManualClock, limits: Limits) -> Engine {
+fn open(home: &mut impl Home, clock: &ManualClock, limits: Limits, memory_limit: u64) -> Engine {
     let options = Options {
         limits,
         // Short, so that segments come and go within a test.
         segment_bytes: 8 * 1024,
         low_water_bytes: Some(0),
+        memory_limit,
         clock: Arc::new(clock.clone()),
         disk: home.disk(),
         seed: Some(7),
@@ -79,7 +86,7 @@ impl<H: Home> Harness for EngineHarness<H> {
     fn restart(&mut self) {
         self.home.kill();
         self.engine = None;
-        self.engine = Some(open(&mut self.home, &self.clock, self.limits.clone()));
+        self.engine = Some(open(&mut self.home, &self.clock, self.limits.clone(), self.memory_limit));
     }
 }
 
@@ -171,4 +178,30 @@ mod on_files {
     fn behaves_as_the_model_does() {
         dwell_store::conformance::model::run(harness, 50, 200, 1);
     }
+}
+
+/// Eight messages in memory, and a retirement after each four that change.
+mod tiny {
+    use super::*;
+
+    fn harness(limits: Limits) -> EngineHarness<InMemory> {
+        EngineHarness::with_memory(InMemory::new(), limits, Options::MIN_MEMORY_LIMIT)
+    }
+
+    dwell_store::conformance_suite!(harness);
+
+    #[test]
+    fn behaves_as_the_model_does() {
+        dwell_store::conformance::model::run(harness, 1_000, 200, 1);
+    }
+}
+
+mod tiny_on_files {
+    use super::*;
+
+    fn harness(limits: Limits) -> EngineHarness<OnFiles> {
+        EngineHarness::with_memory(OnFiles::new(), limits, Options::MIN_MEMORY_LIMIT)
+    }
+
+    dwell_store::conformance_suite!(harness);
 }

@@ -43,7 +43,9 @@ fn describe(store: &mut Driven) -> String {
 fn write_all_kinds() -> (MemoryDisk, ManualClock) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let open = |disk: &MemoryDisk| {
-        let options = Options { segment_bytes: 4096, ..options(disk, &clock) };
+        // So little memory that much of it lies in due files.
+        let memory_limit = Options::MIN_MEMORY_LIMIT;
+        let options = Options { segment_bytes: 4096, memory_limit, ..options(disk, &clock) };
         Driven::open(disk.clone(), clock.clone(), options).unwrap()
     };
     let mut store = open(&disk);

@@ -31,8 +31,10 @@ impl MutantDisk {
     }
 
     fn wrap(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        let is_journal = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("journal-"));
-        Arc::new(MutantFile { file, is_journal, disk: self.clone(), owes_sync: Mutex::new(false) })
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let is_journal = name.starts_with("journal-");
+        let is_sealed = ["due-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind));
+        Arc::new(MutantFile { file, is_journal, is_sealed, disk: self.clone(), owes_sync: Mutex::new(false) })
     }
 
     /// Before the store is opened again: what the fault does to a journal that lies there.
@@ -105,6 +107,7 @@ impl Disk for MutantDisk {
 struct MutantFile {
     file: Arc<dyn DiskFile>,
     is_journal: bool,
+    is_sealed: bool,
     disk: MutantDisk,
     owes_sync: Mutex<bool>,
 }
@@ -124,6 +127,7 @@ impl DiskFile for MutantFile {
             DiskFault::WriteLost if self.is_journal && offset > 0 && self.disk.call().is_multiple_of(23) => {
                 Ok(())
             }
+            DiskFault::SealedWriteLost if self.is_sealed && self.disk.call().is_multiple_of(23) => Ok(()),
             _ => self.file.write_at(bytes, offset),
         }
     }
@@ -131,6 +135,7 @@ impl DiskFile for MutantFile {
     fn sync(&self) -> io::Result<()> {
         match self.disk.fault {
             DiskFault::SyncSkipped => Ok(()),
+            DiskFault::SealedSyncSkipped if self.is_sealed => Ok(()),
             DiskFault::SyncSometimesSkipped if self.disk.call().is_multiple_of(3) => Ok(()),
             DiskFault::SyncLate => {
                 let mut owes = self.owes_sync.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,6 +38,10 @@ pub(crate) enum DiskFault {
     SyncLate,
     /// A sync of a directory does nothing.
     DirectorySyncSkipped,
+    /// A sync of a due file or a run does nothing: the manifest names what may be torn.
+    SealedSyncSkipped,
+    /// A write to a due file or a run, now and then, goes nowhere.
+    SealedWriteLost,
     /// A sync that fails is reported as one that succeeded.
     SyncFailureIgnored,
     /// A write that fails is reported as one that succeeded.
@@ -90,11 +94,13 @@ pub(crate) enum StoreFault {
 }
 
 /// All of them, by the names that the command prints.
-const ALL: [(&str, Mutant); 26] = [
+const ALL: [(&str, Mutant); 28] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
     ("sync of the directory skipped", Mutant::Disk(DiskFault::DirectorySyncSkipped)),
+    ("sync of due files skipped", Mutant::Disk(DiskFault::SealedSyncSkipped)),
+    ("write to a due file lost", Mutant::Disk(DiskFault::SealedWriteLost)),
     ("failed sync ignored", Mutant::Disk(DiskFault::SyncFailureIgnored)),
     ("failed write ignored", Mutant::Disk(DiskFault::WriteFailureIgnored)),
     ("write lost", Mutant::Disk(DiskFault::WriteLost)),

@@ -72,6 +72,8 @@ impl World {
         let options = Options {
             limits,
             segment_bytes: *rng.pick(&[4 * 1024, 16 * 1024, 64 * 1024]),
+            // From next to nothing, so that most messages are in due files, to all.
+            memory_limit: *rng.pick(&[Options::MIN_MEMORY_LIMIT, 16 * 1024, 64 * 1024, u64::MAX]),
             clock: Arc::new(clock.clone()),
             disk: match &mutant_disk {
                 Some(mutant) => Arc::new(mutant.clone()),

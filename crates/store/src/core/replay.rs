@@ -125,6 +125,19 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
+    /// Whether there is such a message; it is resident then.
+    ///
+    /// # Errors
+    /// [`ReplayError`] if a cold message can not be read.
+    pub fn replay_has(
+        &mut self,
+        number: Number,
+        cold: Option<&mut dyn Cold<B>>,
+    ) -> Result<bool, ReplayError> {
+        let found = self.find_number(number, &mut Replaying(cold));
+        found.map(|found| found.is_some()).map_err(|_| unreadable(Some(number)))
+    }
+
     /// Says which wall time the batch carries whose records were replayed last.
     pub fn replay_time(&mut self, wall: Timestamp) {
         self.seen = wall;

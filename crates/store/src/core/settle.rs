@@ -78,8 +78,11 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The leases that end with the process.
-    pub fn bound_leases(&self) -> Vec<Receipt> {
+    /// The leases that end with the process. Time has acted on all queues then.
+    pub fn bound_leases(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Receipt> {
+        self.begin(now, log);
+        let queues: Vec<u32> = self.queues.all().collect();
+        queues.into_iter().for_each(|queue| self.touch(queue, now, log));
         let bound = self.entries.iter().filter_map(|(slot, entry)| {
             let lease = self.lease_of(slot).filter(|lease| lease.bound)?;
             let queue = self.queues.get(entry.queue).name.clone();

@@ -1,0 +1,88 @@
+//! A due file as the shard holds it: which of its entries are cold now, and where its lanes go on.
+
+use std::sync::Arc;
+
+use dwell_model::{MessageId, Timestamp};
+
+use crate::due::{File, Settled};
+use crate::journal::segment::Segment;
+
+/// The first cold entry of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) ordinal: u32,
+    pub(super) due: Timestamp,
+    pub(super) id: MessageId,
+}
+
+/// What changes of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneState {
+    /// How many of its entries are cold.
+    pub(super) live: u32,
+    /// No cold entry of it lies before this ordinal.
+    pub(super) from: u32,
+    /// What lies there, if it was looked at.
+    pub(super) head: Option<Head>,
+}
+
+/// An open due file, and what has become of its entries.
+#[derive(Debug)]
+pub(crate) struct ColdFile {
+    pub(crate) file: Arc<File>,
+    /// For the places of its bodies.
+    pub(crate) segment: Arc<Segment>,
+    /// Entries that are not cold: their messages are gone, or resident.
+    pub(crate) out: Settled,
+    /// Scheduled entries that are due by then are ready.
+    pub(crate) ripe: Timestamp,
+    pub(super) lanes: Vec<LaneState>,
+    /// Expiries up to this one were looked at.
+    pub(super) expired_to: Option<(Timestamp, u32)>,
+    /// No cold entry expires before this.
+    pub(super) next_expiry: Option<Timestamp>,
+}
+
+impl ColdFile {
+    /// A file of whose entries those are not cold that are in `out`.
+    pub(crate) fn new(file: Arc<File>, segment: Arc<Segment>, out: Settled, ripe: Timestamp) -> ColdFile {
+        let lanes = file.lanes().iter().map(|lane| {
+            let range = lane.range();
+            LaneState { live: out.live(range.clone()), from: range.start, head: None }
+        });
+        let (lanes, next_expiry) = (lanes.collect(), file.first_expiry());
+        ColdFile { file, segment, out, ripe, lanes, expired_to: None, next_expiry }
+    }
+
+    /// The first cold entry of a lane from `ordinal` on.
+    pub(super) fn next_live(&self, lane: usize, ordinal: u32) -> Option<u32> {
+        let end = self.file.lanes()[lane].range().end;
+        self.out.next_live(ordinal).filter(|next| *next < end)
+    }
+
+    /// An entry is cold no more.
+    pub(super) fn take_out(&mut self, ordinal: u32) {
+        let is_news = self.out.set(ordinal);
+        assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
+        let lane = self.file.lane_of(ordinal);
+        self.lanes[lane].live -= 1;
+    }
+
+    /// An entry is cold again.
+    pub(super) fn put_back(&mut self, ordinal: u32) {
+        let is_news = self.out.clear(ordinal);
+        assert!(is_news, "entry {ordinal} of {} was not cold", self.file.path().display());
+        let lane = &mut self.lanes[self.file.lane_of(ordinal)];
+        lane.live += 1;
+        lane.from = lane.from.min(ordinal);
+        if self.expired_to.take().is_some() {
+            self.next_expiry = self.file.first_expiry();
+        }
+    }
+
+    /// All entries of a lane are gone.
+    pub(super) fn clear_lane(&mut self, lane: usize) {
+        self.out.set_range(self.file.lanes()[lane].range());
+        self.lanes[lane].live = 0;
+    }
+}

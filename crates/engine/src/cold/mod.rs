@@ -1,0 +1,369 @@
+//! The cold messages of a shard: those that lie in due files and not in memory.
+//!
+//! Each file has a bitmap of the entries that are *out*: their messages are gone, or resident and so in the core's
+//! hands. All else is cold, and found here: by number and key through runs, by queue through the lanes of the files.
+//! The files never change; what becomes of an entry that was handed over is for the core and the journal to say.
+//!
+//! # Layout
+//! - `file`: a due file and its bitmap
+//! - `blocks`: entries that were read a moment ago
+//! - `walk`: the messages of a queue in order, and counted
+//! - this file: lookups, and handing over
+
+mod blocks;
+mod file;
+mod walk;
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use dwell_model::{Key, Message, MessageId, Number, QueueName, State, StateKind, Timestamp};
+use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Which};
+use dwell_store::{Error, Result};
+
+use crate::due::{Found, LaneState, Settled};
+use crate::journal::segment::{Place, Segment};
+use crate::run::{Home, Run, key_hash};
+use crate::sealed::{self, ReadError};
+use blocks::Blocks;
+
+pub(crate) use file::ColdFile;
+
+/// A lane of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LaneAt {
+    file: u32,
+    lane: u32,
+}
+
+/// An entry of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    file: u32,
+    ordinal: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ColdSet {
+    /// The directory's number: hashes of keys are salted with it.
+    directory: u64,
+    files: BTreeMap<u32, ColdFile>,
+    by_queue: HashMap<QueueName, Vec<LaneAt>>,
+    /// Newest first.
+    numbers: Vec<Arc<Run<Home>>>,
+    /// Newest first.
+    keys: Vec<Arc<Run<Number>>>,
+    blocks: Blocks,
+    /// So many messages are handed over at a time that are due.
+    window: usize,
+    /// The latest wall time that messages were ripened with since this was last asked for.
+    ripened: Timestamp,
+    /// No cold message expires before this.
+    next_expiry: Option<Timestamp>,
+    /// Why something could not be read.
+    failed: Option<ReadError>,
+}
+
+impl ColdSet {
+    pub(crate) fn new(directory: u64, window: usize) -> ColdSet {
+        ColdSet {
+            directory,
+            files: BTreeMap::new(),
+            by_queue: HashMap::new(),
+            numbers: Vec::new(),
+            keys: Vec::new(),
+            blocks: Blocks::default(),
+            window: window.max(1),
+            ripened: Timestamp::MIN,
+            next_expiry: None,
+            failed: None,
+        }
+    }
+
+    pub(crate) fn files(&self) -> &BTreeMap<u32, ColdFile> {
+        &self.files
+    }
+
+    pub(crate) fn numbers(&self) -> &[Arc<Run<Home>>] {
+        &self.numbers
+    }
+
+    pub(crate) fn keys(&self) -> &[Arc<Run<Number>>] {
+        &self.keys
+    }
+
+    /// Takes a file in.
+    pub(crate) fn add(&mut self, file: ColdFile) {
+        let number = file.file.name().number;
+        for (lane, at) in file.file.lanes().iter().zip(0..) {
+            self.by_queue.entry(lane.queue.clone()).or_default().push(LaneAt { file: number, lane: at });
+        }
+        self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
+        let before = self.files.insert(number, file);
+        assert!(before.is_none(), "no two files have one number");
+    }
+
+    /// Lets a file go, none of whose entries are cold.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
+        let file = self.files.remove(&number)?;
+        for lane in file.file.lanes() {
+            if let Some(lanes) = self.by_queue.get_mut(&lane.queue) {
+                lanes.retain(|at| at.file != number);
+                if lanes.is_empty() {
+                    self.by_queue.remove(&lane.queue);
+                }
+            }
+        }
+        self.blocks.forget(number);
+        Some(file)
+    }
+
+    /// Where messages are found from now on, newest first.
+    pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<Run<Home>>>, keys: Vec<Arc<Run<Number>>>) {
+        (self.numbers, self.keys) = (numbers, keys);
+    }
+
+    /// For each queue how many of its messages are cold: pending ones, and dead ones.
+    pub(crate) fn totals(&self) -> BTreeMap<QueueName, (u64, u64)> {
+        let mut totals: BTreeMap<QueueName, (u64, u64)> = BTreeMap::new();
+        for file in self.files.values() {
+            for (lane, state) in file.file.lanes().iter().zip(&file.lanes) {
+                let (pending, dead) = totals.entry(lane.queue.clone()).or_default();
+                let count = if lane.state == LaneState::Dead { dead } else { pending };
+                *count += u64::from(state.live);
+            }
+        }
+        totals
+    }
+
+    /// A copy of each file's bitmap.
+    pub(crate) fn bitmaps(&self) -> BTreeMap<u32, Settled> {
+        self.files.iter().map(|(number, file)| (*number, file.out.clone())).collect()
+    }
+
+    /// The latest wall time that messages were ripened with since the last such question.
+    pub(crate) fn take_ripened(&mut self) -> Timestamp {
+        std::mem::replace(&mut self.ripened, Timestamp::MIN)
+    }
+
+    /// Why the last read failed, if one has since the last such question.
+    pub(crate) fn take_failure(&mut self) -> Option<ReadError> {
+        self.failed.take()
+    }
+
+    /// The message that lies at `copy`, whatever has become of it.
+    pub(crate) fn read(&mut self, copy: CopyAt) -> sealed::Result<Option<Message<Place>>> {
+        let Some(file) = self.files.get(&copy.file.get()) else { return Ok(None) };
+        if copy.ordinal >= file.file.len() {
+            return Ok(None);
+        }
+        let found = self.blocks.entry(&file.file, copy.ordinal)?.clone();
+        Ok(Some(message(found, &file.segment)))
+    }
+
+    fn tell<T>(&mut self, read: sealed::Result<T>) -> Result<T> {
+        read.map_err(|error| {
+            let reason = format!("a message can not be read: {error}").into();
+            self.failed = Some(error);
+            Error::Unavailable { reason }
+        })
+    }
+
+    /// Hands entries over, all or none.
+    fn hand_over(&mut self, spots: &[Spot], into: &mut Vec<ColdMessage<Place>>) -> sealed::Result<()> {
+        let before = into.len();
+        for spot in spots {
+            let file = &self.files[&spot.file];
+            let found = match self.blocks.entry(&file.file, spot.ordinal) {
+                Ok(found) => found.clone(),
+                Err(error) => {
+                    into.truncate(before);
+                    return Err(error);
+                }
+            };
+            let ready_since = found.entry.ready_since;
+            let mut message = message(found, &file.segment);
+            if message.standing.state == State::Scheduled && message.standing.due <= file.ripe {
+                message.standing.state = State::Ready;
+            }
+            let number = NonZeroU32::new(spot.file).expect("files are counted from 1");
+            let copy = CopyAt { file: number, ordinal: spot.ordinal };
+            into.push(ColdMessage { message, ready_since, copy });
+        }
+        for spot in spots {
+            self.files.get_mut(&spot.file).expect("it was just read").take_out(spot.ordinal);
+        }
+        Ok(())
+    }
+
+    fn hand_over_one(&mut self, spot: Option<Spot>) -> sealed::Result<Option<ColdMessage<Place>>> {
+        let mut found = Vec::new();
+        self.hand_over(spot.as_slice(), &mut found)?;
+        Ok(found.pop())
+    }
+
+    /// Where the cold message of this number lies.
+    fn home(&self, number: Number) -> sealed::Result<Option<Spot>> {
+        for run in &self.numbers {
+            if !run.may_hold(number.get()) {
+                continue;
+            }
+            let Some(Home { file, ordinal }) = run.home(number)? else { continue };
+            if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
+                return Ok(Some(Spot { file, ordinal }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
+        let hash = key_hash(self.directory, queue, key);
+        for run in self.keys.clone() {
+            if !run.may_hold(hash) {
+                continue;
+            }
+            for number in run.find(hash)? {
+                let Some(spot) = self.home(number)? else { continue };
+                let found = self.blocks.entry(&self.files[&spot.file].file, spot.ordinal)?;
+                let (entry, is_dead) = (&found.entry, matches!(found.entry.standing.state, State::Dead(_)));
+                let is_it = entry.queue == *queue && entry.key.as_ref() == Some(key);
+                if is_it && !is_dead && !entry.standing.keyless {
+                    return Ok(Some(spot));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Entries that expire by `wall`, file by file; what was looked at is not looked at again.
+    fn over(&mut self, wall: Timestamp, most: usize) -> sealed::Result<Vec<Spot>> {
+        let mut spots = Vec::new();
+        let numbers: Vec<u32> = self.files.keys().copied().collect();
+        for number in numbers {
+            let file = &self.files[&number];
+            if file.next_expiry.is_none_or(|next| next > wall) || spots.len() >= most {
+                continue;
+            }
+            let expiries = file.file.expiries(file.expired_to, wall, most - spots.len())?;
+            let is_cold = |ordinal: u32| {
+                let lane = &file.file.lanes()[file.file.lane_of(ordinal)];
+                !file.out.has(ordinal) && lane.state != LaneState::Dead
+            };
+            let mut ordinals: Vec<u32> =
+                expiries.iter().map(|(_, ordinal)| *ordinal).filter(|ordinal| is_cold(*ordinal)).collect();
+            ordinals.sort_unstable();
+            spots.extend(ordinals.into_iter().map(|ordinal| Spot { file: number, ordinal }));
+            let to = expiries.last().copied().or(file.expired_to);
+            let next = file.file.expiries(to, Timestamp::MAX, 1)?;
+            let file = self.files.get_mut(&number).expect("it was just there");
+            (file.expired_to, file.next_expiry) = (to, next.first().map(|(at, _)| *at));
+        }
+        Ok(spots)
+    }
+}
+
+/// A message as an entry tells it.
+pub(crate) fn message(found: Found, segment: &Arc<Segment>) -> Message<Place> {
+    let Found { entry, body, .. } = found;
+    Message {
+        id: entry.id,
+        number: entry.number,
+        queue: entry.queue,
+        body: Place { segment: Arc::clone(segment), at: body.at, len: body.len },
+        key: entry.key,
+        headers: entry.headers,
+        created: entry.created,
+        lease_ms: entry.lease_ms,
+        max_attempts: entry.max_attempts,
+        standing: entry.standing,
+    }
+}
+
+impl Cold<Place> for ColdSet {
+    fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<Place>>> {
+        let found = self.home(number).and_then(|spot| self.hand_over_one(spot));
+        self.tell(found)
+    }
+
+    fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<Place>>> {
+        let found = self.key_home(queue, key).and_then(|spot| self.hand_over_one(spot));
+        self.tell(found)
+    }
+
+    fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
+        let spots = self.first_ready(queue, ripe, self.window);
+        let found = spots.and_then(|spots| self.hand_over(&spots, into));
+        self.tell(found)
+    }
+
+    fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
+        let found = self.next_ready(queue, ripe);
+        self.tell(found)
+    }
+
+    fn next_expiry(&self) -> Option<Timestamp> {
+        self.next_expiry
+    }
+
+    fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
+        let found = self.over(wall, most).and_then(|spots| self.hand_over(&spots, into));
+        if found.is_err() {
+            // To be looked at again, all of it.
+            for file in self.files.values_mut() {
+                (file.expired_to, file.next_expiry) = (None, file.file.first_expiry());
+            }
+        }
+        self.next_expiry = self.files.values().filter_map(|file| file.next_expiry).min();
+        self.tell(found)
+    }
+
+    fn page(
+        &mut self,
+        queue: &QueueName,
+        state: StateKind,
+        ripe: Timestamp,
+        after: Option<(Timestamp, MessageId)>,
+        count: usize,
+        into: &mut Vec<ColdMessage<Place>>,
+    ) -> Result<()> {
+        let spots = self.first_after(queue, state, ripe, after, count);
+        let found = spots.and_then(|spots| self.hand_over(&spots, into));
+        self.tell(found)
+    }
+
+    fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
+        let spots = self.all_dead(queue);
+        let found = self.hand_over(&spots, into);
+        self.tell(found)
+    }
+
+    fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
+        let found = self.count(queue, ripe);
+        self.tell(found)
+    }
+
+    fn forget(&mut self, queue: &QueueName, which: Which) {
+        for at in self.by_queue.get(queue).cloned().unwrap_or_default() {
+            let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+            let is_dead = file.file.lanes()[at.lane as usize].state == LaneState::Dead;
+            if is_dead == (which == Which::Dead) {
+                file.clear_lane(at.lane as usize);
+            }
+        }
+    }
+
+    fn ripen(&mut self, wall: Timestamp) {
+        self.ripened = self.ripened.max(wall);
+        for file in self.files.values_mut() {
+            file.ripe = file.ripe.max(wall);
+        }
+    }
+
+    fn put_back(&mut self, copy: CopyAt) {
+        let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
+        file.put_back(copy.ordinal);
+        self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
+    }
+}

@@ -1,0 +1,367 @@
+//! Retirement: what has been in memory for long goes to due files, and the journal before it is needed no more.
+//!
+//! A retirement is a checkpoint. At one moment, between two turns, a new segment of the journal is begun and every
+//! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::capture). A [`Job`]
+//! then writes the captured messages into due files, makes runs to find them by, and puts a new manifest into the
+//! place of the old one: in a thread of its own, while the shard goes on. After that each captured message is told
+//! where its copy lies, a few at a time.
+//!
+//! # Ground rules
+//! 1. The manifest is the state at the beginning of a segment, exactly: what happens later is in the journal from
+//!    there on, and nowhere else. So it does not matter how long the job takes, or whether it is ever done.
+//! 2. Nothing of the old state goes before the manifest that replaces it is durable: not a file, not a run, not
+//!    a segment.
+//! 3. New files are asked for messages only when every message in them has been told of its copy: until then each of
+//!    them is resident, or gone.
+//!
+//! Crash story, for rule 2: 1. the job renames the manifest and removes a due file whose messages were captured
+//! anew. 2. The power fails, and the old manifest is back. 3. It names a file that is gone, and with it the only copy
+//! of messages that were put in a segment before its start. Had the file gone after the directory was synced, the
+//! new manifest would be there.
+//!
+//! # Layout
+//! - this file: when to begin, what follows what
+//! - `job`: writing files, runs and manifest
+//! - `partition`: which messages share a file
+
+mod job;
+mod partition;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread::{self, JoinHandle};
+
+use dwell_model::Now;
+use dwell_store::core::{CopyAt, Placed};
+use dwell_time::Notifier;
+
+use crate::cold::ColdFile;
+use crate::due::{File, Settled};
+use crate::journal::segment::Place;
+use crate::manifest::Manifest;
+use crate::shard::step::Step;
+
+pub(crate) use job::{Desk, Job, JobError, Written};
+
+/// How long a retirement that failed waits before it is tried again.
+const RETRY_MS: u64 = 1_000;
+/// So many messages are told of their copies at a time.
+const PLACED_AT_A_TIME: usize = 8 * 1024;
+/// The same where turns are driven, so that much happens in between.
+const PLACED_WHEN_DRIVEN: usize = 16;
+/// So many places are looked at for messages to evict after a turn.
+const LOOKED_AT: usize = 8 * 1024;
+/// What a resident message takes in memory, with its share of all indexes: a rounded measurement, bodies left out.
+const RESIDENT_BYTES: u64 = 256;
+
+/// What a shard may have in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// So many messages may be resident.
+    pub(crate) resident: usize,
+    /// So many may have changed before they are captured.
+    pub(crate) changed: usize,
+    /// So many segments the journal may have.
+    pub(crate) segments: usize,
+}
+
+impl Budget {
+    /// A half for resident messages; half of these may be captured at a time, and take as much again meanwhile. The rest
+    /// is for indexes of files, bitmaps and filters.
+    pub(crate) fn of(memory_limit: u64, segment_bytes: u64) -> Budget {
+        let resident = usize::try_from(memory_limit / 2 / RESIDENT_BYTES).unwrap_or(usize::MAX).max(8);
+        let segments = usize::try_from(memory_limit / segment_bytes).unwrap_or(usize::MAX).max(4);
+        Budget { resident, changed: resident / 2, segments }
+    }
+
+    /// How many messages that are due are handed over at a time.
+    pub(crate) fn window(&self) -> usize {
+        (self.resident / 8).clamp(1, 512)
+    }
+}
+
+/// Who writes what was captured.
+enum Worker {
+    /// Whoever takes the turns.
+    Turns(Box<Job>),
+    /// A thread.
+    Thread { handle: Option<JoinHandle<()>>, done: Receiver<Result<Written, JobError>> },
+}
+
+enum Phase {
+    Idle,
+    Writing {
+        worker: Worker,
+        cancelled: Arc<AtomicBool>,
+    },
+    /// The new manifest is durable; so many messages know of their copies.
+    Placing {
+        written: Box<Written>,
+        placed: usize,
+    },
+}
+
+/// What the shard has to do after a step of the retirement.
+#[derive(Debug)]
+pub(crate) enum Stepped {
+    /// Nothing.
+    Quiet,
+    /// The journal's start has moved.
+    Checkpointed,
+    /// The disk holds one manifest or the other: nothing more may be accepted.
+    Failed(std::io::Error),
+}
+
+/// The retirement of a shard.
+pub(crate) struct Retirement {
+    pub(crate) budget: Budget,
+    desk: Desk,
+    /// The manifest that is durable.
+    manifest: Manifest,
+    next_file: u32,
+    phase: Phase,
+    /// Where the thread says that it is done; without it turns do the work.
+    notifier: Option<Arc<dyn Notifier>>,
+    /// Not before this, on the monotonic clock.
+    not_before_ms: u64,
+}
+
+impl Retirement {
+    pub(crate) fn new(budget: Budget, desk: Desk, manifest: Manifest) -> Retirement {
+        let next_file = manifest.checkpoint.next_file;
+        Retirement { budget, desk, manifest, next_file, phase: Phase::Idle, notifier: None, not_before_ms: 0 }
+    }
+
+    /// From now on a thread does the work, and says here that it is done.
+    pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
+        self.notifier = Some(notifier);
+    }
+
+    /// The segment at whose beginning the manifest's state was so.
+    pub(crate) fn start(&self) -> u64 {
+        self.manifest.checkpoint.start
+    }
+
+    /// Whether the manifest names files.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.manifest.checkpoint.files.is_empty()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+    }
+
+    /// Whether one should begin.
+    pub(crate) fn is_due(&self, step: &Step, segments: usize, now: Now) -> bool {
+        if !self.is_idle() || now.mono_ms < self.not_before_ms {
+            return false;
+        }
+        step.core().changed_len() >= self.budget.changed.max(1)
+            || segments >= self.budget.segments && self.budget.segments < usize::MAX
+    }
+
+    /// When the shard has to come back to it by itself.
+    pub(crate) fn next_wake(&self, step: &Step) -> Option<u64> {
+        match &self.phase {
+            Phase::Idle if step.core().changed_len() >= self.budget.changed.max(1) => {
+                Some(self.not_before_ms)
+            }
+            Phase::Idle | Phase::Writing { worker: Worker::Thread { .. }, .. } => None,
+            Phase::Writing { .. } | Phase::Placing { .. } => Some(0),
+        }
+    }
+
+    /// It did not begin; it is tried again later.
+    pub(crate) fn put_off(&mut self, now: Now) {
+        self.not_before_ms = now.mono_ms.saturating_add(RETRY_MS);
+    }
+
+    /// Captures everything that has changed. Segment `start` has just been begun, and holds nothing yet but settings.
+    pub(crate) fn begin(&mut self, step: &mut Step, start: u64, next_number: u64) {
+        let (core, cold) = step.both();
+        cold.take_ripened();
+        let mut settled = cold.bitmaps();
+        let captured = core.capture(|CopyAt { file, ordinal }| {
+            let is_resident = settled.get_mut(&file.get()).is_some_and(|settled| settled.clear(ordinal));
+            assert!(is_resident, "a clean message has a copy that is not cold");
+        });
+        let manifest = Manifest {
+            newest: self.manifest.newest.max(start),
+            next_number: self.manifest.next_number.max(next_number),
+            ..self.manifest.clone()
+        };
+        let job = Job::new(
+            self.desk.clone(),
+            manifest,
+            start,
+            core.seen(),
+            core.numbering().collect(),
+            self.next_file,
+            captured,
+            settled,
+            cold,
+        );
+        let cancelled = Arc::clone(&job.cancelled);
+        let worker = match &self.notifier {
+            None => Worker::Turns(Box::new(job)),
+            Some(notifier) => spawn(job, Arc::clone(notifier)),
+        };
+        self.phase = Phase::Writing { worker, cancelled };
+    }
+
+    /// Goes on a little.
+    pub(crate) fn step(&mut self, step: &mut Step, now: Now) -> Stepped {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => Stepped::Quiet,
+            Phase::Writing { worker, cancelled } => {
+                let done = match worker {
+                    Worker::Turns(mut job) => match job.advance() {
+                        Ok(false) => Err(Worker::Turns(job)),
+                        Ok(true) => Ok(Ok(job.finish())),
+                        Err(error) => Ok(Err(error)),
+                    },
+                    Worker::Thread { handle, done } => match done.try_recv() {
+                        Ok(outcome) => Ok(outcome),
+                        Err(TryRecvError::Empty) => Err(Worker::Thread { handle, done }),
+                        Err(TryRecvError::Disconnected) => {
+                            let error =
+                                std::io::Error::other("the thread that retires messages has panicked");
+                            Ok(Err(JobError::Fatal(error)))
+                        }
+                    },
+                };
+                match done {
+                    Err(worker) => {
+                        self.phase = Phase::Writing { worker, cancelled };
+                        Stepped::Quiet
+                    }
+                    Ok(outcome) => self.written(outcome, step, now),
+                }
+            }
+            Phase::Placing { written, placed } => {
+                self.place(written, placed, step);
+                Stepped::Quiet
+            }
+        }
+    }
+
+    fn written(&mut self, outcome: Result<Written, JobError>, step: &mut Step, now: Now) -> Stepped {
+        match outcome {
+            Ok(written) => {
+                self.manifest = written.manifest.clone();
+                self.next_file = self.manifest.checkpoint.next_file;
+                self.phase = Phase::Placing { written: Box::new(written), placed: 0 };
+                Stepped::Checkpointed
+            }
+            Err(JobError::Again { next_file, .. }) => {
+                step.core_mut().uncapture();
+                self.next_file = next_file;
+                self.put_off(now);
+                Stepped::Quiet
+            }
+            Err(JobError::Fatal(error)) => Stepped::Failed(error),
+        }
+    }
+
+    /// Tells messages of their copies; when all know, the new files take the place of the old ones.
+    fn place(&mut self, mut written: Box<Written>, from: usize, step: &mut Step) {
+        let most = if self.notifier.is_some() { PLACED_AT_A_TIME } else { PLACED_WHEN_DRIVEN };
+        let to = (from + most).min(written.copies.len());
+        for copy in written.copies[from..to].iter().filter(|copy| copy.moved.is_none()) {
+            let file = &written.files[copy.file];
+            let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
+            let at = CopyAt { file: file.number, ordinal: copy.ordinal };
+            // Where it is gone or has changed, the entry stays out: it is not cold.
+            match step.core_mut().placed(copy.number, body, at) {
+                Placed::Clean | Placed::Changed | Placed::Gone => {}
+            }
+        }
+        if to < written.copies.len() {
+            self.phase = Phase::Placing { written, placed: to };
+            return;
+        }
+        let (core, cold) = step.both();
+        let mut outs: Vec<Settled> = written.files.iter().map(|new| all_out(&new.file)).collect();
+        for copy in &written.copies {
+            let Some(old) = copy.moved else { continue };
+            let file = &written.files[copy.file];
+            if cold.files()[&old.file.get()].out.has(old.ordinal) {
+                let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
+                core.placed(copy.number, body, CopyAt { file: file.number, ordinal: copy.ordinal });
+            } else {
+                outs[copy.file].clear(copy.ordinal);
+            }
+        }
+        let ripened = cold.take_ripened();
+        for (new, out) in written.files.drain(..).zip(outs) {
+            cold.add(ColdFile::new(new.file, new.segment, out, ripened));
+        }
+        for number in &written.gone_files {
+            if let Some(file) = cold.remove(*number) {
+                // What can not be removed now is removed when the store is next opened.
+                let _ = self.desk.disk.remove(file.file.path());
+            }
+        }
+        let runs = cold.numbers().iter().map(|run| run.path().to_owned());
+        let runs: Vec<_> = runs.chain(cold.keys().iter().map(|run| run.path().to_owned())).collect();
+        cold.set_runs(std::mem::take(&mut written.numbers), std::mem::take(&mut written.keys));
+        let kept = |path: &std::path::PathBuf| {
+            cold.numbers().iter().any(|run| run.path() == path)
+                || cold.keys().iter().any(|run| run.path() == path)
+        };
+        for path in runs.iter().filter(|path| !kept(path)) {
+            let _ = self.desk.disk.remove(path);
+        }
+    }
+
+    /// Lets go of clean messages, if too many are resident.
+    pub(crate) fn evict(&self, step: &mut Step) {
+        // Some messages know of copies in files that are not asked yet.
+        if let Phase::Placing { .. } = self.phase {
+            return;
+        }
+        let (core, cold) = step.both();
+        if core.len() > self.budget.resident && core.len() > core.changed_len() {
+            core.evict(self.budget.resident, LOOKED_AT, cold);
+        }
+    }
+}
+
+impl Drop for Retirement {
+    /// Nothing is written once the directory is let go.
+    fn drop(&mut self) {
+        if let Phase::Writing { worker, cancelled } = std::mem::replace(&mut self.phase, Phase::Idle) {
+            cancelled.store(true, Ordering::Relaxed);
+            if let Worker::Thread { handle: Some(handle), .. } = worker {
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+/// A file that none of its messages is cold in.
+fn all_out(file: &File) -> Settled {
+    let mut out = Settled::none(file.len());
+    out.set_range(0..file.len());
+    out
+}
+
+fn spawn(mut job: Job, notifier: Arc<dyn Notifier>) -> Worker {
+    let (tell, done) = mpsc::channel();
+    let work = move || {
+        let outcome = loop {
+            match job.advance() {
+                Ok(false) => {}
+                Ok(true) => break Ok(job.finish()),
+                Err(error) => break Err(error),
+            }
+        };
+        // Nobody is there to hear it if the shard is gone.
+        let _ = tell.send(outcome);
+        notifier.notify();
+    };
+    // Without a thread nobody tells, and the job counts as one that panicked.
+    let handle = thread::Builder::new().name("dwell-retire".to_owned()).spawn(work).ok();
+    Worker::Thread { handle, done }
+}
