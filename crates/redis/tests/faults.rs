@@ -249,9 +249,51 @@ async fn a_layout_of_a_later_version_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_is_got_through_and_what_it_lost_is_counted() {
+    let lost = lost_by_failover("").await;
+    println!("failover without WAIT: {lost} of 200 answered messages lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_loses_nothing_that_a_replica_has_confirmed() {
+    assert_eq!(lost_by_failover("&wait=1").await, 0);
+}
+
+#[tokio::test]
+async fn a_write_that_no_replica_confirms_is_a_retryable_error() {
+    let server = Server::start();
+    let store = open((server.url() + "?wait=1&wait_ms=50").parse().unwrap()).await;
+    let token = || message("m").token(PutToken::new("t").unwrap());
+    for _ in 0..2 {
+        let refused = put(&store, token()).await.unwrap_err();
+        assert_eq!((refused.code(), refused.is_retryable()), ("outcome_unknown", true), "{refused}");
+    }
+    let plain = open(server.address()).await;
+    assert_eq!(plain.stats(queue()).await.unwrap().counts.ready, 1, "it is there, and once");
+}
+
+#[tokio::test]
+async fn waiting_that_can_not_be_is_refused_at_open() {
+    let server = Server::start();
+    for options in ["?waitaof=1", "?wait=1&wait_ms=5000"] {
+        let refused =
+            RedisStore::open((server.url() + options).parse().unwrap(), Limits::default()).await.err();
+        let refused = refused.unwrap();
+        let right = match &refused {
+            OpenError::TooOld { needed, .. } => *needed == "7.2" && options == "?waitaof=1",
+            OpenError::Unsupported { .. } => options != "?waitaof=1",
+            _ => false,
+        };
+        // Later servers than Debian's have it.
+        assert!(right || server.info("redis_version") >= Some("7.2".to_owned()), "{options}: {refused}");
+    }
+}
+
+/// Puts 200 messages, kills the primary, and goes on: how many of the 200 are missing then.
+async fn lost_by_failover(options: &str) -> usize {
     let mut sentinels = Sentinels::start();
-    let address = (sentinels.url() + "?retry_ms=30000").parse().unwrap();
+    let address = (sentinels.url() + "?retry_ms=30000" + options).parse().unwrap();
     let store = open(address).await;
+    let plain = open((sentinels.url() + "?retry_ms=30000").parse().unwrap()).await;
     let mut answered = Vec::new();
     for n in 0..200 {
         answered.push(put(&store, message(&n.to_string())).await.unwrap().id);
@@ -259,12 +301,10 @@ async fn a_failover_is_got_through_and_what_it_lost_is_counted() {
     let old = sentinels.primary_port().unwrap();
     sentinels.servers().iter_mut().find(|server| server.port() == old).unwrap().kill();
     // It waits until there is a primary again.
-    let after = within("a put through the failover", put(&store, message("after"))).await.unwrap();
-    answered.push(after.id);
-    let found = drain(&store, usize::MAX).await;
+    let after = within("a put through the failover", put(&plain, message("after"))).await.unwrap();
+    let found = drain(&plain, usize::MAX).await;
     let distinct: HashSet<_> = found.iter().collect();
     assert_eq!(distinct.len(), found.len(), "none comes twice");
-    let lost = answered.iter().filter(|id| !distinct.contains(id)).count();
-    println!("failover without WAIT: {lost} of {} answered messages lost", answered.len());
     assert!(distinct.contains(&after.id));
+    answered.iter().filter(|id| !distinct.contains(id)).count()
 }

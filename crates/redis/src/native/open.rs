@@ -162,6 +162,12 @@ async fn check(link: &Link) -> Result<(), OpenError> {
             "its connections are shared; ask for min-replicas-to-write at the servers instead".to_owned();
         return Err(OpenError::Unsupported { what: "wait on a cluster", reason });
     }
+    if let Some(confirm) =
+        link.address().confirm.filter(|confirm| confirm.within_ms >= link.address().timeout_ms)
+    {
+        let reason = format!("{} ms of waiting do not fit into timeout_ms", confirm.within_ms);
+        return Err(OpenError::Unsupported { what: "wait_ms", reason });
+    }
     let evicts = fields("maxmemory_policy").find(|policy| policy.starts_with("allkeys"));
     if let Some(policy) = evicts {
         return Err(OpenError::Evicts { policy: policy.to_owned() });

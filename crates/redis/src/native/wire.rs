@@ -13,12 +13,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::layout::Partition;
 use super::pack::{Fields, Pack, Reply};
 use super::scripts::{Script, Scripts};
 use crate::Link;
+use crate::address::Confirm;
 
 /// Scripts on one Redis.
 pub(super) struct Wire {
@@ -30,6 +32,8 @@ pub(super) struct Wire {
     pub(super) process: [u8; 8],
     lanes: Mutex<Lanes>,
     next_call: AtomicU64,
+    /// Connections for calls that are confirmed: each is one call's at a time, since `WAIT` holds up what comes behind.
+    confirming: Mutex<Vec<MultiplexedConnection>>,
     /// Partitions whose keys were looked at: they are ours.
     checked: Mutex<HashSet<Partition>>,
     patience: SystemClock,
@@ -67,6 +71,7 @@ impl Wire {
             process: random().to_be_bytes(),
             lanes: Mutex::default(),
             next_call: AtomicU64::new(1),
+            confirming: Mutex::default(),
             checked: Mutex::default(),
             patience: SystemClock::new(),
         }
@@ -163,7 +168,11 @@ impl Wire {
             true => self.scripts.by_text(script, keys, arguments, now),
             false => self.scripts.by_hash(script, keys, arguments, now),
         };
-        match self.link.send(&command).await {
+        let sent = match self.link.address().confirm.filter(|_| script.is_recorded()) {
+            Some(confirm) => self.send_confirmed(&command, confirm).await?,
+            None => self.link.send(&command).await,
+        };
+        match sent {
             Ok(Value::BulkString(bytes)) => {
                 let reply = Reply::decode(&Bytes::from(bytes));
                 reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
@@ -172,6 +181,68 @@ impl Wire {
             Err(error) => Err(failure(&error)),
         }
     }
+
+    /// Sends a command on a connection of its own and waits until replicas have what it wrote.
+    async fn send_confirmed(&self, command: &Cmd, confirm: Confirm) -> Result<RedisResult<Value>, Failure> {
+        let free = locked(&self.confirming).pop();
+        let mut connection = match free {
+            Some(connection) => connection,
+            None => match self.link.connect().await {
+                Ok(connection) => connection,
+                Err(error) => return Ok(Err(error)),
+            },
+        };
+        let replied = connection.req_packed_command(command).await.and_then(Value::extract_error);
+        let Ok(reply) = replied else { return Ok(replied) };
+        if asks_for_more(&reply) {
+            locked(&self.confirming).push(connection);
+            return Ok(Ok(reply));
+        }
+        let mut wait = match confirm.aof {
+            true => redis::cmd("WAITAOF"),
+            false => redis::cmd("WAIT"),
+        };
+        if confirm.aof {
+            wait.arg(1);
+        }
+        wait.arg(confirm.replicas).arg(confirm.within_ms);
+        let counted = connection.req_packed_command(&wait).await.and_then(Value::extract_error);
+        match counted {
+            Ok(counted) => {
+                locked(&self.confirming).push(connection);
+                match missing(&counted, confirm) {
+                    None => Ok(Ok(reply)),
+                    Some(reason) => Err(Failure::Refused(Error::OutcomeUnknown { reason: reason.into() })),
+                }
+            }
+            Err(error) => Err(Failure::Unknown(error.to_string())),
+        }
+    }
+}
+
+/// Whether a script has only said what it needs to know first, and what it was called for is not done yet.
+fn asks_for_more(reply: &Value) -> bool {
+    let Value::BulkString(bytes) = reply else { return false };
+    let reply = Reply::decode(&Bytes::copy_from_slice(bytes));
+    let says = |word| reply.as_ref().is_some_and(|reply| reply.get(word).is_set());
+    ["enter", "others", "more", "spread"].into_iter().any(says)
+}
+
+/// What `WAIT` or `WAITAOF` has counted, if it is enough; else how it was not.
+fn missing(reply: &Value, confirm: Confirm) -> Option<String> {
+    let count = |value: &Value| match value {
+        Value::Int(count) => u32::try_from(*count).unwrap_or(0),
+        _ => 0,
+    };
+    let (local, replicas) = match reply {
+        Value::Array(counts) if counts.len() == 2 => (count(&counts[0]), count(&counts[1])),
+        other => (1, count(other)),
+    };
+    let confirmed = replicas >= confirm.replicas && (local >= 1 || !confirm.aof);
+    (!confirmed).then(|| {
+        let Confirm { replicas: asked, within_ms, .. } = confirm;
+        format!("it was written, and {replicas} of {asked} replicas have confirmed it within {within_ms} ms")
+    })
 }
 
 fn refused(reason: String) -> Failure {
