@@ -10,6 +10,7 @@ use dwell_model::{Invalid, parse_duration_ms};
 pub(crate) use message::{DeadArgs, TargetArgs};
 pub(crate) use when::WhenArgs;
 
+use crate::access::Access;
 use crate::command::Command;
 
 const EXAMPLES: &str = "\
@@ -43,6 +44,8 @@ pub(crate) struct Common {
     /// The server to talk to
     #[arg(long, global = true, env = "DWELL_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
     pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) access: Access,
     /// Print JSON, one value a line (the default unless a terminal reads)
     #[arg(long, global = true, conflicts_with = "human")]
     pub(crate) json: bool,
@@ -78,21 +81,6 @@ pub(crate) fn attempts(text: &str) -> Result<dwell_model::AttemptLimit, String> 
     text.parse().map(dwell_model::AttemptLimit::At).map_err(|_| "1 or more, or 'unlimited'".to_owned())
 }
 
-/// Reads a number of bytes: `1048576`, `64KiB`, `1MiB`, `1GiB`.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let refuse = || format!("'{text}' is no size: write bytes, or a whole number with KiB, MiB or GiB");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match &text[digits.len()..] {
-        "" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return Err(refuse()),
-    };
-    let number: u64 = digits.parse().map_err(|_| refuse())?;
-    number.checked_mul(unit).ok_or_else(refuse)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -102,18 +90,5 @@ mod tests {
     #[test]
     fn the_commands_are_well_formed() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_have_binary_units_or_none() {
-        for (text, size) in
-            [("0", 0), ("1048576", 1 << 20), ("64KiB", 1 << 16), ("1MiB", 1 << 20), ("2GiB", 2 << 30)]
-        {
-            assert_eq!(bytes(text).unwrap(), size);
-        }
-        for bad in ["", "MiB", "1MB", "1.5MiB", "-1", "1 MiB", "99999999999999999999", "18014398509481985KiB"]
-        {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -4,12 +4,14 @@ mod ack;
 mod bury;
 mod cancel;
 mod completions;
+mod config;
 mod configure;
 mod delete_queue;
 mod discard;
 mod extend;
 mod get;
 mod list;
+mod man;
 mod pause;
 mod purge;
 mod put;
@@ -24,6 +26,7 @@ mod serve;
 mod settings;
 mod stats;
 mod take;
+mod token;
 
 use clap::Subcommand;
 use dwell_client::{Client, QueueStats, Removed, Settled, Swept};
@@ -31,6 +34,7 @@ use dwell_model::Receipt;
 use dwell_store::{Action, Settle};
 use serde::Serialize;
 
+use crate::access::Access;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, BAD, STRONG, state_style};
 use crate::output::Output;
@@ -41,19 +45,20 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 /// What every subcommand is given.
 pub(crate) struct Context {
     pub(crate) server: String,
+    pub(crate) access: Access,
     pub(crate) output: Output,
 }
 
 impl Context {
     /// A client of the server that was named.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::new(&self.server)?)
+        self.access.client(&self.server)
     }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Put(Box<put::Put>),
     Take(take::Take),
     Ack(ack::Ack),
@@ -76,7 +81,11 @@ pub(crate) enum Command {
     Purge(purge::Purge),
     DeleteQueue(delete_queue::DeleteQueue),
     Redisson(redisson::Redisson),
+    Config(config::Config),
+    Token(token::Token),
     Completions(completions::Completions),
+    #[command(name = "man")]
+    Manual(man::Manual),
 }
 
 impl Command {
@@ -106,7 +115,10 @@ impl Command {
             Command::Purge(it) => it.run(context),
             Command::DeleteQueue(it) => it.run(context),
             Command::Redisson(it) => it.run(context),
+            Command::Config(it) => it.run(context),
+            Command::Token(it) => it.run(context),
             Command::Completions(it) => it.run(),
+            Command::Manual(it) => it.run(),
         }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) enum Own {
     Threads,
     /// The system does not let the process wait for signals.
     Signals,
+    /// The system gives no chance to make a token of.
+    Randomness,
 }
 
 impl Own {
@@ -70,6 +72,7 @@ impl Own {
             Own::LineTooLong => "line_too_long",
             Own::Threads => "threads",
             Own::Signals => "signals",
+            Own::Randomness => "randomness",
         }
     }
 }
@@ -110,7 +113,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let exit = match &error {
-            Error::Invalid(_) | Error::BadServer { .. } => Exit::Usage,
+            Error::Invalid(_) | Error::BadServer { .. } | Error::BadCredentials { .. } => Exit::Usage,
             Error::Refused(problem) if problem.status == 404 => Exit::Nothing,
             Error::Refused(problem) if problem.code == "outcome_unknown" => Exit::Unknown,
             Error::Unreachable { .. } | Error::BadAnswer { .. } => Exit::Unreachable,

@@ -2,11 +2,13 @@
 //!
 //! # Layout
 //! - `args`: what can be typed, and groups of options that several subcommands share
+//! - `access`: tokens and certificates that the client shows
 //! - `command`: a subcommand a file
 //! - `load`: `put --from`, a whole file of messages
 //! - `output`, `human`, `table`: for people on a terminal, JSON for all else
 //! - `exit`: exit codes and failures
 
+mod access;
 mod args;
 mod command;
 mod exit;
@@ -26,7 +28,7 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(&cli.common);
-    let context = Context { server: cli.common.server, output };
+    let context = Context { server: cli.common.server, access: cli.common.access, output };
     match cli.command.run(&context) {
         Ok(exit) => exit.into(),
         Err(failure) => {

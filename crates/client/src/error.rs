@@ -43,6 +43,12 @@ pub enum Error {
         /// What is wrong with it.
         reason: Box<str>,
     },
+    /// The token, or what TLS needs, is of no use; nothing was sent.
+    #[error("{reason}")]
+    BadCredentials {
+        /// What is wrong, without the secret itself.
+        reason: Box<str>,
+    },
     /// Something answered, but not as a dwell server of this version would.
     #[error("{server} answers, but not as a dwell server does: {reason}")]
     BadAnswer {
@@ -62,6 +68,7 @@ impl Error {
             Error::Unreachable { .. } => "unreachable",
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::BadServer { .. } => "bad_server",
+            Error::BadCredentials { .. } => "bad_credentials",
             Error::BadAnswer { .. } => "bad_answer",
         }
     }
@@ -76,7 +83,8 @@ impl Error {
         match self {
             Error::Refused(problem) => problem.retryable,
             Error::Unreachable { .. } | Error::OutcomeUnknown { .. } => true,
-            Error::Invalid(_) | Error::BadServer { .. } | Error::BadAnswer { .. } => false,
+            Error::Invalid(_) | Error::BadServer { .. } => false,
+            Error::BadCredentials { .. } | Error::BadAnswer { .. } => false,
         }
     }
 

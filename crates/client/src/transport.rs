@@ -89,10 +89,13 @@ impl Client {
     }
 
     fn exchange(&self, call: &Call) -> Result<Vec<u8>> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(call.method)
             .uri(format!("{}{}", self.server, call.path.as_str()))
             .header("accept", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", &*authorization.0);
+        }
         let answer_in = Duration::from_millis(self.answer_ms.saturating_add(call.wait_ms));
         let built = |error: ureq::http::Error| self.bad_answer(&format!("no request can be made: {error}"));
         let sent = match &call.payload {
@@ -156,6 +159,9 @@ fn was_sent(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) => false,
         ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => false,
+        // Keys are agreed on before anything is said.
+        ureq::Error::Tls(_) | ureq::Error::Pem(_) | ureq::Error::Rustls(_) => false,
+        ureq::Error::Io(error) if is_of_the_handshake(error) => false,
         ureq::Error::Io(error) => !matches!(
             error.kind(),
             io::ErrorKind::ConnectionRefused
@@ -165,4 +171,10 @@ fn was_sent(error: &ureq::Error) -> bool {
         ),
         _ => true,
     }
+}
+
+/// Whether the server's certificate was not accepted. rustls says so in the middle of reading, as an error of
+/// the socket's.
+fn is_of_the_handshake(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData && error.to_string().contains("certificate")
 }

@@ -13,7 +13,8 @@
 //!
 //! # Layout
 //! - [`Server`]: binds, serves, drains
-//! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait
+//! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait; `config/`: how it is read from a
+//!   file, the environment and the command line ([`Loaded::load`])
 //! - `listener/`: sockets, and how many connections they have; `security/`: tokens, scopes, certificates
 //! - `http/`: one file for each group of operations; `http/routes.rs` is the index of routes
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
@@ -41,7 +42,11 @@ mod returns;
 mod security;
 mod server;
 
-pub use config::{BeanstalkdConfig, HttpConfig, ServerConfig};
+pub use config::{
+    ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
+    HttpConfig, Layers, Loaded, Origin, QueueConfig, ServerConfig, Shown, StoreConfig, StoreKind, Warning,
+    apply_queues, check_value,
+};
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};
 pub use security::{

@@ -1,115 +1,71 @@
 //! `dwell serve`
 //!
-//! - `beanstalkd`: where its protocol is spoken, if at all
-//! - `durability`: the setting's words
+//! - `options`: what can be said on the command line
 //! - `engine`: the store in files, and what opening it found
 //! - `logging`: what it says while it runs; `samples`: what the engine counts
-//! - `signals`: what ends the server
+//! - `signals`: what ends the server, and what makes it reload; `reload`: how it does
+//! - `notify`: tells systemd; `descriptors`: as many connections as the system allows
 
-mod beanstalkd;
-mod durability;
+mod descriptors;
 mod engine;
 mod logging;
+mod notify;
+mod options;
+mod reload;
 mod samples;
 pub(super) mod signals;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
-use dwell_model::Limits;
-use dwell_server::{Listeners, Server, ServerConfig};
+use clap::Args;
+use dwell_model::format_duration_ms;
+use dwell_server::{
+    BindError, Durability, Listeners, Loaded, Server, ServerConfig, StoreConfig, StoreKind, apply_queues,
+};
 use dwell_store::MemoryStore;
 use dwell_time::SystemClock;
 use serde::Serialize;
 
-use self::beanstalkd::BeanstalkdAt;
-use self::durability::Durability;
 use self::engine::{Opened, Recovered};
 use self::logging::Logging;
-use self::signals::Signals;
+use self::notify::State;
+pub(crate) use self::options::ServerOptions;
+use self::reload::Reloader;
+use self::signals::{Hangups, Signals};
 use super::redisson::ServingArgs;
 use super::{Context, Outcome};
-use crate::args::{bytes, duration_ms};
 use crate::exit::{Exit, Failure, Own};
-use crate::human::{BAD, FAINT, GOOD, STRONG, pairs};
+use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING, pairs};
 use crate::output::Output;
 
 /// Run a server
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   dwell serve
+  dwell serve --config /etc/dwell/dwell.toml
   dwell serve --listen 0.0.0.0:7411 --host dwell.example --insecure-http
   dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off
 
 The first keeps its data in ./dwell-data, speaks HTTP on 127.0.0.1:7411 and
 beanstalkd's protocol on 127.0.0.1:11300. The last keeps nothing, on a free
-port.
+port. `dwell config show` prints what would hold and where it is from; each
+option has a key in the file and a variable in the environment, too.
 
 An empty data directory takes 64 MiB of disk, set aside for the first segment of
 the journal; see --segment.
 
-SIGTERM or SIGINT (Ctrl-C) ends it: it accepts nothing new, answers what is
-under way, gives waiting takes an empty answer, and closes the store. A second
-one ends it at once, which loses nothing that was answered.
+SIGHUP reloads queues, tokens and certificates. SIGTERM or SIGINT (Ctrl-C) ends
+it: it accepts nothing new, answers what is under way, gives waiting takes an
+empty answer, and closes the store. A second one ends it at once, which loses
+nothing that was answered.
 A server that can not start ends with exit code 6 and says why.")]
 pub(crate) struct Serve {
-    /// The data directory; made if it is not there
-    #[arg(long, env = "DWELL_DATA", default_value = "dwell-data", value_name = "DIR")]
-    data: PathBuf,
-    /// Where messages are kept
-    #[arg(long, value_enum, default_value_t = StoreKind::Engine)]
-    store: StoreKind,
-    /// Where HTTP is spoken; port 0 finds a free one
-    #[arg(long, env = "DWELL_LISTEN", default_value = "127.0.0.1:7411", value_name = "ADDRESS")]
-    listen: SocketAddr,
-    /// Where beanstalkd's protocol is spoken; port 0 finds a free one, `off` does without
-    #[arg(long, env = "DWELL_BEANSTALKD", default_value = "127.0.0.1:11300", value_name = "ADDRESS")]
-    beanstalkd: BeanstalkdAt,
-    /// A name, besides the loopback's and the address itself, that callers may use; may be repeated
-    #[arg(long = "host", value_name = "NAME")]
-    hosts: Vec<String>,
-    /// Listen for HTTP where other machines reach it, although nobody is asked who they are
-    #[arg(long)]
-    insecure_http: bool,
-    /// Speak beanstalkd's protocol where other machines reach it, although it knows no passwords
-    #[arg(long)]
-    insecure_beanstalkd: bool,
-    /// When a change is synced: `always` (before it is answered), `os`, or `interval:100ms`
-    #[arg(long, default_value = "always", value_name = "WHEN")]
-    durability: Durability,
-    /// The longest body: 1MiB by default, 64MiB at most
-    #[arg(long, value_parser = bytes, value_name = "SIZE")]
-    max_body: Option<u64>,
-    /// The most items in one call
-    #[arg(long, value_name = "COUNT")]
-    max_batch: Option<usize>,
-    /// The most messages leased at a time
-    #[arg(long, value_name = "COUNT")]
-    max_leased: Option<usize>,
-    /// The most queues at a time
-    #[arg(long, value_name = "COUNT")]
-    max_queues: Option<usize>,
-    /// How long a segment of the journal gets: 64MiB by default. So much disk is set aside at a time, and a quarter
-    /// of it is kept free for acks and cancels
-    #[arg(long, value_parser = bytes, value_name = "SIZE")]
-    segment: Option<u64>,
-    /// How long a shutdown waits for what is under way
-    #[arg(long, value_parser = duration_ms, allow_hyphen_values = true, default_value = "10s", value_name = "DURATION")]
-    drain: u64,
+    #[command(flatten)]
+    options: ServerOptions,
     #[command(flatten)]
     redisson: ServingArgs,
     #[command(flatten)]
     logging: Logging,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum StoreKind {
-    /// In files, durable
-    Engine,
-    /// In memory: gone when the server ends
-    Memory,
 }
 
 /// What the server says once it serves.
@@ -127,6 +83,8 @@ struct Serving<'a> {
     durability: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovered: Option<&'a Recovered>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// What the server says once it has ended.
@@ -140,54 +98,68 @@ struct Stopped {
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         self.logging.start();
-        let limits = self.limits()?;
+        let loaded = self.options.load_or_fail(&context.output)?;
+        descriptors::raise();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|error| can_not_start(Own::Threads.code(), error))?;
+        let config = &loaded.configuration;
         // Before the store: an address that can not be had leaves the data directory untouched.
-        let config = self.config();
-        let listeners = runtime.block_on(Listeners::bind(&config)).map_err(|error| {
-            let hint = self.beanstalkd.hint(&error);
+        let listeners = runtime.block_on(Listeners::bind(&config.server)).map_err(|error| {
+            let hint = hint(&error, &config.server);
             Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
         })?;
-        let opened = match self.store {
-            StoreKind::Engine => engine::open(&self.data, limits, self.durability, self.segment)?,
-            StoreKind::Memory => Opened::memory(MemoryStore::new(limits, Arc::new(SystemClock::new()))),
+        let opened = match config.store.kind {
+            StoreKind::Memory => {
+                Opened::memory(MemoryStore::new(config.limits.clone(), Arc::new(SystemClock::new())))
+            }
+            _ => engine::open(&config.store, config.limits.clone())?,
         };
-        let served = runtime.block_on(self.serve(context, &opened, listeners, config));
+        let served = runtime.block_on(self.serve(context, &opened, listeners, loaded));
         // The store closes when nobody but this function can call it any more.
         drop(runtime);
         opened.close()?;
         served
     }
 
-    fn config(&self) -> ServerConfig {
-        let mut config = ServerConfig::default();
-        config.http.listen = self.listen;
-        config.http.hosts = self.hosts.clone();
-        config.http.insecure = self.insecure_http;
-        config.beanstalkd = self.beanstalkd.config(self.insecure_beanstalkd);
-        config.drain_ms = self.drain;
-        config
-    }
-
     async fn serve(
-        &self,
+        self,
         context: &Context,
         opened: &Opened,
         listeners: Listeners,
-        config: ServerConfig,
+        mut loaded: Loaded,
     ) -> Outcome {
         let signals = Signals::listen().map_err(|error| can_not_start(Own::Signals.code(), error))?;
-        let server = Server::new(Arc::clone(&opened.store), listeners, config);
+        let hangups = Hangups::listen().map_err(|error| can_not_start(Own::Signals.code(), error))?;
+        let queues = std::mem::take(&mut loaded.configuration.queues);
+        apply_queues(&*opened.store, &[], &queues)
+            .await
+            .map_err(|refused| can_not_start(refused.error.code(), refused))?;
+        let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
         let movers = self.redisson.start(context.output).await?;
         if let Some(engine) = opened.engine.clone() {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
-        self.announce(&context.output, &server, opened);
+        announce(&context.output, &server, opened, &loaded);
+        let reloader = Reloader {
+            options: self.options,
+            control: server.control(),
+            store: Arc::clone(&opened.store),
+            started: loaded,
+            queues,
+            output: &context.output,
+        };
+        notify::tell(State::Ready);
         let mut signal = None;
-        let drained = server.run(async { signal = Some(signals.first().await) }).await;
+        let shutdown = async {
+            tokio::select! {
+                name = signals.first() => signal = Some(name),
+                () = reloader.run(hangups) => {}
+            }
+            notify::tell(State::Stopping);
+        };
+        let drained = server.run(shutdown).await;
         if let Some(movers) = movers {
             movers.stop().await?;
         }
@@ -203,56 +175,65 @@ impl Serve {
         });
         Ok(Exit::Ok)
     }
+}
 
-    fn limits(&self) -> Result<Limits, Failure> {
-        let mut limits = Limits::default();
-        if let Some(bytes) = self.max_body {
-            limits.body_len = usize::try_from(bytes).unwrap_or(usize::MAX);
-            if limits.body_len > Limits::MAX_BODY_LEN {
-                return Err(Failure::usage(format!("--max-body is at most 64MiB, not {bytes} bytes")));
-            }
+fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) {
+    let config = &loaded.configuration;
+    let StoreConfig { kind, data, durability, .. } = &config.store;
+    let kept = *kind != StoreKind::Memory;
+    let scheme = if config.server.http.tls.is_some() { "https" } else { "http" };
+    let serving = Serving {
+        event: "serving",
+        version: env!("CARGO_PKG_VERSION"),
+        http: format!("{scheme}://{}", server.http_addr()),
+        beanstalkd: server.beanstalkd_addr().map(|address| address.to_string()),
+        store: kind.as_str(),
+        data: kept.then(|| data.display().to_string()),
+        durability: kept.then(|| durability.to_string()),
+        recovered: opened.recovered.as_ref(),
+        warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
+    };
+    // A server serves though nobody reads its output.
+    let _ = output.show(&serving, |out| {
+        writeln!(out, "{STRONG}dwell {}{STRONG:#} serves {GOOD}{}{GOOD:#}", serving.version, serving.http)?;
+        if let Some(address) = &serving.beanstalkd {
+            writeln!(out, "{FAINT}and beanstalkd's protocol on{FAINT:#} {address}")?;
         }
-        limits.batch = self.max_batch.unwrap_or(limits.batch);
-        limits.leased = self.max_leased.unwrap_or(limits.leased);
-        limits.queues = self.max_queues.unwrap_or(limits.queues);
-        Ok(limits)
-    }
-
-    fn announce(&self, output: &Output, server: &Server, opened: &Opened) {
-        let kept = self.store == StoreKind::Engine;
-        let serving = Serving {
-            event: "serving",
-            version: env!("CARGO_PKG_VERSION"),
-            http: format!("http://{}", server.http_addr()),
-            beanstalkd: server.beanstalkd_addr().map(|address| address.to_string()),
-            store: if kept { "engine" } else { "memory" },
-            data: kept.then(|| self.data.display().to_string()),
-            durability: kept.then(|| self.durability.to_string()),
-            recovered: opened.recovered.as_ref(),
+        for warning in &serving.warnings {
+            writeln!(out, "{WAITING}warning{WAITING:#} {warning}")?;
+        }
+        let Some(recovered) = &opened.recovered else {
+            return writeln!(out, "{FAINT}in memory: nothing is kept when it ends{FAINT:#}");
         };
-        // As above: a server serves though nobody reads its output.
-        let _ = output.show(&serving, |out| {
-            writeln!(
-                out,
-                "{STRONG}dwell {}{STRONG:#} serves {GOOD}{}{GOOD:#}",
-                serving.version, serving.http
-            )?;
-            if let Some(address) = &serving.beanstalkd {
-                writeln!(out, "{FAINT}and beanstalkd's protocol on{FAINT:#} {address}")?;
-            }
-            let Some(recovered) = &opened.recovered else {
-                return writeln!(out, "{FAINT}in memory: nothing is kept when it ends{FAINT:#}");
-            };
-            pairs(
-                out,
-                &[
-                    ("data", self.data.display().to_string()),
-                    ("durability", self.durability.explained()),
-                    ("recovered", recovered.to_string()),
-                ],
-            )?;
-            recovered.cuts.iter().try_for_each(|cut| writeln!(out, "{BAD}cut{BAD:#} {cut}"))
-        });
+        pairs(
+            out,
+            &[
+                ("data", data.display().to_string()),
+                ("durability", explained(*durability)),
+                ("recovered", recovered.to_string()),
+            ],
+        )?;
+        recovered.cuts.iter().try_for_each(|cut| writeln!(out, "{BAD}cut{BAD:#} {cut}"))
+    });
+}
+
+/// What a durability promises.
+fn explained(durability: Durability) -> String {
+    match durability {
+        Durability::Always => "always: synced before it is answered".to_owned(),
+        Durability::Os => "os: a power failure loses what the system had not written".to_owned(),
+        Durability::IntervalMs(ms) => {
+            format!("{durability}: a power failure loses up to {}", format_duration_ms(ms))
+        }
+    }
+}
+
+/// What to do besides if it is beanstalkd's address that can not be listened on.
+fn hint(error: &BindError, config: &ServerConfig) -> &'static str {
+    if config.beanstalkd.as_ref().is_some_and(|beanstalkd| beanstalkd.listen == error.address()) {
+        "; --beanstalkd ADDRESS moves beanstalkd's protocol, --beanstalkd off does without it"
+    } else {
+        ""
     }
 }
 

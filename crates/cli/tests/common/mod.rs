@@ -19,8 +19,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// A `dwell` command, without anything of the environment that would change what it does.
 pub(crate) fn dwell() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    for name in ["DWELL_SERVER", "DWELL_DATA", "DWELL_LISTEN", "NO_COLOR"] {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if name == "NO_COLOR" || name.to_string_lossy().starts_with("DWELL_") {
+            command.env_remove(name);
+        }
     }
     // Its port is one for the whole machine: a test that wants it names another.
     command.env("DWELL_BEANSTALKD", "off");
@@ -192,6 +194,12 @@ impl Server {
         let serving: Value = serde_json::from_str(&first).expect(&first);
         assert_eq!(serving["event"], "serving");
         Server { child, lines, serving }
+    }
+
+    /// What it says next.
+    pub(crate) fn next(&self) -> Value {
+        let line = self.lines.recv_timeout(PATIENCE).expect("the server says something");
+        serde_json::from_str(&line).expect(&line)
     }
 
     /// Where it speaks HTTP.

@@ -37,6 +37,19 @@ const BODIES: &[&str] = &[
     r#"{"x":[[[[[[{"y":1e999}]]]]]]}"#,
 ];
 
+const CONFIGS: &[&str] = &[
+    "",
+    "[http]\nlisten = \"[::1]:0\"\nhosts = [\"dwell.example\", \"a:80\"]\nmax_connections = 0x10\nbody_rate = 1_024\n",
+    "[store]\nurl = \"memory\"\ndata = 'a b'\ndurability = \"interval:100ms\"\nsegment = \"64KiB\"\n[limits]\nbody = \"64MiB\"\n",
+    "[beanstalkd]\nlisten = \"off\"\nidle_timeout = \"1h\"\n[shutdown]\ndrain = \"0s\"\n",
+    "[defaults]\nlease = \"1m\"\n[queues.orders]\nlevels = [\"1s\", \"5s\"]\nbackoff = { base = \"1s\", cap = \"1m\" }\npause = 2026-11-21T18:00:00Z\n[queues.\"a.b\"]\nmax_attempts = \"unlimited\"\nmax_pending = 5\n",
+    "[[tokens]]\nname = \"a\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\nscopes = [\"put:orders*\", \"metrics\"]\n[[tokens]]\n",
+    "[tls]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\nclient_ca = \"ca.pem\"\n",
+    "[http]\nlisten = \"0.0.0.0:7411\"\ninsecure = false\n",
+    "http.listen = 5\nhttp.lisen = \"x\"\nlisten = true\n[queues.a.b]\nlease = 5\n[defaults]\nlease_ms = 5.5\n",
+    "a = \"\u{e4}\"\n\"\u{e4}\" = 1\nb = [",
+];
+
 const STREAMS: &[(u8, &[u8], &[u8])] = &[
     (3, &[2, 3], b"a\nbb\n\n \r\nccc"),
     (3, &[1], b"12345\na\n123456789012\nb\n123456"),
@@ -53,6 +66,7 @@ pub fn seeds() -> Vec<Seed> {
     };
     let mut seeds = texts("query", QUERIES);
     seeds.extend(texts("json", BODIES));
+    seeds.extend(texts("config", CONFIGS));
     let id = MessageId::new(Timestamp::MIN, 0, 1, 2);
     let queue = QueueName::new("orders").expect("it is a name");
     let receipt = Receipt { queue, id, token: LeaseToken(3) };

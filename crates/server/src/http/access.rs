@@ -211,6 +211,16 @@ mod tests {
     }
 
     #[test]
+    fn every_route_that_is_served_is_in_the_table() {
+        for route in crate::http::routes::routes() {
+            let known = ROUTES
+                .iter()
+                .any(|(method, path, _)| *method == route.method.as_str() && *path == route.path);
+            assert!(known, "{} {} is not in ROUTES: say what it asks for", route.method, route.path);
+        }
+    }
+
+    #[test]
     fn the_scheme_is_read_in_any_case_and_nothing_else_is_a_token() {
         for text in ["Bearer abc", "bearer abc", "BEARER  abc "] {
             assert_eq!(bearer(&HeaderValue::from_static(text)), Some(&b"abc"[..]), "{text}");

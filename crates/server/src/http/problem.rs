@@ -145,6 +145,11 @@ impl Problem {
         (!self.is_stores).then_some(self.kind.code)
     }
 
+    /// What is said about this occurrence.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The status it is answered with.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.kind.status).expect("the table holds statuses")

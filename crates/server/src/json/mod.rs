@@ -23,7 +23,7 @@ pub(crate) use requests::{
     FromQuery, LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettleFieldsIn,
     SettleIn, TargetIn, WhenIn, on_conflict_words,
 };
-pub(crate) use settings::SettingsIn;
+pub(crate) use settings::{SettingsIn, SettingsOut};
 
 /// A value that goes over the wire as its own text.
 #[derive(Clone, Copy, Debug)]

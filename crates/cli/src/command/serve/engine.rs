@@ -1,15 +1,14 @@
 //! The store in files: opening it, what that found, closing it.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use dwell_engine::{Engine, OpenError, Options};
 use dwell_model::Limits;
+use dwell_server::{Durability, StoreConfig};
 use dwell_store::{MemoryStore, Store};
 use serde::Serialize;
 
-use super::durability::Durability;
 use crate::exit::{Exit, Failure};
 
 /// An open store.
@@ -72,15 +71,15 @@ impl fmt::Display for Cut {
 }
 
 /// Opens the data directory.
-pub(crate) fn open(
-    dir: &Path,
-    limits: Limits,
-    durability: Durability,
-    segment: Option<u64>,
-) -> Result<Opened, Failure> {
-    let mut options = Options { limits, durability: durability.0, ..Options::default() };
-    options.segment_bytes = segment.unwrap_or(options.segment_bytes);
-    let engine = Engine::open(dir, options).map_err(|error| refused(&error))?;
+pub(crate) fn open(config: &StoreConfig, limits: Limits) -> Result<Opened, Failure> {
+    let durability = match config.durability {
+        Durability::Always => dwell_engine::Durability::Always,
+        Durability::IntervalMs(ms) => dwell_engine::Durability::IntervalMs(ms),
+        Durability::Os => dwell_engine::Durability::Os,
+    };
+    let mut options = Options { limits, durability, ..Options::default() };
+    options.segment_bytes = config.segment_bytes.unwrap_or(options.segment_bytes);
+    let engine = Engine::open(&config.data, options).map_err(|error| refused(&error))?;
     let report = engine.report();
     let recovered = Recovered {
         messages: report.messages,

@@ -1,4 +1,4 @@
-//! What ends a server: SIGTERM or SIGINT; the second one at once.
+//! What a server is told by signals: SIGTERM or SIGINT end it, the second one at once; SIGHUP makes it reload.
 
 use std::io;
 
@@ -52,5 +52,35 @@ impl Signals {
             Ok(()) => "Ctrl-C",
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+/// Waits for SIGHUP.
+pub(crate) struct Hangups {
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Hangups {
+    /// Listens from now on: SIGHUP ends the process no more, and none is lost.
+    #[cfg(unix)]
+    pub(crate) fn listen() -> io::Result<Hangups> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Hangups { hangup: signal(SignalKind::hangup())? })
+    }
+
+    /// As above.
+    #[cfg(not(unix))]
+    pub(crate) fn listen() -> io::Result<Hangups> {
+        Ok(Hangups {})
+    }
+
+    /// The next one; those that come close together may be one.
+    pub(crate) async fn next(&mut self) {
+        #[cfg(unix)]
+        if self.hangup.recv().await.is_some() {
+            return;
+        }
+        std::future::pending::<()>().await;
     }
 }

@@ -1,0 +1,45 @@
+//! Tells systemd how the server is: `sd_notify(3)`, where `NOTIFY_SOCKET` is set.
+
+/// What is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It serves.
+    Ready,
+    /// It reads its configuration anew, and serves meanwhile.
+    Reloading,
+    /// It answers what is under way and ends.
+    Stopping,
+}
+
+impl State {
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "systemd is Linux's"))]
+    const fn message(self) -> &'static str {
+        match self {
+            State::Ready => "READY=1\nSTATUS=serving",
+            State::Reloading => "STATUS=reloading",
+            State::Stopping => "STOPPING=1\nSTATUS=draining",
+        }
+    }
+}
+
+/// Tells it. That nobody listens is no reason to fail.
+#[cfg(target_os = "linux")]
+pub(crate) fn tell(state: State) {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let _ = address.and_then(|address| {
+        let socket = UnixDatagram::unbound()?;
+        socket.send_to_addr(state.message().as_bytes(), &address)
+    });
+}
+
+/// Elsewhere there is no systemd.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn tell(_: State) {}

@@ -1,0 +1,129 @@
+//! What can be said of a server on the command line: of `serve`, and of `config`, which looks at the same.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dwell_server::{ConfigError, Layers, Loaded, check_value};
+
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+
+/// Options over environment and file. Each is a key of the file: see `docs/configuration.md`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Configuration")]
+pub(crate) struct ServerOptions {
+    /// A configuration file in TOML
+    #[arg(long, env = "DWELL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data directory; made if it is not there [default: dwell-data]
+    #[arg(long, value_parser = valued("store.data"), value_name = "DIR")]
+    data: Option<String>,
+    /// Where messages are kept: `engine` (in files) or `memory` [default: engine]
+    #[arg(long, value_parser = valued("store.url"), value_name = "STORE")]
+    store: Option<String>,
+    /// Where HTTP is spoken; port 0 finds a free one [default: 127.0.0.1:7411]
+    #[arg(long, value_parser = valued("http.listen"), value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where beanstalkd's protocol is spoken; port 0 finds a free one, `off` does without
+    /// [default: 127.0.0.1:11300]
+    #[arg(long, value_parser = valued("beanstalkd.listen"), value_name = "ADDRESS")]
+    beanstalkd: Option<String>,
+    /// A name, besides the loopback's and the address itself, that callers may use; may be repeated
+    #[arg(long = "host", value_parser = valued("http.hosts"), value_name = "NAME")]
+    hosts: Vec<String>,
+    /// Listen for HTTP where other machines reach it, although nobody is asked who they are
+    #[arg(long)]
+    insecure_http: bool,
+    /// Speak beanstalkd's protocol where other machines reach it, although it knows no passwords
+    #[arg(long)]
+    insecure_beanstalkd: bool,
+    /// The server's certificate in PEM, and those behind it; with --tls-key HTTP speaks TLS
+    #[arg(long, value_parser = valued("tls.certificate"), value_name = "FILE")]
+    tls_certificate: Option<String>,
+    /// The certificate's private key in PEM
+    #[arg(long, value_parser = valued("tls.key"), value_name = "FILE")]
+    tls_key: Option<String>,
+    /// When a change is synced: `always` (before it is answered), `os`, or `interval:100ms` [default: always]
+    #[arg(long, value_parser = valued("store.durability"), value_name = "WHEN")]
+    durability: Option<String>,
+    /// The longest body, 64MiB at most [default: 1MiB]
+    #[arg(long, value_parser = valued("limits.body"), value_name = "SIZE")]
+    max_body: Option<String>,
+    /// The most items in one call
+    #[arg(long, value_parser = valued("limits.batch"), value_name = "COUNT")]
+    max_batch: Option<String>,
+    /// The most messages leased at a time
+    #[arg(long, value_parser = valued("limits.leased"), value_name = "COUNT")]
+    max_leased: Option<String>,
+    /// The most queues at a time
+    #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
+    max_queues: Option<String>,
+    /// How long a segment of the journal gets [default: 64MiB]. So much disk is set aside at a time, and a
+    /// quarter of it is kept free for acks and cancels
+    #[arg(long, value_parser = valued("store.segment"), value_name = "SIZE")]
+    segment: Option<String>,
+    /// How long a shutdown waits for what is under way [default: 10s]
+    #[arg(long, value_parser = valued("shutdown.drain"), allow_hyphen_values = true, value_name = "DURATION")]
+    drain: Option<String>,
+}
+
+/// Checks a value by the key that it is for.
+fn valued(path: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
+    move |text| check_value(path, text).map(|()| text.to_owned())
+}
+
+impl ServerOptions {
+    /// Reads file, environment and options.
+    ///
+    /// # Errors
+    /// Every mistake there is.
+    pub(crate) fn load(&self) -> Result<Loaded, Vec<ConfigError>> {
+        // What is no Unicode is no value of ours.
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        Loaded::load(&Layers { file: self.file(), environment: environment.collect(), flags: self.flags() })
+    }
+
+    /// The same; all mistakes but the last are told, and the last is the failure.
+    pub(crate) fn load_or_fail(&self, output: &Output) -> Result<Loaded, Failure> {
+        self.load().map_err(|errors| {
+            let mut failures: Vec<Failure> = errors
+                .iter()
+                .map(|error| Failure::new(Exit::CanNotStart, error.kind.code(), error))
+                .collect();
+            let last = failures.pop().expect("a configuration is refused for a reason");
+            failures.iter().for_each(|failure| output.failure(failure));
+            last
+        })
+    }
+
+    /// An empty name means none, as an empty variable does.
+    fn file(&self) -> Option<PathBuf> {
+        self.config.clone().filter(|file| !file.as_os_str().is_empty())
+    }
+
+    fn flags(&self) -> Vec<(&'static str, Vec<String>)> {
+        let texts = [
+            ("store.data", &self.data),
+            ("store.url", &self.store),
+            ("http.listen", &self.listen),
+            ("beanstalkd.listen", &self.beanstalkd),
+            ("tls.certificate", &self.tls_certificate),
+            ("tls.key", &self.tls_key),
+            ("store.durability", &self.durability),
+            ("limits.body", &self.max_body),
+            ("limits.batch", &self.max_batch),
+            ("limits.leased", &self.max_leased),
+            ("limits.queues", &self.max_queues),
+            ("store.segment", &self.segment),
+            ("shutdown.drain", &self.drain),
+        ];
+        let switches =
+            [("http.insecure", self.insecure_http), ("beanstalkd.insecure", self.insecure_beanstalkd)];
+        let texts = texts.into_iter().filter_map(|(path, text)| Some((path, vec![text.clone()?])));
+        let switches =
+            switches.into_iter().filter(|(_, on)| *on).map(|(path, _)| (path, vec!["true".to_owned()]));
+        let hosts = (!self.hosts.is_empty()).then(|| ("http.hosts", self.hosts.clone()));
+        texts.chain(switches).chain(hosts).collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! SIGHUP: reads the configuration anew and brings into force what can change under way.
+//!
+//! Ground rule: a configuration with a mistake changes nothing. What is loaded is whole; then the queues'
+//! settings go into the store, which alone can refuse; then names, tokens and certificates.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use dwell_server::{Control, Loaded, QueueConfig, apply_queues};
+use dwell_store::Store;
+use serde::Serialize;
+
+use super::notify::{self, State};
+use super::options::ServerOptions;
+use super::signals::Hangups;
+use crate::human::{BAD, FAINT, STRONG};
+use crate::output::Output;
+
+/// What is said after a reload.
+#[derive(Serialize)]
+struct Reloaded {
+    event: &'static str,
+    queues_changed: usize,
+    needs_restart: Vec<String>,
+}
+
+/// What is said when nothing has changed.
+#[derive(Serialize)]
+struct Refused {
+    event: &'static str,
+    errors: Vec<Reason>,
+}
+
+#[derive(Serialize)]
+struct Reason {
+    code: String,
+    detail: String,
+}
+
+/// Reloads whenever it is asked to.
+pub(crate) struct Reloader<'a> {
+    pub(crate) options: ServerOptions,
+    pub(crate) control: Control,
+    pub(crate) store: Arc<dyn Store>,
+    /// What the server was started with: keys that do not reload are as they are there.
+    pub(crate) started: Loaded,
+    /// The queues as the last configuration that came into force has them.
+    pub(crate) queues: Vec<QueueConfig>,
+    pub(crate) output: &'a Output,
+}
+
+impl Reloader<'_> {
+    /// Waits for signals for ever.
+    pub(crate) async fn run(mut self, mut hangups: Hangups) {
+        loop {
+            hangups.next().await;
+            notify::tell(State::Reloading);
+            // Whoever read the output may be gone by now, which is no reason to stop.
+            let _ = match self.reload().await {
+                Ok(reloaded) => self.output.show(&reloaded, |out| {
+                    writeln!(out, "{STRONG}reloaded{STRONG:#}; {} queues changed", reloaded.queues_changed)?;
+                    let waiting = reloaded.needs_restart.iter();
+                    waiting
+                        .clone()
+                        .try_for_each(|key| writeln!(out, "{FAINT}{key} holds from the next start{FAINT:#}"))
+                }),
+                Err(errors) => {
+                    let refused = Refused { event: "reload_refused", errors };
+                    self.output.show(&refused, |out| {
+                        writeln!(out, "{BAD}not reloaded{BAD:#}; the server goes on as it was")?;
+                        let mut errors = refused.errors.iter();
+                        errors.try_for_each(|error| {
+                            writeln!(out, "{BAD}{}{BAD:#}: {}", error.code, error.detail)
+                        })
+                    })
+                }
+            };
+            notify::tell(State::Ready);
+        }
+    }
+
+    async fn reload(&mut self) -> Result<Reloaded, Vec<Reason>> {
+        let options = self.options.clone();
+        // Files are read where nobody waits for the thread.
+        let loaded = tokio::task::spawn_blocking(move || options.load()).await;
+        let loaded = loaded.map_err(|error| vec![Reason::new("internal", error)])?;
+        let new = loaded.map_err(|errors| {
+            errors.iter().map(|error| Reason::new(error.kind.code(), error)).collect::<Vec<Reason>>()
+        })?;
+        let queues = &new.configuration.queues;
+        let queues_changed = match apply_queues(&*self.store, &self.queues, queues).await {
+            Ok(changed) => changed,
+            Err(refused) => {
+                // Those before it in the list have changed, and are put back.
+                let _ = apply_queues(&*self.store, queues, &self.queues).await;
+                return Err(vec![Reason::new(refused.error.code(), refused)]);
+            }
+        };
+        self.queues.clone_from(queues);
+        let http = &new.configuration.server.http;
+        self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
+        Ok(Reloaded { event: "reloaded", queues_changed, needs_restart: new.held_back(&self.started) })
+    }
+}
+
+impl Reason {
+    fn new(code: &str, detail: impl Display) -> Reason {
+        Reason { code: code.to_owned(), detail: detail.to_string() }
+    }
+}

@@ -1,0 +1,254 @@
+//! `dwell config`, `dwell token`, and a server that reloads: through files, signals and exit codes.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{PATIENCE, Ran, Server, dwell, run, run_with};
+use serde_json::{Value, json};
+
+/// A folder with a `dwell.toml` in it.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn with(text: &str) -> Folder {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        folder.write("dwell.toml", text);
+        folder
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `dwell ARGS --config dwell.toml`.
+    fn dwell(&self, args: &[&str]) -> Ran {
+        let mut command = dwell();
+        command.args(args).arg("--config").arg(self.path("dwell.toml"));
+        run(command)
+    }
+
+    /// A server in memory, on a free port.
+    fn serve(&self) -> Server {
+        let mut command = dwell();
+        command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0", "--config"]);
+        command.arg(self.path("dwell.toml"));
+        Server::spawn(command)
+    }
+}
+
+/// A new token: itself, and its table for a `dwell.toml`.
+fn token(name: &str, scopes: &[&str]) -> (String, String) {
+    let mut command = dwell();
+    command.args(["token", "new", "--name", name]);
+    for scope in scopes {
+        command.args(["--scope", scope]);
+    }
+    let made = run(command).ok().json();
+    let text = |field: &str| made[field].as_str().unwrap().to_owned();
+    let table = format!(
+        "[[tokens]]\nname = \"{name}\"\nsha256 = \"{}\"\nscopes = {}\n",
+        text("sha256"),
+        made["scopes"]
+    );
+    (text("token"), table)
+}
+
+/// `dwell ARGS` as the bearer of `token`.
+fn as_bearer(server: &Server, token: &str, args: &[&str]) -> Ran {
+    let mut command = dwell();
+    command.env("DWELL_SERVER", server.url()).env("DWELL_TOKEN", token).args(args);
+    run(command)
+}
+
+#[test]
+fn a_mistake_is_told_with_its_place_and_nothing_starts() {
+    let folder = Folder::with("[http]\nlisen = \"127.0.0.1:0\"\n[store]\nsegment = 5\n");
+    for args in [&["config", "check"] as &[&str], &["config", "show"], &["serve"]] {
+        let ran = folder.dwell(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (6, ""), "{ran:?}");
+        let told: Vec<Value> = ran.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let codes: Vec<&str> = told.iter().map(|line| line["error"]["code"].as_str().unwrap()).collect();
+        assert_eq!(codes, ["config_unknown_key", "config_invalid_value"]);
+        let first = told[0]["error"]["detail"].as_str().unwrap();
+        assert!(first.contains("dwell.toml:2:1: ") && first.contains("did you mean 'listen'?"), "{first}");
+    }
+    assert!(!folder.path("dwell-data").exists() && !Path::new("dwell-data").exists());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told() {
+    let mut command = dwell();
+    command.args(["config", "check"]).env("DWELL_CONFIG", "/nowhere/dwell.toml");
+    let ran = run(command);
+    assert_eq!((ran.code, ran.failure().as_str()), (6, "config_unreadable"));
+}
+
+#[test]
+fn values_are_shown_with_where_they_are_from_and_without_secrets() {
+    let (secret, table) = token("a", &["put:orders*"]);
+    let folder = Folder::with(&format!("[http]\nmax_wait = \"5s\"\n{table}"));
+    let rows = folder.dwell(&["config", "show", "--max-batch", "7"]).ok().lines();
+    let row =
+        |key: &str| rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("{key}: {rows:?}"));
+    assert!(row("http.max_wait")["origin"].as_str().unwrap().ends_with("dwell.toml:2:12"));
+    assert_eq!(row("limits.batch"), &json!({"key": "limits.batch", "value": 7, "origin": "--max-batch"}));
+    assert_eq!(row("beanstalkd.listen")["origin"], "DWELL_BEANSTALKD");
+    assert_eq!(row("store.data"), &json!({"key": "store.data", "value": "dwell-data", "origin": "default"}));
+    let human = folder.dwell(&["config", "show", "--human"]).ok().stdout;
+    assert!(human.contains("[http]") && human.contains("max_wait = \"5s\""), "{human}");
+    let digest = table.split('"').nth(3).unwrap();
+    assert!(!human.contains(&secret) && !human.contains(digest), "{human}");
+}
+
+#[test]
+fn a_token_has_its_digest() {
+    let (secret, table) = token("a", &["metrics"]);
+    assert!(secret.starts_with("dwell_") && secret.len() == 70, "{secret}");
+    assert_ne!(secret, token("a", &["metrics"]).0);
+    let mut command = dwell();
+    command.args(["token", "digest"]);
+    let digest = run_with(command, format!("{secret}\n").as_bytes()).ok().json();
+    assert!(table.contains(digest["sha256"].as_str().unwrap()), "{table}");
+}
+
+#[test]
+fn a_server_asks_for_tokens_from_wherever_they_are() {
+    let (secret, table) = token("a", &["put:orders", "manage:*"]);
+    let folder = Folder::with(&table);
+    let server = folder.serve();
+    assert_eq!(server.dwell(&["put", "orders", "x"]).failure(), "token_required");
+    assert_eq!(as_bearer(&server, "wrong", &["put", "orders", "x"]).failure(), "token_unknown");
+    assert_eq!(as_bearer(&server, &secret, &["put", "mails", "x"]).failure(), "forbidden");
+    as_bearer(&server, &secret, &["put", "orders", "x"]).ok();
+    server.dwell(&["put", "orders", "x", "--access-token", &secret]).ok();
+    folder.write("token", &format!("{secret}\n"));
+    server.dwell(&["--access-token-file", folder.path("token").to_str().unwrap(), "put", "orders", "x"]).ok();
+    let stats = as_bearer(&server, &secret, &["stats", "orders"]).ok().json();
+    assert_eq!(stats["counts"]["ready"], 3);
+    let said = server.serving.to_string();
+    assert!(!said.contains(&secret), "{said}");
+}
+
+#[test]
+fn a_hangup_reloads_and_a_mistake_changes_nothing() {
+    let ((old, old_table), (new, new_table)) =
+        (token("old", &["put:*"]), token("new", &["put:*", "manage:*"]));
+    let folder = Folder::with(&format!("{old_table}[queues.orders]\nlease = \"1m\"\n"));
+    let server = folder.serve();
+    as_bearer(&server, &old, &["put", "orders", "x"]).ok();
+
+    folder.write("dwell.toml", &format!("[limits]\nbatch = 5\n[queues.orders]\nlease = \"2m\"\n{new_table}"));
+    server.signal("HUP");
+    assert_eq!(
+        server.next(),
+        json!({"event": "reloaded", "queues_changed": 1, "needs_restart": ["limits.batch"]})
+    );
+    assert_eq!(as_bearer(&server, &old, &["put", "orders", "x"]).failure(), "token_unknown");
+    let settings = as_bearer(&server, &new, &["settings", "orders"]).ok().json();
+    assert_eq!(
+        settings["settings"]["lease"].as_str().or(settings["lease"].as_str()),
+        Some("2m"),
+        "{settings}"
+    );
+
+    for broken in ["[queues.orders]\nlease = 5\n", "[http", "[tls]\nkey = \"k.pem\"\n"] {
+        folder.write("dwell.toml", broken);
+        server.signal("HUP");
+        let said = server.next();
+        assert_eq!(said["event"], "reload_refused");
+        assert!(said["errors"][0]["code"].as_str().unwrap().starts_with("config_"), "{said}");
+        assert!(said["errors"][0]["detail"].as_str().unwrap().contains("dwell.toml:"), "{said}");
+        as_bearer(&server, &new, &["put", "orders", "x"]).ok();
+    }
+    let (stopped, status) = server.stop_by("TERM");
+    assert!(status.success() && stopped["event"] == "stopped");
+}
+
+#[test]
+fn tls_is_spoken_to_those_who_trust_the_certificate() {
+    let folder = Folder::with("[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n");
+    let make = || {
+        let signed =
+            rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        folder.write("cert.pem", &signed.cert.pem());
+        folder.write("key.pem", &signed.signing_key.serialize_pem());
+    };
+    make();
+    fs::copy(folder.path("cert.pem"), folder.path("first.pem")).unwrap();
+    let server = folder.serve();
+    assert!(server.url().starts_with("https://"), "{}", server.url());
+    let trusting = |file: &str, args: &[&str]| {
+        let mut command = dwell();
+        command.env("DWELL_SERVER", server.url()).env("DWELL_CA", folder.path(file)).args(args);
+        run(command)
+    };
+    trusting("cert.pem", &["put", "q", "x"]).ok();
+    let ran = server.dwell(&["put", "q", "x"]);
+    assert_eq!((ran.code, ran.failure().as_str()), (4, "unreachable"), "nothing was sent: {ran:?}");
+
+    // A rotation: the one who trusts the old certificate alone is out, the other is in.
+    make();
+    server.signal("HUP");
+    assert_eq!(server.next()["event"], "reloaded");
+    trusting("cert.pem", &["put", "q", "x"]).ok();
+    assert_eq!(trusting("first.pem", &["put", "q", "x"]).code, 4);
+
+    // One that does not fit is not taken, and the one in force stays.
+    folder.write("key.pem", &rcgen::KeyPair::generate().unwrap().serialize_pem());
+    server.signal("HUP");
+    let said = server.next();
+    assert_eq!(
+        (&said["event"], &said["errors"][0]["code"]),
+        (&json!("reload_refused"), &json!("tls_invalid"))
+    );
+    trusting("cert.pem", &["put", "q", "x"]).ok();
+    assert_eq!(server.stop_by("TERM").0["cut_off"], 0);
+}
+
+#[test]
+fn what_is_shown_to_systemd() {
+    let folder = Folder::with("");
+    let socket = std::os::unix::net::UnixDatagram::bind(folder.path("notify")).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut bytes = [0; 200];
+        let len = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let mut command = dwell();
+    command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0"]);
+    command.env("NOTIFY_SOCKET", folder.path("notify"));
+    let server = Server::spawn(command);
+    assert!(told().starts_with("READY=1"));
+    server.signal("HUP");
+    assert!(told().contains("reloading") && told().starts_with("READY=1"));
+    server.signal("TERM");
+    assert!(told().starts_with("STOPPING=1"));
+    let (said, status) = server.end();
+    assert!(said.len() == 2 && status.success(), "{said:?}");
+}
+
+#[test]
+fn manual_pages_have_every_command() {
+    let mut page = dwell();
+    page.arg("man");
+    let page = run(page).ok().stdout;
+    assert!(page.starts_with(".ie") && page.contains("serve") && page.contains("config"), "{page}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut pages = dwell();
+    pages.args(["man", "--dir"]).arg(folder.path());
+    run(pages).ok();
+    for name in ["dwell.1", "dwell-serve.1", "dwell-config-check.1", "dwell-token-new.1"] {
+        let text =
+            fs::read_to_string(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(text.contains(".TH"), "{name}");
+    }
+}

@@ -1,0 +1,153 @@
+//! What keys say together: halves of something, contradictions, and doors that stand open.
+
+use std::collections::BTreeMap;
+
+use super::error::{ConfigError, ConfigErrorKind, Origin};
+use super::layers::{Draft, StoreKind, Warning};
+use crate::listener::is_loopback;
+use crate::security::{Tls, TlsError, TlsFiles, Token, Tokens};
+
+/// Refuses what can not be meant, and puts halves together: tokens and certificates.
+pub(super) fn check(
+    draft: &mut Draft,
+    load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
+    errors: &mut Vec<ConfigError>,
+) {
+    tokens(draft, errors);
+    tls(draft, load_tls, errors);
+    listeners(draft, errors);
+}
+
+fn tokens(draft: &mut Draft, errors: &mut Vec<ConfigError>) {
+    let mut tokens = Vec::new();
+    let mut names: BTreeMap<String, Origin> = BTreeMap::new();
+    for token in draft.tokens.clone() {
+        let origin = &token.origin;
+        let mut missing = Vec::new();
+        missing.extend(token.name.is_none().then_some("a 'name' to call it by"));
+        missing.extend(token.digest.is_none().then_some("the 'sha256' that `dwell token new` prints"));
+        let scopes = token.scopes.unwrap_or_default();
+        missing.extend(
+            scopes
+                .is_empty()
+                .then_some("'scopes', such as [\"put:orders\"], without which it is good for nothing"),
+        );
+        let (Some(name), Some(digest), true) = (token.name, token.digest, missing.is_empty()) else {
+            let detail = format!("this token needs {}", missing.join(", and "));
+            errors.push(ConfigError::new(ConfigErrorKind::Incomplete, origin, detail));
+            continue;
+        };
+        if let Some(first) = names.insert(name.clone(), origin.clone()) {
+            let detail =
+                format!("there is a token '{name}' already, at {first}; give each a name of its own");
+            errors.push(ConfigError::new(ConfigErrorKind::Conflict, origin, detail));
+        }
+        if let Some(same) = tokens.iter().find(|known: &&Token| known.digest == digest) {
+            let detail =
+                format!("this is the same token as '{}'; give that one the scopes of both", same.name);
+            errors.push(ConfigError::new(ConfigErrorKind::Conflict, origin, detail));
+        }
+        tokens.push(Token { name, digest, scopes });
+    }
+    draft.http.tokens = Tokens::new(tokens);
+}
+
+fn tls(
+    draft: &mut Draft,
+    load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
+    errors: &mut Vec<ConfigError>,
+) {
+    let mut half = |said: &str, detail: &str| {
+        errors.push(ConfigError::new(ConfigErrorKind::Incomplete, &draft.origin(said), detail));
+    };
+    let (certificate, key) = match (&draft.tls.certificate, &draft.tls.key) {
+        (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+        (Some(_), None) => return half("tls.certificate", "a certificate needs its key: set tls.key too"),
+        (None, Some(_)) => return half("tls.key", "a key needs its certificate: set tls.certificate too"),
+        (None, None) if draft.tls.client_ca.is_some() => {
+            let detail = "clients show certificates under TLS alone: set tls.certificate and tls.key too";
+            return half("tls.client_ca", detail);
+        }
+        (None, None) => return,
+    };
+    let files = TlsFiles { certificate, key, client_ca: draft.tls.client_ca.clone() };
+    match load_tls(&files) {
+        Ok(tls) => draft.http.tls = Some(tls),
+        Err(error) => {
+            let said = match error.file() {
+                file if file == files.key => "tls.key",
+                file if Some(file) == files.client_ca.as_deref() => "tls.client_ca",
+                _ => "tls.certificate",
+            };
+            let kind = match error {
+                TlsError::Unreadable { .. } => ConfigErrorKind::TlsUnreadable,
+                TlsError::Invalid { .. } => ConfigErrorKind::TlsInvalid,
+            };
+            errors.push(ConfigError::new(kind, &draft.origin(said), error));
+        }
+    }
+}
+
+fn listeners(draft: &Draft, errors: &mut Vec<ConfigError>) {
+    let http = &draft.http;
+    let asks = !draft.tokens.is_empty() || draft.tls.client_ca.is_some();
+    if !is_loopback(http.listen.ip()) && !asks && !http.insecure {
+        let detail = format!(
+            "{} can be reached from other machines, and whoever calls there may do everything; configure \
+             [[tokens]] (`dwell token new`), listen on 127.0.0.1, or say that it is meant so: http.insecure = true \
+             (--insecure-http)",
+            http.listen
+        );
+        errors.push(ConfigError::new(ConfigErrorKind::Exposed, &draft.origin("http.listen"), detail));
+    }
+    if !draft.speaks_beanstalkd {
+        return;
+    }
+    let beanstalkd = &draft.beanstalkd;
+    if !is_loopback(beanstalkd.listen.ip()) && !beanstalkd.insecure {
+        let detail = format!(
+            "{} can be reached from other machines, and beanstalkd's protocol knows neither passwords nor \
+             encryption; listen on 127.0.0.1, or say that it is meant so: beanstalkd.insecure = true \
+             (--insecure-beanstalkd)",
+            beanstalkd.listen
+        );
+        errors.push(ConfigError::new(ConfigErrorKind::Exposed, &draft.origin("beanstalkd.listen"), detail));
+    }
+    if http.listen == beanstalkd.listen && http.listen.port() != 0 {
+        let detail = format!(
+            "HTTP and beanstalkd's protocol can not both be spoken on {}; choose another port for one of them",
+            http.listen
+        );
+        errors.push(ConfigError::new(ConfigErrorKind::Conflict, &draft.origin("beanstalkd.listen"), detail));
+    }
+}
+
+/// What can be meant, and is worth a second look.
+pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |said: &str, text: String| warnings.push(Warning { origin: draft.origin(said), text });
+    let http = &draft.http;
+    if !is_loopback(http.listen.ip()) && http.tls.is_none() && !http.tokens.is_empty() {
+        let text = format!(
+            "tokens travel readably to {}; set tls.certificate and tls.key, unless something in front does TLS",
+            http.listen
+        );
+        warn("http.listen", text);
+    }
+    if draft.speaks_beanstalkd && !http.tokens.is_empty() {
+        let text = format!(
+            "beanstalkd's protocol knows no tokens: whoever reaches {} may do there what they like; \
+             beanstalkd.listen = \"off\" does without",
+            draft.beanstalkd.listen
+        );
+        warn("beanstalkd.listen", text);
+    }
+    if draft.store.kind == StoreKind::Memory {
+        for path in ["store.data", "store.durability", "store.segment"] {
+            if draft.origin(path) != Origin::Default {
+                warn(path, format!("{path} has no effect: the store is in memory"));
+            }
+        }
+    }
+    warnings
+}

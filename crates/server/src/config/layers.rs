@@ -1,0 +1,427 @@
+//! Lays file, environment and command line over the defaults, in this order, and remembers where each value
+//! comes from.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use dwell_model::{Limits, QueueName, Setting, SettingName};
+
+use super::check;
+use super::document::{self, Document};
+use super::error::{ConfigError, ConfigErrorKind, Origin};
+use super::keys::{Form, Given, KEYS, Value, key};
+use super::server::{BeanstalkdConfig, HttpConfig, ServerConfig};
+use super::suggest::did_you_mean;
+use crate::json::SettingsOut;
+use crate::security::{Scope, Tls, TlsError, TlsFiles, TokenDigest};
+
+/// Who says something.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Environment variables. Those that do not begin with `DWELL_` are passed over, and so are empty ones.
+    pub environment: Vec<(String, String)>,
+    /// What the command line says: a key's path, and its value or values.
+    pub flags: Vec<(&'static str, Vec<String>)>,
+}
+
+/// Variables that mean something to dwell and are no keys of a server.
+const OTHER_VARIABLES: [&str; 9] = [
+    "DWELL_LOG",
+    "DWELL_LOG_FORMAT",
+    "DWELL_CONFIG",
+    "DWELL_SERVER",
+    "DWELL_TOKEN",
+    "DWELL_TOKEN_FILE",
+    "DWELL_CA",
+    "DWELL_CLIENT_CERTIFICATE",
+    "DWELL_CLIENT_KEY",
+];
+
+/// A file that is longer is no configuration.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Where messages are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// In files, durable.
+    Engine,
+    /// In memory: gone when the server ends.
+    Memory,
+}
+
+impl StoreKind {
+    /// The word that configuration uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StoreKind::Engine => "engine",
+            StoreKind::Memory => "memory",
+        }
+    }
+}
+
+/// When a change is synced to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Before it is answered.
+    Always,
+    /// At most so many milliseconds after it was answered.
+    IntervalMs(u64),
+    /// When the operating system likes.
+    Os,
+}
+
+/// The store and its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Where messages are kept.
+    pub kind: StoreKind,
+    /// The engine's directory.
+    pub data: PathBuf,
+    /// When the engine syncs.
+    pub durability: Durability,
+    /// How long a segment of the engine's journal gets, in bytes; the engine's own choice if it is not said.
+    pub segment_bytes: Option<u64>,
+}
+
+/// A queue with settings of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Its name.
+    pub name: QueueName,
+    /// Its settings; all others are as they are.
+    pub settings: Vec<Setting>,
+}
+
+/// All that a server is told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Configuration {
+    /// Where messages are kept.
+    pub store: StoreConfig,
+    /// What the store accepts at most, and the settings of queues that have none of their own.
+    pub limits: Limits,
+    /// Listeners, tokens, certificates.
+    pub server: ServerConfig,
+    /// Queues with settings of their own.
+    pub queues: Vec<QueueConfig>,
+}
+
+/// A configuration, and how it came about.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Loaded {
+    /// What is to hold.
+    pub configuration: Configuration,
+    /// Every value with where it is from, by section; without secrets.
+    pub shown: Vec<Shown>,
+    /// What can be meant, and is worth a second look.
+    pub warnings: Vec<Warning>,
+}
+
+/// A value and where it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// `http.listen`; of a queue `queues."orders".lease`, of a token `tokens."name".scopes`.
+    pub key: String,
+    /// The value, as TOML when it is displayed.
+    pub value: Value,
+    /// Where it was said.
+    pub origin: Origin,
+    /// Whether a reload brings a change of it into force.
+    pub reloads: bool,
+}
+
+/// What is worth a second look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What it is about.
+    pub origin: Origin,
+    /// What it is, and what could be done.
+    pub text: String,
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.origin {
+            Origin::Default => f.write_str(&self.text),
+            origin => write!(f, "{origin}: {}", self.text),
+        }
+    }
+}
+
+/// Where certificate and key lie, as far as it was said.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TlsDraft {
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) client_ca: Option<PathBuf>,
+}
+
+/// A token, as far as it was said.
+#[derive(Clone, Debug)]
+pub(super) struct TokenDraft {
+    pub(super) name: Option<String>,
+    pub(super) digest: Option<TokenDigest>,
+    pub(super) scopes: Option<Vec<Scope>>,
+    pub(super) origin: Origin,
+}
+
+/// What has been said so far.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) store: StoreConfig,
+    pub(super) limits: Limits,
+    pub(super) http: HttpConfig,
+    pub(super) tls: TlsDraft,
+    pub(super) beanstalkd: BeanstalkdConfig,
+    pub(super) speaks_beanstalkd: bool,
+    pub(super) drain_ms: u64,
+    pub(super) queues: Vec<QueueConfig>,
+    pub(super) tokens: Vec<TokenDraft>,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Default for Draft {
+    fn default() -> Draft {
+        let store = StoreConfig {
+            kind: StoreKind::Engine,
+            data: "dwell-data".into(),
+            durability: Durability::Always,
+            segment_bytes: None,
+        };
+        let server = ServerConfig::default();
+        Draft {
+            store,
+            limits: Limits::default(),
+            http: server.http,
+            tls: TlsDraft::default(),
+            beanstalkd: BeanstalkdConfig::default(),
+            speaks_beanstalkd: true,
+            drain_ms: server.drain_ms,
+            queues: Vec::new(),
+            tokens: Vec::new(),
+            origins: BTreeMap::new(),
+        }
+    }
+}
+
+impl Draft {
+    /// The key or table `path` was said there; who says it last is remembered.
+    pub(super) fn said(&mut self, path: &str, origin: Origin) {
+        self.origins.insert(path.to_owned(), origin);
+    }
+
+    /// Where `path` was said last.
+    pub(super) fn origin(&self, path: &str) -> Origin {
+        self.origins.get(path).cloned().unwrap_or(Origin::Default)
+    }
+
+    fn read_environment(
+        &mut self,
+        environment: &[(String, String)],
+        errors: &mut Vec<ConfigError>,
+    ) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        for (name, value) in environment.iter().filter(|(name, _)| name.starts_with("DWELL_")) {
+            let origin = Origin::Environment(name.clone());
+            let Some(key) = KEYS.iter().find(|key| key.env == name) else {
+                if !OTHER_VARIABLES.contains(&name.as_str()) {
+                    // Not refused: orchestrators put variables of their own there, named after services.
+                    let meant = did_you_mean(name, KEYS.iter().map(|key| key.env));
+                    let text = format!("dwell knows no such variable{meant}");
+                    warnings.push(Warning { origin, text });
+                }
+                continue;
+            };
+            if value.is_empty() {
+                continue;
+            }
+            let texts: Vec<String> = match key.form {
+                Form::Texts => value.split(',').map(|text| text.trim().to_owned()).collect(),
+                _ => vec![value.clone()],
+            };
+            self.set(key.path, &texts, origin, errors);
+        }
+        warnings
+    }
+
+    /// Sets a key as environment and command line do: paths count from where the server is started.
+    fn set(&mut self, path: &str, texts: &[String], origin: Origin, errors: &mut Vec<ConfigError>) {
+        let key = key(path).expect("the caller names a key that is in the list");
+        match (key.set)(self, &Given { texts, folder: Path::new("") }) {
+            Ok(()) => self.said(path, origin),
+            Err(detail) => errors.push(ConfigError::new(ConfigErrorKind::InvalidValue, &origin, detail)),
+        }
+    }
+
+    fn shown(&self) -> Vec<Shown> {
+        let keys = KEYS.iter().filter_map(|key| {
+            let value = (key.get)(self)?;
+            Some(Shown {
+                key: key.path.to_owned(),
+                value,
+                origin: self.origin(key.path),
+                reloads: key.reloads,
+            })
+        });
+        let mut shown: Vec<Shown> = keys.collect();
+        let defaults = settings_shown(&self.limits.defaults);
+        shown.extend(defaults.into_iter().map(|(name, value)| {
+            let key = format!("defaults.{name}");
+            Shown { origin: self.origin(&key), key, value, reloads: false }
+        }));
+        for queue in &self.queues {
+            let in_force = settings_shown(&queue.over(&self.limits));
+            for (name, value) in in_force.into_iter().filter(|(name, _)| queue.names(name)) {
+                let origin = self.origin(&format!("queues.{}.{name}", queue.name));
+                let key = format!("queues.\"{}\".{name}", queue.name);
+                shown.push(Shown { key, value, origin, reloads: true });
+            }
+        }
+        for (token, draft) in self.http.tokens.iter().zip(&self.tokens) {
+            let scopes = token.scopes.iter().map(Scope::to_string).collect();
+            let values =
+                [("scopes", Value::Texts(scopes)), ("sha256", Value::Text(token.digest.abbreviated()))];
+            shown.extend(values.into_iter().map(|(name, value)| Shown {
+                key: format!("tokens.\"{}\".{name}", token.name),
+                value,
+                origin: draft.origin.clone(),
+                reloads: true,
+            }));
+        }
+        shown
+    }
+
+    fn finish(self, mut warnings: Vec<Warning>) -> Loaded {
+        warnings.extend(check::warnings(&self));
+        let shown = self.shown();
+        let mut server = ServerConfig { http: self.http, ..ServerConfig::default() };
+        server.beanstalkd = self.speaks_beanstalkd.then_some(self.beanstalkd);
+        server.drain_ms = self.drain_ms;
+        let configuration =
+            Configuration { store: self.store, limits: self.limits, server, queues: self.queues };
+        Loaded { configuration, shown, warnings }
+    }
+}
+
+impl QueueConfig {
+    fn names(&self, name: &str) -> bool {
+        self.settings.iter().any(|setting| setting.name().as_str() == name)
+    }
+
+    fn over(&self, limits: &Limits) -> dwell_model::Settings {
+        let mut own = dwell_model::OwnSettings::default();
+        for setting in &self.settings {
+            own.change(dwell_model::SettingChange::Set(setting.clone()));
+        }
+        own.over(&limits.defaults)
+    }
+}
+
+/// Settings by their names, as HTTP shows them.
+fn settings_shown(settings: &dwell_model::Settings) -> Vec<(&'static str, Value)> {
+    let json = serde_json::to_value(SettingsOut::from(settings)).unwrap_or_default();
+    let value = |name: &str| match json.get(name)? {
+        serde_json::Value::Null => None,
+        serde_json::Value::String(text) => Some(Value::Text(text.clone())),
+        serde_json::Value::Number(number) => number.as_u64().map(Value::Integer),
+        serde_json::Value::Array(items) => {
+            Some(Value::Texts(items.iter().filter_map(|item| Some(item.as_str()?.to_owned())).collect()))
+        }
+        serde_json::Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| format!("{name} = {value}"));
+            Some(Value::Table(fields.collect()))
+        }
+        serde_json::Value::Bool(boolean) => Some(Value::Boolean(*boolean)),
+    };
+    SettingName::ALL.iter().filter_map(|name| Some((name.as_str(), value(name.as_str())?))).collect()
+}
+
+impl Loaded {
+    /// Reads all that `layers` names, certificates too.
+    ///
+    /// # Errors
+    /// Every mistake that was found, those of the file by their lines.
+    pub fn load(layers: &Layers) -> Result<Loaded, Vec<ConfigError>> {
+        let text = layers.file.as_deref().map(read_file).transpose().map_err(|error| vec![error])?;
+        let document =
+            layers.file.as_deref().zip(text.as_deref()).map(|(file, text)| Document { file, text });
+        load(document, layers, Tls::load)
+    }
+
+    /// The keys whose values differ from those of `running` and can not change while a server runs.
+    pub fn held_back(&self, running: &Loaded) -> Vec<String> {
+        let fixed = |loaded: &Loaded| -> BTreeMap<String, Value> {
+            let fixed = loaded.shown.iter().filter(|shown| !shown.reloads);
+            fixed.map(|shown| (shown.key.clone(), shown.value.clone())).collect()
+        };
+        let (now, then) = (fixed(self), fixed(running));
+        let mut changed: Vec<String> =
+            now.keys().chain(then.keys()).filter(|key| now.get(*key) != then.get(*key)).cloned().collect();
+        let has_tls = |loaded: &Loaded| loaded.configuration.server.http.tls.is_some();
+        if has_tls(self) != has_tls(running) {
+            changed.push("tls".to_owned());
+        }
+        changed.sort();
+        changed.dedup();
+        changed
+    }
+}
+
+/// Reads a configuration file's text alone; certificates are not looked for.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_text(text: &str, file: &Path) -> Result<Loaded, Vec<ConfigError>> {
+    let untouched = |files: &TlsFiles| {
+        let source = std::io::ErrorKind::NotFound.into();
+        Err(TlsError::Unreadable { file: files.certificate.clone(), source })
+    };
+    load(Some(Document { file, text }), &Layers::default(), untouched)
+}
+
+fn load(
+    document: Option<Document<'_>>,
+    layers: &Layers,
+    load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
+) -> Result<Loaded, Vec<ConfigError>> {
+    let mut draft = Draft::default();
+    let mut errors = Vec::new();
+    if let Some(document) = document {
+        document::read(document, &mut draft, &mut errors);
+    }
+    let warnings = draft.read_environment(&layers.environment, &mut errors);
+    for (path, texts) in &layers.flags {
+        let origin = key(path).expect("the caller names a key that is in the list").flag_origin();
+        draft.set(path, texts, origin, &mut errors);
+    }
+    // What is put together of parts that are wrong would be wrong for the same reason.
+    if errors.is_empty() {
+        check::check(&mut draft, load_tls, &mut errors);
+    }
+    if errors.is_empty() {
+        return Ok(draft.finish(warnings));
+    }
+    errors.sort_by(|one, other| one.origin.cmp(&other.origin));
+    Err(errors)
+}
+
+fn read_file(file: &Path) -> Result<String, ConfigError> {
+    let origin = Origin::File { file: file.to_owned(), line: 1, column: 1 };
+    let unreadable = |reason: &dyn std::fmt::Display| {
+        let detail = format!("the configuration can not be read: {reason}");
+        ConfigError::new(ConfigErrorKind::Unreadable, &origin, detail)
+    };
+    let length = std::fs::metadata(file).map_err(|error| unreadable(&error))?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(unreadable(&"it has more than 16 MiB, which no configuration has"));
+    }
+    let bytes = std::fs::read(file).map_err(|error| unreadable(&error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid =
+            String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
+        let at = Document { file, text: &valid }.origin(valid.len()..valid.len());
+        ConfigError::new(ConfigErrorKind::Malformed, &at, "this is not UTF-8; save the file as UTF-8")
+    })
+}

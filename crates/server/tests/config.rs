@@ -1,0 +1,294 @@
+//! Configurations as they are read: what is refused, with code, line and what to do; who wins; what is shown.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_model::{Limits, SettingName};
+use dwell_server::{ConfigError, Durability, Layers, Loaded, Origin, StoreKind, apply_queues};
+use dwell_store::{MemoryStore, Store};
+use dwell_time::SystemClock;
+
+const DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+/// Reads `text` as a file of its own.
+fn load(text: &str) -> Result<Loaded, Vec<ConfigError>> {
+    load_over(text, &[], &[])
+}
+
+fn load_over(
+    text: &str,
+    environment: &[(&str, &str)],
+    flags: &[(&'static str, &str)],
+) -> Result<Loaded, Vec<ConfigError>> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dwell.toml");
+    std::fs::write(&file, text).unwrap();
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let flags = flags.iter().map(|(path, text)| (*path, vec![(*text).to_owned()])).collect();
+    Loaded::load(&Layers { file: Some(file), environment: environment.iter().map(owned).collect(), flags })
+}
+
+/// What is wrong with `text`: code, line, and what is said.
+fn refused(text: &str) -> Vec<(&'static str, usize, String)> {
+    let errors = load(text).expect_err(text);
+    errors
+        .into_iter()
+        .map(|error| {
+            let line = match &error.origin {
+                Origin::File { line, .. } => *line,
+                _ => 0,
+            };
+            assert!(line == 0 || error.to_string().contains(&format!("dwell.toml:{line}:")), "{error}");
+            (error.kind.code(), line, error.detail)
+        })
+        .collect()
+}
+
+#[test]
+fn every_mistake_has_its_code_its_line_and_a_way_out() {
+    let token = |rest: &str| format!("\n[[tokens]]\nname = \"a\"\nsha256 = \"{DIGEST}\"\n{rest}");
+    let cases: &[(&str, &str, usize, &str)] = &[
+        // No TOML.
+        ("[http", "config_malformed", 1, "no TOML"),
+        ("a = ", "config_malformed", 1, "no TOML"),
+        ("[http]\nlisten = \"x\nhosts = []", "config_malformed", 2, "no TOML"),
+        (
+            "[http]\nlisten = \"127.0.0.1:0\"\nlisten = \"127.0.0.1:1\"",
+            "config_malformed",
+            3,
+            "duplicate key",
+        ),
+        // No such key.
+        ("[htp]\nlisten = \"127.0.0.1:0\"", "config_unknown_key", 1, "did you mean 'http'?"),
+        ("[http]\n\nlisen = \"127.0.0.1:0\"", "config_unknown_key", 3, "did you mean 'listen'?"),
+        ("listen = \"127.0.0.1:0\"", "config_unknown_key", 1, "in the table [http]"),
+        ("[http]\nxyzzy = 1", "config_unknown_key", 2, "there is no key 'xyzzy' in [http]"),
+        ("[queues.orders]\nlaese = \"1s\"", "config_unknown_key", 2, "did you mean 'lease'?"),
+        ("[queues.a.b]\nlease = \"1s\"", "config_unknown_key", 1, "[queues.\"a.b\"]"),
+        ("[defaults]\nlease_ms = 5", "config_unknown_key", 2, "did you mean 'lease'?"),
+        ("[[tokens]]\ntoken = \"dwell_secret\"", "config_unknown_key", 2, "dwell token new"),
+        ("[[tokens]]\nscope = []", "config_unknown_key", 2, "did you mean 'scopes'?"),
+        // The wrong type.
+        ("http = 5", "config_wrong_type", 1, "http is a table; this is integer"),
+        ("[http]\nlisten = 7411", "config_wrong_type", 2, "text in quotes"),
+        ("[http]\nmax_connections = \"many\"", "config_wrong_type", 2, "without quotes"),
+        ("[http]\nhosts = \"dwell.example\"", "config_wrong_type", 2, "an array of texts"),
+        ("[http]\nhosts = [\"a\", 5]", "config_wrong_type", 2, "text in quotes"),
+        ("[http]\ninsecure = \"yes\"", "config_wrong_type", 2, "true or false"),
+        ("[limits]\nbody = 1.5", "config_wrong_type", 2, "1MiB"),
+        ("[http]\nmax_wait = 30", "config_wrong_type", 2, "text in quotes"),
+        ("tokens = 5", "config_wrong_type", 1, "[[tokens]]"),
+        ("[tokens]\nname = \"a\"", "config_wrong_type", 1, "[[tokens]]"),
+        ("queues = []", "config_wrong_type", 1, "[queues.NAME]"),
+        ("[queues]\norders = 5", "config_wrong_type", 2, "a table of settings"),
+        ("defaults = 5", "config_wrong_type", 1, "a table"),
+        // A value that can not be.
+        ("[store]\nurl = \"redis://u:hush@h\"", "config_invalid_value", 2, "\"engine\""),
+        ("[store]\ndurability = \"never\"", "config_invalid_value", 2, "always"),
+        ("[store]\nsegment = \"1KiB\"", "config_invalid_value", 2, "4KiB to 1GiB"),
+        ("[store]\ndata = \"\"", "config_invalid_value", 2, "a path"),
+        ("[limits]\nbody = \"65MiB\"", "config_invalid_value", 2, "at most 64MiB"),
+        ("[limits]\nbody = -1", "config_invalid_value", 2, "size"),
+        ("[limits]\nbatch = 0", "config_invalid_value", 2, "from 1"),
+        ("[limits]\nqueues = 99999999999999999999", "config_invalid_value", 2, "from 1"),
+        ("[http]\nlisten = \"localhost\"", "config_invalid_value", 2, "with a port"),
+        ("[http]\nhosts = [\"http://dwell.example\"]", "config_invalid_value", 2, "names such as"),
+        ("[http]\nmax_wait = \"30\"", "config_invalid_value", 2, "duration"),
+        ("[http]\nbody_timeout = \"0s\"", "config_invalid_value", 2, "at least 1ms"),
+        ("[http]\nwrite_timeout = \"9999d\"", "config_invalid_value", 2, "at most 365d"),
+        ("[beanstalkd]\nlisten = \"on\"", "config_invalid_value", 2, "\"off\""),
+        ("[shutdown]\ndrain = \"-1s\"", "config_invalid_value", 2, "negative"),
+        ("[queues.\"a b\"]\nlease = \"1s\"", "config_invalid_value", 1, "can not name a queue"),
+        ("[queues.a]\nlease = 5", "config_invalid_value", 2, "expected a string"),
+        ("[queues.a]\nlease = \"0s\"", "config_invalid_value", 2, "a lease lasts"),
+        ("[queues.a]\nlevels = [\"5\"]", "config_invalid_value", 2, "duration"),
+        ("[queues.a]\nbackoff = { bse = \"1s\" }", "config_invalid_value", 2, "unknown field"),
+        ("[queues.a]\nmax_pending = 1.5", "config_invalid_value", 2, "whole number"),
+        ("[defaults]\nspread = 0", "config_invalid_value", 2, "spreads over"),
+        (&token("scopes = [\"read:a\"]"), "config_invalid_value", 5, "put:QUEUE"),
+        ("[[tokens]]\nsha256 = \"dwell_hush\"", "config_invalid_value", 2, "64 hexadecimal digits"),
+        ("[[tokens]]\nname = \"\"", "config_invalid_value", 2, "1 to 100 bytes"),
+        // Halves.
+        ("[tls]\ncertificate = \"c.pem\"", "config_incomplete", 2, "tls.key"),
+        ("[tls]\nkey = \"k.pem\"", "config_incomplete", 2, "tls.certificate"),
+        ("[tls]\nclient_ca = \"ca.pem\"", "config_incomplete", 2, "tls.certificate"),
+        (&token(""), "config_incomplete", 2, "scopes"),
+        (&token("scopes = []"), "config_incomplete", 2, "scopes"),
+        ("[[tokens]]\nname = \"a\"\nscopes = [\"metrics\"]", "config_incomplete", 1, "dwell token new"),
+        ("[[tokens]]\n", "config_incomplete", 1, "a 'name'"),
+        // Contradictions.
+        (
+            "[http]\nlisten = \"127.0.0.1:5\"\n[beanstalkd]\nlisten = \"127.0.0.1:5\"",
+            "config_conflict",
+            4,
+            "another port",
+        ),
+        // Open doors.
+        ("[http]\nlisten = \"0.0.0.0:7411\"", "listener_exposed", 2, "[[tokens]]"),
+        ("[http]\nlisten = \"[::]:7411\"", "listener_exposed", 2, "http.insecure"),
+        ("[beanstalkd]\nlisten = \"0.0.0.0:1\"", "listener_exposed", 2, "beanstalkd.insecure"),
+        // Files.
+        ("[tls]\ncertificate = \"c.pem\"\nkey = \"k.pem\"", "tls_unreadable", 2, "c.pem"),
+        ("[tls]\ncertificate = \"dwell.toml\"\nkey = \"k.pem\"", "tls_invalid", 2, "-----BEGIN"),
+    ];
+    for (text, code, line, words) in cases {
+        let found = refused(text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        let (found_code, found_line, detail) = &found[0];
+        assert_eq!((found_code, found_line), (code, line), "{text}: {detail}");
+        assert!(detail.contains(words), "{text}: {detail} does not say '{words}'");
+        assert!(
+            !detail.contains("hush") && !detail.contains("dwell_secret"),
+            "{text}: a secret is repeated: {detail}"
+        );
+    }
+}
+
+#[test]
+fn two_tokens_are_two() {
+    let two = |name: &str, digest: &str| {
+        format!(
+            "[[tokens]]\nname = \"a\"\nsha256 = \"{DIGEST}\"\nscopes = [\"metrics\"]\n\
+             [[tokens]]\nname = \"{name}\"\nsha256 = \"{digest}\"\nscopes = [\"metrics\"]\n"
+        )
+    };
+    let other = "0".repeat(64);
+    assert_eq!(load(&two("b", &other)).unwrap().configuration.server.http.tokens.iter().count(), 2);
+    for (text, words) in [(two("a", &other), "dwell.toml:1:"), (two("b", DIGEST), "same token as 'a'")] {
+        let found = refused(&text);
+        assert!(found.len() == 1 && found[0].0 == "config_conflict" && found[0].1 == 5, "{found:?}");
+        assert!(found[0].2.contains(words), "{found:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_their_lines() {
+    let text = "[http]\nlisen = 1\nmax_wait = 5\n[store]\nsegment = \"1\"\n";
+    let found: Vec<(&str, usize)> = refused(text).into_iter().map(|(code, line, _)| (code, line)).collect();
+    assert_eq!(found, [("config_unknown_key", 2), ("config_wrong_type", 3), ("config_invalid_value", 5)]);
+}
+
+#[test]
+fn a_file_that_can_not_be_read_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |file: &Path| {
+        let layers = Layers { file: Some(file.to_owned()), ..Layers::default() };
+        let errors = Loaded::load(&layers).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].to_string().contains(file.to_str().unwrap()), "{errors:?}");
+        errors[0].kind.code()
+    };
+    assert_eq!(at(&dir.path().join("nowhere.toml")), "config_unreadable");
+    assert_eq!(at(dir.path()), "config_unreadable");
+    let latin = dir.path().join("latin.toml");
+    std::fs::write(&latin, b"[http]\n# \xe4\n").unwrap();
+    assert_eq!(at(&latin), "config_malformed");
+    let huge = dir.path().join("huge.toml");
+    std::fs::File::create(&huge).unwrap().set_len(17 << 20).unwrap();
+    assert_eq!(at(&huge), "config_unreadable");
+}
+
+#[test]
+fn later_places_win_key_by_key_and_each_value_knows_its_own() {
+    let text = "[http]\nlisten = \"127.0.0.1:1\"\nmax_wait = \"2s\"\nmax_connections = 3\n";
+    let environment =
+        [("DWELL_LISTEN", "127.0.0.1:2"), ("DWELL_HTTP_MAX_WAIT", "4s"), ("DWELL_DATA", ""), ("HOME", "/")];
+    let loaded = load_over(text, &environment, &[("http.listen", "127.0.0.1:3")]).unwrap();
+    let http = &loaded.configuration.server.http;
+    assert_eq!((http.listen.port(), http.max_wait_ms, http.max_connections), (3, 4_000, 3));
+    let origin = |key: &str| {
+        loaded
+            .shown
+            .iter()
+            .find(|shown| shown.key == key)
+            .unwrap_or_else(|| panic!("{key}"))
+            .origin
+            .to_string()
+    };
+    assert_eq!(origin("http.listen"), "--listen");
+    assert_eq!(origin("http.max_wait"), "DWELL_HTTP_MAX_WAIT");
+    assert!(origin("http.max_connections").ends_with("dwell.toml:4:19"));
+    assert_eq!((origin("http.body_timeout"), origin("store.data")), ("default".into(), "default".into()));
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn a_mistake_in_the_environment_is_told_by_its_name() {
+    let errors = load_over("", &[("DWELL_LISTEN", "here"), ("DWELL_MAX_BODY", "1MB")], &[]).unwrap_err();
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(said.len() == 2 && said.iter().any(|line| line.starts_with("DWELL_LISTEN: ")), "{said:?}");
+    assert!(errors.iter().all(|error| error.kind.code() == "config_invalid_value"));
+    // What means nothing may be an orchestrator's own.
+    let loaded =
+        load_over("", &[("DWELL_LISTN", "x"), ("DWELL_PORT_7411_TCP", "x"), ("DWELL_TOKEN", "x")], &[]);
+    let warnings: Vec<String> = loaded.unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("did you mean 'DWELL_LISTEN'?"), "{warnings:?}");
+}
+
+#[test]
+fn all_that_is_said_arrives() {
+    let text = format!(
+        "[store]\nurl = \"memory\"\ndata = \"there\"\ndurability = \"interval:50ms\"\nsegment = 8192\n\
+         [limits]\nbody = \"2MiB\"\nbatch = 7\nleased = 8\nqueues = 9\n\
+         [http]\nlisten = \"0.0.0.0:80\"\nhosts = [\"dwell.example\"]\nbody_rate = 0\n\
+         [beanstalkd]\nlisten = \"off\"\nidle_timeout = \"1h\"\n[shutdown]\ndrain = \"0s\"\n\
+         [defaults]\nlease = \"7s\"\n[queues.orders]\nlease = \"1m\"\nbackoff = {{ cap = \"5s\" }}\n\
+         [[tokens]]\nname = \"a\"\nsha256 = \"{DIGEST}\"\nscopes = [\"put:orders*\"]\n"
+    );
+    let loaded = load(&text).unwrap();
+    let config = &loaded.configuration;
+    assert_eq!(config.store.kind, StoreKind::Memory);
+    assert!(
+        config.store.data.is_absolute() && config.store.data.ends_with("there"),
+        "from the file's folder"
+    );
+    assert_eq!(
+        (config.store.durability, config.store.segment_bytes),
+        (Durability::IntervalMs(50), Some(8_192))
+    );
+    let limits = &config.limits;
+    assert_eq!((limits.body_len, limits.batch, limits.leased, limits.queues), (2 << 20, 7, 8, 9));
+    assert_eq!((limits.defaults.lease_ms, config.server.drain_ms), (7_000, 0));
+    assert!(config.server.beanstalkd.is_none() && config.server.http.body_rate == 0);
+    assert_eq!(config.queues[0].settings.len(), 2);
+    // A memory store has no use for the rest, tokens without TLS are worth a word, and a digest is no secret but
+    // nobody's business either.
+    assert_eq!(loaded.warnings.len(), 4, "{:?}", loaded.warnings);
+    let shown: Vec<String> = loaded.shown.iter().map(|row| format!("{} = {}", row.key, row.value)).collect();
+    let shown = shown.join("\n");
+    assert!(shown.contains("tokens.\"a\".sha256 = \"ba7816bf…\"") && !shown.contains(DIGEST), "{shown}");
+    assert!(shown.contains("queues.\"orders\".lease = \"1m\""), "{shown}");
+}
+
+#[test]
+fn what_needs_a_restart_is_named() {
+    let before = load("[limits]\nbatch = 5\n[queues.a]\nlease = \"1s\"\n").unwrap();
+    let after =
+        load("[limits]\nbatch = 6\n[http]\nhosts = [\"x\"]\nmax_wait = \"1s\"\n[defaults]\nlease = \"2s\"\n");
+    let held_back = after.unwrap().held_back(&before);
+    assert_eq!(held_back, ["defaults.lease", "http.max_wait", "limits.batch"]);
+    assert!(before.held_back(&before).is_empty());
+}
+
+#[tokio::test]
+async fn queues_are_as_the_file_says_and_otherwise_as_they_were_set() {
+    let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+    let queues = |text: &str| load(text).unwrap().configuration.queues;
+    let first = queues("[queues.a]\nlease = \"1m\"\nmax_pending = 5\n[queues.b]\nlease = \"2m\"\n");
+    assert_eq!(apply_queues(&store, &[], &first).await.unwrap(), 2);
+    assert_eq!(apply_queues(&store, &[], &first).await.unwrap(), 0, "nothing has to change");
+    // At run time, somebody sets one that the file names, and one that it does not.
+    let set = |setting| vec![dwell_model::SettingChange::Set(setting)];
+    store.configure("a".parse().unwrap(), set(dwell_model::Setting::LeaseMs(1))).await.unwrap();
+    store.configure("a".parse().unwrap(), set(dwell_model::Setting::TokenMs(1))).await.unwrap();
+
+    let second = queues("[queues.a]\nlease = \"3m\"\n");
+    assert_eq!(apply_queues(&store, &first, &second).await.unwrap(), 2);
+    let a = store.stats("a".parse().unwrap()).await.unwrap();
+    let own: Vec<SettingName> = a.own.iter().map(|setting| setting.name()).collect();
+    assert_eq!(own, [SettingName::Lease, SettingName::TokenTtl]);
+    assert_eq!((a.settings.lease_ms, a.settings.token_ms), (180_000, 1));
+    assert!(store.stats("b".parse().unwrap()).await.is_err(), "it has nothing of its own any more");
+}
