@@ -1,12 +1,17 @@
 //! The delayed queue as Java has it: `RDelayedQueue` for what is pending, `RBlockingQueue` for what is due.
+//!
+//! # Layout
+//! - `take`: from the destination
+//! - `walk`: along the pending list
 
-use std::time::Duration;
+mod take;
+mod walk;
 
 use dwell_model::{Invalid, Timestamp};
-use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;
 
+use self::walk::Walk;
 use super::codec::Codec;
 use super::element::{self, Layout};
 use super::error::Error;
@@ -301,38 +306,6 @@ impl<C: Codec> DelayedQueue<C> {
         }
     }
 
-    async fn take_blocking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
-        let mut kept = self.blocking.lock().await;
-        let mut connection = match kept.take() {
-            Some(connection) => connection,
-            None => self.link.connect().await.map_err(|error| self.error(&error))?,
-        };
-        connection.set_response_timeout(Duration::from_millis(wait_ms) + Duration::from_secs(5));
-        let mut command = redis::cmd("BLPOP");
-        // Zero would mean for ever.
-        command.arg(self.keys.ready()).arg(wait_ms.max(1) as f64 / 1000.0);
-        let taken: RedisResult<Option<(Vec<u8>, Vec<u8>)>> = command.query_async(&mut connection).await;
-        let taken = taken.map_err(|error| self.error(&error))?;
-        *kept = Some(connection);
-        Ok(taken.map(|(_, payload)| payload))
-    }
-
-    async fn take_by_asking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
-        let asking = async {
-            loop {
-                if let Some(payload) = self.ask(redis::cmd("LPOP").arg(self.keys.ready())).await? {
-                    return Ok(Some(payload));
-                }
-                tokio::time::sleep(Duration::from_millis(250)).await;
-            }
-        };
-        // The first answer is not cut off: what it took would be lost.
-        if let Some(payload) = self.ask(redis::cmd("LPOP").arg(self.keys.ready())).await? {
-            return Ok(Some(payload));
-        }
-        tokio::time::timeout(Duration::from_millis(wait_ms), asking).await.unwrap_or(Ok(None))
-    }
-
     async fn offer_under(
         &self,
         id: &str,
@@ -361,46 +334,6 @@ impl<C: Codec> DelayedQueue<C> {
         let triples: Vec<_> = triples.collect();
         let dues: Vec<String> = self.call(&script::OFFER, &self.offer_keys(), &triples).await?;
         dues.iter().map(|due| instant(due)).collect()
-    }
-
-    /// Walks the pending list page by page. Others may take elements out meanwhile: the script finds its place
-    /// again by the last element of the page before, and where that is gone too the walk begins anew.
-    async fn walk(&self, payloads: &[Vec<u8>], walk: Walk) -> Result<usize, Error> {
-        if payloads.is_empty() {
-            return Ok(0);
-        }
-        let keys = [self.keys.pending()];
-        let (mut index, mut last, mut count) = (0_i64, Vec::new(), 0);
-        loop {
-            let mut arguments = vec![decimal(index), last, decimal(PAGE)];
-            arguments.extend_from_slice(payloads);
-            let (next, anchor, end, found): (i64, Vec<u8>, i64, Vec<Vec<u8>>) =
-                self.call(&script::FIND, &keys, &arguments).await?;
-            if next < 0 {
-                (index, last) = (0, Vec::new());
-                continue;
-            }
-            for packed in found {
-                count += match walk {
-                    Walk::Find => 1,
-                    // Somebody else may have been faster: then the next one with this value is the first.
-                    Walk::TakeFirst | Walk::TakeAll => self.take_out(vec![packed]).await?,
-                };
-                if count > 0 && matches!(walk, Walk::Find | Walk::TakeFirst) {
-                    return Ok(count);
-                }
-            }
-            if end == 1 {
-                return Ok(count);
-            }
-            (index, last) = (next, anchor);
-        }
-    }
-
-    async fn take_out(&self, packed: Vec<Vec<u8>>) -> Result<usize, Error> {
-        let keys = [self.keys.pending(), self.keys.timeouts()];
-        let taken: Vec<usize> = self.call(&script::TAKE_OUT, &keys, &packed).await?;
-        Ok(taken.into_iter().sum())
     }
 
     fn offer_keys(&self) -> [String; 3] {
@@ -434,14 +367,6 @@ impl<C: Codec> DelayedQueue<C> {
     fn error(&self, error: &redis::RedisError) -> Error {
         Error::of(self.keys.name(), error)
     }
-}
-
-/// What a walk over the pending list is for.
-#[derive(Clone, Copy)]
-enum Walk {
-    Find,
-    TakeFirst,
-    TakeAll,
 }
 
 fn arguments(when: When) -> [Vec<u8>; 2] {

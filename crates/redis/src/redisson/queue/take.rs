@@ -1,0 +1,43 @@
+//! Taking from the destination as Java does: what is handed out is gone from Redis.
+
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use super::super::codec::Codec;
+use super::super::error::Error;
+use super::DelayedQueue;
+
+impl<C: Codec> DelayedQueue<C> {
+    pub(super) async fn take_blocking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
+        let mut kept = self.blocking.lock().await;
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => self.link.connect().await.map_err(|error| self.error(&error))?,
+        };
+        connection.set_response_timeout(Duration::from_millis(wait_ms) + Duration::from_secs(5));
+        let mut command = redis::cmd("BLPOP");
+        // Zero would mean for ever.
+        command.arg(self.keys.ready()).arg(wait_ms.max(1) as f64 / 1000.0);
+        let taken: RedisResult<Option<(Vec<u8>, Vec<u8>)>> = command.query_async(&mut connection).await;
+        let taken = taken.map_err(|error| self.error(&error))?;
+        *kept = Some(connection);
+        Ok(taken.map(|(_, payload)| payload))
+    }
+
+    pub(super) async fn take_by_asking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
+        let asking = async {
+            loop {
+                if let Some(payload) = self.ask(redis::cmd("LPOP").arg(self.keys.ready())).await? {
+                    return Ok(Some(payload));
+                }
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        };
+        // The first answer is not cut off: what it took would be lost.
+        if let Some(payload) = self.ask(redis::cmd("LPOP").arg(self.keys.ready())).await? {
+            return Ok(Some(payload));
+        }
+        tokio::time::timeout(Duration::from_millis(wait_ms), asking).await.unwrap_or(Ok(None))
+    }
+}
