@@ -171,8 +171,11 @@ fn names_with_a_tag_and_with_a_mapper_are_the_same_queue() {
                 assert_eq!(theirs.take(20_000).await, "rust", "{name}");
                 theirs.offer(json!(["java"]), HOUR_MS).await;
                 assert!(ours.remove(&text("java")).await.unwrap(), "{name}");
+                // Java's own mover may sleep past the next one, as in the debounce above.
+                let mover = bed.mover(ours.keys().name(), for_layout(java.layout())).await;
                 theirs.offer(json!(["java"]), 50).await;
                 assert_eq!(ours.take(20_000).await.unwrap(), Some(text("java")), "{name}");
+                mover.stop().await;
             }
             plain.shutdown().await;
             mapped.shutdown().await;
@@ -190,10 +193,12 @@ fn a_lease_stands_beside_javas_takes() {
         let claimed = claimed.pop().unwrap();
         let other = theirs.take(20_000).await;
         assert_ne!(other, String::from_utf8(claimed.payload.clone()).unwrap());
-        // Given back, it is Java's; retried, it is pending for Java too.
+        // Retried, it is pending for Java too.
+        let mover = bed.mover("orders", for_layout(layout)).await;
         let settled = ours.retry(&claimed, 50, "later").await.unwrap();
         assert_eq!(settled, Settled::Scheduled);
         assert_eq!(theirs.take(20_000).await, String::from_utf8(claimed.payload).unwrap());
+        mover.stop().await;
     });
 }
 
