@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Discard(discard::Discard),
     Purge(purge::Purge),
     DeleteQueue(delete_queue::DeleteQueue),
-    Redisson(redisson::Redisson),
+    Redisson(Box<redisson::Redisson>),
     Config(config::Config),
     Token(token::Token),
     Completions(completions::Completions),
