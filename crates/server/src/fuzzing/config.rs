@@ -25,14 +25,16 @@ pub fn config(data: &[u8]) {
             return;
         }
     };
-    // What is shown of the keys says the same when it is read.
+    // What is shown of the keys that the file has says the same when it is read. A default is left out: a relative
+    // path counts from the file where it is said there, and from where the server runs where it is not.
     let again = read_text(&shown(&loaded), file).expect("what is shown can be read");
     assert_eq!(shown(&again), shown(&loaded));
 }
 
-/// The keys and the settings, as TOML; tokens are not shown whole.
+/// The keys and the settings that were said, as TOML; tokens are not shown whole.
 fn shown(loaded: &Loaded) -> String {
-    let rows = loaded.shown.iter().filter(|shown| !shown.key.starts_with("tokens."));
+    let said = loaded.shown.iter().filter(|shown| shown.origin != Origin::Default);
+    let rows = said.filter(|shown| !shown.key.starts_with("tokens."));
     let has_tokens = !loaded.configuration.server.http.tokens.is_empty();
     let mut text: String = rows.map(|shown| format!("{} = {}\n", shown.key, shown.value)).collect();
     if has_tokens {
