@@ -233,7 +233,9 @@ fn nothing_is_lost_in_a_crowded_intake() {
         let (queue, _clock) = queue();
         let producers = [0, 10, 20].map(|from| {
             with(&queue, move |queue| {
-                (from..from + 5).for_each(|n| drop(queue.put(n, Duration::ZERO).unwrap()));
+                for n in from..from + 5 {
+                    queue.put(n, Duration::ZERO).unwrap();
+                }
             })
         });
         let consumers = [
