@@ -94,9 +94,7 @@ long_redis() {
 part_sim() {
     local rounds=30 lines=20000 kills=3 seeds=500
     [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000
-    # With --tests, although they are not run: dependencies then have the features that the tests gave them,
-    # and nothing is built twice.
-    stage "sim: build" cargo build --locked "${workspace[@]}" --bins --tests
+    build_all "sim: build"
     stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
     stage "sim: mutants" "$target/debug/dwell-sim" mutants
     stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
@@ -110,10 +108,16 @@ part_bench() {
     stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --quick --rounds 1 --dir "$target"
 }
 
+# build_all NAME: the binaries, and the tests although they are not run: dependencies then have the features that the
+# tests gave them, and nothing is built twice.
+build_all() {
+    stage "$1" cargo build --locked "${workspace[@]}" --bins --tests
+}
+
 part_interop() {
     local long=$1 sequences=200
     [ -z "$long" ] || sequences=5000
-    stage "interop: build" cargo build --locked -p dwell-cli
+    build_all "interop: build"
     stage "interop: beanstalkd's own replies" \
         interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$sequences"
     stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
@@ -123,6 +127,8 @@ part_interop() {
 
 part_redisson() {
     stage "redisson: Java side" mvn -q -B -f interop/redisson package
-    stage "redisson: build" cargo test --locked -p dwell-redis --features redisson-java --test redisson_java --no-run
-    stage "redisson: beside Java" cargo test --locked -p dwell-redis --features redisson-java --test redisson_java
+    # Of the whole workspace, for the same reason as in build_all.
+    local java=(--locked "${workspace[@]}" --features dwell-redis/redisson-java --test redisson_java)
+    stage "redisson: build" cargo test "${java[@]}" --no-run
+    stage "redisson: beside Java" cargo test "${java[@]}"
 }
