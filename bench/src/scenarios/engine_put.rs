@@ -45,7 +45,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.contest("put", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     run.latencies("put, a batch", &micros.borrow());
-    run.note("put-steady, put-keyed: not yet; nothing retires before there are due files");
+    run.note("put-steady, put-keyed: not yet; due files are off by default");
     Ok(())
 }
 
