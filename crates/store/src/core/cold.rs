@@ -17,7 +17,6 @@ use std::num::NonZeroU32;
 use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
 
 use super::entry::{Entry, Place, Rare};
-use super::index::number_hash;
 use super::queue::ReadyKey;
 use super::{Core, Log, StoredBody};
 use crate::{Result, StateCounts};
@@ -509,6 +508,7 @@ impl<B: StoredBody> Core<B> {
     /// Takes a message off the indexes by number, and off the count of the changed.
     pub(super) fn strike_off(&mut self, entry: &Entry<B>, slot: u32) {
         self.changed -= usize::from(entry.changed);
-        self.by_number.remove(number_hash(entry.number), slot);
+        let entries = &self.entries;
+        self.by_number.remove(entry.number, slot, |slot| entries.get(slot).number);
     }
 }

@@ -49,19 +49,9 @@ fn part(hash: u64) -> usize {
 }
 
 /// Numbers are our own making, and need no defence against chosen collisions.
-fn mix(bits: u64) -> u64 {
+pub(super) fn mix(bits: u64) -> u64 {
     let product = u128::from(bits ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
     (product >> 64) as u64 ^ product as u64
-}
-
-/// The hash of a number. Eight numbers in a row lie beside each other, so that puts one after another, and growth,
-/// meet memory that is in the processor's cache.
-pub(super) fn number_hash(number: Number) -> u64 {
-    const TAG: u64 = 0x7f << 57;
-    let number = number.get();
-    let spread = mix(number >> 3) & !7 | number & 7;
-    // The highest bits tell those apart that lie beside each other.
-    spread & !TAG | mix(number) & TAG
 }
 
 /// From ids to numbers: both rise together, put by put, from where an incarnation began.

@@ -25,7 +25,7 @@
 //!
 //! # Layout
 //! - [`Record`], [`Log`]: what is told to the log
-//! - `entry`, `slab`, `index`, `schedule`, `queue`, `queues`, `tokens`, `random`: the parts
+//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin
@@ -42,6 +42,7 @@ mod entry;
 mod get;
 mod index;
 mod list;
+mod numbers;
 mod purge;
 mod put;
 mod queue;
@@ -70,6 +71,7 @@ use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 use crate::{Error, Result};
 use entry::{Entry, Held};
 use index::{Numbering, SlotTable, TextHash};
+use numbers::Numbers;
 use queues::Queues;
 use random::Random;
 use slab::Slab;
@@ -138,7 +140,7 @@ pub struct Core<B> {
     /// Queues whose own pause ends by itself, by that instant.
     pauses: BTreeSet<(Timestamp, u32)>,
     numbering: Numbering,
-    by_number: SlotTable,
+    by_number: Numbers,
     /// Live messages with a key of their own.
     by_key: SlotTable,
     key_hash: TextHash,
@@ -174,7 +176,7 @@ impl<B: StoredBody> Core<B> {
             queues: Queues::new(),
             pauses: BTreeSet::new(),
             numbering: Numbering::new(config.number_step),
-            by_number: SlotTable::new(),
+            by_number: Numbers::new(),
             by_key: SlotTable::new(),
             key_hash: TextHash::default(),
             tokens: Tokens::new(),

@@ -6,7 +6,7 @@ use dwell_model::{DEFAULT_PRIORITY, MessageId, OwnSettings, QueueName, Settings,
 use dwell_time::Handle;
 
 use super::cold::ColdView;
-use super::entry::{Entry, Place};
+use super::entry::Entry;
 use super::schedule::{Schedule, Timers};
 use super::slab::Slab;
 use crate::StateCounts;
@@ -140,17 +140,10 @@ impl Queue {
         }
     }
 
-    /// The message that goes out first. It is among the ready then, and no other scheduled one needs to be.
-    pub(super) fn first_ready<B>(&mut self, entries: &mut Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
-        let first = self.ready.first_key_value().map(|(key, slot)| (*key, *slot));
-        let Some((key, slot, lane)) = self.scheduled.first_due(self.ripe, entries) else { return first };
-        if first.is_some_and(|(first, _)| first < key) {
-            return first;
-        }
-        self.scheduled.pop_lane(lane);
-        entries.get_mut(slot).place = Place::Ready;
-        self.insert_ready(key, slot);
-        Some((key, slot))
+    /// The message that goes out first.
+    pub(super) fn first_ready<B>(&self, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
+        let ready = self.ready.first_key_value().map(|(key, slot)| (*key, *slot));
+        ready.into_iter().chain(self.scheduled.first_due(self.ripe, entries)).min()
     }
 
     /// Whether any message may be handed out.

@@ -148,22 +148,21 @@ impl Schedule {
         lanes.map(|(_, slot)| slot).or_else(|| self.pop_beside(wall))
     }
 
-    /// The message that goes out first of those in lanes that are due at `wall`, with the lane.
-    pub(super) fn first_due<B>(
-        &self,
-        wall: Timestamp,
-        entries: &Slab<Entry<B>>,
-    ) -> Option<(ReadyKey, u32, usize)> {
-        let heads = self.lanes.iter().enumerate().filter_map(|(lane, Lane { messages, .. })| {
+    /// The message that goes out first of those in lanes that are due at `wall`.
+    pub(super) fn first_due<B>(&self, wall: Timestamp, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
+        let heads = self.lanes.iter().filter_map(|Lane { messages, .. }| {
             let (_, slot) = messages.peek().filter(|(due, _)| *due <= wall.as_ms())?;
-            Some((ReadyKey::of(entries.get(*slot)), *slot, lane))
+            Some((ReadyKey::of(entries.get(*slot)), *slot))
         });
         heads.min()
     }
 
-    /// Takes out the first message of a lane.
-    pub(super) fn pop_lane(&mut self, lane: usize) {
-        self.lanes[lane].messages.pop();
+    /// The first messages of each lane that are due at `wall`, as far as their order is known already.
+    pub(super) fn upcoming(&self, wall: Timestamp) -> impl Iterator<Item = u32> {
+        self.lanes.iter().flat_map(move |lane| {
+            let due = lane.messages.upcoming().take_while(move |(due, _)| *due <= wall.as_ms());
+            due.map(|(_, slot)| *slot)
+        })
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {

@@ -6,7 +6,6 @@ use dwell_model::{
 };
 
 use super::entry::{Entry, Held, Place};
-use super::index::number_hash;
 use super::queue::{ReadyKey, mono};
 use super::{Core, Durability, Log, Record, StoredBody};
 use crate::{Error, Result, Target, When};
@@ -37,7 +36,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn resident_number(&self, number: Number) -> Option<u32> {
-        self.by_number.find(number_hash(number), |slot| self.entries.get(slot).number == number)
+        self.by_number.find(number, |slot| self.entries.get(slot).number == number)
     }
 
     /// The live message of the queue that has the key, made resident if it is cold.
@@ -200,7 +199,7 @@ impl<B: StoredBody> Core<B> {
         self.changed += usize::from(entry.changed);
         let slot = self.entries.insert(entry);
         let entries = &self.entries;
-        self.by_number.insert(number_hash(number), slot, |slot| number_hash(entries.get(slot).number));
+        self.by_number.insert(number, slot, |slot| entries.get(slot).number);
         slot
     }
 

@@ -131,6 +131,13 @@ impl<T> TimingQueue<T> {
         self.run.first().map(|head| head.due)
     }
 
+    /// The earliest items, first one first, as far as their order is known already: some hundreds, or what is left
+    /// of them, and at least one unless the queue is empty. For those who want to fetch what the items point to
+    /// before they take them out, all at once.
+    pub fn upcoming(&self) -> impl Iterator<Item = (i64, &T)> {
+        self.run.iter().map(|entry| (entry.due, self.slots.get(entry.slot)))
+    }
+
     /// Takes out the earliest item if it is due at `now`.
     pub fn pop_due(&mut self, now: i64) -> Option<(i64, T)> {
         let head = self.run.first().filter(|head| head.due <= now)?;

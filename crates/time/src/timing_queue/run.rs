@@ -72,6 +72,10 @@ impl Run {
     }
 
     pub(super) fn remove(&mut self, slot: u32) {
+        if self.entries.front().is_some_and(|first| first.slot == slot) {
+            self.entries.pop_front();
+            return;
+        }
         meter::touched(self.entries.len());
         let at = self.entries.iter().position(|entry| entry.slot == slot);
         self.entries.remove(at.expect("the run holds the slots whose place it is"));

@@ -201,6 +201,8 @@ fn walk(pattern: &Pattern, steps: &[Step]) -> Result<(), TestCaseError> {
                 let mut expected: Vec<(i64, u32)> =
                     model.entries.iter().map(|entry| (entry.0, entry.2)).collect();
                 prop_assert_eq!(&all, &expected);
+                let upcoming: Vec<(i64, u32)> = queue.upcoming().map(|(due, item)| (due, *item)).collect();
+                prop_assert!(all.starts_with(&upcoming) && upcoming.is_empty() == all.is_empty());
                 let from = at_rank(&model, rank);
                 let due = expected.iter().filter(|entry| entry.0 <= from).count();
                 prop_assert_eq!(queue.count_due(from), due);
