@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// What `--help` prints.
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release -p dwell-bench -- list
-       cargo run --release -p dwell-bench -- SCENARIO [--quick] [--json] [--rounds N] [--dir PATH]
+       cargo run --release -p dwell-bench -- SCENARIO [--quick] [--json] [--only WORK] [--rounds N] [--dir PATH]
        cargo run --release -p dwell-bench -- results [FILE ...]
 
   list         names the scenarios
@@ -13,6 +13,7 @@ usage: cargo run --release -p dwell-bench -- list
                table anew from all that are kept
   --quick      a tenth of the work, and of memory limits
   --json       one line of JSON last
+  --only WORK  the rows whose work contains this; nothing else is measured, as far as it can be measured alone
   --rounds N   how often each side runs, alternating; medians are reported (default 3)
   --dir PATH   where data is written; a folder of its own is made there and removed (default: the current folder)
 ";
@@ -33,6 +34,8 @@ pub(crate) struct Arguments {
     pub(crate) scenario: String,
     pub(crate) quick: bool,
     pub(crate) json: bool,
+    /// What the works of all rows that are asked for contain.
+    pub(crate) only: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) dir: PathBuf,
 }
@@ -42,12 +45,14 @@ impl Arguments {
         let mut given = given.into_iter();
         let mut scenario = None;
         let (mut quick, mut json, mut rounds, mut dir) = (false, false, 3, PathBuf::from("."));
+        let mut only = None;
         while let Some(argument) = given.next() {
             match argument.as_str() {
                 "-h" | "--help" => return Ok(Command::Help),
                 "results" if scenario.is_none() => return Command::results(given),
                 "--quick" => quick = true,
                 "--json" => json = true,
+                "--only" => only = Some(given.next().ok_or("--only needs a part of a row's work")?),
                 "--rounds" => {
                     let value = given.next().ok_or("--rounds needs a number")?;
                     rounds = value
@@ -67,7 +72,7 @@ impl Arguments {
         match scenario {
             None => Err("name a scenario, or `list`".to_owned()),
             Some(name) if name == "list" => Ok(Command::List),
-            Some(scenario) => Ok(Command::Measure(Arguments { scenario, quick, json, rounds, dir })),
+            Some(scenario) => Ok(Command::Measure(Arguments { scenario, quick, json, only, rounds, dir })),
         }
     }
 }
@@ -96,10 +101,12 @@ mod tests {
             scenario: "engine-put".to_owned(),
             quick: true,
             json: true,
+            only: Some("put".to_owned()),
             rounds: 5,
             dir: PathBuf::from("/data"),
         };
-        assert_eq!(parse("--quick engine-put --rounds 5 --dir /data --json"), Ok(Command::Measure(expected)));
+        let line = "--quick engine-put --rounds 5 --only put --dir /data --json";
+        assert_eq!(parse(line), Ok(Command::Measure(expected)));
     }
 
     #[test]
@@ -113,6 +120,7 @@ mod tests {
             "a --rounds 0",
             "a --rounds x",
             "a --dir",
+            "a --only",
             "a --fast",
         ] {
             assert!(parse(line).is_err(), "accepted: '{line}'");

@@ -74,6 +74,9 @@ fn measure(scenario: &Scenario, arguments: &Arguments) -> Result<()> {
     let mut run = Run::new(arguments)?;
     (scenario.run)(&mut run)?;
     let report: Report = run.finish(scenario.name);
+    if let (Some(only), true) = (&arguments.only, report.rows.is_empty()) {
+        return Err(format!("no row's work contains '{only}'").into());
+    }
     print!("{report}");
     if arguments.json {
         println!("{}", report.json());

@@ -78,6 +78,8 @@ pub(crate) struct Report {
     pub(crate) machine: String,
     pub(crate) quick: bool,
     pub(crate) rounds: usize,
+    /// What the works of all rows contain, if others were not asked for.
+    pub(crate) only: Option<String>,
     pub(crate) notes: Vec<String>,
     pub(crate) rows: Vec<Row>,
 }
@@ -91,6 +93,7 @@ impl Report {
             "machine": self.machine,
             "quick": self.quick,
             "rounds": self.rounds,
+            "only": self.only,
             "notes": self.notes,
             "rows": self.rows.iter().map(Row::json).collect::<Vec<Value>>(),
         })

@@ -18,6 +18,7 @@ use crate::stopwatch::Stopwatch;
 pub(crate) struct Run {
     quick: bool,
     rounds: usize,
+    only: Option<String>,
     machine: String,
     folder: PathBuf,
     notes: Vec<String>,
@@ -32,6 +33,7 @@ impl Run {
         Ok(Run {
             quick: arguments.quick,
             rounds: arguments.rounds,
+            only: arguments.only.clone(),
             machine: machine::describe(&arguments.dir),
             folder,
             notes: Vec::new(),
@@ -42,6 +44,11 @@ impl Run {
     /// `full`, or a tenth of it in a quick run: for amounts of work and limits of memory.
     pub(crate) fn scaled(&self, full: u64) -> u64 {
         if self.quick { full.div_ceil(10) } else { full }
+    }
+
+    /// Whether rows of this work are asked for. Rows that are not are dropped; a scenario need not measure them.
+    pub(crate) fn wants(&self, work: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| work.contains(only.as_str()))
     }
 
     /// How often each side is measured.
@@ -73,6 +80,9 @@ impl Run {
         better: Better,
         sides: &mut [Side<'_>],
     ) -> Result<()> {
+        if !self.wants(work) {
+            return Ok(());
+        }
         let mut samples = vec![Vec::new(); sides.len()];
         let mut slow = vec![false; sides.len()];
         for round in 1..=self.rounds {
@@ -103,7 +113,9 @@ impl Run {
 
     /// A number of ours that has no peer, a sample a round.
     pub(crate) fn alone(&mut self, work: &str, metric: &str, ours: Vec<f64>) {
-        self.rows.push(Row::alone(work, metric, ours));
+        if self.wants(work) {
+            self.rows.push(Row::alone(work, metric, ours));
+        }
     }
 
     /// A number of ours beside a peer's, a sample a round, for a scenario that measures several at once.
@@ -116,7 +128,9 @@ impl Run {
         peer: &'static str,
         theirs: Vec<f64>,
     ) {
-        self.rows.push(Row::beside(work, metric, better, ours, peer, theirs));
+        if self.wants(work) {
+            self.rows.push(Row::beside(work, metric, better, ours, peer, theirs));
+        }
     }
 
     /// How long things took: the middle, the slow and the slowest, over all rounds.
@@ -142,6 +156,7 @@ impl Run {
             machine: std::mem::take(&mut self.machine),
             quick: self.quick,
             rounds: self.rounds,
+            only: self.only.take(),
             notes: std::mem::take(&mut self.notes),
             rows: std::mem::take(&mut self.rows),
         }

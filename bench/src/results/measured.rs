@@ -35,8 +35,12 @@ impl Measured {
     /// The run whose output ends with its line of JSON.
     pub(crate) fn last_line_of(output: &str) -> Result<Measured> {
         let last = output.lines().map(str::trim).rfind(|line| !line.is_empty());
-        Measured::parse(last.ok_or("it is empty")?)
-            .map_err(|error| format!("its last line is no result, was it run with --json? {error}").into())
+        let run = Measured::parse(last.ok_or("it is empty")?)
+            .map_err(|error| format!("its last line is no result, was it run with --json? {error}"))?;
+        match run.json["only"].as_str() {
+            Some(only) => Err(format!("it has only the rows of '{only}': run the whole scenario").into()),
+            None => Ok(run),
+        }
     }
 
     pub(crate) fn parse(text: &str) -> Result<Measured> {
@@ -89,6 +93,7 @@ mod tests {
             machine: "2 x CPU, 24 GiB, linux 6, ext4, commit 0123456789 with changes".to_owned(),
             quick: true,
             rounds: 1,
+            only: None,
             notes: vec!["a note".to_owned()],
             rows: vec![
                 Row::beside("put", "per_s", Better::Higher, vec![4_000.0], "fjall", vec![1_000.0]),
@@ -107,6 +112,9 @@ mod tests {
         assert_eq!(cells, ["put", "per_s", "4,000", "1,000", "4.00"]);
         assert_eq!((first.peer.as_deref(), second.peer.as_deref()), (Some("fjall"), None));
         assert_eq!((second.ours.as_str(), second.theirs.as_str(), second.ratio.as_str()), ("0.500", "", ""));
+
+        let part = Report { only: Some("put".to_owned()), ..report };
+        assert!(Measured::last_line_of(&part.json().to_string()).is_err(), "a part is kept as the whole");
     }
 
     #[test]

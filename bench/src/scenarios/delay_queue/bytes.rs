@@ -57,11 +57,15 @@ fn resident_bytes() -> Result<f64> {
 
 pub(super) fn compare(run: &mut Run) -> Result<()> {
     for n in [1_000_000, 5_000_000] {
+        let work = format!("{n} pending");
+        if !run.wants(&work) {
+            continue;
+        }
         let mut sides = vec![Samples { name: Ours::NAME, values: vec![ask(Ours::NAME, n)?] }];
         #[cfg(feature = "peers")]
         sides.push(Samples { name: TokioUtil::NAME, values: vec![ask(TokioUtil::NAME, n)?] });
         sides.push(Samples { name: Heap::NAME, values: vec![ask(Heap::NAME, n)?] });
-        add_rows(run, &format!("{n} pending"), "bytes_over_payload", Better::Lower, sides);
+        add_rows(run, &work, "bytes_over_payload", Better::Lower, sides);
     }
     Ok(())
 }

@@ -125,6 +125,17 @@ pub(super) fn compare(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     sides.push(("binary-heap", Box::new(measure::<Heap>)));
     for work in WORKS {
         let work = Work { n: if work.n > 10_000 { run.scaled(work.n) } else { work.n }, ..work };
+        type Part = fn(&Rates) -> f64;
+        let parts: [(&str, Part); 3] = [
+            ("offer", |rates| rates.offer),
+            ("poll", |rates| rates.poll),
+            ("offer + poll", |rates| rates.both),
+        ];
+        let parts = parts.map(|(part, value)| (format!("{part}, {} pending", work.n), value));
+        let in_batches = format!("drain_due 1024 a call, {} pending", work.n);
+        if !run.wants(&in_batches) && !parts.iter().any(|(row, _)| run.wants(row)) {
+            continue;
+        }
         let mut rates = vec![Vec::new(); sides.len()];
         let mut batches = Vec::new();
         for round in 1..=run.rounds() {
@@ -140,21 +151,15 @@ pub(super) fn compare(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
             }
             batches.push(measure::<Batches>(work)?);
         }
-        type Part = fn(&Rates) -> f64;
-        let parts: [(&str, Part); 3] = [
-            ("offer", |rates| rates.offer),
-            ("poll", |rates| rates.poll),
-            ("offer + poll", |rates| rates.both),
-        ];
-        for (part, value) in parts {
+        for (row, value) in parts {
             let samples = sides.iter().zip(&rates);
             let samples = samples
                 .map(|((name, _), rates)| Samples { name, values: rates.iter().map(value).collect() })
                 .collect();
-            add_rows(run, &format!("{part}, {} pending", work.n), "per_s", Better::Higher, samples);
+            add_rows(run, &row, "per_s", Better::Higher, samples);
         }
         let drained = batches.iter().map(|rates| rates.poll).collect();
-        run.alone(&format!("drain_due 1024 a call, {} pending", work.n), "per_s", drained);
+        run.alone(&in_batches, "per_s", drained);
     }
     churn(run, jdk)
 }
@@ -177,6 +182,10 @@ fn measure_churn<Q: Queue>(n: u64) -> Result<f64> {
 
 fn churn(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     for n in [10_000, run.scaled(1_000_000)] {
+        let row = format!("cancel half of {n}");
+        if !run.wants(&row) {
+            continue;
+        }
         let (mut ours, mut theirs, mut jdks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..run.rounds() {
             ours.push(measure_churn::<Ours>(n)?);
@@ -190,7 +199,7 @@ fn churn(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
         }
         let sides = [("ours", ours), ("jdk", jdks), ("tokio-util", theirs)];
         let sides = sides.into_iter().map(|(name, values)| Samples { name, values }).collect();
-        add_rows(run, &format!("cancel half of {n}"), "per_s", Better::Higher, sides);
+        add_rows(run, &row, "per_s", Better::Higher, sides);
     }
     Ok(())
 }

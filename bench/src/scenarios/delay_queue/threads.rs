@@ -30,6 +30,10 @@ pub(super) fn compare(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
 }
 
 fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) -> Result<()> {
+    let row = format!("{producers} put, {consumers} take");
+    if !run.wants(&row) {
+        return Ok(());
+    }
     let n = run.scaled(4_000_000) / 8 * 8;
     let (mut ours, mut jdks, mut heaps) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
@@ -62,7 +66,7 @@ fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) 
     }
     let sides = [("ours", ours), ("jdk", jdks), ("binary-heap", heaps)];
     let sides = sides.into_iter().map(|(name, values)| Samples { name, values }).collect();
-    add_rows(run, &format!("{producers} put, {consumers} take"), "per_s", Better::Higher, sides);
+    add_rows(run, &row, "per_s", Better::Higher, sides);
     Ok(())
 }
 
@@ -95,8 +99,13 @@ fn contend(
 }
 
 const RATE: u64 = 10_000;
+/// The works of lateness: with the default, with a spin, of a task.
+const LATE: [&str; 3] = ["lateness", "lateness, spinning for the last 70 us", "lateness, a task"];
 
 fn lateness(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
+    if !LATE.iter().any(|row| run.wants(row)) {
+        return Ok(());
+    }
     let n = run.scaled(50_000);
     run.note(format!("lateness: {n} items at {RATE} a second, delayed 5 to 50 ms, one consumer"));
     let quantiles = [("p50_us", 0.5), ("p99_us", 0.99), ("p99.9_us", 0.999)];
@@ -127,11 +136,11 @@ fn lateness(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     for (((metric, _), ours), jdks) in quantiles.into_iter().zip(ours).zip(jdks) {
         let sides = [("ours", ours), ("jdk", jdks)];
         let sides = sides.into_iter().map(|(name, values)| Samples { name, values }).collect();
-        add_rows(run, "lateness", metric, Better::Lower, sides);
+        add_rows(run, LATE[0], metric, Better::Lower, sides);
     }
     for (((metric, _), spinning), tasks) in quantiles.into_iter().zip(spinning).zip(tasks) {
-        run.alone("lateness, spinning for the last 70 us", metric, spinning);
-        run.alone("lateness, a task", metric, tasks);
+        run.alone(LATE[1], metric, spinning);
+        run.alone(LATE[2], metric, tasks);
     }
     Ok(())
 }
@@ -168,6 +177,10 @@ fn be_late(
 fn waiting(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     const THREADS: u64 = 1_000;
     const MS: u64 = 2_000;
+    const ROW: &str = "1000 threads wait";
+    if !run.wants(ROW) {
+        return Ok(());
+    }
     let (mut ours, mut jdks) = (Vec::new(), Vec::new());
     for _ in 0..run.rounds() {
         let queue = DelayQueue::new();
@@ -194,7 +207,7 @@ fn waiting(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     }
     let sides = [("ours", ours), ("jdk", jdks)];
     let sides = sides.into_iter().map(|(name, values)| Samples { name, values }).collect();
-    add_rows(run, "1000 threads wait", "cpu_us_per_s", Better::Lower, sides);
+    add_rows(run, ROW, "cpu_us_per_s", Better::Lower, sides);
     Ok(())
 }
 
