@@ -3,12 +3,14 @@
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p dwell-time --test delay_queue_shuttle --target-dir target/shuttle`
 //!
-//! Each scenario runs under random schedules and under PCT (Burckhardt et al., "A randomized scheduler with
+//! Each scenario runs with a queue that puts straight until threads meet, and with one that uses its intake from the first
+//! put on, under random schedules and under PCT (Burckhardt et al., "A randomized scheduler with
 //! probabilistic guarantees of finding bugs", 2010); `DWELL_SHUTTLE_RUNS` says how many of each (2,000 by default).
 //! A failure prints the schedule; `shuttle::replay` replays it. Time is moved by hand, by a thread of the scenario.
 
 #![cfg(shuttle)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,14 +24,25 @@ const MS: Duration = Duration::from_millis(1);
 
 fn check(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     let runs = std::env::var("DWELL_SHUTTLE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2_000);
-    shuttle::check_random(scenario.clone(), runs);
-    shuttle::check_pct(scenario, runs, 3);
+    for uses_intake in [false, true] {
+        USES_INTAKE.set(uses_intake);
+        shuttle::check_random(scenario.clone(), runs);
+        shuttle::check_pct(scenario.clone(), runs, 3);
+    }
 }
 
-/// A queue whose intake has handles already: the first put of a queue goes past it.
+std::thread_local! {
+    /// Of this test: the model checker runs its threads in one of the system's.
+    static USES_INTAKE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A queue whose intake, if it is used, has handles already: the first put of a queue goes past it.
 fn queue() -> (DelayQueue<u32>, ManualClock) {
     let clock = ManualClock::new(Timestamp::MIN);
     let queue = DelayQueue::builder().clock(&clock).build();
+    if USES_INTAKE.get() {
+        queue.use_intake();
+    }
     let first = queue.put(0, Duration::ZERO).unwrap();
     queue.cancel(first).unwrap();
     (queue, clock)

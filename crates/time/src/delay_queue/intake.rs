@@ -4,7 +4,9 @@
 //! queue, many at a time, by whoever needs them there: a consumer for which one of them may come before the head, a call
 //! that looks at everything, a producer that has filled its tray.
 //!
-//! There is one tray until two threads meet at it; then there are more, and each thread has its own as far as they reach.
+//! Nobody leaves anything here until two threads have met at the queue's lock: what nobody fights for is put
+//! straight into the queue. There is one tray until two threads meet at it; then there are more, and each thread has its
+//! own as far as they reach.
 //!
 //! # The rules
 //! - What a put has left is in the queue as far as anybody can tell. Each call that holds the queue's lock brings in what
@@ -75,6 +77,8 @@ impl<T> Tray<T> {
 pub(super) struct Intake<T> {
     first: Lock<Tray<T>>,
     others: OnceLock<Box<[Lock<Tray<T>>; OTHERS]>>,
+    /// Set by who had to wait for the queue's lock.
+    used: AtomicBool,
     /// Set by a put that had to wait for another.
     crowded: AtomicBool,
     /// The earliest instant in the trays, or `NONE`. Changed under a tray's lock, read without.
@@ -99,9 +103,22 @@ impl<T> Intake<T> {
         Intake {
             first: Lock::new(Tray::new(NOBODY, false)),
             others: OnceLock::new(),
+            used: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             earliest: Earliest(AtomicI64::new(NONE)),
         }
+    }
+
+    /// Whether puts leave their items here.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Lets puts leave their items here from now on.
+    #[cold]
+    pub(super) fn begin(&self) {
+        self.used.store(true, Ordering::Relaxed);
     }
 
     /// Leaves an item. True if who left it has to bring in what is here. `now` is a reading of the clock by this put,

@@ -138,12 +138,21 @@ impl<T> Shared<T> {
     /// The state, without what lies in the intake.
     #[inline]
     fn state(&self) -> Guard<'_, State<T>> {
+        match self.state.try_lock() {
+            Some(state) => state,
+            None => self.fight_for_state(),
+        }
+    }
+
+    #[cold]
+    fn fight_for_state(&self) -> Guard<'_, State<T>> {
+        self.intake.begin();
         self.state.lock()
     }
 
     /// The state with all that was put.
     fn whole(&self) -> Guard<'_, State<T>> {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if !self.intake.is_empty() {
             state.bring_in(&self.intake);
         }
@@ -175,6 +184,12 @@ impl<T> Shared<T> {
     /// Puts an item into a queue without limit. `now` is a reading of the clock by this call, if there was one.
     #[inline]
     fn put_unlimited(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, PutError<T>> {
+        if !self.intake.is_used() {
+            match self.state.try_lock() {
+                Some(state) => return self.put_straight(state, value, due),
+                None => self.intake.begin(),
+            }
+        }
         match self.intake.leave(due, value, now, &self.time) {
             Ok((handle, false)) => Ok(handle),
             Ok((handle, true)) => {
@@ -186,6 +201,25 @@ impl<T> Shared<T> {
         }
     }
 
+    /// Puts an item in past the trays, in which others may lie.
+    #[inline]
+    fn put_straight(
+        &self,
+        mut state: Guard<'_, State<T>>,
+        value: T,
+        due: i64,
+    ) -> Result<Handle, PutError<T>> {
+        if state.is_closed() {
+            return Err(PutError::Closed(value));
+        }
+        if !self.intake.is_empty() {
+            state.bring_in(&self.intake);
+        }
+        let handle = state.items.insert(due, value);
+        self.finish(state);
+        Ok(handle)
+    }
+
     #[cold]
     fn bring_in(&self) {
         self.finish(self.whole());
@@ -194,14 +228,11 @@ impl<T> Shared<T> {
     #[cold]
     fn put_past_intake(&self, value: T, due: i64) -> Result<Handle, PutError<T>> {
         let mut state = self.state();
-        if state.is_closed() {
-            return Err(PutError::Closed(value));
+        if !state.is_closed() {
+            state.supply_more();
+            state.bring_in(&self.intake);
         }
-        state.supply_more();
-        state.bring_in(&self.intake);
-        let handle = state.items.insert(due, value);
-        self.finish(state);
-        Ok(handle)
+        self.put_straight(state, value, due)
     }
 }
 
@@ -443,6 +474,12 @@ impl<T> DelayQueue<T> {
         state.bring_in(&self.shared.intake);
         self.shared.finish(state);
         wakes.into_iter().for_each(Wake::fire);
+    }
+
+    /// Lets puts leave their items in the intake from the first one on, for the model checker.
+    #[cfg(shuttle)]
+    pub fn use_intake(&self) {
+        self.shared.intake.begin();
     }
 
     /// Whether it was closed.

@@ -48,7 +48,7 @@ struct Supply<T> {
     watch: i64,
 }
 
-/// The most items that lie in the intake, if they are small: what is brought in at a time takes some microseconds.
+/// The most items that lie in a tray, if they are small: what is brought in at a time takes some microseconds.
 const BATCH_MAX: usize = 64;
 /// The most bytes of items in the intake, if that is more than a few.
 const BATCH_BYTES: usize = 64 * 1024;

@@ -77,7 +77,10 @@ impl<T> Lock<T> {
         loop {
             for _ in 0..200 {
                 hint::spin_loop();
-                if let Some(guard) = self.guarded.try_lock() {
+                // Looking does not take the line of the cache from the holder, as trying does.
+                if !self.guarded.is_locked()
+                    && let Some(guard) = self.guarded.try_lock()
+                {
                     return guard;
                 }
             }
