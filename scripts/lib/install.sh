@@ -7,7 +7,7 @@ needs_of() {
         fmt) echo shellcheck:shellcheck ;;
         lint) echo cc:build-essential ;;
         core | redis) echo redis-server:redis-server ;;
-        e2e) echo curl:curl ;;
+        e2e) echo curl:curl redis-server:redis-server ;;
         test) echo curl:curl redis-server:redis-server ;;
         redisson) echo redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
         interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;

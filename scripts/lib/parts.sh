@@ -87,7 +87,7 @@ long_core() {
 long_redis() {
     stage "long: model test, one Redis" env DWELL_CASES=2000 \
         cargo test --locked -p dwell-redis --test single behaves_as_the_model_does
-    stage "long: model test, a cluster" env DWELL_CASES=500 \
+    stage "long: model test, a cluster" env DWELL_CASES=2000 \
         cargo test --locked -p dwell-redis --test cluster behaves_as_the_model_does
 }
 

@@ -17,8 +17,8 @@ use crate::OpenError;
 /// | `redis-sentinel://[user:password@]host:26379,host2:26379/service[/db]` | the primary that Sentinels name |
 /// | `redis-cluster://[user:password@]host:7000,host2:7000` | a cluster, found through these nodes |
 ///
-/// `rediss`, `rediss-sentinel` and `rediss-cluster` speak TLS, with the certificates that the system trusts. User and
-/// password are percent-encoded. Options follow as `?name=value&…`:
+/// `rediss`, `rediss-sentinel` and `rediss-cluster` speak TLS. User and password are percent-encoded. Options follow as
+/// `?name=value&…`:
 ///
 /// - `prefix`: what all keys begin with, `dwell` by default
 /// - `connections`: how many connections share the calls, 1 to 64, 2 by default
@@ -28,12 +28,15 @@ use crate::OpenError;
 /// - `wait`, `waitaof`, `wait_ms`: how many replicas must have confirmed a write (and, with `waitaof=1`, that this
 ///   server's own append-only file has it) within so long, 1,000 by default, before it is answered
 /// - `sentinel_user`, `sentinel_password`: the login at the Sentinels
+/// - `ca`: a file of authorities in PEM, trusted in place of the system's; `certificate` and `key`: files in PEM that
+///   show the server who we are
 ///
 /// ```
 /// use dwell_redis::{Address, Kind};
 /// let address: Address = "redis://:secret@10.0.0.7/2?prefix=shop".parse().unwrap();
 /// assert_eq!((address.kind(), address.prefix()), (Kind::Single, "shop"));
 /// assert_eq!(address.to_string(), "redis://10.0.0.7:6379/2");
+/// assert_eq!(address.shown(), "redis://…@10.0.0.7:6379/2?prefix=shop");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
@@ -52,6 +55,17 @@ pub struct Address {
     pub(crate) retry_ms: u64,
     pub(crate) client: Option<String>,
     pub(crate) confirm: Option<Confirm>,
+    pub(crate) certificates: Certificates,
+    /// The options as they were given, but for those that are secrets.
+    pub(crate) options: Vec<String>,
+}
+
+/// Files that TLS needs besides what the system trusts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Certificates {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// What kind of deployment an address names.
@@ -92,6 +106,20 @@ impl Address {
         &self.prefix
     }
 
+    /// As it was given, for people: with its options, and without anything of a login but that there is one.
+    pub fn shown(&self) -> String {
+        let plain = self.to_string();
+        let mut shown = match (self.user.is_some() || self.password.is_some(), plain.split_once("://")) {
+            (true, Some((scheme, rest))) => format!("{scheme}://…@{rest}"),
+            _ => plain,
+        };
+        for (index, option) in self.options.iter().enumerate() {
+            shown.push(if index == 0 { '?' } else { '&' });
+            shown.push_str(option);
+        }
+        shown
+    }
+
     /// The same Redis under another prefix.
     pub fn with_prefix(self, prefix: &str) -> Address {
         Address { prefix: prefix.to_owned(), ..self }
@@ -107,10 +135,23 @@ impl FromStr for Address {
     type Err = OpenError;
 
     fn from_str(text: &str) -> Result<Address, OpenError> {
-        parse(text).map_err(|reason| OpenError::Url { url: without_login(text), reason })
+        parse(text).map_err(|reason| {
+            let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+            let url = format!("{}://…", scheme.filter(|scheme| SCHEMES.contains(scheme)).unwrap_or("…"));
+            // What stands behind a question mark may be the end of a password.
+            let torn = text.split_once('?').is_some_and(|(_, query)| query.contains('@'));
+            let hint = "; in user and password, / ? # @ and % are written as %2F %3F %23 %40 and %25";
+            let hint = if text.contains('@') { hint } else { "" };
+            let reason = if torn { "it can not be read".to_owned() } else { reason };
+            OpenError::Url { url, reason: reason + hint }
+        })
     }
 }
 
+const SCHEMES: [&str; 7] =
+    ["redis", "rediss", "redis+unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
+/// The reasons name nothing of what was given that may be a secret.
 fn parse(text: &str) -> Result<Address, String> {
     let (scheme, rest) = text.split_once("://").ok_or("it has no scheme such as redis://".to_owned())?;
     let (kind, tls, port) = match scheme {
@@ -120,11 +161,7 @@ fn parse(text: &str) -> Result<Address, String> {
         "rediss-sentinel" => (Kind::Sentinel, true, 26379),
         "redis-cluster" => (Kind::Cluster, false, 6379),
         "rediss-cluster" => (Kind::Cluster, true, 6379),
-        other => {
-            return Err(format!(
-                "'{other}' is no scheme of ours: write redis, rediss, redis+unix, redis-sentinel or redis-cluster"
-            ));
-        }
+        _ => return Err(format!("its scheme is none of {}", SCHEMES.join(", "))),
     };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut address = Address {
@@ -143,6 +180,8 @@ fn parse(text: &str) -> Result<Address, String> {
         retry_ms: 10_000,
         client: None,
         confirm: None,
+        certificates: Certificates::default(),
+        options: Vec::new(),
     };
     let rest = match rest.rsplit_once('@') {
         Some((login, rest)) => {
@@ -170,8 +209,18 @@ fn parse(text: &str) -> Result<Address, String> {
     }
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     for pair in pairs {
-        let (name, value) = pair.split_once('=').ok_or(format!("option '{pair}' has no value"))?;
+        let (name, value) = pair.split_once('=').ok_or("an option is written as name=value".to_owned())?;
         option(&mut address, name, &decoded(value)?)?;
+        if !matches!(name, "sentinel_user" | "sentinel_password") {
+            address.options.push(pair.to_owned());
+        }
+    }
+    let Certificates { ca, certificate, key } = &address.certificates;
+    if certificate.is_some() != key.is_some() {
+        return Err("certificate and key go together".to_owned());
+    }
+    if !address.tls && (ca.is_some() || certificate.is_some()) {
+        return Err("ca, certificate and key are for TLS: write rediss".to_owned());
     }
     Ok(address)
 }
@@ -180,7 +229,7 @@ fn node(host: &str, default_port: u16) -> Result<Node, String> {
     // An IPv6 address stands in brackets.
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => {
-            (name, port.parse().map_err(|_| format!("'{port}' is no port"))?)
+            (name, port.parse().map_err(|_| "what follows its host is no port".to_owned())?)
         }
         _ => (host, default_port),
     };
@@ -203,17 +252,20 @@ fn path_of(address: &mut Address, path: &str) -> Result<(), String> {
     if address.kind == Kind::Cluster && address.db != 0 {
         return Err("a cluster has database 0 only".to_owned());
     }
-    parts.next().map_or(Ok(()), |part| Err(format!("'/{part}' means nothing there")))
+    parts.next().map_or(Ok(()), |_| Err("its path has a part too many".to_owned()))
 }
 
 fn database(text: &str) -> Result<i64, String> {
-    text.parse().ok().filter(|db| (0..=65_535).contains(db)).ok_or(format!("'{text}' is no database number"))
+    text.parse()
+        .ok()
+        .filter(|db| (0..=65_535).contains(db))
+        .ok_or("a database is a number from 0 to 65535".to_owned())
 }
 
 fn option(address: &mut Address, name: &str, value: &str) -> Result<(), String> {
     let number = |least: u64, most: u64| {
         let number = value.parse().ok().filter(|number| (least..=most).contains(number));
-        number.ok_or(format!("{name}={value}: a whole number from {least} to {most} is expected"))
+        number.ok_or(format!("{name} is a whole number from {least} to {most}"))
     };
     let none = Confirm { replicas: 0, aof: false, within_ms: 1_000 };
     match name {
@@ -234,7 +286,10 @@ fn option(address: &mut Address, name: &str, value: &str) -> Result<(), String> 
         "wait_ms" => address.confirm.get_or_insert(none).within_ms = number(1, 600_000)?,
         "sentinel_user" => address.sentinel_user = Some(value.to_owned()),
         "sentinel_password" => address.sentinel_password = Some(value.to_owned()),
-        _ => return Err(format!("'{name}' is no option")),
+        "ca" => address.certificates.ca = Some(path(value)?),
+        "certificate" => address.certificates.certificate = Some(path(value)?),
+        "key" => address.certificates.key = Some(path(value)?),
+        _ => return Err(format!("there is no option '{name:.40}'")),
     }
     Ok(())
 }
@@ -244,11 +299,10 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(|text| text.into_owned()).map_err(|_| "a percent-encoded part is not UTF-8".to_owned())
 }
 
-fn without_login(text: &str) -> String {
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
-        _ => text.to_owned(),
-    }
+fn path(value: &str) -> Result<PathBuf, String> {
+    Some(PathBuf::from(value))
+        .filter(|path| !path.as_os_str().is_empty())
+        .ok_or("a file has a name".to_owned())
 }
 
 impl fmt::Display for Address {
@@ -317,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_refused_with_the_reason_and_without_its_password() {
-        assert!(refused("http://x").contains("no scheme of ours"));
+        assert!(refused("http://x").contains("scheme"));
         assert!(refused("redis://a,b").contains("one host"));
         assert!(refused("redis://").contains("no host"));
         assert!(refused("redis://a/x").contains("database"));
@@ -325,6 +379,43 @@ mod tests {
         assert!(refused("redis-sentinel://a").contains("service"));
         assert!(refused("redis://a?prefix={x}").contains("prefix"));
         assert!(refused("redis://a?connections=0").contains("1 to 64"));
-        assert!(!refused("redis://u:secret@a?x=1").contains("secret"));
+        assert!(refused("redis://a?x=1").contains("no option 'x'"));
+        assert!(refused("rediss://a?key=k").contains("together"));
+        assert!(refused("redis://a?ca=c").contains("rediss"));
+    }
+
+    #[test]
+    fn no_refusal_and_nothing_that_is_shown_has_a_secret_in_it() {
+        for url in [
+            "redis://u:se-cret@a?x=1",
+            "redis://u:se-cret",
+            "redis://u:se-cret/0",
+            "redis:/u:se-cret@a",
+            "u:se-cret@a",
+            "se-cret",
+            "redis://u:x?se-cret@a",
+            "redis://u:x?y=se-cret@a",
+            "redis://u:x/se-cret@a/b/c",
+            "redis://u:x#se-cret@a/0",
+            "redis://u:x%se-cret@",
+            "redis-sentinel://a/main?sentinel_password=se-cret&nonsense=1",
+            "redis-sentinel://a?sentinel_password=se-cret",
+            "http://u:se-cret@a",
+        ] {
+            // Some can be read, though better written otherwise.
+            let said = match url.parse::<Address>() {
+                Ok(address) => format!("{address} {address:?} {}", address.shown()),
+                Err(refusal) => refusal.to_string(),
+            };
+            assert!(!said.contains("se-cret"), "{said}");
+        }
+        let url = "redis-sentinel://u:se-cret@a/main/1?prefix=p&sentinel_password=se-cret&wait=1";
+        let address: Address = url.parse().unwrap();
+        for shown in [address.to_string(), format!("{address:?}"), address.shown()] {
+            assert!(!shown.contains("se-cret"), "{shown}");
+        }
+        assert_eq!(address.shown(), "redis-sentinel://…@a:26379/main/1?prefix=p&wait=1");
+        let socket: Address = "redis+unix:///run/redis.sock?db=2".parse().unwrap();
+        assert_eq!(socket.shown(), "redis+unix:///run/redis.sock?db=2");
     }
 }

@@ -1,5 +1,7 @@
 //! Why a Redis can not be used: said at open, before anything is written.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 /// A Redis that can not be used, and what to do about it.
@@ -9,7 +11,7 @@ pub enum OpenError {
     /// The URL names no Redis.
     #[error("'{url}' is not a Redis URL: {reason}")]
     Url {
-        /// The URL without its password.
+        /// Its scheme; what follows may have a password in it.
         url: String,
         /// What is wrong with it, and what would be right.
         reason: String,
@@ -49,4 +51,45 @@ pub enum OpenError {
         /// Why not, and what to do instead.
         reason: String,
     },
+    /// What lies under the prefix is of a version that this one does not know.
+    #[error("{found}; use the version of dwell that wrote it, or another prefix")]
+    Layout {
+        /// What was found.
+        found: String,
+    },
+    /// Under the prefix lies what dwell has not put there.
+    #[error("{found}; remove it, or choose another prefix")]
+    Foreign {
+        /// What was found: the key, its type, and the one that it should have.
+        found: String,
+    },
+    /// A file of certificates or keys can not be used.
+    #[error("{}: {reason}", file.display())]
+    Certificate {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl OpenError {
+    /// The stable code of this kind. Each has a page in `docs/errors/`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            OpenError::Url { .. } => "redis_url",
+            OpenError::Unreachable { .. } => "unreachable",
+            OpenError::TooOld { .. } => "redis_too_old",
+            OpenError::Evicts { .. } => "redis_evicts",
+            OpenError::Unsupported { .. } => "redis_unsupported",
+            OpenError::Layout { .. } => "newer_format",
+            OpenError::Foreign { .. } => "foreign_data",
+            OpenError::Certificate { .. } => "tls_invalid",
+        }
+    }
+
+    /// Whether the same may succeed later, with nothing else changed by the caller.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, OpenError::Unreachable { .. })
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, PutToken, QueueName};
-use dwell_redis::testing::{Sentinels, Server};
+use dwell_redis::testing::{Cluster, Sentinels, Server, text};
 use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, PutAnswer, Settle, Settled, Store, Take};
 
@@ -227,24 +227,13 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
         later.take(Take::from(queue())).await.map(drop),
         later.stats(queue()).await.map(drop),
     ] {
-        let refused = refused.unwrap_err().to_string();
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.code(), refused.is_retryable()), ("foreign_data", false), "{refused}");
+        let refused = refused.to_string();
         assert!(refused.contains(&leases) && refused.contains("string"), "{refused}");
     }
     server.command(&["DEL", &leases]);
     assert_eq!(drain(&later, usize::MAX).await.len(), 1);
-}
-
-#[tokio::test]
-async fn a_layout_of_a_later_version_is_refused() {
-    let server = Server::start();
-    let store = open(server.address()).await;
-    put(&store, message("m")).await.unwrap();
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
-    server.command(&["HSET", &keys[0], "v", "2"]);
-    let refused = put(&store, message("n")).await.unwrap_err().to_string();
-    assert!(refused.contains("layout 2"), "{refused}");
-    server.command(&["HSET", "{dwell}:m", "v", "2"]);
-    assert!(RedisStore::open(server.address(), Limits::default()).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -307,4 +296,114 @@ async fn lost_by_failover(options: &str) -> usize {
     assert_eq!(distinct.len(), found.len(), "none comes twice");
     assert!(distinct.contains(&after.id));
     answered.iter().filter(|id| !distinct.contains(id)).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves_to_another_node_while_calls_go_on() {
+    let mut cluster = Cluster::start();
+    let store = Arc::new(open((cluster.url() + "?retry_ms=60000").parse().unwrap()).await);
+    put(&store, message("first")).await.unwrap();
+    // The node and the slot of the queue's partition.
+    let nodes = cluster.nodes();
+    let ids: Vec<String> = nodes.iter().map(|node| text(node.command(&["CLUSTER", "MYID"]))).collect();
+    let keys_of = |node: &Server| -> Vec<String> {
+        redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:*"])).unwrap()
+    };
+    let from = nodes.iter().position(|node| !keys_of(node).is_empty()).unwrap();
+    let to = (from + 1) % nodes.len();
+    let key = keys_of(&nodes[from])[0].clone();
+    let slot: i64 = redis::from_redis_value(nodes[from].command(&["CLUSTER", "KEYSLOT", &key])).unwrap();
+    let slot = slot.to_string();
+    let stop = Arc::new(AtomicBool::new(false));
+    let worker = {
+        let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let (mut put_ids, mut taken_ids) = (Vec::new(), Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                put_ids.push(put(&store, message("m")).await.unwrap().id);
+                for delivery in store.take(Take::from(queue())).await.unwrap() {
+                    taken_ids.push(delivery.message.id);
+                    assert_eq!(ack(&store, delivery.receipt).await, Ok(Settled::Gone));
+                }
+            }
+            (put_ids, taken_ids)
+        })
+    };
+    // As redis-cli --cluster reshard does it: marked on both sides, moved, then named everywhere.
+    nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[from]]);
+    nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[to]]);
+    let port = nodes[to].port().to_string();
+    loop {
+        let keys: Vec<String> =
+            redis::from_redis_value(nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]))
+                .unwrap();
+        if keys.is_empty() {
+            break;
+        }
+        for key in keys {
+            nodes[from].command(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+        }
+    }
+    for node in [to, from, 3 - to - from] {
+        nodes[node].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[to]]);
+    }
+    within("calls on the other node", async {
+        while keys_of(&nodes[to]).is_empty() || !keys_of(&nodes[from]).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    put(&store, message("after")).await.unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let (put_ids, mut taken) = within("the worker", worker).await.unwrap();
+    taken.extend(drain(&store, usize::MAX).await);
+    let distinct: HashSet<_> = taken.iter().collect();
+    assert_eq!(distinct.len(), taken.len(), "none was handed out twice");
+    assert_eq!(taken.len(), put_ids.len() + 2, "none is lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_leaves_frees_what_is_bound_to_it_at_once() {
+    let server = Server::start();
+    let (leaving, other) = (open(server.address()).await, open(server.address()).await);
+    let id = put(&leaving, message("m")).await.unwrap().id;
+    let held = leaving.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap().pop().unwrap();
+    assert_eq!((held.message.id, other.take(Take::from(queue())).await.unwrap().len()), (id, 0));
+    leaving.leave().await;
+    let taken = other.take(Take::from(queue())).await.unwrap().pop().unwrap();
+    assert_eq!(taken.message.id, id);
+    assert_eq!(ack(&other, held.receipt).await, Err(Error::LeaseLost));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
+    use dwell_model::Timestamp;
+    use dwell_time::ManualClock;
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let shared: Arc<dyn dwell_time::Clock> = Arc::new(clock.clone());
+    let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+    let puts = (0..1_000).map(|_| message("m")).collect();
+    let put_ids: Vec<_> = store.put(puts).await.into_iter().map(|answer| answer.unwrap().id).collect();
+    let kept = put_ids[500];
+    for id in put_ids.iter().filter(|id| **id != kept) {
+        store.cancel(queue(), vec![dwell_store::Target::Id(*id)]).await.pop().unwrap().unwrap();
+    }
+    let blocks = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", "{dwell}:B"])).unwrap() };
+    assert!(blocks() >= 4);
+    let number = store.get(queue(), vec![dwell_store::Target::Id(kept)]).await.pop().unwrap().unwrap().number;
+    clock.advance(2 * 3_600_000);
+    within("a beat", async {
+        while blocks() > 1 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:b:*"])).unwrap();
+    assert_eq!(sets.len(), 1);
+    assert_eq!(store.locate(vec![number]).await.unwrap(), [Some((queue(), kept))]);
+    // Numbers that were reserved long ago are not used: their block is looked at no more.
+    let new = put(&store, message("n")).await.unwrap();
+    assert_eq!(blocks(), 2);
+    assert_eq!(store.locate(vec![new.number]).await.unwrap(), [Some((queue(), new.id))]);
 }

@@ -1,7 +1,13 @@
 //! Connections to each kind of deployment, and what is said of one that is not there.
 
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::path::Path;
+
+use dwell_model::{Limits, QueueName};
 use dwell_redis::testing::{Cluster, Sentinels, Server, free_port};
-use dwell_redis::{Address, Link, OpenError};
+use dwell_redis::{Address, Link, OpenError, RedisStore};
+use dwell_store::{Action, Put, Settle, Settled, Store, Take};
 
 async fn pings(address: Address) -> Result<(), OpenError> {
     let link = Link::open(address).await?;
@@ -54,4 +60,83 @@ async fn a_primary_is_found_through_sentinels_and_its_successor_too() {
     let _ = link.send(&redis::cmd("PING")).await;
     let role: Vec<redis::Value> = link.ask(&redis::cmd("ROLE")).await.unwrap();
     assert_eq!(role[0], redis::Value::BulkString(b"master".to_vec()));
+}
+
+/// Puts, waits, takes and acks, and what was published comes over a subscription of its own.
+async fn serves(url: &str) -> Result<(), OpenError> {
+    let store = RedisStore::open(url.parse()?, Limits::default()).await?;
+    let queue = QueueName::new("orders").unwrap();
+    let take = store.take(Take::from(queue.clone()).wait_ms(30_000));
+    let put = async { store.put(vec![Put::new(queue.clone(), "m").after_ms(50)]).await };
+    let (taken, answers) = tokio::join!(take, put);
+    let taken = taken.unwrap().pop().unwrap();
+    assert_eq!(Ok(taken.message.id), answers[0].as_ref().map(|answer| answer.id));
+    let settle = Settle { receipt: taken.receipt, action: Action::Ack };
+    assert_eq!(store.settle(vec![settle]).await, [Ok(Settled::Gone)]);
+    Ok(())
+}
+
+/// An authority, and a certificate of it for a server on the loopback and for a client.
+fn certificates(folder: &Path) {
+    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    // Of another name than what it signs: OpenSSL takes that for signed by itself otherwise.
+    authority.distinguished_name.push(rcgen::DnType::CommonName, "an authority");
+    write("ca.pem", authority.self_signed(&authority_key).unwrap().pem());
+    let issuer = rcgen::Issuer::new(authority, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+    write("cert.pem", params.signed_by(&key, &issuer).unwrap().pem());
+    write("key.pem", key.serialize_pem());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_is_spoken_with_an_authority_of_ones_own_and_a_client_s_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (port, [ca, cert, key]) = (free_port().to_string(), ["ca.pem", "cert.pem", "key.pem"].map(file));
+    let options =
+        ["--tls-port", &port, "--tls-ca-cert-file", &ca, "--tls-cert-file", &cert, "--tls-key-file", &key];
+    let _server = Server::start_with(&options);
+    let url = format!("rediss://localhost:{port}/1?timeout_ms=20000&");
+    serves(&format!("{url}ca={ca}&certificate={cert}&key={key}")).await.unwrap();
+    // No certificate is shown; nobody trusts the server; a file is none.
+    for options in [format!("ca={ca}"), format!("certificate={cert}&key={key}")] {
+        let refused = serves(&(url.clone() + &options)).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Unreachable { .. }), "{options}: {refused}");
+    }
+    for options in [format!("ca={key}"), "ca=/nowhere".to_owned(), format!("certificate={cert}&key={cert}")] {
+        let refused = serves(&(url.clone() + &options)).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Certificate { .. }), "{options}: {refused}");
+        assert_eq!(refused.code(), "tls_invalid");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn databases_are_apart_and_a_socket_serves() {
+    let server = Server::start_with(&["--unixsocket", "redis.sock"]);
+    for url in
+        [format!("{}/2", server.url()), format!("redis+unix://{}/redis.sock?db=3", server.folder().display())]
+    {
+        serves(&url).await.unwrap();
+    }
+    let keys = |db: &str| server.info(db).unwrap_or_default();
+    assert!(keys("db0").is_empty() && keys("db2").starts_with("keys=") && keys("db3").starts_with("keys="));
+}
+
+#[tokio::test]
+async fn a_user_without_the_rights_is_refused_and_told_which() {
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "poor", "on", ">sesame", "~*", "+ping", "+info", "+type", "+hget"]);
+    let url = format!("redis://poor:sesame@127.0.0.1:{}", server.port());
+    let refused = serves(&url).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("NOPERM") || refused.to_string().contains("no permissions"),
+        "{refused}"
+    );
+    assert!(!refused.to_string().contains("sesame"), "{refused}");
+    assert_eq!(server.command(&["DBSIZE"]), redis::Value::Int(0));
 }

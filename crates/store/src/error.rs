@@ -101,6 +101,13 @@ pub enum Error {
         /// What is used up.
         what: &'static str,
     },
+    /// Where the store keeps its data lies something that it has not put there, or that a later version has. Nothing
+    /// was done, and trying again does not help.
+    #[error("the store can not read its data: {reason}")]
+    ForeignData {
+        /// What was found, and what to do.
+        reason: Box<str>,
+    },
     /// The store is closing or closed.
     #[error("the store is closed")]
     Closed,
@@ -132,6 +139,7 @@ impl Error {
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::DiskFull { .. } => "disk_full",
             Error::Exhausted { .. } => "exhausted",
+            Error::ForeignData { .. } => "foreign_data",
             Error::Closed => "closed",
             Error::Unavailable { .. } => "unavailable",
         }

@@ -3,6 +3,7 @@
 //! Ground rule: a connection that failed is dropped by whoever saw it fail, and the next call makes a new one. So a
 //! failover or a restart costs the calls that were under way, and no more.
 
+mod certificates;
 mod sentinel;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, RedisResult, Value,
+    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 use tokio::sync::Mutex;
 
@@ -29,6 +30,8 @@ pub struct Link(Arc<Inner>);
 
 struct Inner {
     address: Address,
+    /// What TLS needs besides what the system trusts.
+    certificates: Option<TlsCertificates>,
     next: AtomicUsize,
     lines: Vec<Mutex<Option<Line>>>,
 }
@@ -44,10 +47,11 @@ impl Link {
     /// Connects, to see that the Redis is there and lets this user in.
     ///
     /// # Errors
-    /// [`OpenError::Unreachable`].
+    /// [`OpenError::Unreachable`], and [`OpenError::Certificate`] of a file that the address names.
     pub async fn open(address: Address) -> Result<Link, OpenError> {
+        let certificates = certificates::read(&address.certificates)?;
         let lines = (0..address.connections).map(|_| Mutex::default()).collect();
-        let link = Link(Arc::new(Inner { address, next: AtomicUsize::new(0), lines }));
+        let link = Link(Arc::new(Inner { address, certificates, next: AtomicUsize::new(0), lines }));
         let reached = link.send(&redis::cmd("PING")).await;
         reached.map_err(|error| OpenError::Unreachable {
             at: link.address().to_string(),
@@ -95,10 +99,9 @@ impl Link {
     /// # Errors
     /// Those of the connection.
     pub async fn subscriber(&self) -> RedisResult<PubSub> {
-        let address = self.address();
         let mut last = None;
         for node in self.servers().await? {
-            match Client::open(info(address, &node))?.get_async_pubsub().await {
+            match self.0.client(&node)?.get_async_pubsub().await {
                 Ok(subscriber) => return Ok(subscriber),
                 Err(error) => last = Some(error),
             }
@@ -112,7 +115,7 @@ impl Link {
     /// Those of the connection.
     pub async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let node = self.servers().await?.into_iter().next().ok_or_else(nobody)?;
-        let client = Client::open(info(self.address(), &node))?;
+        let client = self.0.client(&node)?;
         let connection = client.get_multiplexed_async_connection_with_config(&self.config()).await?;
         Ok(connection)
     }
@@ -139,6 +142,9 @@ impl Link {
             .response_timeout(timeout)
             .overall_response_timeout(Some(timeout * 2))
             .retries(3);
+        if let Some(certificates) = &self.0.certificates {
+            client = client.certs(certificates.clone());
+        }
         if let Some(user) = &address.user {
             client = client.username(user);
         }
@@ -154,13 +160,28 @@ impl Link {
     async fn servers(&self) -> RedisResult<Vec<Node>> {
         match self.address().kind {
             Kind::Single | Kind::Cluster => Ok(self.address().nodes.clone()),
-            Kind::Sentinel => Ok(vec![sentinel::primary(self.address(), &self.config()).await?]),
+            Kind::Sentinel => Ok(vec![sentinel::primary(&self.0, &self.config()).await?]),
         }
     }
 
     fn config(&self) -> AsyncConnectionConfig {
         let timeout = Some(Duration::from_millis(self.address().timeout_ms));
         AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout)
+    }
+}
+
+impl Inner {
+    /// Whoever connects to a server of the address.
+    fn client(&self, node: &Node) -> RedisResult<Client> {
+        self.client_with(&self.address, node)
+    }
+
+    /// The same with another login.
+    fn client_with(&self, login: &Address, node: &Node) -> RedisResult<Client> {
+        match &self.certificates {
+            Some(certificates) => Client::build_with_tls(info(login, node), certificates.clone()),
+            None => Client::open(info(login, node)),
+        }
     }
 }
 

@@ -1,15 +1,16 @@
 //! Asking Sentinels for the primary.
 
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult};
 
-use super::info;
+use super::Inner;
 use crate::Address;
 use crate::address::Node;
 
 /// The primary, by the first Sentinel that knows it; checked by its own word, since a Sentinel may lag behind.
 ///
 /// <https://redis.io/docs/latest/develop/reference/sentinel-clients/>
-pub(super) async fn primary(address: &Address, config: &AsyncConnectionConfig) -> RedisResult<Node> {
+pub(super) async fn primary(inner: &Inner, config: &AsyncConnectionConfig) -> RedisResult<Node> {
+    let address = &inner.address;
     let service = address.service.as_deref().unwrap_or_default();
     let login = Address {
         user: address.sentinel_user.clone(),
@@ -19,8 +20,8 @@ pub(super) async fn primary(address: &Address, config: &AsyncConnectionConfig) -
     };
     let mut last = None;
     for sentinel in &address.nodes {
-        match named_by(&login, sentinel, service, config).await {
-            Ok(node) => match is_primary(address, &node, config).await {
+        match named_by(inner, &login, sentinel, service, config).await {
+            Ok(node) => match is_primary(inner, &node, config).await {
                 Ok(true) => return Ok(node),
                 Ok(false) => last = Some(RedisError::from((ErrorKind::Io, "the primary is being replaced"))),
                 Err(error) => last = Some(error),
@@ -32,12 +33,13 @@ pub(super) async fn primary(address: &Address, config: &AsyncConnectionConfig) -
 }
 
 async fn named_by(
+    inner: &Inner,
     login: &Address,
     sentinel: &Node,
     service: &str,
     config: &AsyncConnectionConfig,
 ) -> RedisResult<Node> {
-    let client = Client::open(info(login, sentinel))?;
+    let client = inner.client_with(login, sentinel)?;
     let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
     let mut ask = redis::cmd("SENTINEL");
     let named: Option<(String, u16)> =
@@ -47,8 +49,8 @@ async fn named_by(
     named.map(|(host, port)| Node::Tcp(host, port)).ok_or_else(unknown)
 }
 
-async fn is_primary(address: &Address, node: &Node, config: &AsyncConnectionConfig) -> RedisResult<bool> {
-    let client = Client::open(info(address, node))?;
+async fn is_primary(inner: &Inner, node: &Node, config: &AsyncConnectionConfig) -> RedisResult<bool> {
+    let client = inner.client(node)?;
     let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
     let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
     let is_master =

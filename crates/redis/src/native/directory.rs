@@ -6,8 +6,8 @@ use dwell_model::{Number, QueueName};
 use dwell_store::{Error, Result};
 
 use super::Inner;
-use super::layout::{BLOCK, Partition, block_of};
-use super::pack::{Fields, Reply};
+use super::layout::{BLOCK, Partition, block_of, field_of};
+use super::pack::{Fields, Pack, Reply};
 use super::partition::{Fault, spreading};
 use super::scripts::Script;
 use super::wire::locked;
@@ -19,7 +19,19 @@ pub(super) struct Numbers {
     end: u64,
     /// The first block that this process has not seen.
     floor: u64,
+    /// When they were reserved, on the monotonic clock.
+    since_ms: u64,
 }
+
+/// Numbers that are reserved for longer are not used: whoever clears away blocks counts on it.
+const FRESH_MS: u64 = 10 * 60 * 1_000;
+
+/// A block that was first used so long ago gets no new messages, since reserved numbers do not keep and a call is not
+/// tried for longer than ten minutes.
+const CLOSED_MS: u64 = 60 * 60 * 1_000;
+
+/// How many blocks are looked at in one go.
+const OLD_BLOCKS: usize = 16;
 
 /// A registration that was made just now.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +46,10 @@ impl Inner {
     pub(super) async fn numbers(&self, count: usize) -> Result<Vec<u64>> {
         let mut numbers = self.numbers.lock().await;
         let mut reserved = Vec::with_capacity(count);
+        let now_ms = self.clock.now().mono_ms;
+        if now_ms.saturating_sub(numbers.since_ms) > FRESH_MS {
+            numbers.next = numbers.end;
+        }
         while reserved.len() < count {
             if numbers.next >= numbers.end {
                 let left = (count - reserved.len()) as u64;
@@ -44,6 +60,7 @@ impl Inner {
                 numbers.floor = first + blocks;
                 numbers.next = first * BLOCK + 1;
                 numbers.end = numbers.next + blocks * BLOCK;
+                numbers.since_ms = now_ms;
                 if numbers.end > Number::MAX.get() {
                     return Err(Error::Exhausted { what: "message numbers" });
                 }
@@ -79,6 +96,37 @@ impl Inner {
             entered.insert(place);
         }
         Ok(())
+    }
+
+    /// Looks through some blocks that were used long ago, and forgets where nothing of them is left; whether there may
+    /// be more to forget.
+    pub(super) async fn clear_old_blocks(&self) -> Result<bool> {
+        let arguments = Fields::new().with("older", CLOSED_MS).with("max", OLD_BLOCKS);
+        let reply = self.wire.directory(Script::OldBlocks, arguments).await?;
+        let old = reply.get("blocks").items();
+        let mut some_left = false;
+        for entry in old {
+            let block = entry.at(0).uint().ok_or_else(unreadable)?;
+            let fields: Vec<Pack> = (block * BLOCK + 1..=(block + 1) * BLOCK)
+                .map(|number| Pack::from(&field_of(number)[..]))
+                .collect();
+            let mut unused = Vec::new();
+            let parts = entry.at(1).items();
+            for part in parts {
+                let Some(at) = part.text().and_then(Partition::of_entry) else { continue };
+                let asked = self.ask(&at, Script::Unused, Fields::new().with("fields", fields.clone())).await;
+                if asked.map_err(super::dead::failed)?.reply.get("unused").is_set() {
+                    unused.push(Pack::from(at.entry().as_str()));
+                }
+            }
+            some_left |= unused.len() < parts.len();
+            if !unused.is_empty() || parts.is_empty() {
+                let arguments = Fields::new().with("block", block).with("parts", unused);
+                self.wire.directory(Script::LeaveBlock, arguments).await?;
+            }
+        }
+        // Where messages stay for long, their blocks come by once an hour; nobody hurries for them.
+        Ok(old.len() == OLD_BLOCKS && !some_left)
     }
 
     /// Registers a queue that has nothing, as far as its partition knows.

@@ -51,6 +51,13 @@ pub(super) fn directory(prefix: &str) -> String {
     format!("{{{prefix}}}:")
 }
 
+/// The version of all this, as scripts know it too.
+pub(super) const LAYOUT: &str = "1";
+
+/// The directory's keys that are always called the same, and their types.
+pub(super) const DIRECTORY: [(&str, &str); 6] =
+    [("m", "hash"), ("q", "zset"), ("r", "hash"), ("B", "zset"), ("c", "hash"), ("h", "zset")];
+
 /// The partition of what has this key.
 pub(super) fn of_key(key: &Key, spread: u16) -> u16 {
     of_text(key.as_str(), spread)

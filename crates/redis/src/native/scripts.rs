@@ -28,6 +28,9 @@ pub(super) enum Script {
     Blocks,
     Hello,
     Bound,
+    Unused,
+    OldBlocks,
+    LeaveBlock,
 }
 
 /// Where `now` comes from: the server, or a test.
@@ -42,7 +45,7 @@ const HEAD: &str = include_str!("lua/head.lua");
 const DIRECTORY: &str = include_str!("lua/directory.lua");
 
 impl Script {
-    const ALL: [Script; 23] = [
+    const ALL: [Script; 26] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -66,6 +69,9 @@ impl Script {
         Script::Blocks,
         Script::Hello,
         Script::Bound,
+        Script::Unused,
+        Script::OldBlocks,
+        Script::LeaveBlock,
     ];
 
     fn body(self) -> &'static str {
@@ -93,6 +99,9 @@ impl Script {
             Script::Blocks => include_str!("lua/blocks.lua"),
             Script::Hello => include_str!("lua/hello.lua"),
             Script::Bound => include_str!("lua/bound.lua"),
+            Script::Unused => include_str!("lua/unused.lua"),
+            Script::OldBlocks => include_str!("lua/old_blocks.lua"),
+            Script::LeaveBlock => include_str!("lua/leave_block.lua"),
         }
     }
 
@@ -100,7 +109,7 @@ impl Script {
     fn needs(self) -> &'static [&'static str] {
         match self {
             Script::Check => &[],
-            Script::Unwait => &[BEGIN],
+            Script::Unwait | Script::Unused => &[BEGIN],
             Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
             Script::Put
             | Script::TakeId
@@ -121,7 +130,9 @@ impl Script {
             | Script::Names
             | Script::Blocks
             | Script::Hello
-            | Script::Bound => &[DIRECTORY],
+            | Script::Bound
+            | Script::OldBlocks
+            | Script::LeaveBlock => &[DIRECTORY],
         }
     }
 
@@ -186,7 +197,9 @@ impl Scripts {
 
     fn command(name: &str, text: &str, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
         let mut command = redis::cmd(name);
-        command.arg(text).arg(1).arg(key).arg(arguments);
+        // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a command
+        // with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a partition.
+        command.arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(arguments);
         if let Some(now) = now {
             command.arg(now);
         }

@@ -116,7 +116,7 @@ impl Wire {
                  remove the key or choose another prefix",
                 at.queue
             );
-            return Err(Error::Unavailable { reason: reason.into() });
+            return Err(Error::ForeignData { reason: reason.into() });
         }
         locked(&self.checked).insert(at.clone());
         Ok(())
@@ -279,7 +279,14 @@ fn failure(error: &RedisError) -> Failure {
         return Failure::NotNow(text);
     }
     if says("DWELLVERSION") {
-        return refused(format!("{text}; use the version of dwell that wrote it, or another prefix"));
+        let said = text.split("DWELLVERSION").last().unwrap_or_default().trim_matches([':', ' ']);
+        let reason = format!("{said}; use the version of dwell that wrote it, or another prefix");
+        return Failure::Refused(Error::ForeignData { reason: reason.into() });
+    }
+    // What Redis says of a key of another type, and its MessagePack of what nobody has packed.
+    if ["WRONGTYPE", "Missing bytes in input", "Bad data format in input"].into_iter().any(says) {
+        let reason = format!("{text}; somebody else writes under this prefix");
+        return Failure::Refused(Error::ForeignData { reason: reason.into() });
     }
     if says("NOSCRIPT") {
         return Failure::NoScript;

@@ -15,6 +15,7 @@ pub use server::{Server, free_port};
 
 use dwell_model::Wake;
 use dwell_time::{Clock, SystemClock};
+use redis::Value;
 
 /// How long a server may take to start, to stop, or to agree with others.
 const PATIENCE_MS: u64 = 30_000;
@@ -34,4 +35,18 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         // A process on the far side tells nobody when it is ready.
         sleeper.sleep(Wake { wall: None, mono_ms: Some(now_ms + 10) });
     }
+}
+
+/// A reply that is a text.
+///
+/// # Panics
+/// If it is none.
+#[track_caller]
+pub fn text(reply: Value) -> String {
+    redis::from_redis_value(reply).expect("the reply is a text")
+}
+
+/// A reply that is this number.
+pub fn number(number: i64) -> Value {
+    Value::Int(number)
 }

@@ -40,6 +40,19 @@ impl<T> Shared<T> {
     }
 }
 
+/// The command in the documentation, for the prefixes of tests.
+fn least_rights() -> Vec<&'static str> {
+    let page = include_str!("../../../../docs/redis.md");
+    let line = page.lines().find_map(|line| line.strip_prefix("    ACL SETUSER ")).expect("the page has it");
+    let words = line.split(' ').map(|word| match word {
+        "~dwell:*" => "~t*:*",
+        "~{dwell}:*" => "~{t*}:*",
+        "&dwell:*" => "&t*:*",
+        word => word,
+    });
+    ["ACL", "SETUSER"].into_iter().chain(words).collect()
+}
+
 static SERVER: Shared<Server> = Shared::new();
 static CLUSTER: Shared<Mutex<Cluster>> = Shared::new();
 static PREFIXES: AtomicU64 = AtomicU64::new(0);
@@ -59,9 +72,15 @@ pub(crate) struct RedisHarness {
 }
 
 impl RedisHarness {
+    /// As the user that `docs/redis.md` tells to make, who has no right too many.
     pub(crate) fn on_one_server(limits: Limits) -> RedisHarness {
-        let server = SERVER.get(Server::start);
-        RedisHarness::open(server.address(), limits, Kept::Server(server))
+        let server = SERVER.get(|| {
+            let server = Server::start();
+            server.command(&least_rights());
+            server
+        });
+        let url = format!("redis://dwell:PASSWORD@127.0.0.1:{}", server.port());
+        RedisHarness::open(url.parse().expect("it is a URL"), limits, Kept::Server(server))
     }
 
     pub(crate) fn on_a_cluster(limits: Limits) -> RedisHarness {

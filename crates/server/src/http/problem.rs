@@ -88,6 +88,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(500, "outcome_unknown", "It may or may not have happened"),
     kind(507, "disk_full", "The disk is nearly full"),
     kind(503, "exhausted", "Ids are used up"),
+    kind(503, "foreign_data", "The store can not read its data"),
     kind(503, "closed", "The store is closed"),
     kind(503, "unavailable", "The store can not serve"),
 ];
@@ -285,6 +286,7 @@ mod tests {
             Error::SettingFixed { queue, setting: SettingName::Spread },
             Error::OutcomeUnknown { reason: "x".into() },
             Error::DiskFull { reason: "x".into() },
+            Error::ForeignData { reason: "x".into() },
             Error::Exhausted { what: "ids" },
             Error::Closed,
             Error::Unavailable { reason: "x".into() },

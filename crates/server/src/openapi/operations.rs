@@ -91,7 +91,7 @@ const ANY: &[&str] = &[
 /// Where a token may be asked for.
 const SCOPED: &[&str] = &["token_required", "forbidden"];
 /// Where a store is asked.
-const STORE: &[&str] = &["closed", "unavailable"];
+const STORE: &[&str] = &["closed", "unavailable", "foreign_data"];
 /// Where something may change.
 const CHANGE: &[&str] = &["outcome_unknown", "disk_full"];
 const QUEUE: &[&str] = &["invalid_queue_name"];

@@ -1,6 +1,7 @@
 -- How every script on a partition begins: what it was called with, whether it was called before, its settings.
 --
 -- KEYS[1]  the partition's prefix, `dwell:{tag}:`; every key of the partition is made from it
+-- KEYS[2]  its key `m`: see `Scripts::command`
 -- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `W` the spread that the client believes
 --          in, `D` the settings in force where the queue has none of its own; the rest is the script's
 -- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and

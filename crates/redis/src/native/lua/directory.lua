@@ -1,6 +1,7 @@
 -- How every script on the directory begins. All that the queues of a store have in common lies in one slot.
 --
 -- KEYS[1]  the directory's prefix, `{dwell}:`
+-- KEYS[2]  its key `m`: see `Scripts::command`
 -- ARGV[1]  arguments, packed
 -- Reply    a packed table
 local P = KEYS[1]

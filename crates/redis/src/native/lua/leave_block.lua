@@ -1,0 +1,14 @@
+-- Partitions use a block of numbers no more.
+--
+-- Keys    B and b:BLOCK of the directory
+-- A.block it; A.parts them, as `index/queue`
+-- Reply   nothing
+-- Cost    O(partitions)
+local block = string.format('%.0f', A.block)
+for _, part in ipairs(A.parts) do
+  call('SREM', P .. 'b:' .. block, part)
+end
+if call('EXISTS', P .. 'b:' .. block) == 0 then
+  call('ZREM', P .. 'B', block)
+end
+return cmsgpack.pack(out)

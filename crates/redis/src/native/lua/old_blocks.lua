@@ -1,0 +1,12 @@
+-- Blocks of numbers that nobody has looked at for long; whoever asks looks now, and nobody else does so soon.
+--
+-- Keys    B and b:BLOCK of the directory
+-- A.older for how many ms nobody has; A.max how many blocks
+-- Reply   `blocks`: of each, its number and the partitions that use it, as `index/queue`
+-- Cost    O(log n) a block, and its partitions, at most 256
+out.blocks = {}
+for index, block in ipairs(call('ZRANGEBYSCORE', P .. 'B', '-inf', now - A.older, 'LIMIT', 0, A.max)) do
+  call('ZADD', P .. 'B', now, block)
+  out.blocks[index] = { tonumber(block), call('SMEMBERS', P .. 'b:' .. block) }
+end
+return cmsgpack.pack(out)
