@@ -76,7 +76,8 @@ fn a_server_moves_beside_its_other_work() {
     assert!(status.success());
     let mut command = dwell();
     command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0", "--redisson-queue", "orders"]);
-    assert_eq!(run(command).code, 2);
+    let ran = run(command);
+    assert_eq!((ran.code, ran.failure().as_str()), (6, "config_incomplete"), "{ran:?}");
 }
 
 #[test]

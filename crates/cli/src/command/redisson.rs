@@ -1,19 +1,20 @@
 //! `dwell redisson`: delayed queues shared with Java's Redisson, on its own keys.
 //!
 //! - `doctor`: what is wrong with a queue, and mending it
-//! - `mover`: due elements to their destination
-//! - `serving`: the same beside `dwell serve`
+//! - `mover`: due elements to their destination; `dwell serve` starts the same
+//! - `url`: reads a Redis' URL
 
 mod doctor;
 mod mover;
-mod serving;
+mod url;
 
 use clap::{Args, Subcommand, ValueEnum};
 use dwell_redis::redisson::{Error, Keys, Layout};
-use dwell_redis::{Address, Link, OpenError};
+use dwell_redis::{Address, Link};
 use tokio::runtime::Runtime;
 
-pub(crate) use self::serving::ServingArgs;
+pub(super) use self::mover::Movers;
+use self::url::RedisUrl;
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure};
 
@@ -43,7 +44,8 @@ impl Redisson {
 #[derive(Debug, Args)]
 struct QueuesArgs {
     /// The Redis
-    #[arg(long, env = "DWELL_REDIS", default_value = "redis://127.0.0.1:6379", value_name = "URL")]
+    #[arg(long, env = "DWELL_REDIS", hide_env_values = true, default_value = "redis://127.0.0.1:6379",
+        value_parser = RedisUrl, value_name = "URL")]
     redis: Address,
     /// A queue by the name that Java gives it; may be repeated
     #[arg(long = "queue", required = true, value_name = "NAME")]
@@ -54,8 +56,10 @@ struct QueuesArgs {
 }
 
 impl QueuesArgs {
+    /// The keys of each queue.
     fn keys(&self) -> Result<Vec<Keys>, Failure> {
-        keys(&self.name_prefix, &self.queues)
+        let keys = self.queues.iter().map(|name| Keys::with_prefix(&self.name_prefix, name));
+        Ok(keys.collect::<Result<_, Error>>()?)
     }
 
     async fn link(&self) -> Result<Link, Failure> {
@@ -63,18 +67,14 @@ impl QueuesArgs {
     }
 }
 
-/// The keys of each queue.
-fn keys(prefix: &str, queues: &[String]) -> Result<Vec<Keys>, Failure> {
-    let keys = queues.iter().map(|name| Keys::with_prefix(prefix, name));
-    Ok(keys.collect::<Result<_, Error>>()?)
-}
-
-async fn link(redis: &Address) -> Result<Link, Failure> {
-    Link::open(redis.clone()).await.map_err(|error| match error {
-        OpenError::Unreachable { .. } => {
-            Failure { retryable: true, ..Failure::new(Exit::Unreachable, "unreachable", error) }
-        }
-        error => Failure::new(Exit::Refused, "redis_refused", error),
+/// Connects to a Redis.
+///
+/// # Errors
+/// It can not be reached, or used.
+pub(super) async fn link(redis: &Address) -> Result<Link, Failure> {
+    Link::open(redis.clone()).await.map_err(|error| {
+        let exit = if error.is_retryable() { Exit::Unreachable } else { Exit::Refused };
+        Failure { retryable: error.is_retryable(), ..Failure::new(exit, error.code(), error) }
     })
 }
 

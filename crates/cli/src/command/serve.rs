@@ -1,7 +1,8 @@
 //! `dwell serve`
 //!
 //! - `options`: what can be said on the command line
-//! - `engine`: the store in files, and what opening it found
+//! - `store`: where messages are kept; `engine`: in files, and what opening them found
+//! - `movers`: delayed queues of Redisson's that are moved beside all else
 //! - `logging`: what it says while it runs; `samples`: what the engine counts
 //! - `signals`: what ends the server, and what makes it reload; `reload`: how it does
 //! - `notify`: tells systemd; `descriptors`: as many connections as the system allows
@@ -9,11 +10,13 @@
 mod descriptors;
 mod engine;
 mod logging;
+mod movers;
 mod notify;
 mod options;
 mod reload;
 mod samples;
 pub(super) mod signals;
+mod store;
 
 use std::sync::Arc;
 
@@ -22,17 +25,15 @@ use dwell_model::format_duration_ms;
 use dwell_server::{
     BindError, Durability, Listeners, Loaded, Server, ServerConfig, StoreConfig, StoreKind, apply_queues,
 };
-use dwell_store::MemoryStore;
-use dwell_time::SystemClock;
 use serde::Serialize;
 
-use self::engine::{Opened, Recovered};
+use self::engine::Recovered;
 use self::logging::Logging;
 use self::notify::State;
 pub(crate) use self::options::ServerOptions;
 use self::reload::Reloader;
 use self::signals::{Hangups, Signals};
-use super::redisson::ServingArgs;
+use self::store::Opened;
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, FAINT, GOOD, STRONG, WAITING, pairs};
@@ -44,10 +45,13 @@ use crate::output::Output;
   dwell serve
   dwell serve --config /etc/dwell/dwell.toml
   dwell serve --listen 0.0.0.0:7411 --host dwell.example --insecure-http
+  dwell serve --store redis://10.0.0.5/1
   dwell serve --store memory --listen 127.0.0.1:0 --beanstalkd off
 
 The first keeps its data in ./dwell-data, speaks HTTP on 127.0.0.1:7411 and
-beanstalkd's protocol on 127.0.0.1:11300. The last keeps nothing, on a free
+beanstalkd's protocol on 127.0.0.1:11300. The last but one shares its queues
+with every server on that Redis; a password is better said by DWELL_STORE or in
+the file, since others see a command line. The last keeps nothing, on a free
 port. `dwell config show` prints what would hold and where it is from; each
 option has a key in the file and a variable in the environment, too.
 
@@ -63,8 +67,6 @@ pub(crate) struct Serve {
     #[command(flatten)]
     options: ServerOptions,
     #[command(flatten)]
-    redisson: ServingArgs,
-    #[command(flatten)]
     logging: Logging,
 }
 
@@ -77,6 +79,8 @@ struct Serving<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     beanstalkd: Option<String>,
     store: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,13 +114,12 @@ impl Serve {
             let hint = hint(&error, &config.server);
             Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
         })?;
-        let opened = match config.store.kind {
-            StoreKind::Memory => {
-                Opened::memory(MemoryStore::new(config.limits.clone(), Arc::new(SystemClock::new())))
-            }
-            _ => engine::open(&config.store, config.limits.clone())?,
-        };
-        let served = runtime.block_on(self.serve(context, &opened, listeners, loaded));
+        let opened = store::open(&config.store, config.limits.clone(), &runtime)?;
+        let served = runtime.block_on(async {
+            let served = Box::pin(self.serve(context, &opened, listeners, loaded)).await;
+            opened.leave().await;
+            served
+        });
         // The store closes when nobody but this function can call it any more.
         drop(runtime);
         opened.close()?;
@@ -137,7 +140,8 @@ impl Serve {
             .await
             .map_err(|refused| can_not_start(refused.error.code(), refused))?;
         let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
-        let movers = self.redisson.start(context.output).await?;
+        let redisson = loaded.configuration.redisson.as_ref();
+        let movers = movers::start(redisson, context.output).await?;
         if let Some(engine) = opened.engine.clone() {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
@@ -159,7 +163,7 @@ impl Serve {
             }
             notify::tell(State::Stopping);
         };
-        let drained = server.run(shutdown).await;
+        let drained = Box::pin(server.run(shutdown)).await;
         if let Some(movers) = movers {
             movers.stop().await?;
         }
@@ -180,7 +184,7 @@ impl Serve {
 fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) {
     let config = &loaded.configuration;
     let StoreConfig { kind, data, durability, .. } = &config.store;
-    let kept = *kind != StoreKind::Memory;
+    let kept = *kind == StoreKind::Engine;
     let scheme = if config.server.http.tls.is_some() { "https" } else { "http" };
     let serving = Serving {
         event: "serving",
@@ -188,6 +192,7 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         http: format!("{scheme}://{}", server.http_addr()),
         beanstalkd: server.beanstalkd_addr().map(|address| address.to_string()),
         store: kind.as_str(),
+        redis: matches!(kind, StoreKind::Redis(_)).then(|| kind.shown()),
         data: kept.then(|| data.display().to_string()),
         durability: kept.then(|| durability.to_string()),
         recovered: opened.recovered.as_ref(),
@@ -201,6 +206,9 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
         }
         for warning in &serving.warnings {
             writeln!(out, "{WAITING}warning{WAITING:#} {warning}")?;
+        }
+        if let Some(redis) = &serving.redis {
+            return pairs(out, &[("store", redis.clone())]);
         }
         let Some(recovered) = &opened.recovered else {
             return writeln!(out, "{FAINT}in memory: nothing is kept when it ends{FAINT:#}");

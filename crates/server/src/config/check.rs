@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use dwell_redis::redisson::Keys;
+
 use super::error::{ConfigError, ConfigErrorKind, Origin};
-use super::layers::{Draft, StoreKind, Warning};
+use super::layers::{Draft, RedissonDraft, StoreKind, Warning};
 use crate::listener::is_loopback;
 use crate::security::{Tls, TlsError, TlsFiles, Token, Tokens};
 
@@ -16,6 +18,38 @@ pub(super) fn check(
     tokens(draft, errors);
     tls(draft, load_tls, errors);
     listeners(draft, errors);
+    redisson(draft, errors);
+}
+
+/// Names of queues, with a mapper's prefix, become keys.
+fn redisson(draft: &mut Draft, errors: &mut Vec<ConfigError>) {
+    let mut refuse = |said: &str, kind, detail: String| {
+        errors.push(ConfigError::new(kind, &draft.origin(said), detail));
+    };
+    let RedissonDraft { redis, names, name_prefix, .. } = &draft.redisson;
+    match (redis.is_some(), names.is_empty()) {
+        (true, true) => {
+            let detail = "which of its delayed queues? Set redisson.queues (--redisson-queue) too".to_owned();
+            refuse("redisson.url", ConfigErrorKind::Incomplete, detail);
+        }
+        (false, false) => {
+            let detail = "in which Redis? Set redisson.url (--redisson) too".to_owned();
+            refuse("redisson.queues", ConfigErrorKind::Incomplete, detail);
+        }
+        _ => {}
+    }
+    let mut queues = Vec::new();
+    for name in names {
+        match Keys::with_prefix(name_prefix, name) {
+            Ok(keys) if queues.contains(&keys) => {
+                let detail = format!("queue '{name:.200}' is named twice");
+                refuse("redisson.queues", ConfigErrorKind::Conflict, detail);
+            }
+            Ok(keys) => queues.push(keys),
+            Err(error) => refuse("redisson.queues", ConfigErrorKind::InvalidValue, error.to_string()),
+        }
+    }
+    draft.redisson.queues = queues;
 }
 
 fn tokens(draft: &mut Draft, errors: &mut Vec<ConfigError>) {
@@ -142,10 +176,15 @@ pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
         );
         warn("beanstalkd.listen", text);
     }
-    if draft.store.kind == StoreKind::Memory {
+    let elsewhere = match draft.store.kind {
+        StoreKind::Engine => None,
+        StoreKind::Memory => Some("in memory"),
+        StoreKind::Redis(_) => Some("in Redis, whose own configuration decides"),
+    };
+    if let Some(elsewhere) = elsewhere {
         for path in ["store.data", "store.durability", "store.segment"] {
             if draft.origin(path) != Origin::Default {
-                warn(path, format!("{path} has no effect: the store is in memory"));
+                warn(path, format!("{path} has no effect: the store is {elsewhere}"));
             }
         }
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dwell_model::{Limits, QueueName, Setting, SettingName};
+use dwell_redis::Address;
+use dwell_redis::redisson::{Keys, Layout, MoverOptions};
 
 use super::check;
 use super::document::{self, Document};
@@ -27,10 +29,11 @@ pub struct Layers {
 }
 
 /// Variables that mean something to dwell and are no keys of a server.
-const OTHER_VARIABLES: [&str; 9] = [
+const OTHER_VARIABLES: [&str; 10] = [
     "DWELL_LOG",
     "DWELL_LOG_FORMAT",
     "DWELL_CONFIG",
+    "DWELL_REDIS",
     "DWELL_SERVER",
     "DWELL_TOKEN",
     "DWELL_TOKEN_FILE",
@@ -43,21 +46,32 @@ const OTHER_VARIABLES: [&str; 9] = [
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Where messages are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
     /// In files, durable.
     Engine,
     /// In memory: gone when the server ends.
     Memory,
+    /// In a Redis, which servers may share.
+    Redis(Box<Address>),
 }
 
 impl StoreKind {
-    /// The word that configuration uses.
-    pub const fn as_str(self) -> &'static str {
+    /// The word for it.
+    pub const fn as_str(&self) -> &'static str {
         match self {
             StoreKind::Engine => "engine",
             StoreKind::Memory => "memory",
+            StoreKind::Redis(_) => "redis",
+        }
+    }
+
+    /// As it was said, without a password.
+    pub fn shown(&self) -> String {
+        match self {
+            StoreKind::Redis(address) => address.shown(),
+            named => named.as_str().to_owned(),
         }
     }
 }
@@ -86,6 +100,21 @@ pub struct StoreConfig {
     pub segment_bytes: Option<u64>,
 }
 
+/// Delayed queues of Java's Redisson that the server moves beside its other work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedissonConfig {
+    /// The Redis that they are in.
+    pub redis: Address,
+    /// The queues.
+    pub queues: Vec<Keys>,
+    /// What the Java clients read, if it is said: elements of the other layout are rewritten.
+    pub layout: Option<Layout>,
+    /// How often to look though nothing told to, in milliseconds.
+    pub sweep_ms: u64,
+    /// After how many failed attempts of dwell's own consumers a payload is dead; 0 for never.
+    pub max_attempts: u32,
+}
+
 /// A queue with settings of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
@@ -107,6 +136,8 @@ pub struct Configuration {
     pub server: ServerConfig,
     /// Queues with settings of their own.
     pub queues: Vec<QueueConfig>,
+    /// Delayed queues of Redisson's to be moved.
+    pub redisson: Option<RedissonConfig>,
 }
 
 /// A configuration, and how it came about.
@@ -160,6 +191,27 @@ pub(super) struct TlsDraft {
     pub(super) client_ca: Option<PathBuf>,
 }
 
+/// Delayed queues of Redisson's, as far as they were said.
+#[derive(Clone, Debug)]
+pub(super) struct RedissonDraft {
+    pub(super) redis: Option<Address>,
+    pub(super) names: Vec<String>,
+    pub(super) name_prefix: String,
+    pub(super) layout: Option<Layout>,
+    pub(super) sweep_ms: u64,
+    pub(super) max_attempts: u32,
+    /// What `check` makes of the names.
+    pub(super) queues: Vec<Keys>,
+}
+
+impl Default for RedissonDraft {
+    fn default() -> RedissonDraft {
+        let MoverOptions { sweep_ms, max_attempts, layout, .. } = MoverOptions::default();
+        let (redis, names, name_prefix, queues) = (None, Vec::new(), String::new(), Vec::new());
+        RedissonDraft { redis, names, name_prefix, layout, sweep_ms, max_attempts, queues }
+    }
+}
+
 /// A token, as far as it was said.
 #[derive(Clone, Debug)]
 pub(super) struct TokenDraft {
@@ -180,6 +232,7 @@ pub(super) struct Draft {
     pub(super) speaks_beanstalkd: bool,
     pub(super) drain_ms: u64,
     pub(super) queues: Vec<QueueConfig>,
+    pub(super) redisson: RedissonDraft,
     pub(super) tokens: Vec<TokenDraft>,
     origins: BTreeMap<String, Origin>,
 }
@@ -202,6 +255,7 @@ impl Default for Draft {
             speaks_beanstalkd: true,
             drain_ms: server.drain_ms,
             queues: Vec::new(),
+            redisson: RedissonDraft::default(),
             tokens: Vec::new(),
             origins: BTreeMap::new(),
         }
@@ -301,8 +355,10 @@ impl Draft {
         let mut server = ServerConfig { http: self.http, ..ServerConfig::default() };
         server.beanstalkd = self.speaks_beanstalkd.then_some(self.beanstalkd);
         server.drain_ms = self.drain_ms;
+        let RedissonDraft { redis, queues, layout, sweep_ms, max_attempts, .. } = self.redisson;
+        let redisson = redis.map(|redis| RedissonConfig { redis, queues, layout, sweep_ms, max_attempts });
         let configuration =
-            Configuration { store: self.store, limits: self.limits, server, queues: self.queues };
+            Configuration { store: self.store, limits: self.limits, server, queues: self.queues, redisson };
         Loaded { configuration, shown, warnings }
     }
 }
@@ -364,6 +420,17 @@ impl Loaded {
         let has_tls = |loaded: &Loaded| loaded.configuration.server.http.tls.is_some();
         if has_tls(self) != has_tls(running) {
             changed.push("tls".to_owned());
+        }
+        // What is shown of them is not all that they are: a password may be another.
+        let (now, then) = (&self.configuration, &running.configuration);
+        if now.store.kind != then.store.kind {
+            changed.push("store.url".to_owned());
+        }
+        let redis = |configuration: &Configuration| {
+            configuration.redisson.as_ref().map(|redisson| redisson.redis.clone())
+        };
+        if redis(now) != redis(then) {
+            changed.push("redisson.url".to_owned());
         }
         changed.sort();
         changed.dedup();

@@ -27,6 +27,7 @@ pub use keys::{Value as ConfigValue, check_value};
 #[cfg(feature = "fuzzing")]
 pub(crate) use layers::read_text;
 pub use layers::{
-    Configuration, Durability, Layers, Loaded, QueueConfig, Shown, StoreConfig, StoreKind, Warning,
+    Configuration, Durability, Layers, Loaded, QueueConfig, RedissonConfig, Shown, StoreConfig, StoreKind,
+    Warning,
 };
 pub use server::{BeanstalkdConfig, HttpConfig, ServerConfig};

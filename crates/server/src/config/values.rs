@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use axum::http::uri::Authority;
 use dwell_model::{Limits, format_duration_ms, parse_duration_ms};
+use dwell_redis::Address;
+use dwell_redis::redisson::Layout;
 
 use super::keys::Given;
 use super::layers::{Durability, StoreKind};
@@ -103,6 +105,11 @@ pub(super) fn count(given: &Given<'_>) -> Result<usize, String> {
     }
 }
 
+/// A whole number, 0 for no limit.
+pub(super) fn count_or_none(given: &Given<'_>) -> Result<u32, String> {
+    given.one().parse().map_err(|_| "this is a whole number from 0 to 4294967295".to_owned())
+}
+
 /// A path; one in a file counts from the file's folder.
 pub(super) fn path(given: &Given<'_>) -> Result<PathBuf, String> {
     if given.one().is_empty() || given.one().contains('\0') {
@@ -128,8 +135,34 @@ pub(super) fn store(given: &Given<'_>) -> Result<StoreKind, String> {
     match given.one() {
         "engine" => Ok(StoreKind::Engine),
         "memory" => Ok(StoreKind::Memory),
+        url if url.contains("://") => Ok(StoreKind::Redis(Box::new(redis(given)?))),
         // Not repeated: an address of a store may have a password in it.
-        _ => Err("this is \"engine\" (in files, see store.data) or \"memory\" (nothing is kept)".to_owned()),
+        _ => Err("this is \"engine\" (in files, see store.data), \"memory\" (nothing is kept), or the URL of a Redis \
+                  such as redis://127.0.0.1:6379"
+            .to_owned()),
+    }
+}
+
+/// The URL of a Redis.
+pub(super) fn redis(given: &Given<'_>) -> Result<Address, String> {
+    given.one().parse().map_err(|refusal: dwell_redis::OpenError| refusal.to_string())
+}
+
+/// What Java's clients read of the two layouts that Redisson has had.
+pub(super) fn layout(given: &Given<'_>) -> Result<Option<Layout>, String> {
+    match given.one() {
+        "any" => Ok(None),
+        "new" => Ok(Some(Layout::New)),
+        "old" => Ok(Some(Layout::Old)),
+        _ => Err("this is \"any\", \"new\" (Redisson 3.21.1 and later) or \"old\"".to_owned()),
+    }
+}
+
+pub(super) fn show_layout(layout: Option<Layout>) -> &'static str {
+    match layout {
+        None => "any",
+        Some(Layout::New) => "new",
+        Some(Layout::Old) => "old",
     }
 }
 
@@ -208,7 +241,14 @@ mod tests {
 
     #[test]
     fn what_could_be_a_secret_is_not_repeated() {
-        let said = given("redis://user:password@host", store).unwrap_err();
-        assert!(!said.contains("password"), "{said}");
+        for url in
+            ["user:password@host", "redis://user:password@host/x", "redis://user:password", "x://password"]
+        {
+            let said = given(url, store).unwrap_err();
+            assert!(!said.contains("password"), "{said}");
+        }
+        let kept = given("rediss://user:password@host/2?prefix=shop", store).unwrap();
+        assert_eq!((kept.as_str(), kept.shown().as_str()), ("redis", "rediss://…@host:6379/2?prefix=shop"));
+        assert!(!format!("{kept:?}").contains("password"), "{kept:?}");
     }
 }

@@ -1,22 +1,13 @@
-//! The store in files: opening it, what that found, closing it.
+//! The store in files: opening it, and what that found.
 
 use std::fmt;
-use std::sync::Arc;
 
 use dwell_engine::{Engine, OpenError, Options};
 use dwell_model::Limits;
 use dwell_server::{Durability, StoreConfig};
-use dwell_store::{MemoryStore, Store};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
-
-/// An open store.
-pub(crate) struct Opened {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) recovered: Option<Recovered>,
-    pub(super) engine: Option<Engine>,
-}
 
 /// What an opening found.
 #[derive(Debug, Serialize)]
@@ -71,7 +62,7 @@ impl fmt::Display for Cut {
 }
 
 /// Opens the data directory.
-pub(crate) fn open(config: &StoreConfig, limits: Limits) -> Result<Opened, Failure> {
+pub(super) fn open(config: &StoreConfig, limits: Limits) -> Result<(Engine, Recovered), Failure> {
     let durability = match config.durability {
         Durability::Always => dwell_engine::Durability::Always,
         Durability::IntervalMs(ms) => dwell_engine::Durability::IntervalMs(ms),
@@ -90,22 +81,9 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits) -> Result<Opened, Failu
         was_closed: report.was_closed,
         cuts: report.cuts.iter().map(Cut::from).collect(),
     };
-    Ok(Opened { store: Arc::new(engine.clone()), recovered: Some(recovered), engine: Some(engine) })
+    Ok((engine, recovered))
 }
 
 fn refused(error: &OpenError) -> Failure {
     Failure { retryable: error.is_retryable(), ..Failure::new(Exit::CanNotStart, error.code(), error) }
-}
-
-impl Opened {
-    /// A store of which nothing is kept.
-    pub(crate) fn memory(store: MemoryStore) -> Opened {
-        Opened { store: Arc::new(store), recovered: None, engine: None }
-    }
-
-    /// Closes the store; what was answered is on the disk then, whatever the durability.
-    pub(crate) fn close(self) -> Result<(), Failure> {
-        let Some(engine) = self.engine else { return Ok(()) };
-        engine.close().map_err(|error| Failure::new(Exit::Refused, error.code(), error))
-    }
 }

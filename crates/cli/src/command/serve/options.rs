@@ -18,8 +18,10 @@ pub(crate) struct ServerOptions {
     /// The data directory; made if it is not there [default: dwell-data]
     #[arg(long, value_parser = valued("store.data"), value_name = "DIR")]
     data: Option<String>,
-    /// Where messages are kept: `engine` (in files) or `memory` [default: engine]
-    #[arg(long, value_parser = valued("store.url"), value_name = "STORE")]
+    /// Where messages are kept: `engine` (in files), `memory`, or the URL of a Redis, which servers may share
+    /// [default: engine]
+    // Its value may have a password in it, which clap would repeat if it were checked here.
+    #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// Where HTTP is spoken; port 0 finds a free one [default: 127.0.0.1:7411]
     #[arg(long, value_parser = valued("http.listen"), value_name = "ADDRESS")]
@@ -65,6 +67,15 @@ pub(crate) struct ServerOptions {
     /// How long a shutdown waits for what is under way [default: 10s]
     #[arg(long, value_parser = valued("shutdown.drain"), allow_hyphen_values = true, value_name = "DURATION")]
     drain: Option<String>,
+    /// Also move due elements of Redisson's delayed queues in this Redis
+    #[arg(long, value_name = "URL", help_heading = "Delayed queues of Redisson")]
+    redisson: Option<String>,
+    /// Such a queue by the name that Java gives it; may be repeated
+    #[arg(long = "redisson-queue", value_name = "NAME", help_heading = "Delayed queues of Redisson")]
+    redisson_queues: Vec<String>,
+    /// What the Java clients read: elements of the other kind are rewritten before they are due [default: any]
+    #[arg(long, value_parser = ["any", "new", "old"], value_name = "RELEASES", help_heading = "Delayed queues of Redisson")]
+    redisson_java: Option<String>,
 }
 
 /// Checks a value by the key that it is for.
@@ -117,13 +128,19 @@ impl ServerOptions {
             ("limits.queues", &self.max_queues),
             ("store.segment", &self.segment),
             ("shutdown.drain", &self.drain),
+            ("redisson.url", &self.redisson),
+            ("redisson.java", &self.redisson_java),
         ];
         let switches =
             [("http.insecure", self.insecure_http), ("beanstalkd.insecure", self.insecure_beanstalkd)];
         let texts = texts.into_iter().filter_map(|(path, text)| Some((path, vec![text.clone()?])));
         let switches =
             switches.into_iter().filter(|(_, on)| *on).map(|(path, _)| (path, vec!["true".to_owned()]));
-        let hosts = (!self.hosts.is_empty()).then(|| ("http.hosts", self.hosts.clone()));
-        texts.chain(switches).chain(hosts).collect()
+        let several = [("http.hosts", &self.hosts), ("redisson.queues", &self.redisson_queues)];
+        let several = several
+            .into_iter()
+            .filter(|(_, texts)| !texts.is_empty())
+            .map(|(path, texts)| (path, texts.clone()));
+        texts.chain(switches).chain(several).collect()
     }
 }

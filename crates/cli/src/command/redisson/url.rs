@@ -1,0 +1,25 @@
+//! Reads a Redis' URL from the command line, and repeats nothing of it when it is wrong: there may be a password in it.
+
+use std::ffi::OsStr;
+
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error};
+use dwell_redis::{Address, OpenError};
+
+/// The reader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RedisUrl;
+
+impl TypedValueParser for RedisUrl {
+    type Value = Address;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Address, Error> {
+        let text = value.to_str().unwrap_or_default();
+        text.parse().map_err(|refusal: OpenError| {
+            let option = arg.and_then(Arg::get_long).unwrap_or_default();
+            let reason = format!("invalid value for '--{option}': {refusal}\n");
+            Error::raw(ErrorKind::ValueValidation, reason).with_cmd(command)
+        })
+    }
+}
