@@ -15,7 +15,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::command::{Command, PutLine};
 
 /// The longest line, with its CR LF: `pause-tube`, a name of 200 bytes and the longest number.
-pub(super) const MAX_LINE: usize = 224;
+pub(crate) const MAX_LINE: usize = 224;
 
 /// Shorter bodies are copied, so that a message does not keep all that was read with it in memory.
 const COPIED_BODY: usize = 16 * 1024;
@@ -26,7 +26,7 @@ pub(super) struct Malformed;
 
 /// What the parser found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     /// A command, with its body if it is a put.
     Command(Command),
     /// A known verb with arguments that it does not have, or a line too long.
@@ -56,24 +56,24 @@ enum At {
 
 /// A parser of one connection's bytes.
 #[derive(Debug)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     at: At,
     body_limit: usize,
 }
 
 impl Parser {
     /// At the beginning of a connection; bodies have at most `body_limit` bytes.
-    pub(super) fn new(body_limit: usize) -> Parser {
+    pub(crate) fn new(body_limit: usize) -> Parser {
         Parser { at: At::Line, body_limit }
     }
 
     /// Whether no part of a command has been read that has not come out as a frame.
-    pub(super) fn is_between_commands(&self) -> bool {
+    pub(crate) fn is_between_commands(&self) -> bool {
         matches!(self.at, At::Line)
     }
 
     /// The next command, taken off the front of `bytes`; `None` until more has arrived.
-    pub(super) fn next(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
+    pub(crate) fn next(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
         loop {
             match &self.at {
                 At::Line => {
@@ -196,6 +196,9 @@ fn is_foreign(bytes: &[u8]) -> bool {
         ["GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI * "];
     METHODS.iter().any(|method| bytes.starts_with(method.as_bytes()))
 }
+
+#[cfg(test)]
+mod random;
 
 #[cfg(test)]
 mod tests {

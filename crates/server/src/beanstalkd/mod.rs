@@ -31,7 +31,11 @@ use dwell_store::{Error, QueueStats, StateCounts, Store};
 use dwell_time::Clock;
 use tokio::sync::watch;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use command::{Command, PutJob};
 pub(crate) use connection::serve;
+#[cfg(feature = "fuzzing")]
+pub(crate) use frame::{Frame, MAX_LINE, Parser};
 
 use self::counters::Counters;
 use self::tubes::{Tube, Tubes};

@@ -3,6 +3,7 @@
 //! Each takes any bytes, and panics if the server does what it must not. `fuzz/` runs them with bytes that a
 //! fuzzer finds; an ordinary test runs them with the files in `fuzz/corpus/` and with those of `seeds`.
 
+mod beanstalkd;
 mod config;
 mod json;
 mod ndjson;
@@ -11,6 +12,9 @@ mod seeds;
 
 use crate::http::Problem;
 
+pub use beanstalkd::beanstalkd;
+#[cfg(test)]
+pub(crate) use beanstalkd::written;
 pub use config::config;
 pub use json::json;
 pub use ndjson::ndjson;
@@ -21,7 +25,8 @@ pub use seeds::{Seed, seeds};
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const ENTRIES: [Entry; 4] = [("config", config), ("query", query), ("json", json), ("ndjson", ndjson)];
+pub const ENTRIES: [Entry; 5] =
+    [("beanstalkd", beanstalkd), ("config", config), ("query", query), ("json", json), ("ndjson", ndjson)];
 
 /// Looks at what came of a request: a refusal has a code of its own, and never carries a megabyte back.
 fn look<T>(result: Result<T, Problem>) -> Option<T> {

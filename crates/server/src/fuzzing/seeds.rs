@@ -58,6 +58,26 @@ const STREAMS: &[(u8, &[u8], &[u8])] = &[
     (0, &[], b"\n\n\na"),
 ];
 
+/// What connections of beanstalkd's protocol send: the longest body, the lengths of pieces, the bytes.
+const CONNECTIONS: &[(u8, &[u8], &[u8])] = &[
+    (
+        64,
+        &[],
+        b"use orders\r\nput 10 0 60 5\r\nhello\r\nwatch orders\r\nignore default\r\nreserve-with-timeout 1\r\ntouch 1\r\n\
+          release 1 5 30\r\nkick-job 1\r\nreserve-job 1\r\nbury 1 7\r\nkick 10\r\npeek 1\r\ndelete 1\r\nquit\r\n",
+    ),
+    (
+        64,
+        &[9],
+        b"peek-ready\r\npeek-delayed\r\npeek-buried\r\nstats\r\nstats-tube a\r\nstats-job 1\r\nlist-tubes\r\n\
+          list-tube-used\r\nlist-tubes-watched\r\npause-tube  a  60\r\nreserve\r\nreserve-with-timeout -1\r\n",
+    ),
+    (3, &[1, 2], b"put 0 0 0 3\r\nab\r\r\nput 1 2 3 4\r\nabcd\r\nput 0 0 0 2\r\nabcd\r\nput 0 0 0 9 x\r\n123456789\r\nquit\r\n"),
+    (9, &[5], b"put  4294967295  00  0 0\r\n\r\nput 4294967296 0 0 0\r\ndelete 18446744073709551615\r\ndelete 18446744073709551616\r\n"),
+    (9, &[], b"statsx\r\nstats\0\r\nfoo\r\nuse \xff\r\n\xff\r\nuse -a\r\npause-tube a\r\nkick-job \r\n\nquit\n\r\n\r\r\n"),
+    (9, &[4], b"stats\r\nPOST / HTTP/1.1\r\nHost: x\r\n\r\nput 0 0 0 1\r\nx\r\n"),
+];
+
 /// Some requests of each kind.
 pub fn seeds() -> Vec<Seed> {
     let texts = |entry, texts: &[&str]| -> Vec<Seed> {
@@ -76,9 +96,15 @@ pub fn seeds() -> Vec<Seed> {
     seeds.push(("json", "reschedule".to_owned(), target.into_bytes()));
     let cursor = format!("cursor={}&max=5", Cursor { due: Timestamp::MAX, id });
     seeds.push(("query", "cursor".to_owned(), cursor.into_bytes()));
-    for (i, (limit, pieces, body)) in STREAMS.iter().enumerate() {
-        let bytes = [&[*limit, pieces.len() as u8], *pieces, *body].concat();
-        seeds.push(("ndjson", format!("{i:02}"), bytes));
+    for (entry, streams) in [("ndjson", STREAMS), ("beanstalkd", CONNECTIONS)] {
+        for (i, (limit, pieces, body)) in streams.iter().enumerate() {
+            let bytes = [&[*limit, pieces.len() as u8], *pieces, *body].concat();
+            seeds.push((entry, format!("{i:02}"), bytes));
+        }
+    }
+    for len in [221, 222, 223, 700] {
+        let line = [&[9, 2, 200, 23], &b"a".repeat(len)[..], b"\r\nquit\r\n"].concat();
+        seeds.push(("beanstalkd", format!("line-{len}"), line));
     }
     seeds
 }

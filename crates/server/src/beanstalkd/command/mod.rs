@@ -33,12 +33,13 @@ use super::reply::Replies;
 use super::session::Session;
 
 pub(super) use delete::delete_all;
-pub(super) use put::{PutJob, PutLine, put_all};
+pub(crate) use put::PutJob;
+pub(super) use put::{PutLine, put_all};
 pub(super) use reserve::{Reserved, Wish};
 
 /// A command, as a client sent it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(crate) enum Command {
     Put(PutJob),
     Use(QueueName),
     /// Without a timeout it waits for as long as it takes.

@@ -20,12 +20,12 @@ pub(in crate::beanstalkd) struct PutLine {
 
 /// A put with its body.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::beanstalkd) struct PutJob {
-    pub(in crate::beanstalkd) priority: u32,
-    pub(in crate::beanstalkd) delay_s: u32,
+pub(crate) struct PutJob {
+    pub(crate) priority: u32,
+    pub(crate) delay_s: u32,
     /// At least 1.
-    pub(in crate::beanstalkd) ttr_s: u32,
-    pub(in crate::beanstalkd) body: Bytes,
+    pub(crate) ttr_s: u32,
+    pub(crate) body: Bytes,
 }
 
 impl PutLine {

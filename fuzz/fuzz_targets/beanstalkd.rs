@@ -1,0 +1,5 @@
+//! What a connection of beanstalkd's protocol sends.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dwell_fuzz::bounded(data, dwell_server::fuzzing::beanstalkd));
