@@ -151,15 +151,18 @@ fn parse_line(line: &[u8]) -> Line {
     if line.contains(&0) {
         return Line::Done(Frame::BadFormat);
     }
-    let Ok(line) = std::str::from_utf8(line) else {
-        return Line::Done(not_ascii(line));
+    let (text, is_text) = match std::str::from_utf8(line) {
+        Ok(text) => (text, true),
+        Err(error) => (std::str::from_utf8(&line[..error.valid_up_to()]).unwrap_or_default(), false),
     };
-    match PutLine::parse(line) {
-        Some(Ok((put, end))) => return Line::Put(put, end),
+    // Of a put, what stands behind its numbers may be anything while the size is too much.
+    match PutLine::parse(text) {
+        Some(Ok((put, end))) => return Line::Put(put, if is_text { end } else { Err(Malformed) }),
         Some(Err(Malformed)) => return Line::Done(Frame::BadFormat),
+        None if !is_text => return Line::Done(not_text(line)),
         None => {}
     }
-    Line::Done(match Command::parse(line) {
+    Line::Done(match Command::parse(text) {
         Some(Ok(command)) => Frame::Command(command),
         Some(Err(Malformed)) => Frame::BadFormat,
         None => Frame::UnknownCommand,
@@ -167,13 +170,9 @@ fn parse_line(line: &[u8]) -> Line {
 }
 
 /// A line that is not UTF-8 is never right; which refusal it gets depends on its verb alone.
-fn not_ascii(line: &[u8]) -> Frame {
-    let is_known = |verb: &str| line.starts_with(verb.as_bytes());
-    if is_known(PutLine::VERB) || Command::verbs().any(is_known) {
-        Frame::BadFormat
-    } else {
-        Frame::UnknownCommand
-    }
+fn not_text(line: &[u8]) -> Frame {
+    let is_known = Command::verbs().any(|verb| line.starts_with(verb.as_bytes()));
+    if is_known { Frame::BadFormat } else { Frame::UnknownCommand }
 }
 
 /// Where the line ends that these bytes begin with.
@@ -407,9 +406,11 @@ mod tests {
             matches!(&frames(&at_limit).0[..], [Frame::Command(Command::Put(put))] if put.body.len() == LIMIT)
         );
         // What stands behind the size shows only when the size is accepted.
-        for end in ["", " x"] {
+        for end in [b"" as &[u8], b" x", b"x", b" \xff", b"\xff"] {
             let over = [
-                format!("put 0 0 0 {}{end}\r\n", LIMIT + 1).as_bytes(),
+                format!("put 0 0 0 {}", LIMIT + 1).as_bytes(),
+                end,
+                b"\r\n",
                 &vec![b'x'; LIMIT + 1],
                 b"\r\nquit\r\n",
             ]
