@@ -1,6 +1,7 @@
 //! The subcommands: this index, and a file each.
 
 mod ack;
+mod bench;
 mod bury;
 mod cancel;
 mod completions;
@@ -34,6 +35,7 @@ use dwell_model::Receipt;
 use dwell_store::{Action, Settle};
 use serde::Serialize;
 
+pub(crate) use self::serve::signals::Signals;
 use crate::access::Access;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, BAD, STRONG, state_style};
@@ -80,6 +82,7 @@ pub(crate) enum Command {
     Discard(discard::Discard),
     Purge(purge::Purge),
     DeleteQueue(delete_queue::DeleteQueue),
+    Bench(bench::Bench),
     Redisson(Box<redisson::Redisson>),
     Config(config::Config),
     Token(token::Token),
@@ -114,6 +117,7 @@ impl Command {
             Command::Discard(it) => it.run(context),
             Command::Purge(it) => it.run(context),
             Command::DeleteQueue(it) => it.run(context),
+            Command::Bench(it) => it.run(context),
             Command::Redisson(it) => it.run(context),
             Command::Config(it) => it.run(context),
             Command::Token(it) => it.run(context),

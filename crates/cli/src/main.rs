@@ -4,12 +4,13 @@
 //! - `args`: what can be typed, and groups of options that several subcommands share
 //! - `access`: tokens and certificates that the client shows
 //! - `command`: a subcommand a file
-//! - `load`: `put --from`, a whole file of messages
+//! - `load`: `put --from`, a whole file of messages; `bench`: load on a running server
 //! - `output`, `human`, `table`: for people on a terminal, JSON for all else
 //! - `exit`: exit codes and failures
 
 mod access;
 mod args;
+mod bench;
 mod command;
 mod exit;
 mod human;

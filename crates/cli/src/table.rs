@@ -19,6 +19,11 @@ impl Cell {
         Cell { text: text.to_string(), style, right: false }
     }
 
+    /// Text, aligned to the right.
+    pub(crate) fn right(text: String, style: Style) -> Cell {
+        Cell { text, style, right: true }
+    }
+
     /// A count, aligned to the right; a zero steps back.
     pub(crate) fn count(count: u64, style: Style) -> Cell {
         Cell { text: count.to_string(), style: if count == 0 { FAINT } else { style }, right: true }

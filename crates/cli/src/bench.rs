@@ -1,0 +1,148 @@
+//! `dwell bench`: puts messages into a queue of its own on a running server, takes and acks them, and measures both.
+//!
+//! As many threads put as take, each with a connection of its own; the main thread shows how it goes, and stops them
+//! when it is told to. A message carries when it was sent, so that what takes it knows how long that took: both ends
+//! are this process, and its clock is the only one.
+//!
+//! # Layout
+//! - `peer`: what a server has to do; `http` and `beanstalkd`: how it is asked to
+//! - `work`: the threads that put and those that take
+//! - `tally`: what they count together; `histogram`: how long things took
+//! - `live`: the line on a terminal; `report`: the result
+
+mod beanstalkd;
+mod histogram;
+mod http;
+mod live;
+mod peer;
+mod report;
+mod tally;
+mod work;
+
+use std::sync::Arc;
+use std::thread;
+
+use dwell_model::{QueueName, Wake};
+use dwell_time::{Clock as _, SystemClock};
+
+use self::beanstalkd::Beanstalkd;
+use self::http::Http;
+use self::live::Live;
+use self::peer::Peer;
+use self::report::Report;
+use self::tally::Tally;
+use self::work::{consume, produce};
+use crate::command::{Context, Outcome, Signals};
+use crate::exit::{Exit, Failure, Own};
+
+/// How often the live line is drawn, and how soon an interruption is noticed.
+const TICK_MS: u64 = 100;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// The queue; one of its own if none is named.
+    pub(crate) queue: Option<QueueName>,
+    /// Where beanstalkd's protocol is spoken; HTTP if nowhere.
+    pub(crate) beanstalkd: Option<String>,
+    /// How many connections put, and how many others take.
+    pub(crate) connections: usize,
+    /// How many messages go in one call.
+    pub(crate) batch: usize,
+    /// Bytes of a body.
+    pub(crate) body: usize,
+    /// How long after the put each is due.
+    pub(crate) delay_ms: u64,
+    /// No more than so many are put.
+    pub(crate) messages: Option<u64>,
+    /// Nothing is put when so long has passed.
+    pub(crate) for_ms: Option<u64>,
+    /// So many a second, over all connections.
+    pub(crate) rate: Option<u32>,
+    /// Nothing is taken.
+    pub(crate) put_only: bool,
+}
+
+/// Does it.
+pub(crate) fn run(context: &Context, wish: &Wish) -> Outcome {
+    let queue = match &wish.queue {
+        Some(queue) => queue.clone(),
+        None => own_queue()?,
+    };
+    match &wish.beanstalkd {
+        None => run_on(context, wish, &Http::new(context, queue)),
+        Some(_) if !wish.delay_ms.is_multiple_of(1_000) => {
+            Err(Failure::usage("over beanstalkd's protocol a delay has whole seconds"))
+        }
+        Some(address) => run_on(context, wish, &Beanstalkd::new(address, queue)),
+    }
+}
+
+/// A name that nobody else has.
+fn own_queue() -> Result<QueueName, Failure> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::new(Exit::Refused, Own::Randomness.code(), error))?;
+    Ok(QueueName::new(&format!("dwell-bench-{:08x}", u32::from_le_bytes(bytes)))?)
+}
+
+fn run_on<P: Peer>(context: &Context, wish: &Wish, peer: &P) -> Outcome {
+    let tally = Arc::new(Tally::new(wish));
+    // Held until the end: what it has started answers a second interruption by ending the process.
+    let _runtime = stopped_by_signals(&tally)?;
+    peer.claim()?;
+    let worked = work(context, wish, peer, &tally);
+    // Whatever happened, what was put is not left behind.
+    let cleaned = peer.clean();
+    worked?;
+    let (removed, left) = cleaned.map_err(|mut failure| {
+        failure.detail = format!("{}; what was put is still in '{}'", failure.detail, peer.queue());
+        failure
+    })?;
+    Report::new(wish, peer, &tally, removed, left).show(context)
+}
+
+fn work<P: Peer>(context: &Context, wish: &Wish, peer: &P, tally: &Tally) -> Result<(), Failure> {
+    let connections = if wish.put_only { wish.connections } else { 2 * wish.connections };
+    let mut wires = (0..connections).map(|_| peer.connect()).collect::<Result<Vec<_>, _>>()?;
+    let takers = wires.split_off(wish.connections);
+    let live = Live::new(context.output.has_progress());
+    tally.begin(wish.connections);
+    thread::scope(|scope| {
+        let putting =
+            wires.into_iter().map(|wire| scope.spawn(move || tally.note(produce(wire, wish, tally))));
+        let putting: Vec<_> = putting.collect();
+        let taking =
+            takers.into_iter().map(|wire| scope.spawn(move || tally.note(consume(wire, wish, tally))));
+        let workers: Vec<_> = putting.into_iter().chain(taking.collect::<Vec<_>>()).collect();
+        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            rest(TICK_MS);
+            live.show(tally);
+        }
+    });
+    live.finish();
+    tally.failure().map_or(Ok(()), Err)
+}
+
+/// Makes SIGINT and SIGTERM stop the work; a second one ends the process at once.
+fn stopped_by_signals(tally: &Arc<Tally>) -> Result<tokio::runtime::Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Exit::Refused, Own::Threads.code(), error))?;
+    let signals = {
+        let _entered = runtime.enter();
+        Signals::listen().map_err(|error| Failure::new(Exit::Refused, Own::Signals.code(), error))?
+    };
+    let tally = Arc::clone(tally);
+    runtime.spawn(async move {
+        signals.first().await;
+        tally.interrupt();
+    });
+    Ok(runtime)
+}
+
+/// Does nothing for so long.
+fn rest(ms: u64) {
+    let clock = SystemClock::new();
+    let mono_ms = Some(clock.now().mono_ms.saturating_add(ms));
+    clock.sleeper().sleep(Wake { wall: None, mono_ms });
+}

@@ -1,0 +1,140 @@
+//! A server over HTTP.
+
+use dwell_client::{Client, Error};
+use dwell_model::{QueueName, Receipt, Setting, SettingChange};
+use dwell_store::{Action, Put, Settle, Take};
+
+use super::peer::{Answer, Peer, Taken, Wire, sent_us};
+use crate::command::Context;
+use crate::exit::Failure;
+
+/// How long a take waits: an interruption is noticed so soon.
+const WAIT_MS: u64 = 500;
+
+/// Messages are acked at once. Nobody needs their leases for longer, should this process be killed.
+const LEASE_MS: u64 = 60_000;
+
+/// How long the server is to remember the tokens of puts, which would be in its memory for long after a bench.
+const TOKEN_MS: u64 = 10_000;
+
+pub(super) struct Http<'a> {
+    context: &'a Context,
+    queue: QueueName,
+}
+
+impl<'a> Http<'a> {
+    pub(super) fn new(context: &'a Context, queue: QueueName) -> Http<'a> {
+        Http { context, queue }
+    }
+
+    /// The messages there are in the queue; nothing if it is not known.
+    fn count(&self, client: &Client) -> Result<u64, Failure> {
+        match client.stats(&self.queue) {
+            Ok(queue) => {
+                let counts = queue.counts;
+                Ok(counts.scheduled + counts.ready + counts.leased + counts.dead)
+            }
+            Err(Error::Refused(problem)) if problem.code == "unknown_queue" => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Peer for Http<'_> {
+    type Wire = HttpWire;
+
+    fn protocol(&self) -> &'static str {
+        "http"
+    }
+
+    fn address(&self) -> &str {
+        &self.context.server
+    }
+
+    fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    fn claim(&self) -> Result<(), Failure> {
+        let client = self.context.client()?;
+        match client.stats(&self.queue) {
+            Err(Error::Refused(problem)) if problem.code == "unknown_queue" => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                let queue = &self.queue;
+                return Err(Failure::usage(format!(
+                    "the queue '{queue}' is there already; name one that is not, or none"
+                )));
+            }
+        }
+        // Whoever may not do this may not clean up either: nothing is put then.
+        client.configure(&self.queue, &[SettingChange::Set(Setting::TokenMs(TOKEN_MS))])?;
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<HttpWire, Failure> {
+        // A client of its own has connections of its own.
+        Ok(HttpWire { client: self.context.client()?, queue: self.queue.clone() })
+    }
+
+    fn clean(&self) -> Result<(u64, u64), Failure> {
+        let client = self.context.client()?;
+        let removed = client.delete_queue(&self.queue)?.removed;
+        Ok((removed, self.count(&client)?))
+    }
+}
+
+pub(super) struct HttpWire {
+    client: Client,
+    queue: QueueName,
+}
+
+/// What may pass is the item's; all else is the bench's end.
+fn refused(error: Error) -> Result<String, Failure> {
+    match error {
+        Error::Refused(problem) if problem.retryable || problem.code == "lease_lost" => Ok(problem.code),
+        error => Err(error.into()),
+    }
+}
+
+fn answers<T>(answers: Vec<Result<T, Error>>) -> Result<Vec<Answer>, Failure> {
+    let answer = |answer: Result<T, Error>| match answer {
+        Ok(_) => Ok(Ok(())),
+        Err(error) => refused(error).map(Err),
+    };
+    answers.into_iter().map(answer).collect()
+}
+
+impl Wire for HttpWire {
+    type Held = Receipt;
+
+    fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<Answer>, Failure> {
+        let put = |body| {
+            let put = Put::new(self.queue.clone(), body);
+            if delay_ms == 0 { put } else { put.after_ms(delay_ms) }
+        };
+        let puts: Vec<Put> = bodies.into_iter().map(put).collect();
+        answers(self.client.put(&puts))
+    }
+
+    fn take(&mut self, max: usize) -> Result<Result<Vec<Taken<Receipt>>, String>, Failure> {
+        let take =
+            Take { lease_ms: Some(LEASE_MS), ..Take::from(self.queue.clone()).max(max).wait_ms(WAIT_MS) };
+        match self.client.take(&take) {
+            Ok(deliveries) => {
+                let taken = deliveries.into_iter().map(|delivery| Taken {
+                    sent_us: sent_us(delivery.message.body()),
+                    held: delivery.receipt,
+                });
+                Ok(Ok(taken.collect()))
+            }
+            Err(error) => refused(error).map(Err),
+        }
+    }
+
+    fn ack(&mut self, held: Vec<Receipt>) -> Result<Vec<Answer>, Failure> {
+        let settles: Vec<Settle> =
+            held.into_iter().map(|receipt| Settle { receipt, action: Action::Ack }).collect();
+        answers(self.client.settle(&settles))
+    }
+}

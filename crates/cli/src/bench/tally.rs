@@ -1,0 +1,191 @@
+//! What all threads of a bench count together, and what tells them to stop.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dwell_time::Stopwatch;
+
+use super::Wish;
+use super::histogram::Histogram;
+use super::peer::Answer;
+use crate::exit::Failure;
+
+/// Counts of one kind of work, as they are now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) messages: u64,
+    /// When the last of them was done, since the beginning.
+    pub(super) last_us: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) put: Done,
+    pub(super) taken: Done,
+    pub(super) acked: Done,
+    /// How long calls took.
+    pub(super) put_us: Histogram,
+    pub(super) ack_us: Histogram,
+    /// From due to received.
+    pub(super) late_us: Histogram,
+    /// Refusals that may pass, by code.
+    pub(super) refused: BTreeMap<String, u64>,
+}
+
+pub(super) struct Tally {
+    watch: Stopwatch,
+    begun_us: AtomicU64,
+    /// How many are still to be put.
+    left: Option<AtomicU64>,
+    putting: AtomicUsize,
+    stopped: AtomicBool,
+    interrupted: AtomicBool,
+    counts: Mutex<Counts>,
+    failure: Mutex<Option<Failure>>,
+}
+
+impl Tally {
+    pub(super) fn new(wish: &Wish) -> Tally {
+        Tally {
+            watch: Stopwatch::start(),
+            begun_us: AtomicU64::new(0),
+            left: wish.messages.map(AtomicU64::new),
+            putting: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            counts: Mutex::default(),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// The work begins, with so many threads that put.
+    pub(super) fn begin(&self, putting: usize) {
+        self.begun_us.store(self.watch.elapsed_us(), Ordering::Relaxed);
+        self.putting.store(putting, Ordering::Release);
+    }
+
+    /// Since the work began.
+    pub(super) fn now_us(&self) -> u64 {
+        self.watch.elapsed_us().saturating_sub(self.begun_us.load(Ordering::Relaxed))
+    }
+
+    /// Takes at most `batch` of what is still to be put.
+    pub(super) fn claim(&self, batch: usize) -> usize {
+        let Some(left) = &self.left else { return batch };
+        let batch = batch as u64;
+        let before =
+            left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| Some(left.saturating_sub(batch)));
+        before.unwrap_or_else(|left| left).min(batch) as usize
+    }
+
+    /// A call that put and began then has been answered; says whether nothing was refused.
+    pub(super) fn put(&self, began_us: u64, answers: Vec<Answer>) -> bool {
+        let now_us = self.now_us();
+        let mut counts = self.counts();
+        counts.put_us.add(now_us.saturating_sub(began_us));
+        let done = counts.refusals(answers);
+        counts.put.add(done.0, now_us);
+        done.1 == 0
+    }
+
+    /// Messages have come that were due then; a nothing is somebody else's.
+    pub(super) fn taken(&self, due_us: impl Iterator<Item = Option<u64>>) {
+        let now_us = self.now_us();
+        let mut counts = self.counts();
+        let mut messages = 0;
+        for due_us in due_us {
+            messages += 1;
+            if let Some(due_us) = due_us {
+                counts.late_us.add(now_us.saturating_sub(due_us));
+            }
+        }
+        counts.taken.add(messages, now_us);
+    }
+
+    /// A call that acked and began then has been answered.
+    pub(super) fn acked(&self, began_us: u64, answers: Vec<Answer>) {
+        let now_us = self.now_us();
+        let mut counts = self.counts();
+        counts.ack_us.add(now_us.saturating_sub(began_us));
+        let done = counts.refusals(answers);
+        counts.acked.add(done.0, now_us);
+    }
+
+    /// A call was refused for now.
+    pub(super) fn refused(&self, code: String) {
+        *self.counts().refused.entry(code).or_default() += 1;
+    }
+
+    /// A thread that puts has ended.
+    pub(super) fn has_put(&self) {
+        self.putting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether nothing more will be put.
+    pub(super) fn is_all_put(&self) -> bool {
+        self.putting.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
+        // Counts are right after each line that changes them.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Somebody asks for an end.
+    pub(super) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
+    }
+
+    /// How a thread has ended. The first failure ends all others.
+    pub(super) fn note(&self, ended: Result<(), Failure>) {
+        if let Err(failure) = ended {
+            self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+            self.stopped.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Counts {
+    /// Notes refusals; how many were done, and how many refused.
+    fn refusals(&mut self, answers: Vec<Answer>) -> (u64, u64) {
+        let (mut done, mut refused) = (0, 0);
+        for answer in answers {
+            match answer {
+                Ok(()) => done += 1,
+                Err(code) => {
+                    refused += 1;
+                    *self.refused.entry(code).or_default() += 1;
+                }
+            }
+        }
+        (done, refused)
+    }
+}
+
+impl Done {
+    fn add(&mut self, messages: u64, now_us: u64) {
+        if messages > 0 {
+            self.messages += messages;
+            self.last_us = self.last_us.max(now_us);
+        }
+    }
+
+    /// So many a second, up to the last of them.
+    pub(super) fn per_s(self) -> f64 {
+        if self.last_us == 0 { 0.0 } else { self.messages as f64 / self.last_us as f64 * 1e6 }
+    }
+}
