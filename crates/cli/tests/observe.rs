@@ -46,6 +46,19 @@ fn the_engine_s_metrics_are_shown_and_described() {
     assert_eq!(value("dwell_engine_sync_seconds_count"), value("dwell_engine_syncs_total"));
     assert!(value("dwell_engine_write_bytes_sum") > 0.0);
     assert!(value("dwell_engine_segments") >= 1.0);
+    // The page itself asks, after the counts were read or before.
+    assert!(value("dwell_engine_batch_commands_sum") >= 1.0);
+    assert!(value("dwell_engine_batch_commands_count") <= value("dwell_engine_batch_commands_sum"));
+    assert_eq!(value("dwell_engine_messages_in_memory"), 1.0, "{page}");
+    assert_eq!(value("dwell_engine_messages_in_files"), 0.0, "{page}");
+    let journal: u64 = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("journal-"))
+        .map(|entry| entry.metadata().unwrap().len())
+        .sum();
+    assert_eq!(value("dwell_engine_journal_bytes"), journal as f64);
+    assert_eq!(value("dwell_engine_due_bytes"), 0.0);
 
     let named = |text: &'static str, page: &str, from: &str| -> BTreeSet<String> {
         let lines = page.lines().filter_map(|line| line.strip_prefix(from));

@@ -1,6 +1,6 @@
 //! The engine as a store: each call is a command to the shard, and bodies are read where the caller is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -22,7 +22,7 @@ use crate::report::{Counters, OpenReport};
 use crate::shard::Tally;
 use crate::shard::command::{Command, Reply};
 use crate::shard::thread::{Driver, Inbox};
-use crate::{OpenError, Options};
+use crate::{FileBytes, OpenError, Options};
 
 /// An open data directory. Clones are the same engine; the last one to be dropped closes it.
 ///
@@ -40,6 +40,7 @@ struct Inner {
     limits: Limits,
     report: OpenReport,
     disk: CountedDisk,
+    dir: PathBuf,
     tally: Arc<Tally>,
     next_waiter: AtomicU64,
 }
@@ -76,6 +77,7 @@ impl Engine {
             limits: options.limits,
             report,
             disk,
+            dir: dir.as_ref().to_owned(),
             tally,
             next_waiter: AtomicU64::new(0),
         };
@@ -128,6 +130,19 @@ impl Engine {
     /// How many bytes were written at a time.
     pub fn write_sizes(&self) -> Sizes {
         self.inner.disk.write_sizes()
+    }
+
+    /// How many calls were taken in at a time: written as one batch, and synced together.
+    pub fn batch_commands(&self) -> Sizes {
+        self.inner.tally.batch_commands.read()
+    }
+
+    /// How many bytes the files have. Looks at the directory, on the caller's thread.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn file_bytes(&self) -> std::io::Result<FileBytes> {
+        FileBytes::of(&self.inner.disk, &self.inner.dir)
     }
 
     /// Sends a command and waits for its answer; nothing if the shard ended without one.

@@ -49,6 +49,7 @@ mod run;
 #[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod sealed;
 mod shard;
+mod usage;
 
 pub use engine::Engine;
 pub use error::OpenError;
@@ -56,3 +57,4 @@ pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
 pub use report::{Counters, Cut, OpenReport};
 pub use shard::thread::Driver;
+pub use usage::FileBytes;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub use counted::{CountedDisk, DiskCounts};
 pub use memory::{Calls, Crash, Fault, MemoryDisk};
 pub use real::RealDisk;
+pub(crate) use sizes::SizeTally;
 pub use sizes::Sizes;
 
 /// A place with directories and files.

@@ -24,19 +24,19 @@ impl Sizes {
 
 /// [`Sizes`] that many change.
 #[derive(Debug, Default)]
-pub(super) struct SizeTally {
+pub(crate) struct SizeTally {
     counts: [AtomicU64; Sizes::BUCKETS],
     sum: AtomicU64,
 }
 
 impl SizeTally {
-    pub(super) fn record(&self, size: u64) {
+    pub(crate) fn record(&self, size: u64) {
         let bucket = size.saturating_sub(1).checked_ilog2().map_or(0, |log| log as usize + 1);
         self.counts[bucket.min(Sizes::BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(size, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) -> Sizes {
+    pub(crate) fn read(&self) -> Sizes {
         Sizes {
             counts: std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed)),
             sum: self.sum.load(Ordering::Relaxed),

@@ -29,6 +29,7 @@ use dwell_time::Notifier;
 use self::command::{Command, Effect, Outcome, unavailable};
 use self::step::{Step, Stepped};
 use crate::Durability;
+use crate::disk::SizeTally;
 use crate::journal::batch::Batch;
 use crate::journal::writer::{Start, WriteError, Writer};
 use crate::retire::{self, Retirement};
@@ -41,6 +42,8 @@ const RETRY_MS: u64 = 100;
 pub(crate) struct Tally {
     pub(crate) wakeups: AtomicU64,
     pub(crate) commands: AtomicU64,
+    /// How many commands came in at a time.
+    pub(crate) batch_commands: SizeTally,
     pub(crate) batches: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) segments: AtomicU64,
@@ -215,10 +218,12 @@ impl Shard {
         }
         let mut effects = Vec::new();
         let mut closes = false;
+        let mut taken_in = 0;
         while self.batch.len() < Batch::FULL
             && let Some(command) = inbox.pop_front()
         {
             self.tally.commands.fetch_add(1, Ordering::Relaxed);
+            taken_in += 1;
             closes = matches!(command, Command::Close(_));
             if closes {
                 effects.extend(self.step.dismiss());
@@ -235,6 +240,9 @@ impl Shard {
             if closes {
                 break;
             }
+        }
+        if taken_in > 0 {
+            self.tally.batch_commands.record(taken_in);
         }
         effects.extend(self.step.serve(now, &mut self.batch));
         self.commit(effects, closes, inbox, now);

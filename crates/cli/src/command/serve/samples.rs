@@ -10,16 +10,36 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
     let counter = |name, help, count| Sample { name, help, value: SampleValue::Counter(count) };
     let gauge = |name, help, now| Sample { name, help, value: SampleValue::Gauge(now) };
     let sizes = |name, help, sizes, unit| Sample { name, help, value: histogram(sizes, unit) };
-    vec![
+    let mut samples = vec![
         counter("dwell_engine_commands", "Calls taken in", counters.commands),
         counter("dwell_engine_batches", "Batches written", counters.batches),
+        sizes(
+            "dwell_engine_batch_commands",
+            "How many calls were taken in at a time",
+            engine.batch_commands(),
+            1.0,
+        ),
         counter("dwell_engine_syncs", "Syncs of files", counters.disk.syncs),
         sizes("dwell_engine_sync_seconds", "How long a sync took", engine.sync_us(), 1e-6),
         sizes("dwell_engine_write_bytes", "How much was written at a time", engine.write_sizes(), 1.0),
         counter("dwell_engine_read_bytes", "Bytes asked of the disk", counters.disk.read_bytes),
         counter("dwell_engine_wakeups", "How often the engine's thread was woken", counters.wakeups),
         gauge("dwell_engine_segments", "Segments that the journal has", counters.segments),
-    ]
+        counter("dwell_engine_retirements", "Retirements that were completed", counters.checkpoints),
+        gauge("dwell_engine_due_files", "Due files that there are", counters.due_files),
+        gauge(
+            "dwell_engine_messages_in_memory",
+            "Messages in memory, without their bodies",
+            counters.resident,
+        ),
+        gauge("dwell_engine_messages_in_files", "Messages in due files alone", counters.cold),
+    ];
+    // Where the directory can not be read, the page goes without.
+    if let Ok(bytes) = engine.file_bytes() {
+        samples.push(gauge("dwell_engine_journal_bytes", "Bytes of the journal", bytes.journal));
+        samples.push(gauge("dwell_engine_due_bytes", "Bytes of due files and their indexes", bytes.due));
+    }
+    samples
 }
 
 fn histogram(sizes: Sizes, unit: f64) -> SampleValue {
