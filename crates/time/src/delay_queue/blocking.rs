@@ -120,6 +120,10 @@ impl<T> Shared<T> {
             if deadline.is_some_and(|at| at <= state.read_clock(&self.time)) {
                 break Ok(None);
             }
+            if let Some(until) = state.near_head(&self.time) {
+                state = self.look_again_at(deadline.map_or(until, |at| at.min(until)), state);
+                continue;
+            }
             let (until, _) = state.wait_for_item(&mut ticket, Wake::Thread(Arc::clone(&seat)), deadline);
             if !state.watch(&self.intake) {
                 state.bring_in(&self.intake);
@@ -134,6 +138,18 @@ impl<T> Shared<T> {
         let _ = state.consumer_leaves(ticket);
         self.finish(state);
         outcome
+    }
+
+    /// Looks at the clock until the moment comes, instead of lying down for less time than that takes.
+    fn look_again_at<'a>(&'a self, until: i64, mut state: Guard<'a, State<T>>) -> Guard<'a, State<T>> {
+        state.begin_to_look();
+        drop(state);
+        while self.time.now() < until {
+            std::hint::spin_loop();
+        }
+        state = self.state();
+        state.end_looking();
+        state
     }
 
     /// Sleeps until the moment, or until called.

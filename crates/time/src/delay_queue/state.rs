@@ -10,6 +10,8 @@
 //! - Whoever is called and goes away without an item (a deadline, a dropped future) settles too, so that
 //!   a call is never lost with the one who was called.
 //! - A put that becomes the head calls the leader, whose timer is too late now, and nobody else.
+//! - Who finds nobody waiting and the head near does not wait, but looks again at its instant and some times before
+//!   ([`State::near_head`]). These rules do not see it: nobody has to be called for one that comes back by itself.
 //! - Bounded: while there is room and producers wait, one of them was called.
 //! - Items that lie in the [intake](super::intake) still are not seen by these rules. The watch stands in for them: a put
 //!   that [`State::watch`] says somebody has to be called for comes and settles.
@@ -29,6 +31,8 @@ pub(super) struct State<T> {
     leader: Option<Ticket>,
     /// For when the leader has set its timer.
     leader_until: i64,
+    /// Whether a consumer that does not wait yet looks at the clock, for a head that is near.
+    looking: bool,
     producers: Waiters,
     closed: bool,
     capacity: usize,
@@ -54,6 +58,11 @@ const BATCH_MAX: usize = 64;
 const BATCH_BYTES: usize = 64 * 1024;
 const BATCH_MIN: usize = 8;
 
+/// What a sleep costs in time of a processor, or less: `docs/delay-queue.md` has what was measured.
+const NEAR_NS: i64 = 20_000;
+/// For how long a consumer looks at nothing but the clock.
+const LOOK_NS: i64 = 5_000;
+
 /// Whom operations have called.
 #[derive(Debug, Default)]
 #[must_use = "fire the calls when the lock has been let go"]
@@ -77,6 +86,7 @@ impl<T> State<T> {
             consumers: Waiters::default(),
             leader: None,
             leader_until: i64::MAX,
+            looking: false,
             producers: Waiters::default(),
             closed: false,
             capacity,
@@ -113,6 +123,26 @@ impl<T> State<T> {
             return None;
         }
         self.items.pop_due(self.now).map(|(_, item)| item)
+    }
+
+    /// When to look again, if the head is so near that a consumer had better not lie down: it would take a processor for
+    /// longer to fall asleep and be woken. One at a time does so, and nobody while others wait.
+    pub(super) fn near_head(&self, time: &Time) -> Option<i64> {
+        let head = self.items.next_due()?;
+        let is_near = head <= self.now.saturating_add(NEAR_NS) && matches!(time, Time::System);
+        if !is_near || self.looking || !self.consumers.is_empty() {
+            return None;
+        }
+        // A put of an earlier head finds nobody to call. It is seen when this is over.
+        Some(head.min(self.now.saturating_add(LOOK_NS)))
+    }
+
+    pub(super) fn begin_to_look(&mut self) {
+        self.looking = true;
+    }
+
+    pub(super) fn end_looking(&mut self) {
+        self.looking = false;
     }
 
     /// Brings in what lies in the intake, and supplies it with handles.
