@@ -4,6 +4,7 @@
 // so that the compiler has seen it. usage: java DelayQueuePeer WORK ARGUMENTS
 
 import java.io.IOException;
+import java.lang.ref.Reference;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -65,6 +66,7 @@ public final class DelayQueuePeer {
                 contention(numbers[0], numbers[1], Math.max(numbers[2] / 4, 1));
                 System.out.println(join(contention(numbers[0], numbers[1], numbers[2])));
             }
+            case "bytes" -> System.out.println(bytes(numbers[0]));
             case "churn" -> {
                 churn(1_000);
                 System.out.println(join(churn(numbers[0])));
@@ -157,6 +159,24 @@ public final class DelayQueuePeer {
             thread.join();
         }
         return new double[] {System.nanoTime() - start};
+    }
+
+    /** By how many bytes an item, over the payload of 8, the heap grows when n items are offered; garbage is not counted. */
+    static double bytes(long n) {
+        Random random = new Random(SEED);
+        long before = usedBytes();
+        DelayQueue<Item> queue = new DelayQueue<>();
+        for (long i = 0; i < n; i++) {
+            queue.offer(new Item(3_600_000_000_000L + random.below(500_000_000), i));
+        }
+        double grown = usedBytes() - before;
+        Reference.reachabilityFence(queue);
+        return grown / n - Long.BYTES;
+    }
+
+    static long usedBytes() {
+        System.gc();
+        return Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory();
     }
 
     /** Offers n items, then removes every other one: ns of the removals. */

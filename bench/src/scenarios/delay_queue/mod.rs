@@ -1,19 +1,22 @@
 //! `delay-queue`: `DelayQueue<T>` beside the JDK's, tokio-util's, and a `BinaryHeap` under a mutex.
 //!
 //! All do the same work, with the same xorshift delays and a payload of 8 bytes. The JDK's side is
-//! `bench/peers/DelayQueuePeer.java`, compiled and run here, in a process a measurement, warmed up.
+//! `bench/peers/DelayQueuePeer.java`, compiled and run here, in a process a measurement, warmed up. What depends on
+//! threads or on memory is measured in a process of its own on all sides, and warmed up as the JDK's.
 //!
 //! - `jdk`, `heap`, `tokio_util`: the other sides
 //! - `ours`: our side
 //! - `fill`: offer, poll, cancel; one item a call, and in batches
 //! - `threads`: producers against consumers, how late, what a thousand waiting threads cost
 //! - `bytes`: memory an entry
+//! - `own_process`: this program again, for one measurement
 
 mod bytes;
 mod fill;
 mod heap;
 mod jdk;
 mod ours;
+mod own_process;
 mod threads;
 #[cfg(feature = "peers")]
 mod tokio_util;
@@ -29,8 +32,17 @@ pub(crate) const SCENARIO: Scenario =
     Scenario { name: "delay-queue", what: "DelayQueue<T> beside the JDK's, tokio-util's and a heap", run };
 
 fn run(run: &mut Run) -> Result<()> {
-    if let Some(asked) = bytes::asked_of_this_process() {
-        return bytes::answer(run, &asked);
+    if let Some(asked) = own_process::asked() {
+        let numbers = match asked.split(' ').collect::<Vec<_>>()[..] {
+            ["bytes", side, n] => bytes::measure(side, n.parse()?)?,
+            ["contention", side, producers, consumers, n] => {
+                threads::measure_contention(side, producers.parse()?, consumers.parse()?, n.parse()?)?
+            }
+            ["lateness", side, n] => threads::measure_lateness(side, n.parse()?)?,
+            _ => return Err(format!("nobody can measure '{asked}'").into()),
+        };
+        own_process::answer(run, numbers);
+        return Ok(());
     }
     let jdk = match Jdk::compile(run) {
         Ok(jdk) => Some(jdk),
@@ -39,7 +51,7 @@ fn run(run: &mut Run) -> Result<()> {
             None
         }
     };
-    bytes::compare(run)?;
+    bytes::compare(run, jdk.as_ref())?;
     fill::compare(run, jdk.as_ref())?;
     threads::compare(run, jdk.as_ref())
 }

@@ -10,7 +10,8 @@ use hdrhistogram::Histogram;
 use super::fill::Queue;
 use super::heap::Heap;
 use super::jdk::Jdk;
-use super::{Random, SEED, Samples, add_rows};
+use super::ours::Ours;
+use super::{Random, SEED, Samples, add_rows, own_process};
 use crate::Result;
 use crate::report::Better;
 use crate::run::Run;
@@ -37,24 +38,9 @@ fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) 
     let n = run.scaled(4_000_000) / 8 * 8;
     let (mut ours, mut jdks, mut heaps) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
-        let queue = DelayQueue::new();
-        ours.push(contend(
-            producers,
-            consumers,
-            n,
-            |value, delay_ns| {
-                black_box(queue.put(value, Duration::from_nanos(delay_ns)).expect("nobody closes it"));
-            },
-            || queue.take().expect("nobody closes it"),
-        ));
-        let heap = Heap::new();
-        heaps.push(contend(
-            producers,
-            consumers,
-            n,
-            |value, delay| heap.put_in(delay, value),
-            || heap.take(),
-        ));
+        for (side, samples) in [(Ours::NAME, &mut ours), (Heap::NAME, &mut heaps)] {
+            samples.extend(own_process::ask(&format!("contention {side} {producers} {consumers} {n}"))?);
+        }
         if let Some(jdk) = jdk {
             let ns = jdk.measure("contention", &[producers, consumers, n])?;
             jdks.push(n as f64 * 1e9 / ns.first().ok_or("the JDK's side prints a number")?);
@@ -68,6 +54,30 @@ fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) 
     let sides = sides.into_iter().map(|(name, values)| Samples { name, values }).collect();
     add_rows(run, &row, "per_s", Better::Higher, sides);
     Ok(())
+}
+
+/// Items a second of one side, warmed up with a quarter of the work.
+pub(super) fn measure_contention(side: &str, producers: u64, consumers: u64, n: u64) -> Result<Vec<f64>> {
+    let contend = match side {
+        Ours::NAME => contend_ours,
+        Heap::NAME => contend_heap,
+        _ => return Err(format!("there is no side '{side}'").into()),
+    };
+    contend(producers, consumers, n / 32 * 8);
+    Ok(vec![contend(producers, consumers, n)])
+}
+
+fn contend_ours(producers: u64, consumers: u64, n: u64) -> f64 {
+    let queue = DelayQueue::new();
+    let put = |value, delay_ns| {
+        black_box(queue.put(value, Duration::from_nanos(delay_ns)).expect("nobody closes it"));
+    };
+    contend(producers, consumers, n, put, || queue.take().expect("nobody closes it"))
+}
+
+fn contend_heap(producers: u64, consumers: u64, n: u64) -> f64 {
+    let heap = Heap::new();
+    contend(producers, consumers, n, |value, delay| heap.put_in(delay, value), || heap.take())
 }
 
 /// Items a second, from the first put to the last take.
@@ -108,23 +118,14 @@ fn lateness(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     }
     let n = run.scaled(50_000);
     run.note(format!("lateness: {n} items at {RATE} a second, delayed 5 to 50 ms, one consumer"));
-    let quantiles = [("p50_us", 0.5), ("p99_us", 0.99), ("p99.9_us", 0.999)];
     let mut ours: [Vec<f64>; 3] = Default::default();
     let mut spinning: [Vec<f64>; 3] = Default::default();
     let mut tasks: [Vec<f64>; 3] = Default::default();
     let mut jdks: [Vec<f64>; 3] = Default::default();
     for _ in 0..run.rounds() {
-        let queue = DelayQueue::new();
-        let late = be_late(&queue, n, || queue.take().expect("nobody closes it"))?;
-        let spins = DelayQueue::builder().spin(Duration::from_micros(70)).build();
-        let spun = be_late(&spins, n, || spins.take().expect("nobody closes it"))?;
-        let asynchronous = DelayQueue::new();
-        let tasked = be_late(&asynchronous, n, || {
-            pollster::block_on(asynchronous.take_async()).expect("nobody closes it")
-        })?;
-        for (into, histogram) in [(&mut ours, late), (&mut spinning, spun), (&mut tasks, tasked)] {
-            for (samples, (_, quantile)) in into.iter_mut().zip(quantiles) {
-                samples.push(histogram.value_at_quantile(quantile) as f64 / 1_000.0);
+        for (side, into) in WAYS.iter().zip([&mut ours, &mut spinning, &mut tasks]) {
+            for (samples, us) in into.iter_mut().zip(own_process::ask(&format!("lateness {side} {n}"))?) {
+                samples.push(us);
             }
         }
         if let Some(jdk) = jdk {
@@ -133,16 +134,38 @@ fn lateness(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
             }
         }
     }
-    for (((metric, _), ours), jdks) in quantiles.into_iter().zip(ours).zip(jdks) {
+    for (((metric, _), ours), jdks) in QUANTILES.into_iter().zip(ours).zip(jdks) {
         let sides = [("ours", ours), ("jdk", jdks)];
         let sides = sides.into_iter().map(|(name, values)| Samples { name, values }).collect();
         add_rows(run, LATE[0], metric, Better::Lower, sides);
     }
-    for (((metric, _), spinning), tasks) in quantiles.into_iter().zip(spinning).zip(tasks) {
+    for (((metric, _), spinning), tasks) in QUANTILES.into_iter().zip(spinning).zip(tasks) {
         run.alone(LATE[1], metric, spinning);
         run.alone(LATE[2], metric, tasks);
     }
     Ok(())
+}
+
+const QUANTILES: [(&str, f64); 3] = [("p50_us", 0.5), ("p99_us", 0.99), ("p99.9_us", 0.999)];
+/// How a consumer waits, in the order of [`LATE`].
+const WAYS: [&str; 3] = ["thread", "spinning", "task"];
+
+/// By how many microseconds items are late, at the quantiles; warmed up with half a second of the work.
+pub(super) fn measure_lateness(way: &str, n: u64) -> Result<Vec<f64>> {
+    let late = |n| {
+        let spin = if way == WAYS[1] { Duration::from_micros(70) } else { Duration::ZERO };
+        let queue = DelayQueue::builder().spin(spin).build();
+        match way {
+            "thread" | "spinning" => be_late(&queue, n, || queue.take().expect("nobody closes it")),
+            "task" => {
+                be_late(&queue, n, || pollster::block_on(queue.take_async()).expect("nobody closes it"))
+            }
+            _ => Err(format!("there is no way '{way}'").into()),
+        }
+    };
+    late(RATE / 2)?;
+    let late = late(n)?;
+    Ok(QUANTILES.map(|(_, quantile)| late.value_at_quantile(quantile) as f64 / 1_000.0).into())
 }
 
 /// By how many nanoseconds each of n items was late.
