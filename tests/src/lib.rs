@@ -4,11 +4,13 @@
 //! - `packages`: which crate may depend on which, and what every crate's manifest says
 //! - `sources`: what every source file opens with, and what only some may name
 //! - `error_pages`: every error code has a page in `docs/errors/`, and every page a code
+//! - `bad_input`: every test that `docs/bad-input.md` names is there
 //! - `links`: links between documents lead somewhere
 //! - `workspace`: reading the above: `cargo metadata`, and files
 
 #![cfg(test)]
 
+mod bad_input;
 mod error_pages;
 mod links;
 mod packages;

@@ -1,6 +1,8 @@
 //! `use`, `watch`, `ignore`, and the lists of tubes.
 
-use crate::support::{soon, start};
+use dwell_model::Limits;
+
+use crate::support::{soon, start, start_with};
 
 #[tokio::test]
 async fn a_connection_begins_with_default() {
@@ -58,5 +60,19 @@ async fn names_have_up_to_200_bytes_of_the_alphabet() {
     }
     client.expect(&format!("use {long}x"), "BAD_FORMAT").await;
     client.expect("list-tube-used", "USING a-+/;.$_()Z9").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn no_more_tubes_are_watched_than_a_batch_may_have() {
+    let server = start_with(Limits { batch: 3, ..Limits::default() }).await;
+    let mut client = server.connect().await;
+    client.expect("watch a", "WATCHING 2").await;
+    client.expect("watch b", "WATCHING 3").await;
+    client.expect("watch c", "OUT_OF_MEMORY").await;
+    assert_eq!(client.list("list-tubes-watched").await, ["default", "a", "b"]);
+    client.expect("watch a", "WATCHING 3").await;
+    client.expect("ignore a", "WATCHING 2").await;
+    client.expect("watch c", "WATCHING 3").await;
     server.stop().await;
 }
