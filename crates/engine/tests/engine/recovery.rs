@@ -20,9 +20,10 @@ struct Journal {
 fn journal() -> Journal {
     let mut store = Driven::new();
     let mut ends = Vec::new();
-    // All that was written so far but the manifest.
+    // Before the first batch: all that was written so far but the manifest.
     let manifest = store.disk.read_file(&dir().join("MANIFEST")).unwrap().len();
-    let end = |store: &Driven| store.engine.counters().disk.written_bytes as usize - manifest;
+    let header = store.engine.counters().disk.written_bytes as usize - manifest;
+    let end = |store: &Driven| end_of_batches(&store.disk.read_file(&segment(1)).unwrap(), header);
     ends.push((end(&store), Vec::new()));
     let engine = store.engine.clone();
     for i in 0..6 {
@@ -43,6 +44,15 @@ fn journal() -> Journal {
     let (disk, _) = store.kill();
     disk.power_on(Crash::Drop);
     Journal { disk, ends }
+}
+
+/// Where the batches end that begin at `at`: each is a header of 48 bytes and as many more as it says.
+fn end_of_batches(segment: &[u8], mut at: usize) -> usize {
+    while segment[at..].starts_with(b"DWLB") {
+        let len = u32::from_le_bytes(segment[at + 4..at + 8].try_into().unwrap());
+        at += 48 + len as usize;
+    }
+    at
 }
 
 /// The disk of a journal with the bytes of its segment changed.
