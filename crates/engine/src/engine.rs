@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
@@ -21,7 +21,9 @@ use crate::open::{Opened, open};
 use crate::report::{Counters, OpenReport};
 use crate::shard::Tally;
 use crate::shard::command::{Command, Reply};
-use crate::shard::thread::{Driver, Inbox};
+use crate::shard::inbox::Inbox;
+use crate::shard::seat::Seat;
+use crate::shard::thread::Driver;
 use crate::{FileBytes, OpenError, Options};
 
 /// An open data directory. Clones are the same engine; the last one to be dropped closes it.
@@ -31,11 +33,15 @@ use crate::{FileBytes, OpenError, Options};
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
+    /// Whether its callers may take turns themselves.
+    takes_turns: bool,
 }
 
 #[derive(Debug)]
 struct Inner {
     inbox: Arc<Inbox>,
+    /// Where callers take turns, if there is a thread that does.
+    seat: OnceLock<Arc<Seat>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     limits: Limits,
     report: OpenReport,
@@ -53,8 +59,9 @@ impl Engine {
     pub fn open(dir: impl AsRef<Path>, options: Options) -> std::result::Result<Engine, OpenError> {
         let dir = dir.as_ref();
         let (engine, driver) = Engine::open_driven(dir, options)?;
-        let thread = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
+        let (thread, seat) = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
         *engine.inner.thread() = Some(thread);
+        engine.inner.seat.get_or_init(|| seat);
         Ok(engine)
     }
 
@@ -73,6 +80,7 @@ impl Engine {
         let (driver, inbox) = Driver::new(shard, options.clock, Arc::clone(&tally), lock);
         let inner = Inner {
             inbox,
+            seat: OnceLock::new(),
             thread: Mutex::new(None),
             limits: options.limits,
             report,
@@ -81,7 +89,7 @@ impl Engine {
             tally,
             next_waiter: AtomicU64::new(0),
         };
-        Ok((Engine { inner: Arc::new(inner) }, driver))
+        Ok((Engine { inner: Arc::new(inner), takes_turns: false }, driver))
     }
 
     /// Answers all takes that wait with nothing, frees leases bound to this process without spending an attempt,
@@ -94,9 +102,21 @@ impl Engine {
         self.inner.close()
     }
 
-    /// A face whose calls block.
+    /// A face whose calls block. They [take turns](Engine::taking_turns) themselves.
     pub fn blocking(&self) -> Blocking<Engine> {
-        Blocking::new(Arc::new(self.clone()))
+        Blocking::new(Arc::new(self.taking_turns()))
+    }
+
+    /// The same engine for callers whose threads may be held while a sync lasts.
+    ///
+    /// While its calls come one at a time, and are small, each is run, written and synced by the thread that polls its
+    /// future, at the first poll: that saves waking the shard's thread and being woken by it, which on a fast disk
+    /// takes as long as the sync. Calls that come together go to the shard's thread and share syncs as ever, and so do
+    /// nearly all calls while this takes over a millisecond. An async runtime that must not stand still even for that
+    /// long uses the engine as it was opened.
+    #[must_use]
+    pub fn taking_turns(&self) -> Engine {
+        Engine { inner: Arc::clone(&self.inner), takes_turns: true }
     }
 
     /// What the opening found.
@@ -145,10 +165,17 @@ impl Engine {
         FileBytes::of(&self.inner.disk, &self.inner.dir)
     }
 
+    fn send(&self, command: Command) {
+        match self.inner.seat.get() {
+            Some(seat) if self.takes_turns => seat.send(command),
+            _ => self.inner.inbox.send(command),
+        }
+    }
+
     /// Sends a command and waits for its answer; nothing if the shard ended without one.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.inner.inbox.send(command(reply));
+        self.send(command(reply));
         answer.await.ok()
     }
 
@@ -174,7 +201,7 @@ impl Engine {
     ) -> Result<Vec<Delivery>> {
         let id = WaiterId(self.inner.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        self.inner.inbox.send(command(id, reply));
+        self.send(command(id, reply));
         let mut asked = Asked { inner: &self.inner, id, answer: Some(answer) };
         let answer = match &mut asked.answer {
             Some(answer) => answer.await,

@@ -17,7 +17,7 @@
 //!
 //! # Layout
 //! - `engine`: [`Engine`], the store; [`Options`]; [`OpenError`]; [`OpenReport`] and [`Counters`]
-//! - `shard`: commands, turns, the thread that takes them
+//! - `shard`: commands, turns, the thread and the callers that take them
 //! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
 //! - `open`, `recovery`: opening a directory, reading it back, and telling a torn tail from damage
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message

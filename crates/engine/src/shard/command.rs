@@ -10,6 +10,10 @@ use futures_channel::oneshot;
 
 use crate::journal::segment::Place;
 
+/// So many messages, and bytes of them, are few.
+const FEW: usize = 128;
+const FEW_BYTES: usize = 1024 * 1024;
+
 /// Where an answer goes. Whoever waits there may have gone.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
@@ -147,6 +151,32 @@ impl Command {
     /// Whether it puts messages: the first to be refused when room gets short.
     pub(crate) fn is_put(&self) -> bool {
         matches!(self, Command::Put { .. })
+    }
+
+    /// Whether it touches few messages, and so is done in about the time that its sync takes.
+    pub(crate) fn is_short(&self) -> bool {
+        match self {
+            Command::Put { puts, .. } => {
+                let is_light = || puts.iter().map(|put| put.body.len()).sum::<usize>() <= FEW_BYTES;
+                puts.len() <= FEW && is_light()
+            }
+            Command::Take { take, .. } => take.max <= FEW,
+            Command::Settle(items, _) => items.len() <= FEW,
+            Command::Cancel(_, items, _) | Command::Get(_, items, _) => items.len() <= FEW,
+            Command::Reschedule(_, items, _) => items.len() <= FEW,
+            Command::Locate(items, _) => items.len() <= FEW,
+            Command::TakeId { .. } | Command::Stats(..) => true,
+            Command::Forget(_)
+            | Command::GiveBack(_)
+            | Command::List { .. }
+            | Command::Queues(..)
+            | Command::Configure(..)
+            | Command::Revive(..)
+            | Command::Discard(..)
+            | Command::Purge(..)
+            | Command::DeleteQueue(..)
+            | Command::Close(_) => false,
+        }
     }
 
     /// Refuses it before anything was done.

@@ -4,7 +4,8 @@
 //! - `command`: what a shard may be asked, and how its answers leave
 //! - `step`: the deterministic part, commands to records
 //! - this file: a turn, which is a batch of commands, written and synced before it is answered
-//! - `thread`: who takes the turns, and sleeps between them
+//! - `inbox`: where commands wait; `turns`: a shard with its commands and its clock
+//! - `thread`: who takes the turns, and sleeps between them; `seat`: where callers take turns themselves
 //!
 //! # Ground rules
 //! 1. Nothing leaves before the batch that it may depend on is written, and synced if it has to be. All commands
@@ -15,8 +16,11 @@
 //! 3. A write that found no room has changed nothing that counts: its batch is kept and written again.
 
 pub(crate) mod command;
+pub(crate) mod inbox;
+pub(crate) mod seat;
 pub(crate) mod step;
 pub(crate) mod thread;
+pub(crate) mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -156,6 +160,26 @@ impl Shard {
         }
         if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
             self.retire(inbox, now);
+        }
+    }
+
+    /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired.
+    pub(crate) fn is_at_ease(&self, now: Now) -> bool {
+        self.failed.is_none()
+            && self.stuck.is_none()
+            && !self.is_closed
+            && !self.is_short
+            && self.retirement.is_idle()
+            && !self.retirement.is_due(&self.step, self.writer.unretired(), now)
+            && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
+    }
+
+    /// A turn of a shard that [is at ease](Shard::is_at_ease).
+    pub(crate) fn short_turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        self.take_in(inbox, now);
+        if self.failed.is_none() {
+            self.retirement.evict(&mut self.step);
+            self.count();
         }
     }
 

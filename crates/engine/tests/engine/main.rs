@@ -13,3 +13,4 @@ mod recovery;
 mod restart;
 mod support;
 mod threads;
+mod turns;

@@ -35,7 +35,7 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Runtime) -> R
         }
         _ => {
             let (engine, recovered) = engine::open(config, limits)?;
-            let opened = closed_by_itself(Arc::new(engine.clone()));
+            let opened = closed_by_itself(Arc::new(engine.taking_turns()));
             Ok(Opened { recovered: Some(recovered), engine: Some(engine), ..opened })
         }
     }

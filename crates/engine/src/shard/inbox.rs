@@ -1,0 +1,72 @@
+//! Where commands wait for a shard's next turn.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dwell_store::Error;
+use dwell_time::Notifier;
+
+use super::command::Command;
+
+/// Commands that wait, and who is told of them.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// Nothing once the shard is gone.
+    commands: Mutex<Option<VecDeque<Command>>>,
+    notifier: Arc<dyn Notifier>,
+}
+
+impl Inbox {
+    /// An empty one; `notifier` ends the sleep of whoever takes the turns.
+    pub(crate) fn new(notifier: Arc<dyn Notifier>) -> Inbox {
+        Inbox { commands: Mutex::new(Some(VecDeque::new())), notifier }
+    }
+
+    /// Hands a command over; refuses it if the shard is gone.
+    pub(crate) fn send(&self, command: Command) {
+        let refused = match &mut *self.commands() {
+            Some(commands) => {
+                commands.push_back(command);
+                None
+            }
+            None => Some(command),
+        };
+        match refused {
+            None => self.notifier.notify(),
+            Some(command) => command.refuse(&Error::Closed),
+        }
+    }
+
+    /// Who is told of commands.
+    pub(crate) fn notifier(&self) -> &Arc<dyn Notifier> {
+        &self.notifier
+    }
+
+    /// Whether no command waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.commands().as_ref().is_none_or(VecDeque::is_empty)
+    }
+
+    /// Moves all that waits behind `mine`.
+    pub(crate) fn take_into(&self, mine: &mut VecDeque<Command>) {
+        if let Some(commands) = &mut *self.commands() {
+            if mine.is_empty() {
+                std::mem::swap(mine, commands);
+            } else {
+                mine.append(commands);
+            }
+        }
+    }
+
+    /// The shard is gone: refuses what came meanwhile, and all that will come.
+    pub(crate) fn close(&self) {
+        let left = self.commands().take();
+        for command in left.into_iter().flatten() {
+            command.refuse(&Error::Closed);
+        }
+    }
+
+    fn commands(&self) -> MutexGuard<'_, Option<VecDeque<Command>>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
