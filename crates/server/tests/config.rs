@@ -85,7 +85,9 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[queues]\norders = 5", "config_wrong_type", 2, "a table of settings"),
         ("defaults = 5", "config_wrong_type", 1, "a table"),
         // A value that can not be.
-        ("[store]\nurl = \"redis://u:hush@h\"", "config_invalid_value", 2, "\"engine\""),
+        ("[store]\nurl = \"user:hush@h\"", "config_invalid_value", 2, "\"engine\""),
+        ("[store]\nurl = \"redis://u:hush@h/x\"", "config_invalid_value", 2, "a database is a number"),
+        ("[redisson]\nurl = \"redis://u:hush\"", "config_invalid_value", 2, "no port"),
         ("[store]\ndurability = \"never\"", "config_invalid_value", 2, "always"),
         ("[store]\nsegment = \"1KiB\"", "config_invalid_value", 2, "4KiB to 1GiB"),
         ("[store]\ndata = \"\"", "config_invalid_value", 2, "a path"),
@@ -111,6 +113,7 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[[tokens]]\nsha256 = \"dwell_hush\"", "config_invalid_value", 2, "64 hexadecimal digits"),
         ("[[tokens]]\nname = \"\"", "config_invalid_value", 2, "1 to 100 bytes"),
         // Halves.
+        ("[redisson]\nqueues = [\"orders\"]", "config_incomplete", 2, "redisson.url"),
         ("[tls]\ncertificate = \"c.pem\"", "config_incomplete", 2, "tls.key"),
         ("[tls]\nkey = \"k.pem\"", "config_incomplete", 2, "tls.certificate"),
         ("[tls]\nclient_ca = \"ca.pem\"", "config_incomplete", 2, "tls.certificate"),

@@ -241,14 +241,12 @@ mod tests {
 
     #[test]
     fn what_could_be_a_secret_is_not_repeated() {
-        for url in
-            ["user:password@host", "redis://user:password@host/x", "redis://user:password", "x://password"]
-        {
+        for url in ["user:hush@host", "redis://user:hush@host/x", "redis://user:hush", "x://hush"] {
             let said = given(url, store).unwrap_err();
-            assert!(!said.contains("password"), "{said}");
+            assert!(!said.contains("hush"), "{said}");
         }
-        let kept = given("rediss://user:password@host/2?prefix=shop", store).unwrap();
+        let kept = given("rediss://user:hush@host/2?prefix=shop", store).unwrap();
         assert_eq!((kept.as_str(), kept.shown().as_str()), ("redis", "rediss://…@host:6379/2?prefix=shop"));
-        assert!(!format!("{kept:?}").contains("password"), "{kept:?}");
+        assert!(!format!("{kept:?}").contains("hush"), "{kept:?}");
     }
 }
