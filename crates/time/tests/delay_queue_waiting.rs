@@ -323,6 +323,53 @@ fn a_spinning_consumer_is_on_time_and_hears_of_an_earlier_head() {
 }
 
 #[test]
+fn heads_that_are_near_are_waited_for_and_none_is_early() {
+    const ITEMS: u32 = 3_000;
+    let queue = DelayQueue::new();
+    let consumers = [0, 1].map(|_| {
+        let queue = queue.clone();
+        thread::spawn(move || {
+            let mut taken = Vec::new();
+            loop {
+                match queue.take_timeout(PATIENCE) {
+                    Ok(Some((due, n))) => {
+                        assert!(queue.now() >= due, "item {n} is early");
+                        taken.push(n);
+                    }
+                    Ok(None) => panic!("{} items were taken, and no more came", taken.len()),
+                    Err(Closed) => return taken,
+                }
+            }
+        })
+    });
+    // Around the distance at which a consumer lies down, and often before a head that is waited for.
+    for n in 0..ITEMS {
+        let due = queue.now() + Duration::from_micros(u64::from(n * 7_919 % 45));
+        queue.put_at((due, n), due).unwrap();
+    }
+    await_that("the consumers to empty the queue", || queue.is_empty());
+    queue.close();
+    let mut all: Vec<u32> = consumers.into_iter().flat_map(|consumer| consumer.join().unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..ITEMS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_patience_that_ends_before_a_near_head_ends_the_wait() {
+    let queue = DelayQueue::new();
+    for _ in 0..500 {
+        let due = queue.now() + Duration::from_micros(15);
+        queue.put_at(due, due).unwrap();
+        match queue.take_timeout(Duration::from_nanos(500)) {
+            // Whoever is not on a processor for a while finds it due.
+            Ok(taken) => taken.into_iter().for_each(|due| assert!(queue.now() >= due)),
+            Err(Closed) => unreachable!("nobody closes it"),
+        }
+        queue.clear();
+    }
+}
+
+#[test]
 fn a_queue_that_is_dropped_with_its_clock_alive_is_forgotten_by_it() {
     let (queue, clock) = hand_driven::<u32>();
     let mut task = Task::new(queue.take_timeout_async(MS));
