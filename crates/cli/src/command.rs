@@ -9,6 +9,7 @@ mod config;
 mod configure;
 mod delete_queue;
 mod discard;
+mod engine;
 mod extend;
 mod get;
 mod list;
@@ -83,6 +84,7 @@ pub(crate) enum Command {
     Purge(purge::Purge),
     DeleteQueue(delete_queue::DeleteQueue),
     Bench(bench::Bench),
+    Engine(engine::Engine),
     Redisson(Box<redisson::Redisson>),
     Config(config::Config),
     Token(token::Token),
@@ -118,6 +120,7 @@ impl Command {
             Command::Purge(it) => it.run(context),
             Command::DeleteQueue(it) => it.run(context),
             Command::Bench(it) => it.run(context),
+            Command::Engine(it) => it.run(context),
             Command::Redisson(it) => it.run(context),
             Command::Config(it) => it.run(context),
             Command::Token(it) => it.run(context),

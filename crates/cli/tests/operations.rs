@@ -1,5 +1,5 @@
 //! The shell blocks of `docs/operations.md`, run as they are written, in their order: certificates, tokens,
-//! a scrape, a rotation under load, a restart under load.
+//! a scrape, a rotation under load, a restart under load, a backup, a repair.
 //!
 //! They speak of port 7411, so they get a network of their own where the system allows it (Linux, user
 //! namespaces). Elsewhere the port has to be free. They need openssl and curl.
@@ -84,10 +84,14 @@ fn run_the_blocks() {
     let load = fs::read_to_string(folder.path().join("load.out")).unwrap();
     let summary: Value = serde_json::from_str(load.lines().last().unwrap()).expect(&load);
     assert_eq!((summary["put"].as_u64(), summary["refused"].as_u64()), (Some(20_000), Some(0)), "{load}");
-    let stats: Value = serde_json::from_str(printed.lines().last().unwrap()).expect(&printed);
+    let stats = printed.lines().rev().find(|line| line.contains("\"counts\"")).unwrap();
+    let stats: Value = serde_json::from_str(stats).expect(&printed);
     let counts = &stats["counts"];
     let there: u64 = ["scheduled", "ready"].iter().map(|state| counts[state].as_u64().unwrap()).sum();
     assert_eq!(there, 20_000, "{stats}");
+    // And once in the repaired copy of the backup.
+    let checked: Value = serde_json::from_str(printed.lines().last().unwrap()).expect(&printed);
+    assert_eq!((checked["sound"].as_bool(), checked["messages"].as_u64()), (Some(true), Some(20_000)));
     let (stopped, status) = server.unwrap().stop_by("TERM");
     assert!(status.success() && stopped["cut_off"] == 0, "{stopped}");
 }

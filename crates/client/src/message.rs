@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dwell_model::{AttemptLimit, DeathReason, MessageId, QueueName, StateKind, Timestamp};
+use dwell_model::{AttemptLimit, DeathReason, MessageId, QueueName, State, StateKind, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
@@ -89,6 +89,47 @@ impl Message {
     /// Its body as text, if it is UTF-8.
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(self.body()).ok()
+    }
+}
+
+impl From<&dwell_model::Message> for Message {
+    /// As a server would show it.
+    fn from(message: &dwell_model::Message) -> Message {
+        let standing = &message.standing;
+        let text = std::str::from_utf8(&message.body).ok().map(str::to_owned);
+        let death = match standing.state {
+            State::Dead(death) => Some(death),
+            _ => None,
+        };
+        let lease_until = match standing.state {
+            State::Leased(lease) => Some(lease.deadline),
+            _ => None,
+        };
+        let headers = message.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let dwell_model::Counts { takes, lapses, releases, buries, revives } = standing.counts;
+        Message {
+            id: message.id,
+            number: message.number.get(),
+            queue: message.queue.clone(),
+            state: standing.state.kind(),
+            body_base64: text.is_none().then(|| message.body.to_vec()),
+            body_text: text,
+            size: message.body.len() as u64,
+            due: standing.due,
+            created: message.created,
+            expires: standing.expires,
+            key: message.key.as_ref().map(|key| key.as_str().to_owned()),
+            headers: headers.collect(),
+            priority: standing.priority,
+            attempt: standing.attempt(),
+            max_attempts: message.max_attempts,
+            lease_ms: message.lease_ms,
+            lease_until,
+            dead_reason: death.map(|death| death.reason),
+            dead_at: death.map(|death| death.at),
+            last_error: standing.last_error.as_deref().map(str::to_owned),
+            counts: Counts { takes, lapses, releases, buries, revives },
+        }
     }
 }
 

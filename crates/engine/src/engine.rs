@@ -1,5 +1,6 @@
 //! The engine as a store: each call is a command to the shard, and bodies are read where the caller is.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,7 +8,9 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind,
+};
 use dwell_store::core::WaiterId;
 use dwell_store::{
     Blocking, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
@@ -24,7 +27,7 @@ use crate::shard::command::{Command, Reply};
 use crate::shard::inbox::Inbox;
 use crate::shard::seat::Seat;
 use crate::shard::thread::Driver;
-use crate::{FileBytes, OpenError, Options};
+use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
 /// An open data directory. Clones are the same engine; the last one to be dropped closes it.
 ///
@@ -100,6 +103,27 @@ impl Engine {
     /// [`Error::Closed`] if it was closed already. The directory is let go all the same.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
+    }
+
+    /// Copies the directory, as it is at one moment, into `dir`, which has to be empty or not there. All that was answered
+    /// before is in it; calls go on meanwhile. Due files are linked where the file system can, unless `copies` says
+    /// otherwise; segments are copied. What is copied is read and written when the future is polled, on the thread
+    /// that polls it.
+    ///
+    /// The backup is a directory of its own, that can be opened where it is. What was settled since it was taken comes
+    /// again there, and [`OpenReport::restored`] says so.
+    ///
+    /// # Errors
+    /// [`BackupError`]. Without its manifest, which comes last, a backup is of no use to anybody.
+    pub async fn backup(
+        &self,
+        dir: &Path,
+        now: Now,
+        copies: bool,
+    ) -> std::result::Result<BackupReport, BackupError> {
+        let snapshot = self.ask_one(Command::Snapshot).await?;
+        let seed = RandomState::new().hash_one(now.wall.as_ms());
+        Ok(snapshot.write(&self.inner.disk, dir, now, seed, copies)?)
     }
 
     /// A face whose calls block. They [take turns](Engine::taking_turns) themselves.

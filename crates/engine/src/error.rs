@@ -46,6 +46,14 @@ pub enum OpenError {
         /// A name in it.
         found: String,
     },
+    /// A directory that is to be written anew is not empty.
+    #[error("{} holds '{found}' already; name one that is empty, or not there yet", dir.display())]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+        /// A name in it.
+        found: String,
+    },
     /// The path names no directory.
     #[error("{} is not a directory", dir.display())]
     NotADirectory {
@@ -114,6 +122,7 @@ impl OpenError {
             OpenError::Locked { .. } => "locked",
             OpenError::NewerFormat { .. } | OpenError::NewerRecord { .. } => "newer_format",
             OpenError::Foreign { .. } => "foreign_directory",
+            OpenError::NotEmpty { .. } => "not_empty",
             OpenError::NotADirectory { .. } => "not_a_directory",
             OpenError::Unwritable { .. } => "unwritable",
             OpenError::Damaged { .. } => "damaged",

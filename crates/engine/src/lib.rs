@@ -23,9 +23,11 @@
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
 //!   manifest knows of it
+//! - `check`: sealed files against each other; [`offline`]: what can be done with a directory that nobody has open
+//! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: the only door to files
 
-#[allow(dead_code, unused_imports, reason = "no command checks a directory yet")]
+mod backup;
 mod check;
 mod checkpoint;
 mod cold;
@@ -39,6 +41,7 @@ mod error;
 pub mod fuzzing;
 mod journal;
 mod manifest;
+pub mod offline;
 mod open;
 mod options;
 mod recovery;
@@ -51,6 +54,7 @@ mod sealed;
 mod shard;
 mod usage;
 
+pub use backup::{BackupError, BackupReport};
 pub use engine::Engine;
 pub use error::OpenError;
 pub use journal::FORMAT_VERSION;

@@ -53,7 +53,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let checkpoint = self.checkpoint.encode(self.directory);
         let mut bytes = self.encode_first(FORMAT_VERSION, &checkpoint).to_vec();
         bytes.extend_from_slice(&checkpoint);

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use dwell_model::{MessageId, Now};
 use dwell_store::core::{Core, CoreConfig};
 
+use crate::backup;
 use crate::checkpoint::{Checkpoint, file_name};
 use crate::cold::{ColdFile, ColdSet};
 use crate::disk::{CountedDisk, Disk, DiskLock};
@@ -36,7 +37,7 @@ use crate::shard::{Shard, Tally};
 use crate::{Durability, OpenError, Options};
 
 /// The file whose lock keeps a second process out.
-const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 
 /// A directory that was opened.
 pub(crate) struct Opened {
@@ -59,6 +60,11 @@ pub(crate) fn open(
     if manifest.incarnation >= MessageId::MAX_INCARNATION {
         return Err(OpenError::Exhausted { dir: dir.to_owned(), times: manifest.incarnation });
     }
+    let restored = backup::taken_at(disk, dir);
+    if restored.is_some() {
+        // It may be opened in several places, and its ids are not to be those of another.
+        manifest.incarnation = backup::fresh_incarnation(dir, manifest.incarnation, options.seed())?;
+    }
     let core = CoreConfig {
         incarnation: manifest.incarnation + 1,
         waiting_limit: options.waiting,
@@ -67,7 +73,8 @@ pub(crate) fn open(
     let budget = Budget::of(options.memory_limit, options.segment_bytes);
     let mut step = Step::new(Core::new(core), ColdSet::new(manifest.directory, budget.window()));
     take_in(disk, dir, &manifest, &mut step)?;
-    let recovered = recover(disk, dir, &manifest, &mut step)?;
+    let mut recovered = recover(disk, dir, &manifest, &mut step)?;
+    recovered.report.restored = restored;
     step.core_mut().skip_numbers(recovered.carry.next_number);
 
     if let Some(tail) = recovered.kept.back() {
@@ -142,7 +149,12 @@ fn new_manifest(options: &Options, now: Now) -> Manifest {
 }
 
 /// Takes in the checkpoint: files, runs, and the messages that were leased.
-fn take_in(disk: &CountedDisk, dir: &Path, manifest: &Manifest, step: &mut Step) -> Result<(), OpenError> {
+pub(crate) fn take_in(
+    disk: &dyn Disk,
+    dir: &Path,
+    manifest: &Manifest,
+    step: &mut Step,
+) -> Result<(), OpenError> {
     let Manifest { directory, checkpoint, .. } = manifest;
     let (core, cold) = step.both();
     let damaged = |reason: &str| OpenError::damaged(&dir.join(manifest::FILE), 0, reason);
@@ -210,8 +222,9 @@ fn begin(
         segment_bytes: options.segment_bytes,
         synced_answers: options.durability == Durability::Always,
     };
-    let Recovered { kept, carry, sequence, newest, end, mut stale, .. } = recovered;
+    let Recovered { kept, carry, sequence, newest, end, mut stale, report, .. } = recovered;
     stale.extend(unnamed(disk, dir, manifest)?);
+    stale.extend(report.restored.map(|_| dir.join(backup::MARKER)));
     let Checkpoint { start, files, .. } = &manifest.checkpoint;
     let start = Start { segment: *start, has_files: !files.is_empty() };
     let tail = kept.back().map(|kept| Arc::clone(&kept.segment.file));

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use dwell_model::Timestamp;
+
 use crate::disk::DiskCounts;
 
 /// What an opening found.
@@ -17,6 +19,8 @@ pub struct OpenReport {
     pub records: u64,
     /// How many messages there are.
     pub messages: u64,
+    /// When the backup was taken that this is, if it was opened for the first time: what was settled since comes again.
+    pub restored: Option<Timestamp>,
     /// Whether the store was closed properly the last time.
     pub was_closed: bool,
     /// What was cut off: nothing, the torn tail, or that and a segment that was just being made.

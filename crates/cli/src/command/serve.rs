@@ -3,10 +3,12 @@
 //! - `options`: what can be said on the command line
 //! - `store`: where messages are kept; `engine`: in files, and what opening them found
 //! - `movers`: delayed queues of Redisson's that are moved beside all else
+//! - `control`: the door for `dwell engine backup`
 //! - `logging`: what it says while it runs; `samples`: what the engine counts
 //! - `signals`: what ends the server, and what makes it reload; `reload`: how it does
 //! - `notify`: tells systemd; `descriptors`: as many connections as the system allows
 
+pub(crate) mod control;
 mod descriptors;
 mod engine;
 mod logging;
@@ -145,6 +147,7 @@ impl Serve {
         if let Some(engine) = opened.engine.clone() {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }
+        let _door = open_door(context, opened, &loaded);
         announce(&context.output, &server, opened, &loaded);
         let reloader = Reloader {
             options: self.options,
@@ -179,6 +182,17 @@ impl Serve {
         });
         Ok(Exit::Ok)
     }
+}
+
+/// Opens the door of a data directory. A server without one serves as well.
+fn open_door(context: &Context, opened: &Opened, loaded: &Loaded) -> Option<control::Door> {
+    let data = &loaded.configuration.store.data;
+    let opened = control::open(data, opened.engine.clone()?, tokio::runtime::Handle::current());
+    let tell = |error| {
+        let text = format!("no backup can be made while the server runs: {}: {error}", data.display());
+        context.output.remark(&text);
+    };
+    opened.map_err(tell).ok()
 }
 
 fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) {

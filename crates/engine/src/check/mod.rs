@@ -142,6 +142,7 @@ impl Flaws {
 
 impl Report {
     /// Whether nothing is wrong.
+    #[cfg(test)]
     pub(crate) fn is_sound(&self) -> bool {
         self.flaws.in_all == 0
     }

@@ -148,6 +148,11 @@ impl ColdSet {
         std::mem::replace(&mut self.ripened, Timestamp::MIN)
     }
 
+    /// Whether something could not be read since that was last asked for.
+    pub(crate) fn has_failure(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Why the last read failed, if one has since the last such question.
     pub(crate) fn take_failure(&mut self) -> Option<ReadError> {
         self.failed.take()

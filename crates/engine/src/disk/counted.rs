@@ -114,6 +114,11 @@ impl Disk for CountedDisk {
         self.disk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        add(&self.tally.others, 1);
+        self.disk.link(from, to)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         add(&self.tally.others, 1);
         self.disk.remove(path)

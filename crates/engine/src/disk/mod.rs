@@ -1,11 +1,12 @@
 //! The disk: the only door through which the engine touches files.
 //!
-//! [`RealDisk`] is the machine's, [`MemoryDisk`] keeps what was synced apart from what was not and loses the
+//! [`RealDisk`] is the machine's, [`ReadOnlyDisk`] the same for who only looks, [`MemoryDisk`] keeps what was synced apart from what was not and loses the
 //! latter on demand. The engine wraps whichever it is given in a [`CountedDisk`], so that its reads and
 //! writes are counted in calls and bytes.
 
 mod counted;
 mod memory;
+mod read_only;
 mod real;
 mod sizes;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 pub use counted::{CountedDisk, DiskCounts};
 pub use memory::{Calls, Crash, Fault, MemoryDisk};
+pub use read_only::ReadOnlyDisk;
 pub use real::RealDisk;
 pub(crate) use sizes::SizeTally;
 pub use sizes::Sizes;
@@ -56,6 +58,15 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// # Errors
     /// The operating system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name, which may be in another directory. Neither name depends on the other.
+    ///
+    /// # Errors
+    /// The operating system's; `Unsupported` or `CrossesDevices` where the file has to be copied instead.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _ = (from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Removes a file's name. Who has it open goes on.
     ///

@@ -8,12 +8,14 @@
 //! - `sealed`: sealed files of any content; `due`, `run`, `settled`: each written, read, and damaged
 //! - `recovery`: opening a directory that `script` has described, and using what was opened
 //! - `damage`: opening a real directory with some of its bytes changed, against what must come of it
+//! - `forge`: manifests that leave something out, for the simulation's mutants
 //! - `input`: bytes as numbers; `driven`: an engine without a thread, for these checks
 //! - `seeds`: real bytes to begin with
 
 mod damage;
 mod driven;
 mod due;
+pub mod forge;
 mod input;
 mod manifest;
 mod records;

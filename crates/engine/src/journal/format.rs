@@ -77,7 +77,18 @@ impl Salt {
     /// looked for in a wrong place is noticed.
     #[inline]
     pub(crate) fn body_checksum(self, number: u64, body: &[u8]) -> u32 {
-        Salt(self.0 ^ (number as u32) ^ (number >> 32) as u32).checksum(body)
+        self.of_body(number).checksum(body)
+    }
+
+    /// What the checksum of a body goes on from.
+    #[inline]
+    pub(crate) fn of_body(self, number: u64) -> Salt {
+        Salt(self.0 ^ (number as u32) ^ (number >> 32) as u32)
+    }
+
+    /// Where a checksum starts.
+    pub(crate) fn start(self) -> u32 {
+        self.0
     }
 }
 

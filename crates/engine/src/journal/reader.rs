@@ -76,17 +76,17 @@ impl SegmentReader {
 
     /// What stands at `at`, where batch `sequence` should.
     pub(crate) fn find(&mut self, at: u64, sequence: u64) -> io::Result<Found<'_>> {
-        let (salt, incarnation) = (self.salt, self.incarnation);
-        let Some(header) = self.bytes(at, BatchHeader::LEN)? else {
-            return Ok(Found::Other("the segment ends within a batch's header"));
+        self.find_one_of(at, |found| found == sequence)
+    }
+
+    /// What stands at `at`, where a batch should whose sequence `fits`.
+    pub(crate) fn find_one_of(&mut self, at: u64, fits: impl Fn(u64) -> bool) -> io::Result<Found<'_>> {
+        let salt = self.salt;
+        let header = match self.header(at)? {
+            Ok(header) => header,
+            Err(reason) => return Ok(Found::Other(reason)),
         };
-        let Some(header) = BatchHeader::decode(header, salt) else {
-            return Ok(Found::Other("a batch's header fails its checksum"));
-        };
-        if incarnation.is_some_and(|incarnation| incarnation != header.incarnation) {
-            return Ok(Found::Other("a batch is of another incarnation than its segment"));
-        }
-        if header.sequence != sequence {
+        if !fits(header.sequence) {
             return Ok(Found::Other("a batch is not the next in sequence"));
         }
         let Some(records) = self.bytes(at + BatchHeader::LEN as u64, header.len as usize)? else {
@@ -96,6 +96,43 @@ impl SegmentReader {
             return Ok(Found::Other("a batch's records fail their checksum"));
         }
         Ok(Found::Batch(header, records))
+    }
+
+    /// The batch header at `at`, or why it is none.
+    pub(crate) fn header(&mut self, at: u64) -> io::Result<Result<BatchHeader, &'static str>> {
+        let (salt, incarnation) = (self.salt, self.incarnation);
+        let Some(header) = self.bytes(at, BatchHeader::LEN)? else {
+            return Ok(Err("the segment ends within a batch's header"));
+        };
+        let Some(header) = BatchHeader::decode(header, salt) else {
+            return Ok(Err("a batch's header fails its checksum"));
+        };
+        if incarnation.is_some_and(|incarnation| incarnation != header.incarnation) {
+            return Ok(Err("a batch is of another incarnation than its segment"));
+        }
+        Ok(Ok(header))
+    }
+
+    /// Where the next batch header from `at` on stands whose sequence `fits`, wherever that is.
+    pub(crate) fn next_header(&mut self, at: u64, fits: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
+        let (salt, incarnation) = (self.salt, self.incarnation);
+        let mut next = at;
+        while next < self.len {
+            let len = self.step.min((self.len - next) as usize);
+            let bytes = self.bytes(next, len)?.expect("not beyond the end");
+            for from in marker_places(bytes) {
+                let Some(header) = BatchHeader::decode(&bytes[from..], salt) else { continue };
+                if incarnation.is_none_or(|incarnation| incarnation == header.incarnation)
+                    && fits(header.sequence)
+                {
+                    return Ok(Some(next + from as u64));
+                }
+            }
+            // A header may lie across two windows.
+            let step = if next + (len as u64) < self.len { len - BatchHeader::LEN + 1 } else { len };
+            next += step as u64;
+        }
+        Ok(None)
     }
 
     /// Where what was written ends, from `at` on: behind the last byte that is not zero.

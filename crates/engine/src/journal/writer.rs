@@ -231,6 +231,13 @@ impl Writer {
         Ok(free.saturating_add(self.active.reserved.saturating_sub(self.active.end)))
     }
 
+    /// Every segment, and how much of it was written.
+    pub(crate) fn written(&self) -> io::Result<Vec<(Arc<Segment>, u64)>> {
+        let kept = self.kept.iter().map(|kept| Ok((Arc::clone(&kept.segment), kept.segment.file.size()?)));
+        let active = Ok((Arc::clone(&self.active.segment), self.active.end));
+        kept.chain([active]).collect()
+    }
+
     /// How many segments there are.
     pub(crate) fn segments(&self) -> usize {
         self.kept.len() + 1

@@ -409,7 +409,9 @@ impl Job {
                 writer.push(merged.key, merged.value)?;
             }
         }
-        self.numbers.splice(..count, [Arc::new(writer.finish()?)]);
+        let merged = Arc::new(writer.finish()?);
+        let old = self.numbers.splice(..count, [merged]);
+        remove_new(&self.desk, &self.manifest, old.map(|run| run.name()));
         Ok(())
     }
 
@@ -423,7 +425,9 @@ impl Job {
             let merged = merged?;
             writer.push(merged.key, merged.value)?;
         }
-        self.keys.splice(..count, [Arc::new(writer.finish()?)]);
+        let merged = Arc::new(writer.finish()?);
+        let old = self.keys.splice(..count, [merged]);
+        remove_new(&self.desk, &self.manifest, old.map(|run| run.name()));
         Ok(())
     }
 
@@ -445,6 +449,14 @@ impl Job {
             return Err(self.again(error));
         }
         Manifest::replace(&*disk, &dir).map_err(JobError::Fatal)
+    }
+}
+
+/// Removes runs that this job has made and merged: no manifest names them, before or after.
+fn remove_new(desk: &Desk, manifest: &Manifest, runs: impl Iterator<Item = Name>) {
+    for name in runs.filter(|name| name.number >= manifest.checkpoint.next_file) {
+        // What can not be removed now is when the store is next opened.
+        let _ = desk.disk.remove(&desk.dir.join(name.file_name()));
     }
 }
 

@@ -148,6 +148,16 @@ impl Retirement {
         !self.manifest.checkpoint.files.is_empty()
     }
 
+    /// The manifest that is durable.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Whether the manifest names files that do not answer yet.
+    pub(crate) fn is_placing(&self) -> bool {
+        matches!(self.phase, Phase::Placing { .. })
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
     }

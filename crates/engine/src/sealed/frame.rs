@@ -71,6 +71,11 @@ pub(super) fn check_header(bytes: &[u8; HEADER_LEN], name: Name) -> Result<(), B
     Ok(())
 }
 
+/// Whether these bytes are the header of the file that has this name.
+pub(crate) fn is_header_of(bytes: &[u8], name: Name) -> bool {
+    bytes.first_chunk().is_some_and(|bytes| check_header(bytes, name).is_ok())
+}
+
 /// What stands at the end of a sealed file.
 ///
 /// | bytes | field |

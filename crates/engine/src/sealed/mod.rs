@@ -19,7 +19,7 @@ mod open;
 mod writer;
 
 pub(crate) use error::{ReadError, Result};
-pub(crate) use frame::{FORMAT_VERSION, HEADER_LEN};
+pub(crate) use frame::{FORMAT_VERSION, HEADER_LEN, is_header_of};
 pub(crate) use name::{Kind, Name};
 pub(crate) use open::Opened;
 pub(crate) use writer::Appender;

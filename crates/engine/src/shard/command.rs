@@ -8,6 +8,7 @@ use dwell_store::{
 };
 use futures_channel::oneshot;
 
+use crate::backup::Snapshot;
 use crate::journal::segment::Place;
 
 /// So many messages, and bytes of them, are few.
@@ -61,6 +62,8 @@ pub(crate) enum Command {
     Discard(QueueName, Selection, Reply<Result<Swept>>),
     Purge(QueueName, Reply<Result<u64>>),
     DeleteQueue(QueueName, Reply<Result<u64>>),
+    /// What a backup is made of. The shard takes it itself.
+    Snapshot(Reply<Result<Snapshot>>),
     Close(Reply<Result<()>>),
 }
 
@@ -175,6 +178,7 @@ impl Command {
             | Command::Discard(..)
             | Command::Purge(..)
             | Command::DeleteQueue(..)
+            | Command::Snapshot(_)
             | Command::Close(_) => false,
         }
     }
@@ -204,6 +208,7 @@ impl Command {
             Command::Queues(_, _, reply) => one(reply, error),
             Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),
             Command::Purge(_, reply) | Command::DeleteQueue(_, reply) => one(reply, error),
+            Command::Snapshot(reply) => one(reply, error),
             Command::Close(reply) => one(reply, error),
         }
     }

@@ -30,13 +30,16 @@ use dwell_model::{Now, Receipt, Wake};
 use dwell_store::Error;
 use dwell_time::Notifier;
 
-use self::command::{Command, Effect, Outcome, unavailable};
+use self::command::{Command, Effect, Outcome, Reply, unavailable};
 use self::step::{Step, Stepped};
 use crate::Durability;
+use crate::backup::{Pinned, Snapshot};
+use crate::checkpoint::file_name;
 use crate::disk::SizeTally;
 use crate::journal::batch::Batch;
 use crate::journal::writer::{Start, WriteError, Writer};
 use crate::retire::{self, Retirement};
+use crate::sealed::Kind;
 
 /// How long a batch that found no room waits before it is tried again.
 const RETRY_MS: u64 = 100;
@@ -73,6 +76,8 @@ pub(crate) struct Shard {
     unsynced_since: Option<u64>,
     /// A batch that found no room, and the answers that wait for it.
     stuck: Option<Stuck>,
+    /// Who waits for a snapshot.
+    snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
     /// Why nothing is accepted any more.
     failed: Option<Box<str>>,
     is_closed: bool,
@@ -107,6 +112,7 @@ impl Shard {
             is_short: false,
             unsynced_since: None,
             stuck: None,
+            snapshots: Vec::new(),
             failed: None,
             is_closed: false,
             tally,
@@ -219,6 +225,46 @@ impl Shard {
         }
         self.retirement.evict(&mut self.step);
         self.count();
+        if !self.snapshots.is_empty() && !self.retirement.is_placing() {
+            self.snapshot();
+        }
+    }
+
+    /// Answers those who wait for a snapshot: all that was answered before is in it.
+    fn snapshot(&mut self) {
+        if let Err(error) = self.sync() {
+            return self.fail(&error, Vec::new());
+        }
+        for reply in std::mem::take(&mut self.snapshots) {
+            let snapshot = self.pinned().map_err(|error| unavailable(&error.to_string()));
+            // Whoever asked may have gone.
+            let _ = reply.send(snapshot);
+        }
+    }
+
+    /// Everything that the durable manifest needs, open.
+    fn pinned(&self) -> std::io::Result<Snapshot> {
+        let (cold, mut manifest) = (self.step.cold(), self.retirement.manifest().clone());
+        let mut files = Vec::new();
+        for file in &manifest.checkpoint.files {
+            let found = &cold.files()[&file.number].file;
+            let name = file_name(manifest.directory, Kind::Due, file.number).file_name();
+            let (path, file, len) = (found.path().to_owned(), Arc::clone(found.handle()), found.size());
+            files.push(Pinned { name, path, file, len, is_sealed: true });
+        }
+        let numbers = cold.numbers().iter().map(|run| (run.name(), run.path(), run.handle(), run.size()));
+        let keys = cold.keys().iter().map(|run| (run.name(), run.path(), run.handle(), run.size()));
+        for (name, path, file, len) in numbers.chain(keys) {
+            let (path, file) = (path.to_owned(), Arc::clone(file));
+            files.push(Pinned { name: name.file_name(), path, file, len, is_sealed: true });
+        }
+        for (segment, len) in self.writer.written()? {
+            manifest.newest = manifest.newest.max(segment.name.segment);
+            let (name, path) = (segment.name.file_name(), segment.path.clone());
+            let file = Arc::clone(&segment.file);
+            files.push(Pinned { name, path, file, len, is_sealed: false });
+        }
+        Ok(Snapshot { manifest, files })
     }
 
     fn count(&mut self) {
@@ -248,6 +294,13 @@ impl Shard {
         {
             self.tally.commands.fetch_add(1, Ordering::Relaxed);
             taken_in += 1;
+            let command = match command {
+                Command::Snapshot(reply) => {
+                    self.snapshots.push(reply);
+                    continue;
+                }
+                command => command,
+            };
             closes = matches!(command, Command::Close(_));
             if closes {
                 effects.extend(self.step.dismiss());
@@ -383,6 +436,9 @@ impl Shard {
         let reason: Box<str> = format!("the journal could not be written: {error}").into();
         let outcome = Outcome::Failed(reason.clone());
         let waiting = self.step.dismiss();
+        for reply in std::mem::take(&mut self.snapshots) {
+            let _ = reply.send(Err(unavailable(&reason)));
+        }
         self.failed = Some(reason);
         for effect in effects.into_iter().chain(waiting) {
             effect.release(&outcome);

@@ -55,6 +55,15 @@ impl Step {
         &self.core
     }
 
+    pub(crate) fn cold(&self) -> &ColdSet {
+        &self.cold
+    }
+
+    /// Whether a cold message could not be read.
+    pub(crate) fn has_failure(&self) -> bool {
+        self.cold.has_failure()
+    }
+
     pub(crate) fn core_mut(&mut self) -> &mut Core<Place> {
         &mut self.core
     }
@@ -131,6 +140,7 @@ impl Step {
             Command::DeleteQueue(queue, reply) => {
                 Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
             }
+            Command::Snapshot(_) => unreachable!("the shard takes it itself"),
             Command::Close(reply) => {
                 let bound = core.bound_leases(now, batch);
                 core.give_back(&bound, now, batch);

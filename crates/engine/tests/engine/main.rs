@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod backup;
 mod conformance;
 mod crash;
 mod faults;
 mod fixtures;
 mod mortal;
+mod offline;
 mod opening;
 mod processes;
 mod recovery;

@@ -3,7 +3,7 @@
 //! Time needs little care here: what the clock brought about is recorded, all but that messages became ready,
 //! and between two steps of the clock back it is the same whether a message became ready at once or at the end.
 
-use dwell_model::{Command, Now, Number, State, Timestamp};
+use dwell_model::{Command, Key, Message, Now, Number, QueueName, State, Timestamp};
 use thiserror::Error;
 
 use super::entry::Place;
@@ -136,6 +136,33 @@ impl<B: StoredBody> Core<B> {
     ) -> Result<bool, ReplayError> {
         let found = self.find_number(number, &mut Replaying(cold));
         found.map(|found| found.is_some()).map_err(|_| unreadable(Some(number)))
+    }
+
+    /// The live message of a queue that has this key; it is resident then.
+    ///
+    /// # Errors
+    /// [`ReplayError`] if a cold message can not be read.
+    pub fn replay_owner(
+        &mut self,
+        queue: &QueueName,
+        key: &Key,
+        cold: Option<&mut dyn Cold<B>>,
+    ) -> Result<Option<Message<B>>, ReplayError> {
+        let Some(found) = self.queues.find(queue) else { return Ok(None) };
+        let slot = match (self.resident_key(found, key), cold) {
+            (Some(slot), _) => Some(slot),
+            (None, Some(cold)) if self.cold > 0 => {
+                cold.by_key(queue, key).map_err(|_| unreadable(None))?.map(|cold| self.page_in(cold))
+            }
+            (None, _) => None,
+        };
+        Ok(slot.map(|slot| self.message(slot)))
+    }
+
+    /// Queue and key of a resident message that was put with one.
+    pub fn replay_key(&self, number: Number) -> Option<(QueueName, Key)> {
+        let entry = self.entries.get(self.resident_number(number)?);
+        Some((self.queues.get(entry.queue).name.clone(), entry.key()?.clone()))
     }
 
     /// Says which wall time the batch carries whose records were replayed last.

@@ -18,6 +18,9 @@ pub(crate) struct Recovered {
     records: u64,
     /// How often the directory has been opened, this time included.
     opened: u32,
+    /// When the backup was taken that this is, the first time it is opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restored: Option<String>,
     /// Whether the last run ended in good order.
     was_closed: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -50,6 +53,9 @@ impl fmt::Display for Recovered {
             return f.write_str("nothing; the directory is new");
         }
         write!(f, "{} messages from {} segments", self.messages, self.segments)?;
+        if let Some(taken) = &self.restored {
+            return write!(f, "; this is a backup of {taken}: what was settled since then comes again");
+        }
         if self.was_closed { Ok(()) } else { f.write_str("; the last run did not end in good order") }
     }
 }
@@ -78,6 +84,7 @@ pub(super) fn open(config: &StoreConfig, limits: Limits) -> Result<(Engine, Reco
         batches: report.batches,
         records: report.records,
         opened: report.incarnation,
+        restored: report.restored.map(|taken| taken.to_string()),
         was_closed: report.was_closed,
         cuts: report.cuts.iter().map(Cut::from).collect(),
     };

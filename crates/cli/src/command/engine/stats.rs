@@ -1,0 +1,187 @@
+//! `dwell engine stats`
+
+use std::io::{self, Write};
+
+use clap::Args;
+use dwell_engine::offline::{self, DirectoryStats, DueFileStats};
+use dwell_time::{Clock as _, SystemClock};
+use serde::Serialize;
+
+use super::bar::Bar;
+use super::{Context, DirArgs, Outcome, bytes, looked_at};
+use crate::exit::Exit;
+use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant, pairs};
+use crate::table::{self, Cell};
+
+/// Show what is in it: by kind of file, by queue, by due file
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  dwell engine stats dwell-data
+  dwell engine stats dwell-data --files        each due file, too
+
+States are those that an opening now would find. Nothing is changed.")]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    dir: DirArgs,
+    /// Show each due file
+    #[arg(long)]
+    files: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    messages: u64,
+    in_due_files: u64,
+    opened: u32,
+    made: String,
+    was_closed: bool,
+    journal_start: u64,
+    kinds: Vec<Kind>,
+    queues: Vec<Queue>,
+    due_files: Vec<DueFile>,
+}
+
+#[derive(Serialize)]
+struct Kind {
+    kind: &'static str,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    queue: String,
+    scheduled: u64,
+    ready: u64,
+    leased: u64,
+    dead: u64,
+    due_files: u64,
+    due_files_live: u64,
+    due_files_settled: u64,
+    due_files_body_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct DueFile {
+    file: String,
+    bytes: u64,
+    entries: u32,
+    live: u32,
+    earliest: String,
+    latest: String,
+}
+
+impl Stats {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let disk = looked_at();
+        let total = bytes(&disk, &self.dir.dir, |kind| u64::from(kind == "journal"));
+        let bar = Bar::over_reads(&disk, total, context.output.has_progress());
+        let stats = offline::stats(&disk, &self.dir.dir, SystemClock::new().now())?;
+        drop(bar);
+        context.output.show(&shown(&stats), |out| self.write(out, &stats))?;
+        Ok(Exit::Ok)
+    }
+
+    fn write(&self, out: &mut dyn Write, stats: &DirectoryStats) -> io::Result<()> {
+        let closed = if stats.was_closed { "in good order" } else { "not in good order" };
+        let rows = [
+            (
+                "messages",
+                format!("{STRONG}{}{STRONG:#}, {} of them in due files alone", stats.messages, stats.cold),
+            ),
+            ("made", instant(stats.made)),
+            ("opened", format!("{} times, closed {closed}", stats.incarnation)),
+        ];
+        pairs(out, &rows)?;
+        writeln!(out)?;
+        let kinds: Vec<Vec<Cell>> = stats
+            .kinds
+            .iter()
+            .filter(|(_, size)| size.files > 0)
+            .map(|(kind, size)| {
+                vec![Cell::text(kind, NAME), Cell::count(size.files, PLAIN), Cell::count(size.bytes, PLAIN)]
+            })
+            .collect();
+        table::write(out, &["kind", "files", "bytes"], &kinds)?;
+        if !stats.queues.is_empty() {
+            writeln!(out)?;
+            let queues: Vec<Vec<Cell>> = stats
+                .queues
+                .iter()
+                .map(|(queue, files)| {
+                    let counts = queue.counts;
+                    vec![
+                        Cell::text(&queue.name, STRONG),
+                        Cell::count(counts.scheduled, NAME),
+                        Cell::count(counts.ready, GOOD),
+                        Cell::count(counts.leased, WAITING),
+                        Cell::count(counts.dead, BAD),
+                        Cell::count(files.files, PLAIN),
+                        Cell::count(files.live, PLAIN),
+                        Cell::count(files.settled, FAINT),
+                    ]
+                })
+                .collect();
+            let heading = ["queue", "scheduled", "ready", "leased", "dead", "due files", "live", "settled"];
+            table::write(out, &heading, &queues)?;
+        }
+        if self.files && !stats.due_files.is_empty() {
+            writeln!(out)?;
+            let files: Vec<Vec<Cell>> = stats
+                .due_files
+                .iter()
+                .map(|file| {
+                    let DueFileStats { file, bytes, entries, live, earliest, latest } = file;
+                    vec![
+                        Cell::text(file, NAME),
+                        Cell::count(*bytes, PLAIN),
+                        Cell::count(u64::from(*entries), PLAIN),
+                        Cell::count(u64::from(*live), STRONG),
+                        Cell::text(earliest, PLAIN),
+                        Cell::text(latest, PLAIN),
+                    ]
+                })
+                .collect();
+            table::write(
+                out,
+                &["due file", "bytes", "entries", "live", "earliest due", "latest due"],
+                &files,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn shown(stats: &DirectoryStats) -> Shown {
+    let kinds = stats.kinds.iter().map(|(kind, size)| Kind { kind, files: size.files, bytes: size.bytes });
+    let queues = stats.queues.iter().map(|(queue, files)| Queue {
+        queue: queue.name.to_string(),
+        scheduled: queue.counts.scheduled,
+        ready: queue.counts.ready,
+        leased: queue.counts.leased,
+        dead: queue.counts.dead,
+        due_files: files.files,
+        due_files_live: files.live,
+        due_files_settled: files.settled,
+        due_files_body_bytes: files.body_bytes,
+    });
+    let due_files = stats.due_files.iter().map(|file| DueFile {
+        file: file.file.clone(),
+        bytes: file.bytes,
+        entries: file.entries,
+        live: file.live,
+        earliest: file.earliest.to_string(),
+        latest: file.latest.to_string(),
+    });
+    Shown {
+        messages: stats.messages,
+        in_due_files: stats.cold,
+        opened: stats.incarnation,
+        made: stats.made.to_string(),
+        was_closed: stats.was_closed,
+        journal_start: stats.start,
+        kinds: kinds.collect(),
+        queues: queues.collect(),
+        due_files: due_files.collect(),
+    }
+}

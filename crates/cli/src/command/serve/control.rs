@@ -1,0 +1,148 @@
+//! The door of a running server for who may use its data directory: a socket in it, beside the files.
+//!
+//! One line of JSON comes in, one goes out, and the connection ends. What may be asked is what needs the files and the
+//! running engine both: a backup. Whoever can write to the socket is the server's own user, or root; so nobody else is
+//! asked who he is, and nothing of this is on the network.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use dwell_engine::{BackupReport, Engine};
+use dwell_time::{Clock as _, SystemClock};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use crate::exit::{Exit, Failure};
+
+/// The socket's name in the data directory.
+const NAME: &str = "CONTROL";
+/// No request is longer.
+const LONGEST: u64 = 64 * 1024;
+/// A caller that sends nothing for so long is let go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What may be asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// Copy the data directory.
+    Backup {
+        /// Into this one.
+        to: PathBuf,
+        /// Link no file.
+        copies: bool,
+    },
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It is there.
+    Done {
+        /// Files that got a second name.
+        linked: u64,
+        /// Files that were copied.
+        copied: u64,
+        /// Bytes of all of them.
+        bytes: u64,
+    },
+    /// It is not.
+    Error {
+        /// A stable word.
+        code: String,
+        /// What happened and what to do.
+        detail: String,
+        /// Whether the same may succeed later.
+        retryable: bool,
+    },
+}
+
+/// The socket, as long as the server runs.
+pub(crate) struct Door(PathBuf);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // The next server that has this directory removes it, if this one can not.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Opens the door of `data`, which is ours: a socket that lies there is one that was left behind.
+pub(super) fn open(data: &Path, engine: Engine, runtime: Handle) -> io::Result<Door> {
+    let path = data.join(NAME);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    let door = Door(path);
+    std::fs::set_permissions(&door.0, std::fs::Permissions::from_mode(0o600))?;
+    let serve = move || {
+        for caller in listener.incoming().flatten() {
+            // Whoever asked may have gone.
+            let _ = answer(&caller, &engine, &runtime);
+        }
+    };
+    thread::Builder::new().name("dwell-control".to_owned()).spawn(serve)?;
+    Ok(door)
+}
+
+fn answer(caller: &UnixStream, engine: &Engine, runtime: &Handle) -> io::Result<()> {
+    caller.set_read_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(caller.take(LONGEST)).read_line(&mut line)?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(Request::Backup { to, copies }) => {
+            let now = SystemClock::new().now();
+            match runtime.block_on(engine.backup(&to, now, copies)) {
+                Ok(BackupReport { linked, copied, bytes }) => Answer::Done { linked, copied, bytes },
+                Err(error) => Answer::Error {
+                    code: error.code().to_owned(),
+                    detail: error.to_string(),
+                    retryable: error.is_retryable(),
+                },
+            }
+        }
+        Err(error) => Answer::Error {
+            code: "malformed_request".to_owned(),
+            detail: format!("the server does not understand it, and may be of another version: {error}"),
+            retryable: false,
+        },
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    (&mut &*caller).write_all(&line)
+}
+
+/// Asks the server that has `data` open.
+pub(crate) fn ask(data: &Path, request: &Request) -> Result<BackupReport, Failure> {
+    let path = data.join(NAME);
+    let unreachable = |error: io::Error| {
+        let detail = format!(
+            "{} is in use, and its server can not be asked at {}: {error}; be the server's user, or stop it",
+            data.display(),
+            path.display()
+        );
+        Failure { retryable: true, ..Failure::new(Exit::Unreachable, "unreachable", detail) }
+    };
+    let server = UnixStream::connect(&path).map_err(unreachable)?;
+    let exchange = || {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        (&mut &server).write_all(&line)?;
+        let mut line = String::new();
+        BufReader::new(&server).read_line(&mut line)?;
+        serde_json::from_str(&line).map_err(io::Error::other)
+    };
+    match exchange().map_err(unreachable)? {
+        Answer::Done { linked, copied, bytes } => Ok(BackupReport { linked, copied, bytes }),
+        Answer::Error { code, detail, retryable } => {
+            Err(Failure { retryable, ..Failure::new(Exit::Refused, &code, detail) })
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A copy of a directory that can be opened, taken while it is in use or while it is not.
+//!
+//! Nothing is kept back for it. At one moment, between two turns, the shard syncs its journal and names what its manifest
+//! names: each file *open*, so that it can be read though it is removed meanwhile. Sealed files are linked where the file
+//! system can, and copied where it can not; segments are copied up to what was synced. The manifest comes last.
+//!
+//! A backup is another directory than the one it was taken of, from then on: both go on by themselves. So it gets an
+//! incarnation that the other does not come to, and message numbers from far behind; its first opening takes one more,
+//! since a backup may be opened in several places. The file [`MARKER`] tells that opening what it opens.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dwell_model::{MessageId, Now, Number, Timestamp};
+use thiserror::Error;
+
+use crate::OpenError;
+use crate::disk::{Disk, DiskFile};
+use crate::manifest::Manifest;
+
+/// Stands in a backup until it is opened.
+pub(crate) const MARKER: &str = "BACKUP";
+/// What it says before the instant.
+const TEXT: &str = "a backup of a dwell data directory, taken at ";
+
+/// So many bytes are copied at a time.
+const PIECE: usize = 1024 * 1024;
+/// Numbers of messages go on so far behind the last one that was found.
+const SKIPPED_NUMBERS: u64 = 1 << 32;
+/// The incarnation goes on so far behind, and up to as much again by chance: more openings than the other directory and
+/// other copies of it are likely to see meanwhile.
+const SKIPPED_INCARNATIONS: u32 = 1 << 11;
+
+/// A file as it was at one moment.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) len: u64,
+    /// It does not change any more, so that another name for it will do.
+    pub(crate) is_sealed: bool,
+}
+
+/// All that a manifest needs, at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) manifest: Manifest,
+    pub(crate) files: Vec<Pinned>,
+}
+
+/// What a backup came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct BackupReport {
+    /// Files that got a second name.
+    pub linked: u64,
+    /// Files that were copied.
+    pub copied: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+/// Why there is no backup.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The store can not serve.
+    #[error(transparent)]
+    Store(#[from] dwell_store::Error),
+    /// The backup's directory can not be written.
+    #[error(transparent)]
+    Directory(#[from] OpenError),
+}
+
+impl BackupError {
+    /// The stable code of this kind.
+    pub fn code(&self) -> &'static str {
+        match self {
+            BackupError::Store(error) => error.code(),
+            BackupError::Directory(error) => error.code(),
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            BackupError::Store(error) => error.is_retryable(),
+            BackupError::Directory(error) => error.is_retryable(),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Writes it into `dir`, which has to be empty or not there. `copies` says that no file is to be linked.
+    pub(crate) fn write(
+        mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        now: Now,
+        seed: u64,
+        copies: bool,
+    ) -> Result<BackupReport, OpenError> {
+        prepare(disk, dir)?;
+        let mut report = BackupReport::default();
+        for pinned in &self.files {
+            let to = dir.join(&pinned.name);
+            if pinned.is_sealed && !copies && disk.link(&pinned.path, &to).is_ok() {
+                report.linked += 1;
+            } else {
+                copy(pinned, disk, &to).map_err(|error| OpenError::io(&to, error))?;
+                report.copied += 1;
+            }
+            report.bytes += pinned.len;
+        }
+        let marker = dir.join(MARKER);
+        let text = format!("{TEXT}{}\n", now.wall);
+        let written = disk.create(&marker).and_then(|file| {
+            file.write_at(text.as_bytes(), 0)?;
+            file.sync()
+        });
+        written.map_err(|error| OpenError::io(&marker, error))?;
+        disk.sync_dir(dir).map_err(|error| OpenError::io(dir, error))?;
+        self.manifest.incarnation = fresh_incarnation(dir, self.manifest.incarnation, seed)?;
+        self.manifest.next_number = fresh_number(self.manifest.next_number);
+        self.manifest.write(disk, dir)?;
+        Ok(report)
+    }
+}
+
+fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> io::Result<()> {
+    let file = disk.create(to)?;
+    let mut bytes = vec![0; PIECE.min(from.len as usize)];
+    let mut at = 0;
+    while at < from.len {
+        let len = (from.len - at).min(PIECE as u64) as usize;
+        from.file.read_at(&mut bytes[..len], at)?;
+        file.write_at(&bytes[..len], at)?;
+        at += len as u64;
+    }
+    file.sync()
+}
+
+/// When the directory was backed up that is opened now for the first time; nothing if it is no such one.
+pub(crate) fn taken_at(disk: &dyn Disk, dir: &Path) -> Option<Timestamp> {
+    let file = disk.open(&dir.join(MARKER)).ok()?;
+    let mut bytes = vec![0; file.size().ok()?.min(1024) as usize];
+    file.read_at(&mut bytes, 0).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let at = text.strip_prefix(TEXT).and_then(|at| at.trim().parse().ok());
+    // That it is a backup counts, whatever has become of the text.
+    Some(at.unwrap_or(Timestamp::MIN))
+}
+
+/// Makes a directory that is to be written anew, and sees that nothing is in it.
+pub(crate) fn prepare(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    disk.create_dir(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => OpenError::NotADirectory { dir: dir.to_owned() },
+        _ => OpenError::io(dir, error),
+    })?;
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    match names.into_iter().next() {
+        None => Ok(()),
+        Some(found) => Err(OpenError::NotEmpty { dir: dir.to_owned(), found }),
+    }
+}
+
+/// An incarnation that a directory which was opened so often does not come to soon.
+pub(crate) fn fresh_incarnation(dir: &Path, incarnation: u32, seed: u64) -> Result<u32, OpenError> {
+    let ahead = SKIPPED_INCARNATIONS + (seed >> 32) as u32 % SKIPPED_INCARNATIONS;
+    let fresh = incarnation.saturating_add(ahead);
+    if fresh >= MessageId::MAX_INCARNATION {
+        return Err(OpenError::Exhausted { dir: dir.to_owned(), times: incarnation });
+    }
+    Ok(fresh)
+}
+
+/// A message's number that a directory whose next one is `next` does not come to soon.
+pub(crate) fn fresh_number(next: u64) -> u64 {
+    next.saturating_add(SKIPPED_NUMBERS).min(Number::MAX.get())
+}

@@ -1,0 +1,220 @@
+//! Checking a directory: every checksum, and that what the files say of each other is so.
+//!
+//! 1. The manifest is whole, and every file that it names is there.
+//! 2. Every block of every due file and run is as it was written; each live message is found by its number and key.
+//! 3. Every batch of every segment is whole, and none is missing before the torn tail.
+//! 4. Manifest and journal together make a state: the one that an opening would find.
+
+use std::path::{Path, PathBuf};
+
+use super::segments::{Piece, Walk, missing, segments};
+use super::stored::Stored;
+use super::{enter, size_of};
+use crate::OpenError;
+use crate::check as sealed;
+use crate::checkpoint::Checkpoint;
+use crate::disk::Disk;
+use crate::manifest::{self, Manifest};
+use crate::report::Cut;
+use crate::sealed::{Kind, Name, ReadError};
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it, in bytes; nothing if it is about the file as a whole, or about how it fits to others.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct CheckReport {
+    /// Files that were read whole, and whose checksums are right; the manifest counts.
+    pub files: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Entries of due files.
+    pub entries: u64,
+    /// Those of them that are not settled.
+    pub live: u64,
+    /// Pairs of runs, which say where a message lies.
+    pub pairs: u64,
+    /// Batches of the journal.
+    pub batches: u64,
+    /// Records in them.
+    pub records: u64,
+    /// How many messages an opening would find; nothing if it would fail.
+    pub messages: Option<u64>,
+    /// What is wrong: the first 1,000 of it.
+    pub flaws: Vec<Flaw>,
+    /// How much there is of it in all.
+    pub flaws_in_all: u64,
+    /// What was being written when the machine stopped: no damage. The next opening cuts it off.
+    pub cuts: Vec<Cut>,
+    /// Files that nobody needs. The next opening removes them.
+    pub leftovers: Vec<String>,
+}
+
+impl CheckReport {
+    const MOST: usize = 1_000;
+
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.flaws_in_all == 0
+    }
+
+    fn note(&mut self, file: &Path, offset: Option<u64>, reason: impl Into<String>) {
+        // What is found once more on another way.
+        let is_known = |flaw: &Flaw| flaw.file == file && flaw.offset == offset && offset.is_some();
+        if self.flaws.iter().any(is_known) {
+            return;
+        }
+        self.flaws_in_all += 1;
+        if self.flaws.len() < CheckReport::MOST {
+            self.flaws.push(Flaw { file: file.to_owned(), offset, reason: reason.into() });
+        }
+    }
+
+    /// Notes why something can not be opened, if it is damage; gives back what is none.
+    fn note_error(&mut self, error: OpenError) -> Result<(), OpenError> {
+        match error {
+            OpenError::Damaged { file, offset, reason } => self.note(&file, Some(offset), reason),
+            OpenError::Io { file, source } => self.note(&file, None, source.to_string()),
+            error => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Checks the directory; changes nothing. Reads due files and segments once or twice, and runs twice.
+///
+/// # Errors
+/// [`OpenError`] if it is not a data directory, in use, or of a later format. Damage is no error, but in the report.
+pub fn check(disk: &dyn Disk, dir: &Path) -> Result<CheckReport, OpenError> {
+    let (_lock, names) = enter(disk, dir)?;
+    let mut report = CheckReport::default();
+    let manifest = match Manifest::read(disk, dir) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            // Without it nobody knows which files count.
+            report.note_error(error)?;
+            return Ok(report);
+        }
+    };
+    report.files += 1;
+    report.bytes += size_of(disk, &dir.join(manifest::FILE)).unwrap_or(0);
+    check_sealed(disk, dir, &manifest, &names, &mut report)?;
+    check_journal(disk, dir, &manifest, &mut report)?;
+    match Stored::read(disk, dir) {
+        Ok(stored) => {
+            report.messages = Some(stored.messages());
+            report.cuts = stored.report.cuts;
+        }
+        Err(error) => report.note_error(error)?,
+    }
+    let new = names.iter().filter(|name| *name == manifest::NEW_FILE);
+    report.leftovers.extend(new.cloned());
+    Ok(report)
+}
+
+fn check_sealed(
+    disk: &dyn Disk,
+    dir: &Path,
+    manifest: &Manifest,
+    names: &[String],
+    report: &mut CheckReport,
+) -> Result<(), OpenError> {
+    let Checkpoint { files, numbers, keys, .. } = &manifest.checkpoint;
+    let named = sealed::Named {
+        directory: manifest.directory,
+        shard: 0,
+        due: files.iter().map(|file| (file.number, &file.settled)).collect(),
+        numbers: numbers.clone(),
+        keys: keys.clone(),
+    };
+    let found = sealed::check(disk, dir, &named, &mut |_| ());
+    report.files += found.files;
+    report.bytes += found.bytes;
+    (report.entries, report.live, report.pairs) = (found.entries, found.live, found.pairs);
+    let unnamed = found.flaws.in_all - found.flaws.named.len() as u64;
+    for flaw in found.flaws.named {
+        let text = flaw.to_string();
+        match flaw {
+            sealed::Flaw::Unreadable(ReadError::Damaged { file, offset, reason }) => {
+                report.note(&file, Some(offset), reason);
+            }
+            sealed::Flaw::Unreadable(ReadError::Io { file, source }) => {
+                report.note(&file, None, source.to_string());
+            }
+            sealed::Flaw::Unreadable(newer) => return Err(newer.into()),
+            sealed::Flaw::Miscounted { file, .. }
+            | sealed::Flaw::NotFoundByNumber { file, .. }
+            | sealed::Flaw::NotFoundByKey { file, .. } => {
+                report.note(&dir.join(file.file_name()), None, text);
+            }
+        }
+    }
+    report.flaws_in_all += unnamed;
+    let leftovers = sealed::unnamed(names, &named).into_iter().map(str::to_owned);
+    report.leftovers.extend(leftovers);
+    for held in &manifest.checkpoint.held {
+        if !files.iter().any(|file| {
+            file.number == held.copy.file.get()
+                && held.copy.ordinal < file.settled.len()
+                && file.settled.has(held.copy.ordinal)
+        }) {
+            let name = Name { directory: 0, shard: 0, kind: Kind::Due, number: held.copy.file.get() };
+            let reason = format!("the leased message {} lies nowhere", held.number);
+            report.note(&dir.join(name.file_name()), None, reason);
+        }
+    }
+    Ok(())
+}
+
+fn check_journal(
+    disk: &dyn Disk,
+    dir: &Path,
+    manifest: &Manifest,
+    report: &mut CheckReport,
+) -> Result<(), OpenError> {
+    let mut segments = segments(disk, dir, manifest.directory)?;
+    let oldest = segments.iter().rev().find_map(|found| found.header.ok()).map_or(0, |header| header.oldest);
+    let stale = segments.partition_point(|found| found.segment.name.segment < oldest);
+    let stale = segments.drain(..stale).map(|found| found.segment.name.file_name());
+    report.leftovers.extend(stale);
+    for path in missing(&segments, dir, manifest.directory, manifest.newest) {
+        report.note(&path, Some(0), "the segment is missing");
+    }
+    let mut walk = Walk::over(&segments);
+    for at in 0..segments.len() {
+        let segment = &segments[at].segment;
+        let mut is_whole = segments[at].header.is_ok();
+        let noted = walk.read(&segments, at, &mut |piece| {
+            match piece {
+                Piece::Batch { at, header, records } => {
+                    report.records += u64::from(header.records);
+                    if segment.salt.checksum(records) != header.checksum {
+                        is_whole = false;
+                        report.note(&segment.path, Some(at), "a batch's records fail their checksum");
+                    }
+                }
+                Piece::Lost { from, reason, .. } => {
+                    is_whole = false;
+                    report.note(&segment.path, Some(from), reason);
+                }
+                Piece::Torn { .. } => {}
+            }
+            Ok(())
+        });
+        noted?;
+        if is_whole {
+            report.files += 1;
+            report.bytes += segments[at].size;
+        }
+    }
+    report.batches = walk.batches;
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! A backup of a directory that nobody has open.
+
+use std::path::Path;
+
+use dwell_model::Now;
+
+use super::enter;
+use super::segments::segments;
+use crate::OpenError;
+use crate::backup::{BackupReport, Pinned, Snapshot};
+use crate::disk::Disk;
+use crate::manifest::Manifest;
+
+/// Copies what the manifest of `dir` names into `new_dir`, which has to be empty or not there; see
+/// [`Engine::backup`](crate::Engine::backup). `copies` says that no file is to be linked. Nothing is verified on the way:
+/// [`check`](super::check()) does.
+///
+/// # Errors
+/// [`OpenError`] if `dir` is not a data directory, in use, of a later format, or lacks a file that its manifest names; if
+/// `new_dir` holds something, or can not be written.
+pub fn backup(
+    disk: &dyn Disk,
+    dir: &Path,
+    new_disk: &dyn Disk,
+    new_dir: &Path,
+    now: Now,
+    seed: u64,
+    copies: bool,
+) -> Result<BackupReport, OpenError> {
+    let (_lock, _) = enter(disk, dir)?;
+    let manifest = Manifest::read(disk, dir)?;
+    let mut files = Vec::new();
+    for name in manifest.checkpoint.names(manifest.directory) {
+        let name = name.file_name();
+        let path = dir.join(&name);
+        let file = disk.open(&path).map_err(|error| OpenError::io(&path, error))?;
+        let len = file.size().map_err(|error| OpenError::io(&path, error))?;
+        files.push(Pinned { name, path, file, len, is_sealed: true });
+    }
+    for found in segments(disk, dir, manifest.directory)? {
+        let (name, path) = (found.segment.name.file_name(), found.segment.path.clone());
+        let file = std::sync::Arc::clone(&found.segment.file);
+        files.push(Pinned { name, path, file, len: found.size, is_sealed: false });
+    }
+    Snapshot { manifest, files }.write(new_disk, new_dir, now, seed, copies)
+}

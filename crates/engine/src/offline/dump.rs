@@ -1,0 +1,89 @@
+//! All messages of a directory, one after the other.
+
+use std::path::Path;
+
+use dwell_model::{Message, Now, QueueName, StateKind};
+use dwell_store::Error;
+
+use super::enter;
+use super::stored::{Stored, Unrecorded};
+use crate::OpenError;
+use crate::disk::Disk;
+use crate::journal::segment::Place;
+
+/// So many messages are read at a time.
+const PAGE: usize = 500;
+/// So many stay in memory that have been shown.
+const KEPT: usize = 4 * PAGE;
+/// So many places are looked at for those that may go.
+const LOOKED_AT: usize = 16 * PAGE;
+
+/// Which messages are wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// Those of this queue.
+    pub queue: Option<QueueName>,
+    /// Those in this state.
+    pub state: Option<StateKind>,
+}
+
+/// Shows each message as an opening at `now` would find it, by queue, state, due and id; says how many there were. `each`
+/// ends it by being false. Changes nothing. Reads the journal and every due file once, of the messages that are wanted.
+///
+/// # Errors
+/// [`OpenError`], as an opening would, and [`OpenError::Damaged`] where a message can not be read.
+pub fn dump(
+    disk: &dyn Disk,
+    dir: &Path,
+    now: Now,
+    filter: &Filter,
+    each: &mut dyn FnMut(&Message) -> bool,
+) -> Result<u64, OpenError> {
+    let (_lock, _) = enter(disk, dir)?;
+    let mut stored = Stored::read(disk, dir)?;
+    stored.open(now);
+    let damaged = |reason: String| OpenError::damaged(dir, 0, reason);
+    let mut shown = 0;
+    for queue in queues(&mut stored, now, filter).map_err(|error| damaged(error.to_string()))? {
+        for state in StateKind::ALL {
+            if filter.state.is_some_and(|wanted| wanted != state) {
+                continue;
+            }
+            let mut cursor = None;
+            loop {
+                let (core, cold) = stored.step.both();
+                let page = core.list(&queue, state, cursor, PAGE, now, &mut Unrecorded(cold));
+                let page = page.map_err(|error| damaged(error.to_string()))?;
+                core.evict(KEPT, LOOKED_AT, cold);
+                let places: Vec<_> =
+                    page.messages.iter().map(|message| (message.number, message.body.clone())).collect();
+                for (message, body) in page.messages.into_iter().zip(Place::read_all(&places)) {
+                    let body = body.map_err(|error| damaged(error.to_string()))?;
+                    shown += 1;
+                    if !each(&message.with_body(body)) {
+                        return Ok(shown);
+                    }
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(shown)
+}
+
+fn queues(stored: &mut Stored, now: Now, filter: &Filter) -> Result<Vec<QueueName>, Error> {
+    let (core, cold) = stored.step.both();
+    let mut names = Vec::new();
+    loop {
+        let page = core.queues(names.last(), 1_000, now, &mut Unrecorded(cold))?;
+        if page.is_empty() {
+            break;
+        }
+        names.extend(page.into_iter().map(|stats| stats.name));
+    }
+    names.retain(|name| filter.queue.as_ref().is_none_or(|wanted| wanted == name));
+    Ok(names)
+}

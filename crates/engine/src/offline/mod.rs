@@ -1,0 +1,60 @@
+//! What can be done with a data directory that no engine has open: checking, measuring, dumping, copying, repairing it.
+//!
+//! All of it reads through a [`Disk`]; with [`ReadOnlyDisk`](crate::disk::ReadOnlyDisk) nothing in the directory can
+//! change. A directory that is in use is refused with [`OpenError::Locked`]. How far a call has come shows in what a
+//! [`CountedDisk`](crate::disk::CountedDisk) was asked to read: each call says how much it reads in all.
+//!
+//! # Layout
+//! - [`check()`]: every checksum, and that what the files say of each other is so
+//! - [`stats()`]: what is in a directory, by kind of file and by queue
+//! - [`dump()`]: all messages
+//! - [`backup()`]: a copy that can be opened
+//! - [`repair()`]: what can be saved of a damaged directory, into a new one
+//! - `segments`: the journal's batches, also behind damage; `stored`: a directory as an opening would find it
+
+mod check;
+mod copy;
+mod dump;
+mod repair;
+mod segments;
+mod stats;
+mod stored;
+
+use std::path::Path;
+
+use crate::OpenError;
+use crate::disk::{Disk, DiskLock};
+use crate::journal::format::SegmentName;
+use crate::manifest;
+use crate::open::LOCK;
+use crate::sealed::Name;
+
+pub use check::{CheckReport, Flaw, check};
+pub use copy::backup;
+pub use dump::{Filter, dump};
+pub use repair::{Lost, RepairReport, repair};
+pub use stats::{DirectoryStats, DueFileStats, KindStats, QueueFiles, sizes, stats};
+
+/// Locks a directory that is there, and looks at its names.
+fn enter(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Vec<String>), OpenError> {
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    let is_ours = |name: &String| {
+        name == manifest::FILE || SegmentName::parse(name).is_some() || Name::parse(name).is_some()
+    };
+    if !names.iter().any(is_ours) {
+        let known = |name: &String| name == LOCK || name == manifest::NEW_FILE;
+        return Err(match names.into_iter().find(|name| !known(name)) {
+            Some(found) => OpenError::Foreign { dir: dir.to_owned(), found },
+            None => OpenError::damaged(&dir.join(manifest::FILE), 0, "the manifest is missing"),
+        });
+    }
+    match disk.lock(&dir.join(LOCK)).map_err(|error| OpenError::io(dir, error))? {
+        Some(lock) => Ok((lock, names)),
+        None => Err(OpenError::Locked { dir: dir.to_owned() }),
+    }
+}
+
+/// The length of a file, if it can be had.
+fn size_of(disk: &dyn Disk, path: &Path) -> Option<u64> {
+    disk.open(path).and_then(|file| file.size()).ok()
+}

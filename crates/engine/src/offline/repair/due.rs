@@ -1,0 +1,353 @@
+//! Due files, without what is settled and what is damaged; and runs made anew for them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use bytes::Bytes;
+use dwell_model::{Number, Timestamp};
+use dwell_store::core::CopyAt;
+
+use super::origin::Origin;
+use super::{RepairReport, Target};
+use crate::OpenError;
+use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
+use crate::disk::Disk;
+use crate::due::{Entry, Salvaged, Settled, SortKey, Writer, salvage};
+use crate::run::{self, Home, key_hash};
+use crate::sealed::{Kind, Name};
+
+/// A run is made of so many pairs at least, but for the last.
+const PAIRS: usize = 4 * 1024 * 1024;
+
+/// What was saved.
+pub(super) struct DueFiles {
+    pub(super) checkpoint: Checkpoint,
+    /// The highest number of any message.
+    pub(super) highest: u64,
+    /// The highest incarnation of any message.
+    pub(super) incarnation: u32,
+}
+
+impl DueFiles {
+    /// Writes every due file anew.
+    pub(super) fn save(
+        disk: &dyn Disk,
+        dir: &Path,
+        origin: &Origin,
+        names: &[String],
+        target: &Target,
+        report: &mut RepairReport,
+    ) -> Result<DueFiles, OpenError> {
+        let mut saving = Saving::new(target);
+        let old = match &origin.manifest {
+            Some(manifest) => {
+                let checkpoint = &manifest.checkpoint;
+                saving.numbering = checkpoint.numbering.iter().copied().collect();
+                let mut held: BTreeMap<u32, BTreeMap<u32, &Held>> = BTreeMap::new();
+                for one in &checkpoint.held {
+                    held.entry(one.copy.file.get()).or_default().insert(one.copy.ordinal, one);
+                }
+                let files = checkpoint.files.iter().map(|file| Old {
+                    number: file.number,
+                    ripe: file.ripe,
+                    settled: Some(&file.settled),
+                    held: held.remove(&file.number).unwrap_or_default(),
+                });
+                files.collect()
+            }
+            None => {
+                let numbers = names.iter().filter_map(|name| Name::parse(name));
+                let due = numbers.filter(|(kind, shard, _)| *kind == Kind::Due && *shard == 0);
+                let old = |(_, _, number)| Old {
+                    number,
+                    ripe: Timestamp::MIN,
+                    settled: None,
+                    held: BTreeMap::new(),
+                };
+                due.map(old).collect::<Vec<_>>()
+            }
+        };
+        // Without the sets of settlements the newest copy of a message counts.
+        let mut newest: HashMap<Number, u32> = HashMap::new();
+        for one in old.iter().filter(|one| one.settled.is_none()) {
+            let name = file_name(origin.directory, Kind::Due, one.number);
+            let _ = salvage(disk, dir, name, &mut |saved| {
+                if let Salvaged::Message { entry, .. } = saved {
+                    let file = newest.entry(entry.number).or_insert(one.number);
+                    *file = (*file).max(one.number);
+                }
+            });
+        }
+        for one in &old {
+            let name = file_name(origin.directory, Kind::Due, one.number);
+            let is_newest = |number: Number| {
+                one.settled.is_some() || newest.get(&number).is_none_or(|newest| *newest == one.number)
+            };
+            saving.save(disk, dir, name, one, &is_newest, report)?;
+        }
+        saving.finish()
+    }
+}
+
+/// A file as the old manifest names it, or as it lies there.
+struct Old<'a> {
+    number: u32,
+    ripe: Timestamp,
+    /// Nothing if it is not known.
+    settled: Option<&'a Settled>,
+    /// Messages that were leased, by their ordinals; they count as settled.
+    held: BTreeMap<u32, &'a Held>,
+}
+
+impl Old<'_> {
+    /// Whether an entry is to be saved.
+    fn wants(&self, ordinal: u32) -> bool {
+        self.settled.is_none_or(|settled| ordinal >= settled.len() || !settled.has(ordinal))
+            || self.held.contains_key(&ordinal)
+    }
+
+    /// How many entries are to be saved of these.
+    fn wanted(&self, from: u32, to: u32) -> Option<u64> {
+        let settled = self.settled?;
+        let to = to.min(settled.len());
+        let live = if from < to { settled.live(from..to) } else { 0 };
+        Some(u64::from(live) + self.held.range(from..to.max(from)).count() as u64)
+    }
+}
+
+struct Saving<'a> {
+    target: &'a Target,
+    next_file: u32,
+    files: Vec<FileState>,
+    held: Vec<Held>,
+    numbering: BTreeMap<u32, u64>,
+    homes: Vec<(u64, Home)>,
+    hashes: Vec<(u64, Number)>,
+    numbers: Vec<u32>,
+    keys: Vec<u32>,
+    highest: u64,
+    incarnation: u32,
+}
+
+/// A file that is being written.
+struct Open {
+    number: u32,
+    writer: Writer,
+    last: SortKey,
+    /// Ordinals of messages that were leased.
+    held: Vec<u32>,
+}
+
+impl<'a> Saving<'a> {
+    fn new(target: &'a Target) -> Saving<'a> {
+        Saving {
+            target,
+            next_file: 1,
+            files: Vec::new(),
+            held: Vec::new(),
+            numbering: BTreeMap::new(),
+            homes: Vec::new(),
+            hashes: Vec::new(),
+            numbers: Vec::new(),
+            keys: Vec::new(),
+            highest: 0,
+            incarnation: 0,
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> OpenError {
+        OpenError::io(&self.target.dir, error)
+    }
+
+    fn save(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        name: Name,
+        old: &Old<'_>,
+        is_newest: &dyn Fn(Number) -> bool,
+        report: &mut RepairReport,
+    ) -> Result<(), OpenError> {
+        let path = dir.join(name.file_name());
+        let mut open: Option<Open> = None;
+        let mut failed = None;
+        // The ordinal that comes next; ranges in which it is not known how many were lost.
+        let (mut next, mut unknown) = (0, false);
+        let saved = salvage(disk, dir, name, &mut |saved| {
+            if failed.is_some() {
+                return;
+            }
+            match saved {
+                Salvaged::Message { ordinal, entry, body } => {
+                    count_lost(old, &mut next, ordinal, &mut unknown, report);
+                    if old.wants(ordinal) && is_newest(entry.number) {
+                        let was_saved = self.push(&mut open, old, ordinal, &entry, &body);
+                        failed = was_saved.err();
+                        report.entries += 1;
+                    }
+                }
+                Salvaged::Bodiless { ordinal, entry, len } => {
+                    count_lost(old, &mut next, ordinal, &mut unknown, report);
+                    if old.wants(ordinal) {
+                        let Entry { number, .. } = entry;
+                        let reason = format!("the body of message {number}, {len} bytes, is damaged");
+                        report.lose(&path, None, Some(1), reason);
+                    }
+                }
+                Salvaged::Lost { from, to, entries } => {
+                    let messages = entries.and_then(|entries| old.wanted(next, next + entries));
+                    match entries {
+                        Some(entries) => next += entries,
+                        None => unknown = true,
+                    }
+                    report.lose(&path, Some((from, to)), messages, "no message can be read here");
+                }
+            }
+        });
+        if let Some(error) = failed {
+            return Err(self.failed(error));
+        }
+        match saved {
+            Ok(()) => {
+                let end = old.settled.map_or(next, Settled::len);
+                let end = end.max(next);
+                count_lost(old, &mut next, end, &mut unknown, report);
+                if let Some(last) = report.lost.last_mut()
+                    && last.file == path
+                    && last.messages == Some(0)
+                {
+                    last.reason = "what finds its messages can not be read".to_owned();
+                }
+            }
+            Err(error) => report.lose(&path, None, old.wanted(0, u32::MAX), error.to_string()),
+        }
+        match open {
+            Some(open) => self.close(open, old),
+            None => Ok(()),
+        }
+    }
+
+    fn push(
+        &mut self,
+        open: &mut Option<Open>,
+        old: &Old<'_>,
+        ordinal: u32,
+        entry: &Entry,
+        body: &Bytes,
+    ) -> io::Result<()> {
+        let key = entry.sort_key();
+        // Whole blocks that are out of order are not of one file; they are saved all the same.
+        if let Some(done) = open.take_if(|open| open.last >= key) {
+            self.close(done, old).map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        let open = match open {
+            Some(open) => open,
+            None => {
+                let number = self.next_number()?;
+                let name = file_name(self.target.directory, Kind::Due, number);
+                let writer = Writer::create(&*self.target.disk, &self.target.dir, name)?;
+                open.insert(Open { number, writer, last: key.clone(), held: Vec::new() })
+            }
+        };
+        let at = open.writer.push(entry, body)?;
+        open.last = key;
+        let home = Home { file: open.number, ordinal: at };
+        if let Some(held) = old.held.get(&ordinal) {
+            let file = NonZeroU32::new(open.number).expect("files are counted from 1");
+            let copy = CopyAt { file, ordinal: at };
+            self.held.push(Held { copy, number: held.number, standing: held.standing.clone() });
+            open.held.push(at);
+        }
+        let number = entry.number;
+        self.homes.push((number.get(), home));
+        if let Some(key) = entry.key.as_ref().filter(|_| !entry.standing.keyless) {
+            self.hashes.push((key_hash(self.target.directory, &entry.queue, key), number));
+        }
+        self.highest = self.highest.max(number.get());
+        self.incarnation = self.incarnation.max(entry.id.incarnation());
+        if let Some(start) = number.get().checked_sub(entry.id.counter()) {
+            self.numbering.entry(entry.id.incarnation()).or_insert(start);
+        }
+        if self.homes.len() >= PAIRS {
+            self.write_runs()?;
+        }
+        Ok(())
+    }
+
+    fn next_number(&mut self) -> io::Result<u32> {
+        let number = self.next_file;
+        let next = number.checked_add(1);
+        self.next_file = next.ok_or_else(|| io::Error::other("the numbers of files are used up"))?;
+        Ok(number)
+    }
+
+    fn close(&mut self, open: Open, old: &Old<'_>) -> Result<(), OpenError> {
+        let Open { number, writer, held, .. } = open;
+        let file = writer.finish().map_err(|error| self.failed(error))?;
+        let mut settled = Settled::none(file.len());
+        for ordinal in held {
+            settled.set(ordinal);
+        }
+        self.files.push(FileState { number, ripe: old.ripe, settled });
+        Ok(())
+    }
+
+    fn write_runs(&mut self) -> io::Result<()> {
+        let mut homes = std::mem::take(&mut self.homes);
+        homes.sort_unstable();
+        homes.dedup_by_key(|(number, _)| *number);
+        if !homes.is_empty() {
+            let number = self.next_number()?;
+            let name = file_name(self.target.directory, Kind::Numbers, number);
+            let mut writer = run::Writer::create(&*self.target.disk, &self.target.dir, name, 0)?;
+            for (number, home) in homes {
+                writer.push(number, home)?;
+            }
+            writer.finish()?;
+            self.numbers.insert(0, number);
+        }
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.sort_unstable();
+        hashes.dedup();
+        if !hashes.is_empty() {
+            let number = self.next_number()?;
+            let name = file_name(self.target.directory, Kind::Keys, number);
+            let count = hashes.len() as u64;
+            let mut writer = run::Writer::create(&*self.target.disk, &self.target.dir, name, count)?;
+            for (hash, number) in hashes {
+                writer.push(hash, number)?;
+            }
+            writer.finish()?;
+            self.keys.insert(0, number);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<DueFiles, OpenError> {
+        self.write_runs().map_err(|error| OpenError::io(&self.target.dir, error))?;
+        let numbers: BTreeSet<u32> = self.files.iter().map(|file| file.number).collect();
+        assert_eq!(numbers.len(), self.files.len(), "no two files have one number");
+        let checkpoint = Checkpoint {
+            next_file: self.next_file,
+            numbering: self.numbering.into_iter().collect(),
+            files: self.files,
+            numbers: self.numbers,
+            keys: self.keys,
+            held: self.held,
+            ..Checkpoint::default()
+        };
+        Ok(DueFiles { checkpoint, highest: self.highest, incarnation: self.incarnation })
+    }
+}
+
+/// Something with ordinal `found` comes after what could not be read: says how many messages that were.
+fn count_lost(old: &Old<'_>, next: &mut u32, found: u32, unknown: &mut bool, report: &mut RepairReport) {
+    if std::mem::take(unknown)
+        && let Some(last) = report.lost.last_mut()
+    {
+        last.messages = old.wanted(*next, found);
+    }
+    *next = found + 1;
+}

@@ -1,0 +1,262 @@
+//! The journal, record by record, as far as each still says something.
+//!
+//! A core takes in what is copied, as an opening will later. A record that the core refuses is about a message that
+//! is lost, and is left out; so what is copied can be replayed.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dwell_model::{Now, State};
+use dwell_store::core::{Cold, Durability, Log, PutRecord, Record};
+
+use super::origin::Origin;
+use super::{RepairReport, SEGMENT_BYTES, Target};
+use crate::OpenError;
+use crate::cold::ColdSet;
+use crate::disk::Disk;
+use crate::journal::batch::{Batch, Carry};
+use crate::journal::format::BatchHeader;
+use crate::journal::record::{Decoder, Fact};
+use crate::journal::segment::{Place, Segment};
+use crate::journal::wire::Unreadable;
+use crate::journal::writer::{Home, Start, WriteError, Writer};
+use crate::manifest::Manifest;
+use crate::offline::segments::{Piece, Walk, body, context, missing, segments};
+use crate::offline::stored::core;
+use crate::open::take_in;
+use crate::report::Cut;
+use crate::shard::step::Step;
+
+/// Copies the journal behind the due files that `manifest` names; completes `manifest`.
+pub(super) fn save(
+    disk: &dyn Disk,
+    dir: &Path,
+    origin: &Origin,
+    target: &Target,
+    manifest: &mut Manifest,
+    now: Now,
+    report: &mut RepairReport,
+) -> Result<(), OpenError> {
+    let mut segments = segments(disk, dir, origin.directory)?;
+    let oldest = segments.iter().rev().find_map(|found| found.header.ok()).map_or(0, |header| header.oldest);
+    segments.retain(|found| found.segment.name.segment >= oldest);
+    let newest = origin.manifest.as_ref().map_or(0, |manifest| manifest.newest);
+    for path in missing(&segments, dir, origin.directory, newest) {
+        report.lose(&path, None, None, "the segment is missing");
+    }
+    let mut step = Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512));
+    take_in(&*target.disk, &target.dir, manifest, &mut step)?;
+    let home = Home {
+        disk: Arc::clone(&target.disk),
+        dir: target.dir.clone(),
+        directory: target.directory,
+        shard: 0,
+        incarnation: manifest.incarnation,
+        // What is set aside is no more than may be wanted.
+        segment_bytes: segments.iter().map(|found| found.size).sum::<u64>().clamp(4096, SEGMENT_BYTES),
+        synced_answers: true,
+    };
+    // That there are files keeps every segment.
+    let start = Start { segment: 1, has_files: true };
+    let begun = Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, now.wall);
+    let (writer, batch) = begun.map_err(|error| failed(target, error))?;
+    let mut copy = Copy { target, step, writer, batch, now, has_manifest: origin.manifest.is_some(), report };
+
+    let first = origin.manifest.as_ref().map_or(0, |manifest| manifest.checkpoint.start);
+    let mut walk = Walk::over(&segments);
+    for at in 0..segments.len() {
+        let segment = &segments[at].segment;
+        let is_old = segment.name.segment < first;
+        walk.read(&segments, at, &mut |piece| match piece {
+            Piece::Batch { at, header, records } => copy.batch(segment, at, &header, records, is_old),
+            Piece::Lost { from, to, reason } => {
+                let messages = is_old.then_some(0);
+                copy.report.lose(&segment.path, Some((from, to)), messages, reason);
+                Ok(())
+            }
+            Piece::Torn { from, to, reason } => {
+                copy.report.cuts.push(Cut {
+                    file: segment.path.clone(),
+                    offset: from,
+                    bytes: to - from,
+                    reason,
+                });
+                Ok(())
+            }
+        })?;
+    }
+    copy.report.batches = walk.batches;
+    let Copy { mut writer, batch, .. } = copy;
+    writer.sync().map_err(|error| OpenError::io(&target.dir, error))?;
+    writer.trim();
+    manifest.newest = writer.segments() as u64;
+    manifest.next_number = manifest.next_number.max(batch.carry.next_number);
+    Ok(())
+}
+
+fn failed(target: &Target, error: WriteError) -> OpenError {
+    match error {
+        WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(&target.dir, error),
+    }
+}
+
+struct Copy<'a> {
+    target: &'a Target,
+    step: Step,
+    writer: Writer,
+    batch: Batch,
+    now: Now,
+    has_manifest: bool,
+    report: &'a mut RepairReport,
+}
+
+impl Copy<'_> {
+    /// Copies the records of a batch that is whole but for bodies. Of a segment before the checkpoint only tokens count.
+    fn batch(
+        &mut self,
+        segment: &Arc<Segment>,
+        at: u64,
+        header: &BatchHeader,
+        records: &[u8],
+        is_old: bool,
+    ) -> Result<(), OpenError> {
+        let begun = self.writer.begin_batch(&mut self.batch, header.now, false);
+        begun.map_err(|error| failed(self.target, error))?;
+        let mut decoder = Decoder::new(records, context(segment, header));
+        loop {
+            match decoder.next() {
+                Ok(None) => break,
+                Ok(Some(Fact::Put { record, .. })) if is_old => self.token(record),
+                Ok(Some(Fact::Record(record))) if is_old => {
+                    if let Record::Answered { .. } = record {
+                        self.record(record)?;
+                    }
+                }
+                Ok(Some(Fact::Put { record, body_at, body_len })) => {
+                    match body(records, body_at, body_len, record.number.get(), segment.salt) {
+                        Some(body) => {
+                            let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
+                            let at = u32::try_from(at).unwrap_or(u32::MAX);
+                            let place = Place { segment: Arc::clone(segment), at, len: body_len };
+                            self.put(record, &Bytes::copy_from_slice(body), place)?;
+                        }
+                        None => {
+                            let at = at + BatchHeader::LEN as u64 + u64::from(body_at) + 4;
+                            let reason = format!("the body of message {} is damaged", record.number);
+                            let range = Some((at, at + u64::from(body_len)));
+                            self.report.lose(&segment.path, range, Some(1), reason);
+                        }
+                    }
+                }
+                Ok(Some(Fact::Record(record))) => self.record(record)?,
+                Ok(Some(Fact::Closed)) => {}
+                Err(Unreadable::Malformed(reason)) => {
+                    // Its checksum is right: somebody wrote it so.
+                    let range = Some((at, at + (BatchHeader::LEN + records.len()) as u64));
+                    self.report.lose(&segment.path, range, None, reason);
+                    break;
+                }
+                Err(Unreadable::Newer(reason)) => {
+                    return Err(OpenError::NewerRecord { file: segment.path.clone(), offset: at, reason });
+                }
+            }
+        }
+        if !is_old {
+            self.step.core_mut().replay_time(header.now);
+        }
+        if !self.batch.is_empty() {
+            self.writer.append(&mut self.batch).map_err(|error| failed(self.target, error))?;
+        }
+        Ok(())
+    }
+
+    /// The answer to a put is remembered though the message lies elsewhere.
+    fn token(&mut self, record: PutRecord) {
+        let Some((token, until)) = record.token.clone().filter(|(_, until)| *until > self.now.wall) else {
+            return;
+        };
+        let (answer, queue) = (record.answer(), record.queue);
+        self.write(&Record::Answered { queue, token, answer, until });
+    }
+
+    fn put(&mut self, record: PutRecord, body: &Bytes, place: Place) -> Result<(), OpenError> {
+        let number = record.number;
+        let (core, cold) = self.step.both();
+        if core.replay_has(number, Some(cold)).map_err(|error| self.contradiction(&error))? {
+            // It lies in a due file as well: of the two, that one is newer.
+            self.token(record);
+            return Ok(());
+        }
+        if let Some(key) = &record.key {
+            let (core, cold) = self.step.both();
+            let owner = core.replay_owner(&record.queue, key, Some(cold));
+            if let Some(owner) = owner.map_err(|error| self.contradiction(&error))? {
+                let mut standing = owner.standing;
+                standing.keyless = true;
+                self.report.keyless.push(owner.number);
+                self.record(Record::Stands { number: owner.number, standing })?;
+            }
+        }
+        let core = self.step.core_mut();
+        if core.replay_put(record.clone(), place).is_err() {
+            self.report.idle_records += 1;
+            return Ok(());
+        }
+        let place = self.batch.put(&record, body);
+        self.step.core_mut().move_body(number, place);
+        self.report.records += 1;
+        Ok(())
+    }
+
+    fn record(&mut self, mut record: Record) -> Result<(), OpenError> {
+        match &mut record {
+            Record::Purged { .. }
+            | Record::Discarded { .. }
+            | Record::Revived { .. }
+            | Record::Deleted { .. }
+                if !self.has_manifest && !self.step.cold().files().is_empty() =>
+            {
+                self.report.idle_sweeps += 1;
+                return Ok(());
+            }
+            Record::Stands { number, standing }
+                if !standing.keyless && !matches!(standing.state, State::Dead(_)) =>
+            {
+                let number = *number;
+                let (core, cold) = self.step.both();
+                let there = core.replay_has(number, Some(cold));
+                if there.map_err(|error| self.contradiction(&error))?
+                    && let Some((queue, key)) = self.step.core().replay_key(number)
+                {
+                    let (core, cold) = self.step.both();
+                    let owner = core.replay_owner(&queue, &key, Some(cold));
+                    let owner = owner.map_err(|error| self.contradiction(&error))?;
+                    if owner.is_some_and(|owner| owner.number != number) {
+                        standing.keyless = true;
+                        self.report.keyless.push(number);
+                    }
+                }
+            }
+            _ => {}
+        }
+        let (core, cold) = self.step.both();
+        match core.replay_with(record.clone(), Some(cold as &mut dyn Cold<Place>)) {
+            Ok(()) => self.write(&record),
+            Err(error) if self.step.has_failure() => return Err(self.contradiction(&error)),
+            Err(_) => self.report.idle_records += 1,
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, record: &Record) {
+        self.batch.record(record, Durability::Synced);
+        self.report.records += 1;
+    }
+
+    /// What was written a moment ago can not be read.
+    fn contradiction(&self, error: &dyn std::fmt::Display) -> OpenError {
+        OpenError::damaged(&self.target.dir, 0, error.to_string())
+    }
+}

@@ -1,0 +1,292 @@
+//! The journal's batches, one by one, whole ones behind damaged ones too.
+//!
+//! Recovery stops at the first damage. This goes on: where a batch should be and is not, the next one is looked for at
+//! every byte. A batch counts if its checksums are right, its sequence is higher than all before it, and lower than
+//! the one that the next segment begins with: what lies beyond was cut by a recovery, and never answered.
+//!
+//! Of a batch whose records fail their checksum everything but damaged bodies can still be proven. The CRC of a whole
+//! is made of the CRCs of its parts, and each body has one of its own beside it: with those in the place of the bodies
+//! the checksum of the whole comes out right only if all else is as it was written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crc32fast::Hasher;
+
+use crate::OpenError;
+use crate::disk::Disk;
+use crate::journal::FORMAT_VERSION;
+use crate::journal::format::{BadHeader, BatchHeader, Salt, SegmentHeader, SegmentName, u32_at};
+use crate::journal::reader::{Found, SegmentReader};
+use crate::journal::record::{Context, Decoder, Fact};
+use crate::journal::segment::Segment;
+
+/// A segment's file.
+pub(super) struct SegmentFile {
+    pub(super) segment: Arc<Segment>,
+    pub(super) header: Result<SegmentHeader, &'static str>,
+    pub(super) size: u64,
+}
+
+/// What lies in a segment.
+pub(super) enum Piece<'a> {
+    /// A batch, whole, or whole but for some bodies.
+    Batch { at: u64, header: BatchHeader, records: &'a [u8] },
+    /// Something that was written and can not be read.
+    Lost { from: u64, to: u64, reason: &'static str },
+    /// What was being written when the machine stopped.
+    Torn { from: u64, to: u64, reason: &'static str },
+}
+
+/// The segments in `dir`, oldest first, those included that the newest one says nobody needs.
+pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Vec<SegmentFile>, OpenError> {
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    let mut segments = Vec::new();
+    for (shard, number) in names.iter().filter_map(|name| SegmentName::parse(name)) {
+        let name = SegmentName { directory, shard, segment: number };
+        let path = dir.join(name.file_name());
+        let opened = disk.open(&path).and_then(|file| Ok((file.size()?, file)));
+        let (size, file) = opened.map_err(|error| OpenError::io(&path, error))?;
+        let mut bytes = [0; SegmentHeader::LEN];
+        let header = if shard != 0 {
+            Err("the manifest knows of no such shard")
+        } else if file.read_at(&mut bytes, 0).is_err() {
+            Err("the segment's header can not be read")
+        } else {
+            match SegmentHeader::decode(&bytes, name) {
+                Ok(header) => Ok(header),
+                Err(BadHeader::Damaged(reason)) => Err(reason),
+                Err(BadHeader::Newer(found)) => {
+                    return Err(OpenError::NewerFormat { file: path, found, known: FORMAT_VERSION });
+                }
+            }
+        };
+        segments.push(SegmentFile { segment: Arc::new(Segment::new(name, dir, file)), header, size });
+    }
+    segments.sort_by_key(|found| found.segment.name.segment);
+    Ok(segments)
+}
+
+/// Reads segments, one after the other.
+pub(super) struct Walk {
+    /// The last batch that was found.
+    sequence: u64,
+    /// The highest sequence that is known to have been synced.
+    mark: u64,
+    /// Whether something was lost since the last batch.
+    has_gap: bool,
+    pub(super) batches: u64,
+}
+
+/// What to do where a batch is looked for.
+enum Step {
+    Batch(BatchHeader),
+    /// Up to where the next batch begins.
+    Lost(u64, &'static str),
+    /// Up to where nothing more was written.
+    LostRest(u64, &'static str),
+    Torn(u64, &'static str),
+    End,
+}
+
+/// The segment that is read.
+struct Here<'a> {
+    found: &'a SegmentFile,
+    /// No batch from this one on counts.
+    below: u64,
+    is_last: bool,
+}
+
+impl Walk {
+    /// Begins with the oldest of `segments`.
+    pub(super) fn over(segments: &[SegmentFile]) -> Walk {
+        let mark = segments.iter().filter_map(|found| found.header.ok()).map(|header| header.first - 1).max();
+        Walk { sequence: 0, mark: mark.unwrap_or(0), has_gap: false, batches: 0 }
+    }
+
+    /// Reads the `at`-th of `segments`, and shows what lies there.
+    ///
+    /// # Errors
+    /// Those of `each`. What can not be read is [`Piece::Lost`].
+    pub(super) fn read(
+        &mut self,
+        segments: &[SegmentFile],
+        at: usize,
+        each: &mut dyn FnMut(Piece<'_>) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let found = &segments[at];
+        let next = segments[at + 1..].iter().find_map(|next| Some(next.header.ok()?.first));
+        let here = Here { found, below: next.unwrap_or(u64::MAX), is_last: at + 1 == segments.len() };
+        let unreadable = |from| Piece::Lost { from, to: found.size, reason: "it can not be read" };
+        let incarnation = found.header.ok().map(|header| header.incarnation);
+        let file = Arc::clone(&found.segment.file);
+        let Ok(mut reader) = SegmentReader::new(file, found.segment.salt, incarnation) else {
+            self.has_gap = true;
+            return each(unreadable(0));
+        };
+        let mut from = SegmentHeader::LEN as u64;
+        match found.header {
+            Ok(header) if self.sequence == 0 => self.sequence = header.first - 1,
+            Ok(_) => {}
+            Err(reason) => {
+                let (mark, end) = match (reader.highest_mark(0), reader.written_end(0)) {
+                    (Ok(mark), Ok(end)) => (mark, end),
+                    _ => return each(unreadable(0)),
+                };
+                self.mark = self.mark.max(mark);
+                if here.is_last && self.mark <= self.sequence && self.sequence > 0 {
+                    // It was being made when the machine stopped.
+                    return if end == 0 { Ok(()) } else { each(Piece::Torn { from: 0, to: end, reason }) };
+                }
+                each(Piece::Lost { from: 0, to: from.min(found.size), reason })?;
+            }
+        }
+        while from < found.size {
+            let step = match self.step(&mut reader, &here, from) {
+                Ok(step) => step,
+                Err(_) => {
+                    self.has_gap = true;
+                    return each(unreadable(from));
+                }
+            };
+            match step {
+                Step::Batch(header) => {
+                    if self.sequence > 0 && header.sequence != self.sequence + 1 && !self.has_gap {
+                        each(Piece::Lost { from, to: from, reason: "batches before this one are missing" })?;
+                    }
+                    let start = from + BatchHeader::LEN as u64;
+                    let records = reader.bytes(start, header.len as usize).ok().flatten();
+                    let Some(records) = records else { return each(unreadable(from)) };
+                    (self.sequence, self.has_gap) = (header.sequence, false);
+                    self.batches += 1;
+                    self.mark = self.mark.max(header.synced);
+                    each(Piece::Batch { at: from, header, records })?;
+                    from = start + u64::from(header.len);
+                }
+                Step::Lost(to, reason) => {
+                    self.has_gap = true;
+                    each(Piece::Lost { from, to, reason })?;
+                    from = to;
+                }
+                Step::LostRest(to, reason) => {
+                    self.has_gap = true;
+                    return each(Piece::Lost { from, to, reason });
+                }
+                Step::Torn(to, reason) => return each(Piece::Torn { from, to, reason }),
+                Step::End => break,
+            }
+        }
+        if here.is_last && self.mark > self.sequence && !self.has_gap {
+            self.has_gap = true;
+            each(Piece::Lost { from, to: from, reason: "batches behind this place are missing" })?;
+        }
+        Ok(())
+    }
+
+    /// What stands at `at`.
+    fn step(&mut self, reader: &mut SegmentReader, here: &Here<'_>, at: u64) -> io::Result<Step> {
+        let (after, below, salt) = (self.sequence, here.below, here.found.segment.salt);
+        let fits = |sequence: u64| sequence > after && sequence < below;
+        let reason = match batch(reader, at, salt, fits)? {
+            Ok(header) => return Ok(Step::Batch(header)),
+            Err(reason) => reason,
+        };
+        let written = reader.written_end(at)?;
+        if written == at || below == after + 1 {
+            return Ok(Step::End);
+        }
+        let mut next = reader.next_header(at + 1, fits)?;
+        while let Some(place) = next
+            && batch(reader, place, salt, fits)?.is_err()
+        {
+            next = reader.next_header(place + 1, fits)?;
+        }
+        self.mark = self.mark.max(reader.highest_mark(at)?);
+        Ok(match next {
+            // Nothing says that it was synced, so nobody was answered.
+            _ if self.mark <= after && here.is_last => Step::Torn(written, reason),
+            Some(next) => Step::Lost(next, reason),
+            None => Step::LostRest(written, reason),
+        })
+    }
+}
+
+/// The batch at `at`, whole or whole but for bodies; or why there is none.
+fn batch(
+    reader: &mut SegmentReader,
+    at: u64,
+    salt: Salt,
+    fits: impl Fn(u64) -> bool,
+) -> io::Result<Result<BatchHeader, &'static str>> {
+    let reason = match reader.find_one_of(at, &fits)? {
+        Found::Batch(header, _) => return Ok(Ok(header)),
+        Found::Other(reason) => reason,
+    };
+    if let Ok(header) = reader.header(at)?
+        && fits(header.sequence)
+        && let Some(records) = reader.bytes(at + BatchHeader::LEN as u64, header.len as usize)?
+        && holds_but_for_bodies(records, &header, salt)
+    {
+        return Ok(Ok(header));
+    }
+    Ok(Err(reason))
+}
+
+/// What stands above records of this segment when they are read.
+pub(super) fn context(segment: &Segment, header: &BatchHeader) -> Context {
+    Context {
+        shard: segment.name.shard,
+        incarnation: header.incarnation,
+        now: header.now,
+        salt: segment.salt,
+    }
+}
+
+/// Where the body of a put lies among its batch's records, if it is as it was written.
+pub(super) fn body(records: &[u8], at: u32, len: u32, number: u64, salt: Salt) -> Option<&[u8]> {
+    let (at, len) = (at as usize, len as usize);
+    let body = &records[at + 4..at + 4 + len];
+    (salt.body_checksum(number, body) == u32_at(records, at)).then_some(body)
+}
+
+/// Whether nothing in these records is damaged but bodies; see the module.
+fn holds_but_for_bodies(records: &[u8], header: &BatchHeader, salt: Salt) -> bool {
+    // The context only moves instants.
+    let context = Context { shard: 0, incarnation: header.incarnation, now: header.now, salt };
+    let mut decoder = Decoder::new(records, context);
+    let (mut whole, mut from, mut count) = (Hasher::new_with_initial(salt.start()), 0, 0);
+    loop {
+        match decoder.next() {
+            Ok(None) => break,
+            Ok(Some(Fact::Put { record, body_at, body_len })) => {
+                let at = body_at as usize;
+                whole.update(&records[from..at + 4]);
+                let stored = u32_at(records, at);
+                // The checksum beside a body goes on from a salt; without that, it is that of the body alone.
+                let mut moved = Hasher::new_with_initial(salt.of_body(record.number.get()).start());
+                moved.combine(&Hasher::new_with_initial_len(0, u64::from(body_len)));
+                let alone = stored ^ moved.finalize();
+                whole.combine(&Hasher::new_with_initial_len(alone, u64::from(body_len)));
+                from = at + 4 + body_len as usize;
+                count += 1;
+            }
+            Ok(Some(_)) => count += 1,
+            Err(_) => return false,
+        }
+    }
+    whole.update(&records[from..]);
+    count == header.records && whole.finalize() == header.checksum
+}
+
+/// A segment that should be there, by its path.
+pub(super) fn missing(segments: &[SegmentFile], dir: &Path, directory: u64, newest: u64) -> Vec<PathBuf> {
+    let numbers: Vec<u64> = segments.iter().map(|found| found.segment.name.segment).collect();
+    let last = segments.iter().rev().find_map(|found| found.header.ok());
+    let from = last.map_or(numbers.first().copied().unwrap_or(newest.max(1)), |header| header.oldest);
+    let to = numbers.last().copied().unwrap_or(0).max(newest);
+    let path = |segment| dir.join(SegmentName { directory, shard: 0, segment }.file_name());
+    // A damaged number may promise any length of a journal.
+    let most = 100_000;
+    (from..=to).take(most).filter(|number| !numbers.contains(number)).map(path).collect()
+}

@@ -1,0 +1,172 @@
+//! What is in a directory: by kind of file, by due file, by queue.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dwell_model::{Now, QueueName, Timestamp};
+use dwell_store::QueueStats;
+
+use super::stored::{Stored, Unrecorded};
+use super::{enter, size_of};
+use crate::OpenError;
+use crate::check;
+use crate::disk::Disk;
+use crate::journal::format::SegmentName;
+use crate::sealed::{Kind, Name};
+
+/// How much of a kind of file there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct KindStats {
+    /// How many files.
+    pub files: u64,
+    /// Their bytes; room that was set aside for a segment counts.
+    pub bytes: u64,
+}
+
+/// A due file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueFileStats {
+    /// Its name.
+    pub file: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its messages.
+    pub entries: u32,
+    /// Those of them that are not settled.
+    pub live: u32,
+    /// The earliest due of any of them, settled or not.
+    pub earliest: Timestamp,
+    /// The latest.
+    pub latest: Timestamp,
+}
+
+/// What due files hold of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct QueueFiles {
+    /// In how many due files it is.
+    pub files: u64,
+    /// Its messages there that are not settled.
+    pub live: u64,
+    /// Those that are, and whose room comes back when their files go.
+    pub settled: u64,
+    /// Bytes of all bodies, settled or not.
+    pub body_bytes: u64,
+}
+
+/// What is in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryStats {
+    /// How often it was opened.
+    pub incarnation: u32,
+    /// When it was made.
+    pub made: Timestamp,
+    /// Whether it was closed in good order.
+    pub was_closed: bool,
+    /// How many messages there are.
+    pub messages: u64,
+    /// Of these how many lie in due files alone.
+    pub cold: u64,
+    /// The segment from which on the journal is read back; what was before is in due files. 0 without any.
+    pub start: u64,
+    /// Manifest, segments, due files, runs of numbers and of keys, and whatever else lies there.
+    pub kinds: [(&'static str, KindStats); 6],
+    /// The due files, in the order in which they were written.
+    pub due_files: Vec<DueFileStats>,
+    /// Each queue as it stands now, and what due files hold of it.
+    pub queues: Vec<(QueueStats, QueueFiles)>,
+}
+
+/// Measures a directory as an opening at `now` would find it; changes nothing. Reads the journal and the indexes of
+/// sealed files.
+///
+/// # Errors
+/// [`OpenError`], as an opening would.
+pub fn stats(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, OpenError> {
+    let (_lock, names) = enter(disk, dir)?;
+    let mut stored = Stored::read(disk, dir)?;
+    let (messages, was_closed) = (stored.messages(), stored.report.was_closed);
+    let files = files_by_queue(&stored);
+    let due_files = due_files(&stored);
+    stored.open(now);
+    let (core, cold) = stored.step.both();
+    let cold_len = core.cold_len();
+    let mut queues = Vec::new();
+    let mut after: Option<QueueName> = None;
+    loop {
+        let page = core.queues(after.as_ref(), 1_000, now, &mut Unrecorded(cold));
+        let page = page.map_err(|error| OpenError::damaged(dir, 0, error.to_string()))?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.name.clone());
+        queues.extend(page.into_iter().map(|stats| {
+            let files = files.get(&stats.name).copied().unwrap_or_default();
+            (stats, files)
+        }));
+    }
+    let manifest = &stored.manifest;
+    Ok(DirectoryStats {
+        incarnation: manifest.incarnation,
+        made: manifest.made,
+        was_closed,
+        messages,
+        cold: cold_len,
+        start: manifest.checkpoint.start,
+        kinds: kinds(disk, dir, &names),
+        due_files,
+        queues,
+    })
+}
+
+/// Measures the files in a directory, whoever has it open: manifest, segments, due files, runs of numbers and of keys,
+/// and whatever else lies there.
+///
+/// # Errors
+/// [`OpenError`] if it can not be listed.
+pub fn sizes(disk: &dyn Disk, dir: &Path) -> Result<[(&'static str, KindStats); 6], OpenError> {
+    let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
+    Ok(kinds(disk, dir, &names))
+}
+
+fn kinds(disk: &dyn Disk, dir: &Path, names: &[String]) -> [(&'static str, KindStats); 6] {
+    let words = ["manifest", "journal", "due", "numbers", "keys", "other"];
+    let mut kinds = words.map(|word| (word, KindStats::default()));
+    for name in names {
+        let kind = match Name::parse(name) {
+            Some((Kind::Due, ..)) => 2,
+            Some((Kind::Numbers, ..)) => 3,
+            Some((Kind::Keys, ..)) => 4,
+            None if name == crate::manifest::FILE => 0,
+            None if SegmentName::parse(name).is_some() => 1,
+            None => 5,
+        };
+        kinds[kind].1.files += 1;
+        kinds[kind].1.bytes += size_of(disk, &dir.join(name)).unwrap_or(0);
+    }
+    kinds
+}
+
+fn due_files(stored: &Stored) -> Vec<DueFileStats> {
+    let settled = stored.manifest.checkpoint.files.iter().map(|file| (file.number, &file.settled));
+    let settled: BTreeMap<_, _> = settled.collect();
+    let rows = stored.step.cold().files().iter().map(|(number, file)| {
+        let (earliest, latest) = file.file.due_range();
+        let settled = settled[number];
+        DueFileStats {
+            file: file.file.name().file_name(),
+            bytes: file.file.size(),
+            entries: file.file.len(),
+            live: settled.live(0..settled.len()),
+            earliest,
+            latest,
+        }
+    });
+    rows.collect()
+}
+
+fn files_by_queue(stored: &Stored) -> BTreeMap<QueueName, QueueFiles> {
+    let files = stored.step.cold().files().values().map(|file| (&*file.file, &file.out));
+    let counted = check::stats(files).into_iter().map(|(queue, stats)| {
+        let check::QueueStats { scheduled, ready, dead, settled, body_bytes, files, .. } = stats;
+        (queue, QueueFiles { files, live: scheduled + ready + dead, settled, body_bytes })
+    });
+    counted.collect()
+}

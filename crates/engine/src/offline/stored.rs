@@ -1,0 +1,70 @@
+//! A directory as an opening would find it, read and left as it is.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use dwell_model::{Limits, MessageId, Now};
+use dwell_store::core::{Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
+
+use crate::OpenError;
+use crate::cold::ColdSet;
+use crate::disk::Disk;
+use crate::journal::segment::Place;
+use crate::manifest::Manifest;
+use crate::open::take_in;
+use crate::recovery::recover;
+use crate::report::OpenReport;
+use crate::shard::step::Step;
+
+/// So many cold messages are handed over at a time.
+const WINDOW: usize = 512;
+
+/// What a directory holds.
+pub(super) struct Stored {
+    pub(super) manifest: Manifest,
+    pub(super) report: OpenReport,
+    pub(super) step: Step,
+}
+
+impl Stored {
+    /// Reads manifest, checkpoint and journal.
+    pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Stored, OpenError> {
+        let manifest = Manifest::read(disk, dir)?;
+        let mut step = Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, WINDOW));
+        take_in(disk, dir, &manifest, &mut step)?;
+        let recovered = recover(disk, dir, &manifest, &mut step)?;
+        Ok(Stored { manifest, report: recovered.report, step })
+    }
+
+    /// Lets time act as it would if the directory were opened now.
+    pub(super) fn open(&mut self, now: Now) {
+        let (core, cold) = self.step.both();
+        core.opened(now, &mut Unrecorded(cold));
+    }
+
+    /// How many messages there are.
+    pub(super) fn messages(&self) -> u64 {
+        self.step.core().len() as u64 + self.step.core().cold_len()
+    }
+}
+
+/// A core that takes in what incarnations up to this one have written.
+pub(super) fn core(incarnation: u32) -> Core<Place> {
+    let incarnation = (incarnation + 1).min(MessageId::MAX_INCARNATION);
+    Core::new(CoreConfig { incarnation, ..CoreConfig::new(Limits::default(), 0) })
+}
+
+/// A log that forgets what it is told: the directory stays as it is.
+pub(super) struct Unrecorded<'a>(pub(super) &'a mut ColdSet);
+
+impl Log<Place> for Unrecorded<'_> {
+    fn put(&mut self, _: &PutRecord, _: &Bytes) -> Place {
+        unreachable!("nothing is put into a directory that is looked at")
+    }
+
+    fn record(&mut self, _: &Record, _: Durability) {}
+
+    fn cold(&mut self) -> Option<&mut dyn Cold<Place>> {
+        Some(self.0)
+    }
+}

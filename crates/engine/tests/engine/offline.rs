@@ -1,0 +1,388 @@
+//! Directories that nobody has open: checked, measured, dumped, and repaired whatever byte of them is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dwell_engine::disk::{Disk, MemoryDisk};
+use dwell_engine::offline::{Filter, RepairReport, check, dump, repair, stats};
+use dwell_engine::{OpenError, Options};
+use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, StateKind};
+use dwell_store::{Action, OnConflict, Put, Settle, Store, Take, Target, When};
+use dwell_time::{Clock, ManualClock};
+
+use crate::support::{Chance, Driven, dir, options, queue, start};
+
+fn new_dir() -> &'static Path {
+    Path::new("/new")
+}
+
+/// Every message that ever was, by its id.
+type History = BTreeMap<MessageId, Message>;
+
+/// A small directory with something of everything: due files, some of their messages settled, moved, leased; runs of
+/// numbers and keys; and a journal behind them. Each body says which it is, so that it can be found in a file.
+fn directory() -> (MemoryDisk, ManualClock, History) {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let memory_limit = Options::MIN_MEMORY_LIMIT;
+    let opened = Options { segment_bytes: 4096, memory_limit, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, opened).unwrap();
+    let mut history = History::new();
+    let mut chance = Chance(11);
+    let mut remember = |store: &mut Driven| {
+        for message in store.dump() {
+            history.insert(message.id, message);
+        }
+    };
+    let q = queue("orders");
+    for i in 0..60_u64 {
+        let body = format!("<{i}:{:016x}>", chance.next()).repeat(1 + (i % 3) as usize);
+        let name = queue(["orders", "mail", "cold"][i as usize % 3]);
+        let mut put = Put::new(name, body).after_ms(1 + i * 977 % 50_000);
+        if i % 4 == 0 {
+            put = put.key(format!("key {}", i % 16).parse().unwrap()).on_conflict(OnConflict::Replace);
+        }
+        if i % 7 == 0 {
+            put.headers = Headers::new([("x-note", "é")]).unwrap();
+            put.expires = Some(start().after(400_000 + i).unwrap());
+        }
+        store.put(put).unwrap();
+        if i % 10 == 9 {
+            remember(&mut store);
+        }
+    }
+    store.advance(20_000);
+    let taken = store.take(Take::from_all([q.clone(), queue("mail")]).max(9)).unwrap();
+    for (at, delivery) in taken.into_iter().enumerate() {
+        let action = match at % 4 {
+            0 => Action::Ack,
+            1 => Action::Bury { reason: Some("poison".into()), priority: None },
+            2 => Action::Retry { after_ms: Some(90_000), error: Some("no luck".into()), priority: Some(3) },
+            _ => Action::Extend { lease_ms: Some(3_600_000) },
+        };
+        store.settle(Settle { receipt: delivery.receipt, action }).unwrap();
+    }
+    let engine = store.engine.clone();
+    let all = store.dump();
+    for message in
+        all.iter().filter(|message| message.standing.state.kind() == StateKind::Scheduled).step_by(5)
+    {
+        let target = vec![(Target::Id(message.id), When::AfterMs(70_000))];
+        store.run(engine.reschedule(message.queue.clone(), target)).pop().unwrap().unwrap();
+    }
+    for message in
+        all.iter().filter(|message| message.standing.state.kind() == StateKind::Scheduled).skip(2).step_by(7)
+    {
+        let target = vec![Target::Id(message.id)];
+        store.run(engine.cancel(message.queue.clone(), target)).pop().unwrap().unwrap();
+    }
+    store.run(engine.configure(q.clone(), vec![SettingChange::Set(Setting::LeaseMs(77_000))])).unwrap();
+    store.put(Put::new(queue("purged"), "purged")).unwrap();
+    remember(&mut store);
+    store.run(engine.purge(queue("purged"))).unwrap();
+    for i in 60..70_u64 {
+        let body = format!("<{i}:{:016x}>", chance.next());
+        store.put(Put::new(q.clone(), body).after_ms(5_000).token(format!("t{i}").parse().unwrap())).unwrap();
+    }
+    remember(&mut store);
+    assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
+    drop(engine);
+    let (disk, clock) = store.close();
+    (disk, clock, history)
+}
+
+fn files(disk: &MemoryDisk) -> BTreeMap<String, Vec<u8>> {
+    let names = disk.list(dir()).unwrap();
+    names.into_iter().map(|name| (name.clone(), disk.read_file(&dir().join(name)).unwrap())).collect()
+}
+
+fn messages(disk: &MemoryDisk, dir: &Path, clock: &ManualClock) -> Vec<Message> {
+    let mut messages = Vec::new();
+    dump(disk, dir, clock.now(), &Filter::default(), &mut |message| {
+        messages.push(message.clone());
+        true
+    })
+    .unwrap();
+    messages.sort_by_key(|message| message.number);
+    messages
+}
+
+fn mend(disk: &MemoryDisk, clock: &ManualClock, seed: u64) -> Result<(RepairReport, MemoryDisk), OpenError> {
+    let new = MemoryDisk::new();
+    let to: Arc<dyn Disk> = Arc::new(new.clone());
+    let report = repair(disk, dir(), &to, new_dir(), clock.now(), seed)?;
+    Ok((report, new))
+}
+
+/// What leases look like to another process: their monotonic deadline is its own.
+fn comparable(mut message: Message) -> Message {
+    if let dwell_model::State::Leased(lease) = &mut message.standing.state {
+        lease.deadline_mono_ms = 0;
+    }
+    message
+}
+
+#[test]
+fn a_sound_directory_is_said_to_be_and_left_as_it_is() {
+    let (disk, clock, _) = directory();
+    let before = files(&disk);
+    let report = check(&disk, dir()).unwrap();
+    assert!(report.is_sound() && report.leftovers.is_empty() && report.cuts.is_empty(), "{report:?}");
+    let found = messages(&disk, dir(), &clock);
+    assert_eq!(report.messages, Some(found.len() as u64));
+    let measured = stats(&disk, dir(), clock.now()).unwrap();
+    assert_eq!(measured.messages, found.len() as u64);
+    let live: u32 = measured.due_files.iter().map(|file| file.live).sum();
+    assert_eq!(u64::from(live), report.live);
+    for state in StateKind::ALL {
+        let filter = Filter { queue: Some(queue("orders")), state: Some(state) };
+        let mut count = 0;
+        dump(&disk, dir(), clock.now(), &filter, &mut |message| {
+            assert!(message.queue == queue("orders") && message.standing.state.kind() == state);
+            count += 1;
+            true
+        })
+        .unwrap();
+        let (orders, _) = measured.queues.iter().find(|(stats, _)| stats.name == queue("orders")).unwrap();
+        let counts = orders.counts;
+        let counted = [counts.scheduled, counts.ready, counts.leased, counts.dead];
+        let at = StateKind::ALL.iter().position(|kind| *kind == state).unwrap();
+        assert_eq!(counted[at], count, "{state:?}");
+    }
+    assert_eq!(files(&disk), before);
+    // The engine finds the same.
+    let mut store = Driven::on(disk, clock);
+    let dumped: Vec<_> = store.dump().into_iter().map(comparable).collect();
+    assert_eq!(dumped, found.into_iter().map(comparable).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_directory_in_use_and_what_is_none_are_refused() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "x")).unwrap();
+    let (disk, clock) = (store.disk.clone(), store.clock.clone());
+    assert_eq!(check(&disk, dir()).unwrap_err().code(), "locked");
+    assert_eq!(stats(&disk, dir(), clock.now()).unwrap_err().code(), "locked");
+    assert_eq!(mend(&disk, &clock, 1).unwrap_err().code(), "locked");
+    store.close();
+    assert!(check(&disk, dir()).unwrap().is_sound());
+    let to: Arc<dyn Disk> = Arc::new(disk.clone());
+    assert_eq!(repair(&disk, dir(), &to, dir(), clock.now(), 1).unwrap_err().code(), "not_empty");
+    disk.put_file(Path::new("/else/photo.jpg"), vec![1]);
+    assert_eq!(check(&disk, Path::new("/else")).unwrap_err().code(), "foreign_directory");
+    assert_eq!(check(&disk, Path::new("/nowhere")).unwrap_err().code(), "io");
+    disk.put_file(Path::new("/empty/LOCK"), Vec::new());
+    assert_eq!(check(&disk, Path::new("/empty")).unwrap_err().code(), "damaged");
+}
+
+#[test]
+fn a_sound_directory_is_repaired_to_the_same_messages_settings_and_tokens() {
+    let (disk, clock, _) = directory();
+    let before = files(&disk);
+    let (report, new) = mend(&disk, &clock, 5).unwrap();
+    assert!(report.check.is_sound(), "{:?}", report.check);
+    assert!(report.lost.is_empty() && report.keyless.is_empty(), "{report:?}");
+    assert_eq!((report.idle_records, report.idle_sweeps), (0, 0));
+    let found: Vec<_> = messages(&disk, dir(), &clock).into_iter().map(comparable).collect();
+    let saved: Vec<_> = messages(&new, new_dir(), &clock).into_iter().map(comparable).collect();
+    assert_eq!(saved, found);
+    assert_eq!(files(&disk), before);
+    let old = check(&disk, dir()).unwrap().messages;
+    assert_eq!(Some(report.messages), old);
+    // What is remembered besides; and ids, numbers and receipts are new ones.
+    let from = new.list(new_dir()).unwrap();
+    let moved = MemoryDisk::new();
+    for name in from {
+        moved.put_file(&dir().join(&name), new.read_file(&new_dir().join(&name)).unwrap());
+    }
+    let mut store = Driven::on(moved, clock);
+    let highest = found.iter().map(|message| message.number).max().unwrap();
+    let again = Put::new(queue("orders"), "again").token("t65".parse().unwrap());
+    assert!(store.put(again).unwrap().number <= highest);
+    let engine = store.engine.clone();
+    let own = store.run(engine.stats(queue("orders"))).unwrap().own;
+    assert!(own.iter().any(|setting| *setting == Setting::LeaseMs(77_000)));
+    let put = store.put(Put::new(queue("orders"), "new")).unwrap();
+    assert!(put.number.get() > highest.get() + (1 << 31));
+    let incarnations = found.iter().map(|message| message.id.incarnation());
+    assert!(put.id.incarnation() > incarnations.max().unwrap() + 1_000);
+}
+
+/// Where bodies lie in files.
+struct Places(Vec<(MessageId, String, usize, usize)>);
+
+impl Places {
+    fn of(files: &BTreeMap<String, Vec<u8>>, live: &[Message]) -> Places {
+        let mut places = Vec::new();
+        for message in live {
+            for (name, bytes) in files {
+                let len = message.body.len();
+                let found = bytes.windows(len).enumerate().filter(|(_, window)| *window == &message.body[..]);
+                places.extend(found.map(|(at, _)| (message.id, name.clone(), at, at + len)));
+            }
+        }
+        let known: BTreeSet<MessageId> = places.iter().map(|(id, ..)| *id).collect();
+        assert_eq!(known.len(), live.len(), "each body lies somewhere");
+        Places(places)
+    }
+}
+
+/// Repairs a damaged directory, and holds what comes out against what was there.
+fn expect_saved(
+    disk: &MemoryDisk,
+    clock: &ManualClock,
+    how: &str,
+    live: &[Message],
+    places: &Places,
+    history: &History,
+) -> RepairReport {
+    let before = files(disk);
+    let checked = check(disk, dir()).unwrap();
+    let (report, new) = match mend(disk, clock, 9) {
+        Ok(mended) => mended,
+        Err(error) => panic!("{how}: {error}"),
+    };
+    assert_eq!(files(disk), before, "{how}: the damaged directory was changed");
+    assert!(report.check.is_sound(), "{how}: {:?}", report.check);
+    if checked.is_sound() {
+        assert!(report.lost.is_empty(), "{how}: sound, and something was lost: {:?}", report.lost);
+    }
+    let saved = messages(&new, new_dir(), clock);
+    for message in &saved {
+        let known = history.get(&message.id);
+        let known = known.unwrap_or_else(|| panic!("{how}: {message:?} was never put"));
+        assert_eq!(message.body, known.body, "{how}");
+        assert_eq!((&message.queue, message.number), (&known.queue, known.number), "{how}");
+        assert_eq!((&message.headers, message.created), (&known.headers, known.created), "{how}");
+        assert!(message.key == known.key, "{how}: {message:?}");
+    }
+    let saved: BTreeSet<MessageId> = saved.iter().map(|message| message.id).collect();
+    for message in live.iter().filter(|message| !saved.contains(&message.id)) {
+        let excused = report.lost.iter().any(|lost| {
+            let file = lost.file.file_name().unwrap().to_str().unwrap();
+            let names_it = lost.reason.contains(&format!("message {}", message.number));
+            places.0.iter().any(|(id, name, from, to)| {
+                let meets = lost.range.is_none_or(|(start, end)| (*from as u64) < end && *to as u64 > start);
+                *id == message.id && name == file && meets || names_it
+            })
+        });
+        assert!(excused, "{how}: {message:?} is not there, and not said to be lost: {:?}", report.lost);
+    }
+    report
+}
+
+/// So many places of a file are damaged, unless `DWELL_EVERY_BYTE` is set: then each.
+const SAMPLES: usize = 20;
+
+fn samples(len: usize, chance: &mut Chance) -> Vec<usize> {
+    if std::env::var_os("DWELL_EVERY_BYTE").is_some() || len <= SAMPLES {
+        return (0..len).collect();
+    }
+    (0..SAMPLES).map(|_| chance.below(len as u64) as usize).collect()
+}
+
+#[test]
+fn whatever_byte_is_damaged_every_message_beside_it_is_saved() {
+    let (disk, clock, history) = directory();
+    let (whole, live) = (files(&disk), messages(&disk, dir(), &clock));
+    let places = Places::of(&whole, &live);
+    let mut chance = Chance(3);
+    let (mut damaged, mut losses) = (0, 0);
+    for (name, bytes) in whole.iter().filter(|(name, _)| *name != "LOCK") {
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for at in samples(written, &mut chance) {
+            let how = format!("byte {at} of {name}");
+            let damaged_disk = disk.copied();
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << chance.below(8);
+            damaged_disk.put_file(&dir().join(name), changed);
+            assert!(!check(&damaged_disk, dir()).unwrap().is_sound() || is_torn(name, &whole), "{how}");
+            let report = expect_saved(&damaged_disk, &clock, &how, &live, &places, &history);
+            // One body, one block or one batch of these few.
+            assert!(
+                report.without_manifest || live.len() as u64 <= report.messages + 40,
+                "{how}: {report:?}"
+            );
+            (damaged, losses) = (damaged + 1, losses + report.lost.len());
+        }
+    }
+    assert!(damaged > 300 && losses > damaged / 2, "{damaged} {losses}");
+}
+
+/// The last batch of the journal says that the store was closed; damage in it looks like a torn tail.
+fn is_torn(name: &str, files: &BTreeMap<String, Vec<u8>>) -> bool {
+    files.keys().rfind(|name| name.starts_with("journal-")).is_some_and(|last| last == name)
+}
+
+#[test]
+fn whatever_is_cut_off_or_gone_the_rest_is_saved() {
+    let (disk, clock, history) = directory();
+    let (whole, live) = (files(&disk), messages(&disk, dir(), &clock));
+    let places = Places::of(&whole, &live);
+    let mut chance = Chance(4);
+    for (name, bytes) in whole.iter().filter(|(name, _)| *name != "LOCK") {
+        for at in samples(bytes.len(), &mut chance).into_iter().step_by(3) {
+            let how = format!("{name} cut at {at}");
+            let damaged = disk.copied();
+            damaged.put_file(&dir().join(name), bytes[..at].to_vec());
+            // What is missing at the end is in no range.
+            let cut = Places(
+                places
+                    .0
+                    .iter()
+                    .filter(|(_, file, ..)| file == name)
+                    .cloned()
+                    .chain(places.0.iter().cloned())
+                    .collect(),
+            );
+            let missing: Vec<Message> = live
+                .iter()
+                .filter(|message| {
+                    !cut.0.iter().any(|(id, file, _, to)| *id == message.id && file == name && *to > at)
+                })
+                .cloned()
+                .collect();
+            expect_saved(&damaged, &clock, &how, &missing, &places, &history);
+        }
+        let gone = disk.copied();
+        gone.remove(&dir().join(name)).unwrap();
+        let elsewhere: Vec<Message> = live
+            .iter()
+            .filter(|message| !places.0.iter().any(|(id, file, ..)| *id == message.id && file == name))
+            .cloned()
+            .collect();
+        expect_saved(&gone, &clock, &format!("{name} gone"), &elsewhere, &places, &history);
+    }
+}
+
+#[test]
+fn a_damaged_body_costs_its_message_alone() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let puts: Vec<Put> = (0..100).map(|i| Put::new(queue("q"), format!("body {i:03} ").repeat(9))).collect();
+    for put in store.run(engine.put(puts)) {
+        put.unwrap();
+    }
+    // So that the batch is known to have been synced.
+    store.put(Put::new(queue("q"), "the next batch")).unwrap();
+    drop(engine);
+    let (disk, clock) = store.close();
+    let (name, bytes) = files(&disk).into_iter().find(|(name, _)| name.starts_with("journal-")).unwrap();
+    let needle = b"body 042 ";
+    let at = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[at + 20..][..4].fill(0);
+    disk.put_file(&dir().join(&name), damaged);
+    let checked = check(&disk, dir()).unwrap();
+    assert_eq!(checked.flaws.len(), 1, "{checked:?}");
+    assert_eq!(checked.flaws[0].file, PathBuf::from(format!("/data/{name}")));
+    let (report, new) = mend(&disk, &clock, 3).unwrap();
+    let saved: Vec<String> = messages(&new, new_dir(), &clock)
+        .iter()
+        .map(|message| String::from_utf8_lossy(&message.body)[..8].to_owned())
+        .collect();
+    assert_eq!(saved.len(), 100);
+    assert!(!saved.contains(&"body 042".to_owned()) && saved.contains(&"body 041".to_owned()));
+    assert_eq!(report.lost.len(), 1);
+    assert_eq!((report.lost[0].messages, report.lost[0].range), (Some(1), Some((at as u64, at as u64 + 81))));
+}
