@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
+use dwell_engine::fuzzing::forge::{self, Forgery};
 
 use super::DiskFault;
 
@@ -17,12 +18,23 @@ pub(crate) struct MutantDisk {
     calls: Arc<AtomicU64>,
     /// The manifest has been written once.
     has_manifest: Arc<Mutex<bool>>,
+    /// Files whose sync was put off.
+    owed: Arc<Mutex<Vec<Arc<dyn DiskFile>>>>,
+    /// A manifest has been published since one of them was written.
+    published: Arc<Mutex<bool>>,
 }
 
 impl MutantDisk {
     /// `disk` with `fault`.
     pub(crate) fn new(disk: MemoryDisk, fault: DiskFault) -> MutantDisk {
-        MutantDisk { disk, fault, calls: Arc::default(), has_manifest: Arc::default() }
+        MutantDisk {
+            disk,
+            fault,
+            calls: Arc::default(),
+            has_manifest: Arc::default(),
+            owed: Arc::default(),
+            published: Arc::default(),
+        }
     }
 
     /// The next call of the kind that the fault is about, from 1.
@@ -34,7 +46,44 @@ impl MutantDisk {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let is_journal = name.starts_with("journal-");
         let is_sealed = ["due-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind));
-        Arc::new(MutantFile { file, is_journal, is_sealed, disk: self.clone(), owes_sync: Mutex::new(false) })
+        Arc::new(MutantFile {
+            file,
+            is_journal,
+            is_sealed,
+            manifest_of: (name == "MANIFEST.new").then(|| path.parent().map(Path::to_owned)).flatten(),
+            disk: self.clone(),
+            owes_sync: Mutex::new(false),
+        })
+    }
+
+    /// The manifest that is written instead of `bytes`, and what happens besides.
+    fn forged(&self, dir: &Path, bytes: &[u8]) -> Option<Vec<u8>> {
+        let forgery = match self.fault {
+            DiskFault::SettledBitDropped => Forgery::SettledBit,
+            DiskFault::RedirectLost => Forgery::NewestRun,
+            DiskFault::HoldLost => Forgery::Held,
+            DiskFault::SegmentRemovedEarly => {
+                let start = forge::start(bytes)?;
+                for name in self.disk.list(dir).ok()? {
+                    let number = name.strip_prefix("journal-000-").and_then(|number| number.parse().ok());
+                    if number.is_some_and(|number: u64| number < start) {
+                        // Whether it can be removed is the disk's to say.
+                        let _ = self.disk.remove(&dir.join(name));
+                    }
+                }
+                return None;
+            }
+            _ => return None,
+        };
+        forge::forge(bytes, forgery)
+    }
+
+    fn published(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<Arc<dyn DiskFile>>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Before the store is opened again: what the fault does to a journal that lies there.
@@ -68,6 +117,12 @@ impl Disk for MutantDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        // Once a manifest names them: nothing is left owed when the next retirement begins.
+        let is_sealed = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("due-");
+        if path.file_name().is_some_and(is_sealed) && std::mem::take(&mut *self.published()) {
+            // What is owed from before a power failure can not be done any more.
+            self.owed().drain(..).for_each(|file| drop(file.sync()));
+        }
         Ok(self.wrap(path, self.disk.create(path)?))
     }
 
@@ -80,6 +135,7 @@ impl Disk for MutantDisk {
         if self.fault == DiskFault::ManifestKept && std::mem::replace(&mut *has_manifest, true) {
             return Ok(());
         }
+        *self.published() = true;
         self.disk.rename(from, to)
     }
 
@@ -108,6 +164,8 @@ struct MutantFile {
     file: Arc<dyn DiskFile>,
     is_journal: bool,
     is_sealed: bool,
+    /// The directory, if this is its next manifest.
+    manifest_of: Option<PathBuf>,
     disk: MutantDisk,
     owes_sync: Mutex<bool>,
 }
@@ -118,6 +176,10 @@ impl DiskFile for MutantFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let forged = self.manifest_of.as_ref().and_then(|dir| self.disk.forged(dir, bytes));
+        if let Some(forged) = forged {
+            return self.file.write_at(&forged, offset);
+        }
         match self.disk.fault {
             DiskFault::WriteFailureIgnored => {
                 // Nothing of it may have been written, and nobody is told.
@@ -136,6 +198,10 @@ impl DiskFile for MutantFile {
         match self.disk.fault {
             DiskFault::SyncSkipped => Ok(()),
             DiskFault::SealedSyncSkipped if self.is_sealed => Ok(()),
+            DiskFault::SealedSyncLate if self.is_sealed => {
+                self.disk.owed().push(Arc::clone(&self.file));
+                Ok(())
+            }
             DiskFault::SyncSometimesSkipped if self.disk.call().is_multiple_of(3) => Ok(()),
             DiskFault::SyncLate => {
                 let mut owes = self.owes_sync.lock().unwrap_or_else(PoisonError::into_inner);

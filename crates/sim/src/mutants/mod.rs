@@ -42,6 +42,16 @@ pub(crate) enum DiskFault {
     SealedSyncSkipped,
     /// A write to a due file or a run, now and then, goes nowhere.
     SealedWriteLost,
+    /// Due files and runs are synced only when the next retirement begins: the manifest names them before.
+    SealedSyncLate,
+    /// Segments go that the new manifest does not need, before it is durable.
+    SegmentRemovedEarly,
+    /// A manifest forgets that an entry of a due file is settled.
+    SettledBitDropped,
+    /// A manifest forgets its newest run: where messages lie that were moved.
+    RedirectLost,
+    /// A manifest forgets that a message in a due file is leased.
+    HoldLost,
     /// A sync that fails is reported as one that succeeded.
     SyncFailureIgnored,
     /// A write that fails is reported as one that succeeded.
@@ -94,13 +104,18 @@ pub(crate) enum StoreFault {
 }
 
 /// All of them, by the names that the command prints.
-const ALL: [(&str, Mutant); 28] = [
+const ALL: [(&str, Mutant); 33] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
     ("sync of the directory skipped", Mutant::Disk(DiskFault::DirectorySyncSkipped)),
     ("sync of due files skipped", Mutant::Disk(DiskFault::SealedSyncSkipped)),
     ("write to a due file lost", Mutant::Disk(DiskFault::SealedWriteLost)),
+    ("manifest published before its files are synced", Mutant::Disk(DiskFault::SealedSyncLate)),
+    ("segment removed before the manifest is durable", Mutant::Disk(DiskFault::SegmentRemovedEarly)),
+    ("settled bit dropped", Mutant::Disk(DiskFault::SettledBitDropped)),
+    ("redirect lost", Mutant::Disk(DiskFault::RedirectLost)),
+    ("hold of a lease in a due file lost", Mutant::Disk(DiskFault::HoldLost)),
     ("failed sync ignored", Mutant::Disk(DiskFault::SyncFailureIgnored)),
     ("failed write ignored", Mutant::Disk(DiskFault::WriteFailureIgnored)),
     ("write lost", Mutant::Disk(DiskFault::WriteLost)),
@@ -135,9 +150,9 @@ pub(crate) fn hunt(seeds: u64) -> bool {
         match catch(mutant, seeds) {
             Some((seed, by)) => {
                 caught += 1;
-                println!("caught    {name:<40} by seed {seed}: {by}");
+                println!("caught    {name:<48} by seed {seed}: {by}");
             }
-            None => println!("SURVIVED  {name:<40} {seeds} seeds"),
+            None => println!("SURVIVED  {name:<48} {seeds} seeds"),
         }
     }
     println!("mutants {}, caught {caught}", ALL.len());

@@ -69,7 +69,7 @@ const WEIGHTS: [(u64, Choice); 12] = [
     (25, Choice::Revive),
     (10, Choice::Discard),
     (18, Choice::Configure),
-    (2, Choice::Sweep),
+    (5, Choice::Sweep),
 ];
 
 /// The next command.
