@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -250,5 +251,51 @@ fn manual_pages_have_every_command() {
         let text =
             fs::read_to_string(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(text.contains(".TH"), "{name}");
+    }
+}
+
+/// The option of `serve` that is no key: which file there is.
+const NO_KEY: &str = "--config";
+
+#[test]
+fn every_option_of_serve_is_a_key_and_every_key_s_option_is_one_of_serve() {
+    let mut help = dwell();
+    help.args(["serve", "--help"]);
+    let help = run(help).ok().stdout;
+    let own = help.split("Common options:").next().unwrap();
+    let options: BTreeSet<&str> = own
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("--").map(|_| line.trim_start()))
+        .map(|line| line.split([' ', '=']).next().unwrap())
+        .collect();
+    let keys: BTreeSet<&str> = dwell_server::config_keys().filter_map(|(_, _, flag)| flag).collect();
+    let wanted: BTreeSet<&str> = keys.iter().copied().chain([NO_KEY]).collect();
+    assert_eq!(options, wanted, "{own}");
+
+    // Each of them says what it is for.
+    for (path, _, flag) in dwell_server::config_keys() {
+        let Some(flag) = flag else { continue };
+        let value = match path {
+            "store.url" => "memory",
+            "store.durability" => "os",
+            "http.listen" | "beanstalkd.listen" => "127.0.0.1:0",
+            "shutdown.drain" => "7s",
+            "log.level" => "warn",
+            "log.format" => "json",
+            _ if path.starts_with("limits.") || path == "store.segment" => "65536",
+            "http.insecure" | "beanstalkd.insecure" => "",
+            // Halves of something are refused by themselves.
+            "tls.certificate" | "tls.key" | "redisson.url" | "redisson.queues" => continue,
+            "redisson.java" => "new",
+            _ => "x.example",
+        };
+        let mut show = dwell();
+        show.env_remove("DWELL_BEANSTALKD").args(["config", "show", flag]);
+        if !value.is_empty() {
+            show.arg(value);
+        }
+        let rows = run(show).ok().lines();
+        let row = rows.iter().find(|row| row["key"] == path).unwrap_or_else(|| panic!("{path}: {rows:?}"));
+        assert_eq!(row["origin"], flag, "{path}");
     }
 }

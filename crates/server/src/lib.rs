@@ -44,8 +44,8 @@ mod server;
 
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
-    HttpConfig, Layers, Loaded, Origin, QueueConfig, RedissonConfig, ServerConfig, Shown, StoreConfig,
-    StoreKind, Warning, apply_queues, check_value,
+    HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
+    ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
 };
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};

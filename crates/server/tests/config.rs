@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dwell_model::{Limits, SettingName};
-use dwell_server::{ConfigError, Durability, Layers, Loaded, Origin, StoreKind, apply_queues};
+use dwell_server::{
+    ConfigError, ConfigValue, Durability, Layers, Loaded, Origin, StoreKind, apply_queues, config_keys,
+};
 use dwell_store::{MemoryStore, Store};
 use dwell_time::SystemClock;
 
@@ -104,6 +106,12 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[shutdown]\ndrain = \"-1s\"", "config_invalid_value", 2, "negative"),
         ("[queues.\"a b\"]\nlease = \"1s\"", "config_invalid_value", 1, "can not name a queue"),
         ("[queues.a]\nlease = 5", "config_invalid_value", 2, "expected a string"),
+        ("[queues.a]\npause = \"10000-01-01T00:00:00Z\"", "config_invalid_value", 2, "1970"),
+        ("[queues.a]\npause = \"tomorrow\"", "config_invalid_value", 2, "instant"),
+        ("[limits]\nbodies = 0", "config_invalid_value", 2, "1 byte"),
+        ("[log]\nlevel = \"loud\"", "config_invalid_value", 2, "\"debug\""),
+        ("[log]\nformat = \"xml\"", "config_invalid_value", 2, "\"json\""),
+        ("[log]\nlevel = 5", "config_wrong_type", 2, "text in quotes"),
         ("[queues.a]\nlease = \"0s\"", "config_invalid_value", 2, "a lease lasts"),
         ("[queues.a]\nlevels = [\"5\"]", "config_invalid_value", 2, "duration"),
         ("[queues.a]\nbackoff = { bse = \"1s\" }", "config_invalid_value", 2, "unknown field"),
@@ -294,4 +302,107 @@ async fn queues_are_as_the_file_says_and_otherwise_as_they_were_set() {
     assert_eq!(own, [SettingName::Lease, SettingName::TokenTtl]);
     assert_eq!((a.settings.lease_ms, a.settings.token_ms), (180_000, 1));
     assert!(store.stats("b".parse().unwrap()).await.is_err(), "it has nothing of its own any more");
+}
+
+/// A value for each key, other than its default, as the environment says it.
+const SAMPLES: &[(&str, &str)] = &[
+    ("store.url", "memory"),
+    ("store.data", "/somewhere"),
+    ("store.durability", "os"),
+    ("store.segment", "4KiB"),
+    ("limits.body", "2MiB"),
+    ("limits.batch", "5"),
+    ("limits.leased", "6"),
+    ("limits.queues", "7"),
+    ("limits.bodies", "8MiB"),
+    ("http.listen", "127.0.0.2:7411"),
+    ("http.hosts", "a.example,b.example"),
+    ("http.insecure", "true"),
+    ("http.max_connections", "8"),
+    ("http.max_wait", "9s"),
+    ("http.head_timeout", "10s"),
+    ("http.body_timeout", "11s"),
+    ("http.body_rate", "12"),
+    ("http.write_timeout", "13s"),
+    ("tls.certificate", "cert.pem"),
+    ("tls.key", "key.pem"),
+    ("tls.client_ca", "ca.pem"),
+    ("beanstalkd.listen", "127.0.0.2:11300"),
+    ("beanstalkd.insecure", "true"),
+    ("beanstalkd.max_connections", "14"),
+    ("beanstalkd.idle_timeout", "15s"),
+    ("beanstalkd.read_timeout", "16s"),
+    ("beanstalkd.read_rate", "17"),
+    ("beanstalkd.write_timeout", "18s"),
+    ("shutdown.drain", "19s"),
+    ("log.level", "debug"),
+    ("log.format", "json"),
+    ("redisson.url", "redis://127.0.0.2"),
+    ("redisson.queues", "a,b"),
+    ("redisson.name_prefix", "p:"),
+    ("redisson.java", "new"),
+    ("redisson.sweep", "2s"),
+    ("redisson.max_attempts", "3"),
+];
+
+/// Halves of something, which are refused by themselves.
+const HALVES: [&str; 5] = ["tls.certificate", "tls.key", "tls.client_ca", "redisson.url", "redisson.queues"];
+
+/// What is shown of `key`, and where it is from.
+fn shown(loaded: &Loaded, key: &str) -> (ConfigValue, Origin) {
+    let shown = loaded.shown.iter().find(|shown| shown.key == key).unwrap_or_else(|| panic!("{key}"));
+    (shown.value.clone(), shown.origin.clone())
+}
+
+#[test]
+fn every_key_says_the_same_in_file_environment_and_option_and_the_later_wins() {
+    let keys: Vec<_> = config_keys().map(|(path, env, _)| (path, env)).collect();
+    for (path, env) in &keys {
+        let sample = SAMPLES.iter().find(|(key, _)| key == path);
+        let (_, sample) = sample.unwrap_or_else(|| panic!("SAMPLES needs a value for {path}"));
+        if HALVES.contains(path) {
+            let refused = load_over("", &[(env, sample)], &[]).expect_err(path);
+            assert_eq!(refused[0].origin, Origin::Environment((*env).to_owned()), "{path}");
+            continue;
+        }
+        let default = load("").unwrap().shown.iter().find(|shown| shown.key == *path).cloned();
+        let by_environment = load_over("", &[(env, sample)], &[]).unwrap();
+        let (value, origin) = shown(&by_environment, path);
+        assert_eq!(origin, Origin::Environment((*env).to_owned()), "{path}");
+        assert!(default.is_none_or(|default| default.value != value), "{path}: {value} is the default");
+
+        let in_file = format!("{path} = {value}\n");
+        let by_file = load(&in_file).unwrap();
+        let (from_file, origin) = shown(&by_file, path);
+        assert_eq!(from_file, value, "{path}");
+        assert!(matches!(origin, Origin::File { line: 1, .. }), "{path}: {origin}");
+
+        let texts: Vec<String> = match *path {
+            "http.hosts" => sample.split(',').map(str::to_owned).collect(),
+            _ => vec![(*sample).to_owned()],
+        };
+        let by_flag = Loaded::load(&Layers { flags: vec![(path, texts)], ..Layers::default() }).unwrap();
+        let (by_option, origin) = shown(&by_flag, path);
+        assert_eq!(by_option, value, "{path}");
+        assert!(matches!(origin, Origin::Flag(_)), "{path}: {origin}");
+
+        // Of two that say something, the later one counts: the default is said over the sample.
+        let unchanged = load("").unwrap();
+        let Some(default) = unchanged.shown.iter().find(|shown| shown.key == *path) else { continue };
+        let default = default.value.to_string().trim_matches(['"', '[', ']']).to_owned();
+        // An empty variable is no variable.
+        if !default.is_empty() {
+            let over_file = load_over(&in_file, &[(env, &default)], &[]).unwrap();
+            assert_eq!(shown(&over_file, path).1, Origin::Environment((*env).to_owned()), "{path}");
+            let over_both = load_over(&in_file, &[(env, sample)], &[(path, &default)]).unwrap();
+            let (value_over_both, origin) = shown(&over_both, path);
+            assert!(
+                matches!(origin, Origin::Flag(_)) && value_over_both != value,
+                "{path}: {value_over_both}"
+            );
+        }
+    }
+    for (path, _) in SAMPLES {
+        assert!(keys.iter().any(|(key, _)| key == path), "there is no key {path}");
+    }
 }

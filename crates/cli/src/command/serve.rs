@@ -30,7 +30,6 @@ use dwell_server::{
 use serde::Serialize;
 
 use self::engine::Recovered;
-use self::logging::Logging;
 use self::notify::State;
 pub(crate) use self::options::ServerOptions;
 use self::reload::Reloader;
@@ -69,7 +68,6 @@ pub(crate) struct Serve {
     #[command(flatten)]
     options: ServerOptions,
     #[command(flatten)]
-    logging: Logging,
 }
 
 /// What the server says once it serves.
@@ -103,8 +101,8 @@ struct Stopped {
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        self.logging.start();
         let loaded = self.options.load_or_fail(&context.output)?;
+        logging::start(loaded.configuration.log);
         descriptors::raise();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()

@@ -149,6 +149,8 @@ pub(super) static KEYS: &[Key] = &[
         |draft, given| draft.limits.leased = values::count(given)?, number(draft.limits.leased)),
     key!("limits.queues", "DWELL_MAX_QUEUES", Some("--max-queues"), Integer, false,
         |draft, given| draft.limits.queues = values::count(given)?, number(draft.limits.queues)),
+    key!("limits.bodies", "DWELL_MAX_BODIES", Some("--max-bodies"), Size, false,
+        |draft, given| draft.memory_bytes = values::some_bytes(given)?, size(draft.memory_bytes)),
     key!("http.listen", "DWELL_LISTEN", Some("--listen"), Text, false,
         |draft, given| draft.http.listen = values::address(given)?, text(draft.http.listen)),
     key!("http.hosts", "DWELL_HOSTS", Some("--host"), Texts, true,
@@ -220,11 +222,20 @@ pub(super) static KEYS: &[Key] = &[
         number(draft.redisson.max_attempts as usize)),
     key!("shutdown.drain", "DWELL_DRAIN", Some("--drain"), Text, false,
         |draft, given| draft.drain_ms = values::wait_ms(given)?, duration(draft.drain_ms)),
+    key!("log.level", "DWELL_LOG", Some("--log"), Text, false,
+        |draft, given| draft.log.level = values::log_level(given)?, text(draft.log.level.as_str())),
+    key!("log.format", "DWELL_LOG_FORMAT", Some("--log-format"), Text, false,
+        |draft, given| draft.log.format = values::log_format(given)?, text(draft.log.format.as_str())),
 ];
 
 /// The key of this path.
 pub(super) fn key(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
+}
+
+/// Every key: its path in the file, its environment variable, its option if it has one.
+pub fn config_keys() -> impl Iterator<Item = (&'static str, &'static str, Option<&'static str>)> {
+    KEYS.iter().map(|key| (key.path, key.env, key.flag))
 }
 
 /// Checks a value of the key `path` as the command line gives it; what is wrong with it otherwise.

@@ -12,6 +12,7 @@ use super::check;
 use super::document::{self, Document};
 use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::keys::{Form, Given, KEYS, Value, key};
+use super::log::LogConfig;
 use super::server::{BeanstalkdConfig, HttpConfig, ServerConfig};
 use super::suggest::did_you_mean;
 use crate::json::SettingsOut;
@@ -29,9 +30,7 @@ pub struct Layers {
 }
 
 /// Variables that mean something to dwell and are no keys of a server.
-const OTHER_VARIABLES: [&str; 10] = [
-    "DWELL_LOG",
-    "DWELL_LOG_FORMAT",
+const OTHER_VARIABLES: [&str; 8] = [
     "DWELL_CONFIG",
     "DWELL_REDIS",
     "DWELL_SERVER",
@@ -138,6 +137,8 @@ pub struct Configuration {
     pub queues: Vec<QueueConfig>,
     /// Delayed queues of Redisson's to be moved.
     pub redisson: Option<RedissonConfig>,
+    /// What is logged.
+    pub log: LogConfig,
 }
 
 /// A configuration, and how it came about.
@@ -230,7 +231,9 @@ pub(super) struct Draft {
     pub(super) tls: TlsDraft,
     pub(super) beanstalkd: BeanstalkdConfig,
     pub(super) speaks_beanstalkd: bool,
+    pub(super) memory_bytes: u64,
     pub(super) drain_ms: u64,
+    pub(super) log: LogConfig,
     pub(super) queues: Vec<QueueConfig>,
     pub(super) redisson: RedissonDraft,
     pub(super) tokens: Vec<TokenDraft>,
@@ -253,7 +256,9 @@ impl Default for Draft {
             tls: TlsDraft::default(),
             beanstalkd: BeanstalkdConfig::default(),
             speaks_beanstalkd: true,
+            memory_bytes: server.memory_bytes,
             drain_ms: server.drain_ms,
+            log: LogConfig::default(),
             queues: Vec::new(),
             redisson: RedissonDraft::default(),
             tokens: Vec::new(),
@@ -354,11 +359,12 @@ impl Draft {
         let shown = self.shown();
         let mut server = ServerConfig { http: self.http, ..ServerConfig::default() };
         server.beanstalkd = self.speaks_beanstalkd.then_some(self.beanstalkd);
+        server.memory_bytes = self.memory_bytes;
         server.drain_ms = self.drain_ms;
         let RedissonDraft { redis, queues, layout, sweep_ms, max_attempts, .. } = self.redisson;
         let redisson = redis.map(|redis| RedissonConfig { redis, queues, layout, sweep_ms, max_attempts });
-        let configuration =
-            Configuration { store: self.store, limits: self.limits, server, queues: self.queues, redisson };
+        let (store, limits, queues, log) = (self.store, self.limits, self.queues, self.log);
+        let configuration = Configuration { store, limits, server, queues, redisson, log };
         Loaded { configuration, shown, warnings }
     }
 }

@@ -10,6 +10,7 @@ use dwell_redis::redisson::Layout;
 
 use super::keys::Given;
 use super::layers::{Durability, StoreKind};
+use super::log::{LogFormat, LogLevel};
 
 pub(super) fn address(given: &Given<'_>) -> Result<SocketAddr, String> {
     let address = given.one().parse();
@@ -69,6 +70,29 @@ pub(super) fn bytes(given: &Given<'_>) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| refuse())?;
     number.checked_mul(unit).ok_or_else(refuse)
+}
+
+/// The same, one byte at least.
+pub(super) fn some_bytes(given: &Given<'_>) -> Result<u64, String> {
+    match bytes(given)? {
+        0 => Err("this is 1 byte at least".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+pub(super) fn log_level(given: &Given<'_>) -> Result<LogLevel, String> {
+    let found = LogLevel::ALL.into_iter().find(|level| level.as_str() == given.one());
+    found.ok_or_else(|| format!("this is {}", one_of(&LogLevel::ALL.map(LogLevel::as_str))))
+}
+
+pub(super) fn log_format(given: &Given<'_>) -> Result<LogFormat, String> {
+    let found = LogFormat::ALL.into_iter().find(|format| format.as_str() == given.one());
+    found.ok_or_else(|| format!("this is {}", one_of(&LogFormat::ALL.map(LogFormat::as_str))))
+}
+
+/// Words as a choice: `"a" or "b"`.
+fn one_of(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<String>>().join(" or ")
 }
 
 /// Bytes as they are read, in the largest unit that divides them.

@@ -60,6 +60,9 @@ pub(crate) struct ServerOptions {
     /// The most queues at a time
     #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
     max_queues: Option<String>,
+    /// How much memory bodies that are under way may hold, all connections together [default: 512MiB]
+    #[arg(long, value_parser = valued("limits.bodies"), value_name = "SIZE")]
+    max_bodies: Option<String>,
     /// How long a segment of the journal gets [default: 64MiB]. So much disk is set aside at a time, and a
     /// quarter of it is kept free for acks and cancels
     #[arg(long, value_parser = valued("store.segment"), value_name = "SIZE")]
@@ -76,6 +79,13 @@ pub(crate) struct ServerOptions {
     /// What the Java clients read: elements of the other kind are rewritten before they are due [default: any]
     #[arg(long, value_parser = ["any", "new", "old"], value_name = "RELEASES", help_heading = "Delayed queues of Redisson")]
     redisson_java: Option<String>,
+    /// What is logged to standard error: `off`, `error`, `warn`, `info` (a line for what changes) or `debug` (and
+    /// one for each request) [default: info]
+    #[arg(long, value_parser = valued("log.level"), value_name = "LEVEL")]
+    log: Option<String>,
+    /// The form of the log: `text` or `json` [default: text]
+    #[arg(long, value_parser = valued("log.format"), value_name = "FORMAT")]
+    log_format: Option<String>,
 }
 
 /// Checks a value by the key that it is for.
@@ -126,10 +136,13 @@ impl ServerOptions {
             ("limits.batch", &self.max_batch),
             ("limits.leased", &self.max_leased),
             ("limits.queues", &self.max_queues),
+            ("limits.bodies", &self.max_bodies),
             ("store.segment", &self.segment),
             ("shutdown.drain", &self.drain),
             ("redisson.url", &self.redisson),
             ("redisson.java", &self.redisson_java),
+            ("log.level", &self.log),
+            ("log.format", &self.log_format),
         ];
         let switches =
             [("http.insecure", self.insecure_http), ("beanstalkd.insecure", self.insecure_beanstalkd)];
