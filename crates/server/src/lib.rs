@@ -37,6 +37,7 @@ mod json;
 mod listener;
 mod metrics;
 mod openapi;
+mod opening;
 mod query;
 mod returns;
 mod security;

@@ -36,6 +36,8 @@ struct Http {
     bound: Bound,
     gate: Gate,
     app: Arc<App>,
+    /// Connections that came before there was a server.
+    early: Vec<TcpStream>,
 }
 
 /// A listener for beanstalkd's protocol, and what its connections share.
@@ -119,7 +121,7 @@ impl Server {
         let gate = Gate::new(config_http.max_connections, http::no_place());
         let app =
             Arc::new(App { store, live, config: config_http, clock, returns, draining, metrics, memory });
-        let http = Http { bound, gate, app };
+        let http = Http { bound, gate, app, early: listeners.early };
         Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }
     }
 
@@ -148,9 +150,12 @@ impl Server {
     /// [`ServerConfig::drain_ms`]. Messages that were taken and not delivered have been given back when it
     /// returns, so that the caller may close the store.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Drained {
-        let Server { http, beanstalkd, returned, drain, drain_limit } = self;
+        let Server { mut http, beanstalkd, returned, drain, drain_limit } = self;
         let router = http::router(Arc::clone(&http.app));
         let mut connections = JoinSet::new();
+        for stream in std::mem::take(&mut http.early) {
+            http.admit(stream, &mut connections, &router);
+        }
         accept(&http, beanstalkd.as_ref(), &mut connections, &router, shutdown).await;
         // Nobody is let in any more, not even into the operating system's queue.
         let Http { bound, app, .. } = http;
@@ -171,6 +176,21 @@ impl Server {
     }
 }
 
+impl Http {
+    /// Serves a connection, or tells it that there is no place for it.
+    fn admit(&self, stream: TcpStream, connections: &mut JoinSet<()>, router: &Router) {
+        match self.gate.admit() {
+            Some(place) => {
+                connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&self.app)));
+            }
+            None => {
+                let plainly = self.app.live.tls().is_none();
+                connections.spawn(self.gate.clone().refuse(stream, plainly));
+            }
+        }
+    }
+}
+
 /// Takes connections until `shutdown` is ready.
 async fn accept(
     http: &Http,
@@ -186,15 +206,7 @@ async fn accept(
             () = &mut shutdown => return,
             // Ended connections leave the set, which would grow otherwise.
             Some(_) = connections.join_next() => {}
-            stream = http.bound.next() => match http.gate.admit() {
-                Some(place) => {
-                    connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&http.app)));
-                }
-                None => {
-                    let plainly = http.app.live.tls().is_none();
-                    connections.spawn(http.gate.clone().refuse(stream, plainly));
-                }
-            },
+            stream = http.bound.next() => http.admit(stream, connections, router),
             (stream, listener) = next_beanstalkd(beanstalkd) => match listener.gate.admit() {
                 Some(place) => {
                     connections.spawn(beanstalkd::serve(stream, place, Arc::clone(&listener.shared)));

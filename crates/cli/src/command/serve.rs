@@ -67,7 +67,6 @@ A server that can not start ends with exit code 6 and says why.")]
 pub(crate) struct Serve {
     #[command(flatten)]
     options: ServerOptions,
-    #[command(flatten)]
 }
 
 /// What the server says once it serves.
@@ -110,11 +109,15 @@ impl Serve {
             .map_err(|error| can_not_start(Own::Threads.code(), error))?;
         let config = &loaded.configuration;
         // Before the store: an address that can not be had leaves the data directory untouched.
-        let listeners = runtime.block_on(Listeners::bind(&config.server)).map_err(|error| {
+        let mut listeners = runtime.block_on(Listeners::bind(&config.server)).map_err(|error| {
             let hint = hint(&error, &config.server);
             Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
         })?;
-        let opened = store::open(&config.store, config.limits.clone(), &runtime)?;
+        let (store, limits) = (config.store.clone(), config.limits.clone());
+        let handle = runtime.handle().clone();
+        let opening = runtime.spawn_blocking(move || store::open(&store, limits, &handle));
+        let opened = runtime.block_on(listeners.answer_while(&config.server, opening));
+        let opened = opened.map_err(|error| can_not_start("internal", error))??;
         let served = runtime.block_on(async {
             let served = Box::pin(self.serve(context, &opened, listeners, loaded)).await;
             opened.leave().await;

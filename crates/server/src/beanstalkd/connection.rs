@@ -5,7 +5,8 @@
 //! 2. Puts that have arrived one behind the other go to the store in one call, so that one sync serves them;
 //!    so do deletes, and so do reserves.
 //! 3. While a reserve waits, nothing behind it is looked at; but the socket is read, a little, to learn of its end.
-//! 4. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
+//! 4. A client that always has another command for us is left alone after a few, so that others have their turn.
+//! 5. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -40,6 +41,9 @@ const WRITE: usize = 256 * 1024;
 const RUN: usize = 1_024;
 const RUN_BYTES: usize = 4 * 1024 * 1024;
 
+/// After so many turns, each a command or a run of them, it is the others' turn.
+const TURNS: u32 = 16;
+
 /// How long a connection is left unread after the store had no room, at first and at most.
 const FIRST_PAUSE_MS: u64 = 10;
 const LONGEST_PAUSE_MS: u64 = 1_000;
@@ -62,6 +66,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Share
         command: None,
         held: None,
         pushed_back: 0,
+        turns: 0,
     };
     // What breaks a connection is the client's to see.
     let _ = connection.run().await;
@@ -86,6 +91,8 @@ struct Connection {
     held: Option<Held>,
     /// How often in a row the store had no room for what was asked.
     pushed_back: u32,
+    /// How many turns it has had since the others had theirs.
+    turns: u32,
 }
 
 impl Connection {
@@ -98,6 +105,7 @@ impl Connection {
                 if self.replies.bytes.len() >= WRITE {
                     self.flush().await?;
                 }
+                self.turn().await;
             }
             self.flush().await?;
             // A connection that holds jobs may finish them while the server drains.
@@ -107,6 +115,15 @@ impl Connection {
             }
             self.slow_down().await;
             self.read().await?;
+        }
+    }
+
+    /// Lets the others have their turn, now and then. A store that answers at once would never make this one wait.
+    async fn turn(&mut self) {
+        self.turns += 1;
+        if self.turns == TURNS {
+            self.turns = 0;
+            tokio::task::yield_now().await;
         }
     }
 

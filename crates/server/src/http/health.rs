@@ -18,18 +18,21 @@ use super::{App, Problem, Refusal};
 /// A store that takes longer for the cheapest question is not ready.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The process answers.
+pub(super) const LIVE: &str = "live";
+
 /// How the server is.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Health")]
 pub(crate) struct HealthOut {
-    #[schemars(extend("enum" = ["live", "ready"]))]
-    status: &'static str,
+    #[schemars(extend("enum" = [LIVE, "ready"]))]
+    pub(super) status: &'static str,
 }
 
 /// `GET /health/live`
 pub(crate) async fn live(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    Ok(json(StatusCode::OK, &HealthOut { status: "live" }))
+    Ok(json(StatusCode::OK, &HealthOut { status: LIVE }))
 }
 
 /// `GET /health/ready`

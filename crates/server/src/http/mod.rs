@@ -13,6 +13,7 @@ mod logged;
 mod messages;
 mod metrics;
 mod ndjson;
+mod opening;
 mod pages;
 mod problem;
 mod put;
@@ -39,6 +40,7 @@ pub(crate) use health::HealthOut;
 pub(crate) use host::Hosts;
 #[cfg(feature = "fuzzing")]
 pub(crate) use ndjson::Lines;
+pub(crate) use opening::answer as answer_opening;
 pub(crate) use problem::{KINDS, Problem, lookup};
 pub(crate) use refusal::Refusal;
 #[cfg(test)]

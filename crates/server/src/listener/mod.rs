@@ -31,6 +31,8 @@ pub(crate) fn is_loopback(address: IpAddr) -> bool {
 pub struct Listeners {
     pub(crate) http: Bound,
     pub(crate) beanstalkd: Option<Bound>,
+    /// Connections for HTTP that came while the store was being opened, and have asked nothing yet.
+    pub(crate) early: Vec<TcpStream>,
 }
 
 /// An open listener, and the address it got.
@@ -64,7 +66,7 @@ impl Listeners {
             Some(config) => Some(Bound::new(config.listen).await?),
             None => None,
         };
-        Ok(Listeners { http, beanstalkd })
+        Ok(Listeners { http, beanstalkd, early: Vec::new() })
     }
 
     /// Where HTTP is spoken, with the port that was chosen if 0 was asked for.

@@ -1,13 +1,13 @@
 //! Commands that come together: answered in order, with few calls to the store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
-use dwell_model::*;
-use dwell_store::*;
+use dwell_model::Limits;
+use dwell_store::{MemoryStore, Store};
 use dwell_time::SystemClock;
 
+use crate::counting::Counting;
 use crate::support::{Running, start, start_on};
 
 #[tokio::test]
@@ -86,92 +86,9 @@ async fn reserves_that_wait_together_are_served_one_by_one() {
     server.stop().await;
 }
 
-/// Counts calls.
-struct Counting {
-    inner: Arc<MemoryStore>,
-    puts: AtomicUsize,
-    settles: AtomicUsize,
-    takes: AtomicUsize,
-}
-
-#[async_trait]
-impl Store for Counting {
-    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        self.puts.fetch_add(1, Ordering::SeqCst);
-        self.inner.put(puts).await
-    }
-    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
-        self.takes.fetch_add(1, Ordering::SeqCst);
-        self.inner.take(take).await
-    }
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.inner.take_id(queue, id, lease_ms, bound).await
-    }
-    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
-        self.settles.fetch_add(1, Ordering::SeqCst);
-        self.inner.settle(settles).await
-    }
-    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
-        self.inner.cancel(queue, targets).await
-    }
-    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
-        self.inner.reschedule(queue, moves).await
-    }
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.inner.get(queue, targets).await
-    }
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.inner.locate(numbers).await
-    }
-    async fn list(
-        &self,
-        queue: QueueName,
-        state: StateKind,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page> {
-        self.inner.list(queue, state, after, max).await
-    }
-    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
-        self.inner.stats(queue).await
-    }
-    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.inner.queues(after, max).await
-    }
-    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
-        self.inner.configure(queue, changes).await
-    }
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.inner.revive(queue, which, when).await
-    }
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.inner.discard(queue, which).await
-    }
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.inner.purge(queue).await
-    }
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.inner.delete_queue(queue).await
-    }
-    fn limits(&self) -> &Limits {
-        self.inner.limits()
-    }
-}
-
 async fn counting() -> (Running, Arc<Counting>) {
     let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-    let counting = Arc::new(Counting {
-        inner: Arc::clone(&inner),
-        puts: AtomicUsize::new(0),
-        settles: AtomicUsize::new(0),
-        takes: AtomicUsize::new(0),
-    });
+    let counting = Arc::new(Counting::new(Arc::clone(&inner)));
     (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
 }
 

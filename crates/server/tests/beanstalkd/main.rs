@@ -5,6 +5,8 @@
 mod bad_input;
 mod batch;
 mod close;
+mod counting;
+mod fairness;
 mod job;
 mod kick;
 mod limits;

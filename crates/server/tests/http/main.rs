@@ -13,6 +13,7 @@ mod limits;
 mod messages;
 mod metrics;
 mod openapi;
+mod opening;
 mod put;
 mod queues;
 mod scopes;

@@ -8,7 +8,7 @@ use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_server::{StoreConfig, StoreKind};
 use dwell_store::{MemoryStore, Store};
 use dwell_time::SystemClock;
-use tokio::runtime::Runtime;
+use tokio::runtime::Handle;
 
 use super::engine::{self, Recovered};
 use crate::exit::{Exit, Failure};
@@ -22,7 +22,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens it. The calls of one in Redis run on `runtime`.
-pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Runtime) -> Result<Opened, Failure> {
+pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Handle) -> Result<Opened, Failure> {
     let closed_by_itself =
         |store: Arc<dyn Store>| Opened { store, recovered: None, engine: None, redis: None };
     match &config.kind {
@@ -41,7 +41,7 @@ pub(crate) fn open(config: &StoreConfig, limits: Limits, runtime: &Runtime) -> R
     }
 }
 
-fn open_redis(address: &Address, limits: Limits, runtime: &Runtime) -> Result<RedisStore, Failure> {
+fn open_redis(address: &Address, limits: Limits, runtime: &Handle) -> Result<RedisStore, Failure> {
     let refused = |error: OpenError| Failure {
         retryable: error.is_retryable(),
         ..Failure::new(Exit::CanNotStart, error.code(), error)

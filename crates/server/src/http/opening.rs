@@ -1,0 +1,60 @@
+//! HTTP while the store is being opened: the process lives, and everything else is told to come again.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::response::IntoResponse as _;
+use dwell_store::Error;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::Problem;
+use super::body::Lingering;
+use super::health::{HealthOut, LIVE};
+use super::reply::json;
+use crate::listener::Stream;
+use crate::security::Tls;
+
+/// How long a connection may take for its one request and the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers one request, and closes.
+pub(crate) async fn answer(stream: TcpStream, tls: Option<Tls>) {
+    // Whoever takes longer, or goes away, has not been told; nothing depends on it.
+    let _ = timeout(PATIENCE, serve(stream, tls)).await;
+}
+
+async fn serve(stream: TcpStream, tls: Option<Tls>) {
+    let stream = match tls {
+        None => Stream::Plain(stream),
+        Some(tls) => match tls.accept(stream).await {
+            Some(stream) => stream,
+            None => return,
+        },
+    };
+    let service =
+        service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(response(request)) });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // A connection's error is the client's: it went away, or does not speak HTTP.
+    let _ = connection.await;
+}
+
+fn response(request: Request<Incoming>) -> Response<Body> {
+    let (parts, incoming) = request.into_parts();
+    // What is still coming is read, so that the answer is not lost on its way.
+    drop(Lingering::new(incoming, parts.headers.contains_key(header::EXPECT)));
+    if parts.method == Method::GET && parts.uri.path() == "/health/live" {
+        return json(StatusCode::OK, &HealthOut { status: LIVE });
+    }
+    let reason = "the store is being opened; what was put before is there when that is done";
+    Problem::from(Error::Unavailable { reason: reason.into() }).into_response()
+}

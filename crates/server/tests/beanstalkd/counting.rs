@@ -1,0 +1,122 @@
+//! A store that counts calls, and tells how many of others came before one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dwell_model::*;
+use dwell_store::*;
+
+/// Counts calls.
+pub(crate) struct Counting {
+    inner: Arc<MemoryStore>,
+    pub(crate) puts: AtomicU64,
+    pub(crate) settles: AtomicU64,
+    pub(crate) takes: AtomicU64,
+    calls: AtomicU64,
+    /// How many calls there had been when the last take of a queue came.
+    takes_at: Mutex<HashMap<QueueName, u64>>,
+}
+
+impl Counting {
+    pub(crate) fn new(inner: Arc<MemoryStore>) -> Counting {
+        let zero = || AtomicU64::new(0);
+        let (puts, settles, takes, calls) = (zero(), zero(), zero(), zero());
+        Counting { inner, puts, settles, takes, calls, takes_at: Mutex::default() }
+    }
+
+    /// All calls so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// How many calls there had been when the last take of `queue` came.
+    pub(crate) fn calls_before_take(&self, queue: &str) -> u64 {
+        self.takes_at.lock().unwrap()[&queue.parse().unwrap()]
+    }
+
+    fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Store for Counting {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.call();
+        self.puts.fetch_add(1, Ordering::SeqCst);
+        self.inner.put(puts).await
+    }
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        let before = self.call();
+        for queue in &take.queues {
+            self.takes_at.lock().unwrap().insert(queue.clone(), before);
+        }
+        self.takes.fetch_add(1, Ordering::SeqCst);
+        self.inner.take(take).await
+    }
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.inner.take_id(queue, id, lease_ms, bound).await
+    }
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.call();
+        self.settles.fetch_add(1, Ordering::SeqCst);
+        self.inner.settle(settles).await
+    }
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.inner.cancel(queue, targets).await
+    }
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.inner.reschedule(queue, moves).await
+    }
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.call();
+        self.inner.get(queue, targets).await
+    }
+    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        self.call();
+        self.inner.locate(numbers).await
+    }
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.call();
+        self.inner.list(queue, state, after, max).await
+    }
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.call();
+        self.inner.stats(queue).await
+    }
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.inner.queues(after, max).await
+    }
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.inner.configure(queue, changes).await
+    }
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.inner.revive(queue, which, when).await
+    }
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.inner.discard(queue, which).await
+    }
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.inner.purge(queue).await
+    }
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.inner.delete_queue(queue).await
+    }
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+}

@@ -1,0 +1,158 @@
+//! Fairness: a client that always has another command under way delays another one's take by a bounded number of
+//! turns, whatever it sends and however fast the store answers.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use dwell_model::Limits;
+use dwell_server::{BeanstalkdConfig, Server, ServerConfig};
+use dwell_store::{MemoryStore, Store};
+use dwell_time::SystemClock;
+use tokio::sync::oneshot;
+
+use crate::counting::Counting;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many calls of the other client may come to the store between a command's arrival and its own: the 16 turns of
+/// a connection, and those of the next time if the command came a moment too late.
+const BOUND: u64 = 2 * 16;
+
+/// Over HTTP, hyper gives way after 16 requests that came together; the runtime looks at sockets again at the latest
+/// when tasks have had 61 turns.
+const BOUND_OF_HTTP: u64 = 2 * 16 * 61;
+
+/// How often the other client takes.
+const TAKES: usize = 40;
+
+struct Running {
+    http: SocketAddr,
+    beanstalkd: SocketAddr,
+    stop: oneshot::Sender<()>,
+    server: thread::JoinHandle<()>,
+}
+
+/// A server with a single thread, so that whoever does not give way keeps all others waiting.
+fn start(store: Arc<dyn Store>) -> Running {
+    let (stop, stopped) = oneshot::channel();
+    let (tell, told) = std::sync::mpsc::channel();
+    let server = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut config = ServerConfig::default();
+            config.http.listen = "127.0.0.1:0".parse().unwrap();
+            let mut beanstalkd = BeanstalkdConfig::default();
+            beanstalkd.listen = "127.0.0.1:0".parse().unwrap();
+            config.beanstalkd = Some(beanstalkd);
+            let server = Server::bind(store, config).await.unwrap();
+            tell.send((server.http_addr(), server.beanstalkd_addr().unwrap())).unwrap();
+            server
+                .run(async {
+                    let _ = stopped.await;
+                })
+                .await;
+        });
+    });
+    let (http, beanstalkd) = told.recv_timeout(PATIENCE).unwrap();
+    Running { http, beanstalkd, stop, server }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends `commands` over and over, and reads whatever comes back, until it is told to stop.
+fn flood(address: SocketAddr, commands: &[u8], stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+    let mut stream = connect(address);
+    let mut reader = stream.try_clone().unwrap();
+    let commands = commands.repeat((64 * 1024 / commands.len()).max(1));
+    let stopped = Arc::clone(stop);
+    let writer = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) && stream.write_all(&commands).is_ok() {}
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    });
+    let reader = thread::spawn(move || {
+        let mut bytes = [0; 64 * 1024];
+        while reader.read(&mut bytes).is_ok_and(|read| read > 0) {}
+    });
+    vec![writer, reader]
+}
+
+/// The most calls of others before one of another's takes, over beanstalkd's protocol.
+fn most_before_a_take(store: &Counting, address: SocketAddr) -> u64 {
+    let mut stream = connect(address);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = |expected: &str| {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.starts_with(expected), "{line} instead of {expected}");
+    };
+    stream.write_all(b"watch other\r\nignore default\r\n").unwrap();
+    line("WATCHING 2");
+    line("WATCHING 1");
+    let mut most = 0;
+    for _ in 0..TAKES {
+        stream.write_all(b"reserve-with-timeout 0\r\n").unwrap();
+        // The command has arrived. What comes from here on is the server's choice, and not that of whoever gives this
+        // thread its time; it may have been taken already.
+        let arrived = store.calls();
+        line("TIMED_OUT");
+        most = most.max(store.calls_before_take("other").saturating_sub(arrived));
+    }
+    most
+}
+
+/// Plays a flood beside another's takes; the flood has to be one for as long as that lasts.
+fn play(commands: &[u8], over_http: bool) {
+    let store =
+        Arc::new(Counting::new(Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())))));
+    let running = start(Arc::clone(&store) as Arc<dyn Store>);
+    let stop = Arc::new(AtomicBool::new(false));
+    let address = if over_http { running.http } else { running.beanstalkd };
+    let flooding = flood(address, commands, &stop);
+    while store.calls() < 1_000 {
+        assert!(!flooding[0].is_finished(), "the flood has ended");
+        thread::yield_now();
+    }
+    let before = store.calls();
+    let most = most_before_a_take(&store, running.beanstalkd);
+    let in_all = store.calls() - before;
+    println!("{TAKES} takes, {in_all} calls of the flood meanwhile, at most {most} before one of them");
+    assert!(!flooding[0].is_finished() && in_all > TAKES as u64, "the flood has gone on: {in_all}");
+    stop.store(true, Ordering::Relaxed);
+    for thread in flooding {
+        thread.join().unwrap();
+    }
+    running.stop.send(()).unwrap();
+    running.server.join().unwrap();
+    let bound = if over_http { BOUND_OF_HTTP } else { BOUND };
+    assert!(most <= bound, "{most} calls of the flood before another's take, and {bound} may be");
+}
+
+#[test]
+fn a_flood_of_puts_and_deletes_lets_others_have_their_turn() {
+    play(b"put 0 3600 60 1\r\nx\r\ndelete 1\r\n", false);
+}
+
+#[test]
+fn a_flood_of_looks_lets_others_have_their_turn() {
+    play(b"peek 1\r\npeek-ready\r\n", false);
+}
+
+#[test]
+fn a_flood_of_reserves_lets_others_have_their_turn() {
+    play(b"reserve-with-timeout 0\r\npeek 1\r\n", false);
+}
+
+#[test]
+fn a_flood_over_http_lets_others_have_their_turn() {
+    play(b"GET /v1/numbers/1 HTTP/1.1\r\nHost: localhost\r\n\r\n", true);
+}
