@@ -49,10 +49,11 @@ impl Listeners {
 
 /// Answers the first request of `stream`; gives it back if none has come by the time the store is open.
 async fn ask(stream: TcpStream, tls: Option<Tls>, mut is_opened: watch::Receiver<bool>) -> Option<TcpStream> {
+    let mut first = [0];
     tokio::select! {
         biased;
         // One that has ended is answered by what follows, too.
-        _ = stream.peek(&mut [0]) => {}
+        _ = stream.peek(&mut first) => {}
         _ = is_opened.wait_for(|opened| *opened) => return Some(stream),
     }
     // Not waited for: the server can serve others now.
