@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use dwell_model::Limits;
+use dwell_model::{Limits, Wake};
 use dwell_server::{BeanstalkdConfig, Server, ServerConfig};
 use dwell_store::{MemoryStore, Store};
-use dwell_time::SystemClock;
+use dwell_time::{Clock as _, SystemClock};
 use tokio::sync::oneshot;
 
 use crate::counting::Counting;
@@ -118,9 +118,13 @@ fn play(commands: &[u8], over_http: bool) {
     let stop = Arc::new(AtomicBool::new(false));
     let address = if over_http { running.http } else { running.beanstalkd };
     let flooding = flood(address, commands, &stop);
+    let clock = SystemClock::new();
+    let mut sleeper = clock.sleeper();
+    let deadline_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64;
     while store.calls() < 1_000 {
-        assert!(!flooding[0].is_finished(), "the flood has ended");
-        thread::yield_now();
+        let now_ms = clock.now().mono_ms;
+        assert!(now_ms < deadline_ms && !flooding[0].is_finished(), "the flood has not begun, or has ended");
+        sleeper.sleep(Wake { wall: None, mono_ms: Some(now_ms + 1) });
     }
     let before = store.calls();
     let most = most_before_a_take(&store, running.beanstalkd);
