@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dwell_model::QueueName;
 
-use super::peer::{Answer, Peer, Taken, Wire, sent_us};
+use super::peer::{Answer, Peer, TakeAnswer, Taken, Wire, sent_us};
 use crate::exit::{Exit, Failure};
 
 /// How long a reply may take over what a reserve waits.
@@ -230,7 +230,7 @@ impl Wire for BeanstalkdWire {
         bodies.iter().map(|_| answer(self.line()?, "INSERTED")).collect()
     }
 
-    fn take(&mut self, max: usize) -> Result<Result<Vec<Taken<u64>>, String>, Failure> {
+    fn take(&mut self, max: usize) -> Result<TakeAnswer<u64>, Failure> {
         self.reserve(max, WAIT_S).map(Ok)
     }
 

@@ -4,7 +4,7 @@ use dwell_client::{Client, Error};
 use dwell_model::{QueueName, Receipt, Setting, SettingChange};
 use dwell_store::{Action, Put, Settle, Take};
 
-use super::peer::{Answer, Peer, Taken, Wire, sent_us};
+use super::peer::{Answer, Peer, TakeAnswer, Taken, Wire, sent_us};
 use crate::command::Context;
 use crate::exit::Failure;
 
@@ -117,7 +117,7 @@ impl Wire for HttpWire {
         answers(self.client.put(&puts))
     }
 
-    fn take(&mut self, max: usize) -> Result<Result<Vec<Taken<Receipt>>, String>, Failure> {
+    fn take(&mut self, max: usize) -> Result<TakeAnswer<Receipt>, Failure> {
         let take =
             Take { lease_ms: Some(LEASE_MS), ..Take::from(self.queue.clone()).max(max).wait_ms(WAIT_MS) };
         match self.client.take(&take) {

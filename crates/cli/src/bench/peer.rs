@@ -34,6 +34,9 @@ pub(super) trait Peer: Sync {
     fn clean(&self) -> Result<(u64, u64), Failure>;
 }
 
+/// What was taken, or why the server refused for now.
+pub(super) type TakeAnswer<Held> = Result<Vec<Taken<Held>>, String>;
+
 /// A connection to a server. A failure ends the bench; a refusal that may pass does not.
 pub(super) trait Wire: Send {
     type Held: Send;
@@ -42,7 +45,7 @@ pub(super) trait Wire: Send {
     fn put(&mut self, bodies: Vec<Vec<u8>>, delay_ms: u64) -> Result<Vec<Answer>, Failure>;
 
     /// Takes messages; waits a moment for the first.
-    fn take(&mut self, max: usize) -> Result<Result<Vec<Taken<Self::Held>>, String>, Failure>;
+    fn take(&mut self, max: usize) -> Result<TakeAnswer<Self::Held>, Failure>;
 
     /// Acks what was taken.
     fn ack(&mut self, held: Vec<Self::Held>) -> Result<Vec<Answer>, Failure>;
