@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - `scenarios`: what is measured, a file each, and the list of them
-//! - `ours`, `server`: our side, as a library and as a process; `peers`: the other sides
+//! - `ours`, `ours_redis`, `server`: our side, as a library, on Redis, and as a process; `peers`: the other sides
 //! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
 //! - `report`: results as a table and as JSON; `results`: keeping them, and pages made of them
 //! - `beanstalk`: beanstalkd's protocol, as a client speaks it
@@ -12,6 +12,8 @@ mod arguments;
 mod beanstalk;
 mod machine;
 mod ours;
+#[cfg(feature = "redis")]
+mod ours_redis;
 mod page_cache;
 mod peers;
 mod report;

@@ -10,6 +10,8 @@ mod fjall;
 #[cfg(feature = "peers")]
 mod redb;
 #[cfg(feature = "redis")]
+pub(crate) mod redisson;
+#[cfg(feature = "redis")]
 pub(crate) mod redisson_scripts;
 #[cfg(feature = "peers")]
 mod sqlite;

@@ -23,18 +23,26 @@ redis.call('zrem', KEYS[2], unpack(expiredValues));end; \
 local v = redis.call('zrange', KEYS[2], 0, 0, 'WITHSCORES'); \
 if v[1] ~= nil then return v[2]; end return nil;";
 
+/// `poll(limit)` of the destination.
+const POLL: &str = "local result = {};\
+for i = 1, ARGV[1], 1 do \
+local value = redis.call('lpop', KEYS[1]);\
+if value ~= false then table.insert(result, value);else return result;end;\
+end; return result;";
+
 /// How many elements one transfer moves.
-const LIMIT: usize = 100;
+pub(crate) const LIMIT: usize = 100;
 
 /// A delayed queue, as a Java client has it.
 pub(crate) struct RedissonScripts {
     connection: Connection,
     offer: Script,
     transfer: Script,
+    poll: Script,
     next_id: u64,
 }
 
-const NAME: &str = "bench";
+pub(crate) const NAME: &str = "bench";
 const PENDING: &str = "redisson_delay_queue:{bench}";
 const TIMEOUTS: &str = "redisson_delay_queue_timeout:{bench}";
 const CHANNEL: &str = "redisson_delay_queue_channel:{bench}";
@@ -42,10 +50,11 @@ const CHANNEL: &str = "redisson_delay_queue_channel:{bench}";
 impl RedissonScripts {
     pub(crate) fn connect(url: &str) -> Result<RedissonScripts> {
         let mut connection = redis::Client::open(url)?.get_connection()?;
-        let (offer, transfer) = (Script::new(OFFER), Script::new(TRANSFER));
-        offer.load(&mut connection)?;
-        transfer.load(&mut connection)?;
-        Ok(RedissonScripts { connection, offer, transfer, next_id: 0 })
+        let (offer, transfer, poll) = (Script::new(OFFER), Script::new(TRANSFER), Script::new(POLL));
+        for script in [&offer, &transfer, &poll] {
+            script.load(&mut connection)?;
+        }
+        Ok(RedissonScripts { connection, offer, transfer, poll, next_id: 0 })
     }
 
     /// Offers payloads with their instants, all of them under way at once: Redisson has no call for many.
@@ -71,20 +80,29 @@ impl RedissonScripts {
 
     /// Transfers until nothing is due, as a client does that is told of a due head: one script after the other.
     pub(crate) fn transfer(&mut self, now_ms: i64) -> Result<()> {
-        loop {
-            let head: Option<String> = redis::cmd("EVALSHA")
-                .arg(self.transfer.get_hash())
-                .arg(3)
-                .arg(NAME)
-                .arg(TIMEOUTS)
-                .arg(PENDING)
-                .arg(now_ms)
-                .arg(LIMIT)
-                .query(&mut self.connection)?;
-            if head.and_then(|head| head.parse::<i64>().ok()).is_none_or(|head| head > now_ms) {
-                return Ok(());
-            }
-        }
+        while self.transfer_once(now_ms)? {}
+        Ok(())
+    }
+
+    /// Moves up to [`LIMIT`] that are due to the destination; whether there are more.
+    pub(crate) fn transfer_once(&mut self, now_ms: i64) -> Result<bool> {
+        let head: Option<String> = redis::cmd("EVALSHA")
+            .arg(self.transfer.get_hash())
+            .arg(3)
+            .arg(NAME)
+            .arg(TIMEOUTS)
+            .arg(PENDING)
+            .arg(now_ms)
+            .arg(LIMIT)
+            .query(&mut self.connection)?;
+        Ok(head.and_then(|head| head.parse::<i64>().ok()).is_some_and(|head| head <= now_ms))
+    }
+
+    /// Removes up to so many from the destination. They are gone with that: there is no ack.
+    pub(crate) fn poll(&mut self, limit: usize) -> Result<Vec<Vec<u8>>> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(self.poll.get_hash()).arg(1).arg(NAME).arg(limit);
+        Ok(command.query(&mut self.connection)?)
     }
 }
 

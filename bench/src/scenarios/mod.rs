@@ -10,6 +10,12 @@ mod engine_put_1;
 mod lateness;
 mod lateness_longpoll;
 #[cfg(feature = "redis")]
+mod lateness_redis;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redis_scripts;
+#[cfg(feature = "redis")]
 mod redisson;
 mod store_memory;
 mod storm;
@@ -38,6 +44,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_drain::SCENARIO,
     lateness_longpoll::SCENARIO,
     lateness::SCENARIO,
+    #[cfg(feature = "redis")]
+    redis::SCENARIO,
+    #[cfg(feature = "redis")]
+    redis_scripts::SCENARIO,
+    #[cfg(feature = "redis")]
+    lateness_redis::SCENARIO,
     #[cfg(feature = "redis")]
     redisson::SCENARIO,
     storm::SCENARIO,
