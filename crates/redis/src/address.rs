@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
@@ -99,6 +100,11 @@ impl Address {
     /// One server, a primary under Sentinels, or a cluster.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// How long one call to the server may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
     }
 
     /// What all keys begin with.

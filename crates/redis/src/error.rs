@@ -43,6 +43,17 @@ pub enum OpenError {
         /// The policy in force.
         policy: String,
     },
+    /// Messages lie on another number of partitions than this process would look at.
+    #[error(
+        "queues that do not say otherwise are spread over {there} partitions there, and not over {asked}: \
+         open it with that default, or empty the queues first"
+    )]
+    Spread {
+        /// The default of the processes that were there before.
+        there: u64,
+        /// The default that was asked for.
+        asked: u16,
+    },
     /// What is asked for does not go together.
     #[error("{what} is not possible: {reason}")]
     Unsupported {

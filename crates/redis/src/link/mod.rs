@@ -8,7 +8,6 @@ mod sentinel;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClient;
@@ -135,7 +134,7 @@ impl Link {
 
     async fn cluster(&self) -> RedisResult<ClusterConnection> {
         let address = self.address();
-        let timeout = Duration::from_millis(address.timeout_ms);
+        let timeout = address.timeout();
         let nodes: Vec<_> = address.nodes.iter().map(|node| info(address, node)).collect();
         let mut client = ClusterClient::builder(nodes)
             .connection_timeout(timeout)
@@ -165,7 +164,7 @@ impl Link {
     }
 
     fn config(&self) -> AsyncConnectionConfig {
-        let timeout = Some(Duration::from_millis(self.address().timeout_ms));
+        let timeout = Some(self.address().timeout());
         AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout)
     }
 }

@@ -12,7 +12,7 @@ use super::pack::{Fields, Reply};
 use super::partition::{Fault, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
-const CHUNK: usize = 128;
+const CHUNK: usize = 64;
 
 pub(super) fn place(target: &Target, spread: u16) -> u16 {
     match target {

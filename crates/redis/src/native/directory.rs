@@ -215,7 +215,7 @@ impl Inner {
         for entry in reply.get("parts").items() {
             let Some(at) = entry.text().and_then(Partition::of_entry) else { continue };
             loop {
-                let freed = self.ask(&at, Script::Unbind, named().with("max", 100_u32)).await;
+                let freed = self.ask(&at, Script::Unbind, named().with("max", 64_u32)).await;
                 let freed = freed.map_err(|fault| match fault {
                     Fault::Failed(error) => error,
                     Fault::Spread => super::partition::unreadable(&at.queue),

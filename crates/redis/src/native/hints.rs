@@ -1,5 +1,8 @@
 //! Hints that something has changed: one subscription for a store. A hint that is lost costs time, never a message:
 //! whoever waits asks again by itself.
+//!
+//! Whatever is asked of the connection is asked with a limit: a link that is half open answers nothing, and takes that
+//! wait would hang on it. One that is silent is asked now and then whether it is there at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use redis::RedisResult;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use crate::Link;
 
@@ -27,6 +31,9 @@ pub(super) struct Hints {
 }
 
 const RETRY: Duration = Duration::from_millis(250);
+
+/// How often the connection is asked whether it is there.
+const PING: Duration = Duration::from_secs(10);
 
 impl Hints {
     pub(super) fn start(link: Link, runtime: &Handle) -> Hints {
@@ -63,9 +70,12 @@ type Line = (PubSubSink, PubSubStream);
 async fn listen(link: Link, mut wishes: mpsc::UnboundedReceiver<Wish>) {
     let mut channels: HashMap<String, Arc<Notify>> = HashMap::new();
     let mut line: Option<Line> = None;
+    let limit = link.address().timeout();
+    let mut pings = tokio::time::interval(PING);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if line.is_none() && !channels.is_empty() {
-            line = connect(&link, channels.keys()).await.ok();
+            line = connect(&link, channels.keys()).await;
             // Hints may have been lost meanwhile.
             channels.values().for_each(|waiting| waiting.notify_one());
         }
@@ -76,9 +86,9 @@ async fn listen(link: Link, mut wishes: mpsc::UnboundedReceiver<Wish>) {
                 Some(Wish::Listen(channel, waiting, heard)) => {
                     channels.insert(channel.clone(), waiting);
                     let subscribed = match &mut line {
-                        Some((sink, _)) => sink.subscribe(&channel).await.is_ok(),
+                        Some((sink, _)) => is_done(limit, sink.subscribe(&channel)).await,
                         None => {
-                            line = connect(&link, channels.keys()).await.ok();
+                            line = connect(&link, channels.keys()).await;
                             line.is_some()
                         }
                     };
@@ -93,7 +103,7 @@ async fn listen(link: Link, mut wishes: mpsc::UnboundedReceiver<Wish>) {
                     }
                     channels.remove(&channel);
                     if let Some((sink, _)) = &mut line
-                        && sink.unsubscribe(&channel).await.is_err()
+                        && !is_done(limit, sink.unsubscribe(&channel)).await
                     {
                         line = None;
                     }
@@ -107,17 +117,31 @@ async fn listen(link: Link, mut wishes: mpsc::UnboundedReceiver<Wish>) {
                 }
                 None => line = None,
             },
+            _ = pings.tick(), if line.is_some() => {
+                if let Some((sink, _)) = &mut line
+                    && !is_done(limit, sink.ping::<redis::Value>()).await
+                {
+                    line = None;
+                }
+            }
             () = tokio::time::sleep(RETRY), if retry => {}
         }
     }
 }
 
-async fn connect(link: &Link, channels: impl Iterator<Item = &String>) -> RedisResult<Line> {
-    let (mut sink, stream) = link.subscriber().await?.split();
-    for channel in channels {
-        sink.subscribe(channel).await?;
-    }
-    Ok((sink, stream))
+async fn connect(link: &Link, channels: impl Iterator<Item = &String>) -> Option<Line> {
+    let subscribed = async {
+        let (mut sink, stream) = link.subscriber().await?.split();
+        for channel in channels {
+            sink.subscribe(channel).await?;
+        }
+        RedisResult::Ok((sink, stream))
+    };
+    tokio::time::timeout(link.address().timeout(), subscribed).await.ok()?.ok()
+}
+
+async fn is_done<T>(limit: Duration, asked: impl Future<Output = RedisResult<T>>) -> bool {
+    matches!(tokio::time::timeout(limit, asked).await, Ok(Ok(_)))
 }
 
 /// The channel of the next message; `None` when the connection is lost. Without one it never ends.

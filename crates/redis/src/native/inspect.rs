@@ -17,8 +17,10 @@ use super::scripts::Script;
 const CHUNK: usize = 128;
 /// How many names one call to the directory brings.
 const NAMES: usize = 256;
+/// How many blocks of numbers one call looks up: each may be used by 256 partitions.
+const BLOCKS: usize = 16;
 /// How many leased messages one call looks at.
-const LEASES: usize = 1_000;
+const LEASES: usize = 250;
 
 /// What the partitions of a queue say of it together.
 pub(super) struct Told {
@@ -84,7 +86,7 @@ impl Inner {
         let blocks: BTreeSet<u64> = numbers.iter().map(|number| block_of(number.get())).collect();
         let blocks: Vec<u64> = blocks.into_iter().collect();
         let mut found = BTreeMap::new();
-        for chunk in blocks.chunks(CHUNK) {
+        for chunk in blocks.chunks(BLOCKS) {
             let reply =
                 self.wire.directory(Script::Blocks, Fields::new().with("blocks", chunk.to_vec())).await?;
             for (block, parts) in chunk.iter().zip(reply.get("parts").items()) {

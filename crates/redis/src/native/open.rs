@@ -102,27 +102,39 @@ impl RedisStore {
             timer,
             returns: Default::default(),
         };
-        let inner = Arc::new(inner);
-        inner.introduce(client.as_deref()).await.map_err(|error| match error {
+        // Dropped where it can not be introduced, it stops what runs besides the calls.
+        let store = RedisStore { inner: Arc::new(inner), runtime };
+        let there = store.inner.introduce(client.as_deref()).await;
+        let there = there.map_err(|error| match error {
             Error::ForeignData { reason } => OpenError::Foreign { found: reason.into() },
             error => unreachable(error.to_string()),
         })?;
-        runtime.spawn(beat(Arc::downgrade(&inner)));
-        Ok(RedisStore { inner, runtime })
+        if let Some(there) = there {
+            return Err(OpenError::Spread { there, asked: store.inner.limits.defaults.spread });
+        }
+        store.runtime.spawn(beat(Arc::downgrade(&store.inner)));
+        Ok(store)
     }
 }
 
 impl Inner {
-    /// Says that this process is there. What a process of its name had bound before is freed.
-    async fn introduce(&self, client: Option<&str>) -> Result<(), Error> {
+    /// Says that this process is there. What a process of its name had bound before is freed. Answers how others spread
+    /// their queues, if it is otherwise: then nothing was done.
+    async fn introduce(&self, client: Option<&str>) -> Result<Option<u64>, Error> {
         let reply = self.wire.directory(Script::Names, Fields::new().with("max", 0_u32)).await?;
         self.note_count(&reply);
-        let arguments = Fields::new().with("process", &self.wire.process[..]).maybe("client", client);
+        let arguments = Fields::new()
+            .with("process", &self.wire.process[..])
+            .with("spread", u32::from(self.limits.defaults.spread))
+            .maybe("client", client);
         let reply = self.wire.directory(Script::Hello, arguments).await?;
+        if let Some(there) = reply.get("spread").uint() {
+            return Ok(Some(there));
+        }
         if let Some(before) = reply.get("before").bytes() {
             self.free_bound(before).await?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// What has time: all of it is tried again at the next beat.

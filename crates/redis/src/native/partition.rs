@@ -93,9 +93,10 @@ impl Inner {
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
         let arguments = arguments.with("D", self.defaults.clone());
-        let mut lapsed = 0;
+        let mut lapsed = 0_u64;
         loop {
-            let reply = self.wire.call(at, script, arguments.clone()).await?;
+            let arguments = arguments.clone().maybe("ended", Some(lapsed).filter(|ended| *ended > 0));
+            let reply = self.wire.call(at, script, arguments).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
                 self.leases_ended(ended).await;

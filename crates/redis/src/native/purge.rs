@@ -12,7 +12,7 @@ use super::partition::{Fault, spreading};
 use super::scripts::Script;
 
 /// How many messages one script clears away.
-const CHUNK: u32 = 256;
+const CHUNK: u32 = 128;
 
 impl Inner {
     /// See [`Store::purge`](dwell_store::Store::purge).

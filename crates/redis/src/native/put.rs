@@ -14,7 +14,7 @@ use super::partition::{Fault, refused_instant, unreadable, when};
 use super::scripts::Script;
 
 /// How many messages, and how many bytes of bodies, one script puts.
-const CHUNK: usize = 128;
+const CHUNK: usize = 64;
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a put ended for now.

@@ -14,7 +14,7 @@ use super::partition::{Fault, out_of_range, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::random;
 
-const CHUNK: usize = 128;
+const CHUNK: usize = 64;
 
 impl Inner {
     /// See [`Store::settle`](dwell_store::Store::settle).

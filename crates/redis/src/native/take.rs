@@ -19,7 +19,7 @@ use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
 
 /// How many messages one script hands out.
-const CHUNK: usize = 128;
+const CHUNK: usize = 64;
 
 /// How many messages are leased in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
@@ -45,6 +45,8 @@ struct Head {
     id: MessageId,
     len: usize,
     partition: usize,
+    /// How many of its partition come before it.
+    rank: usize,
 }
 
 pub(super) fn check_lease(lease_ms: Option<u64>) -> Result<()> {
@@ -150,8 +152,9 @@ impl Inner {
         }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
-            for item in peek.reply.get("items").items() {
-                heads.push(head(item, partition).ok_or_else(|| unreadable(&places[partition].0.queue))?);
+            for (rank, item) in peek.reply.get("items").items().iter().enumerate() {
+                let head = head(item, partition, rank);
+                heads.push(head.ok_or_else(|| unreadable(&places[partition].0.queue))?);
             }
         }
         let soonest = peeks.iter().filter_map(next).min_by_key(|(next, now)| next.as_ms() - now.as_ms());
@@ -161,7 +164,14 @@ impl Inner {
                 if heads.is_empty() { soonest.filter(|(next, now)| next > now) } else { Some((now, now)) };
             return Ok(Taken { deliveries: Vec::new(), next });
         }
-        heads.sort_by_key(|head| (head.priority, head.due, head.id));
+        if queues.len() == 1 {
+            // Of what is due at one instant all partitions give alike, and each take begins with another.
+            let turn = self.takes.load(Ordering::Relaxed) as usize;
+            let place = |head: &Head| head.partition.wrapping_add(turn) % places.len();
+            heads.sort_by_key(|head| (head.priority, head.due, head.rank, place(head)));
+        } else {
+            heads.sort_by_key(|head| (head.priority, head.due, head.id));
+        }
         let mut shares = vec![0_usize; places.len()];
         let mut total: usize = 0;
         for (index, head) in heads.iter().take(room).enumerate() {
@@ -298,13 +308,14 @@ fn next(answered: &Answered) -> Option<(Timestamp, Timestamp)> {
     Some((instant(answered.reply.get("next"))?, answered.now))
 }
 
-fn head(item: &Reply, partition: usize) -> Option<Head> {
+fn head(item: &Reply, partition: usize, rank: usize) -> Option<Head> {
     Some(Head {
         id: id(item.at(0))?,
         priority: item.at(1).uint()?.try_into().ok()?,
         due: instant(item.at(2))?,
         len: item.at(3).uint()?.try_into().ok()?,
         partition,
+        rank,
     })
 }
 

@@ -1,9 +1,9 @@
-//! A cluster of three primaries.
+//! A cluster of three primaries, to which replicas can be added.
 
 use super::{Server, eventually, free_port};
 use crate::Address;
 
-/// Three servers with a third of the slots each.
+/// Three servers with a third of the slots each; replicas come behind them.
 pub struct Cluster {
     nodes: Vec<Server>,
 }
@@ -13,19 +13,7 @@ const SLOTS: [&str; 3] = ["0-5460", "5461-10922", "10923-16383"];
 impl Cluster {
     /// Starts it, and waits until every node says that the cluster is whole.
     pub fn start() -> Cluster {
-        let nodes: Vec<_> = (0..3)
-            .map(|_| {
-                let bus = free_port().to_string();
-                Server::start_with(&[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-port",
-                    &bus,
-                    "--cluster-node-timeout",
-                    "2000",
-                ])
-            })
-            .collect();
+        let nodes: Vec<_> = (0..3).map(|_| node()).collect();
         for (index, (node, slots)) in nodes.iter().zip(SLOTS).enumerate() {
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             let (first, last) = slots.split_once('-').expect("a range has two ends");
@@ -41,14 +29,40 @@ impl Cluster {
         cluster
     }
 
+    /// Gives a node a replica, and waits until it is in step. It is the last of the nodes.
+    pub fn add_replica(&mut self, of: usize) {
+        let replica = node();
+        let (port, bus) = (replica.port().to_string(), bus_port(&replica));
+        self.nodes[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        let primary = self.id(of);
+        eventually("the replica knows its primary", || {
+            replica.try_command(&["CLUSTER", "REPLICATE", &primary]).is_ok()
+        });
+        eventually("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
+        self.nodes.push(replica);
+        self.await_whole();
+    }
+
+    /// A node's name in the cluster.
+    pub fn id(&self, node: usize) -> String {
+        let id = redis::from_redis_value(self.nodes[node].command(&["CLUSTER", "MYID"]));
+        id.expect("a node has a name")
+    }
+
+    /// The slot of a key, and which node has it.
+    pub fn place(&self, key: &str) -> (u16, usize) {
+        let slot = redis::from_redis_value(self.nodes[0].command(&["CLUSTER", "KEYSLOT", key]));
+        let slot: u16 = slot.expect("a key has a slot");
+        (slot, usize::from(slot > 5460) + usize::from(slot > 10922))
+    }
+
     fn await_whole(&self) {
         for node in &self.nodes {
             eventually("the cluster is whole", || {
                 let info = node.try_command(&["CLUSTER", "INFO"]).ok();
                 let text: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
-                text.is_some_and(|text| {
-                    text.contains("cluster_state:ok") && text.contains("cluster_known_nodes:3")
-                })
+                let known = format!("cluster_known_nodes:{}", self.nodes.len());
+                text.is_some_and(|text| text.contains("cluster_state:ok") && text.contains(&known))
             });
         }
     }
@@ -68,6 +82,12 @@ impl Cluster {
     pub fn address(&self) -> Address {
         self.url().parse().expect("it is a URL")
     }
+}
+
+fn node() -> Server {
+    let bus = free_port().to_string();
+    let options = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "2000"];
+    Server::start_with(&options)
 }
 
 fn bus_port(node: &Server) -> String {

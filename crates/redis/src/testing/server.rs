@@ -121,9 +121,16 @@ impl Server {
 
     /// Starts it again on the same port and data, and waits until it answers.
     pub fn start_again(&mut self) {
-        self.kill();
-        self.child = spawn("redis-server", self.port, self.folder.path(), &self.options);
+        self.begin_again(&[]);
         self.await_ready();
+    }
+
+    /// Starts it again on the same port and data, with more options, and does not wait.
+    pub fn begin_again(&mut self, more: &[&str]) {
+        self.kill();
+        let options: Vec<_> =
+            self.options.iter().cloned().chain(more.iter().map(|option| (*option).to_owned())).collect();
+        self.child = spawn("redis-server", self.port, self.folder.path(), &options);
     }
 }
 

@@ -25,12 +25,20 @@ end
 local epoch, dead_epoch = tonumber(M[4] or 0), tonumber(M[5] or 0)
 
 -- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so its last
--- answer is the only one that can be asked for.
+-- answer is the only one that can be asked for. What comes with a lower number than that was held up on its way, and
+-- its caller has given it up or made it again: done now, it would be done twice.
 if A.l then
   local last = call('HGET', P .. 'a', A.l)
-  if last and string.sub(last, 1, 8) == A.q then
-    call('PEXPIRE', P .. 'a', 60000)
-    return string.sub(last, 9)
+  if last then
+    local high, low = struct.unpack('>I4I4', last)
+    local own_high, own_low = struct.unpack('>I4I4', A.q)
+    if own_high < high or (own_high == high and own_low < low) then
+      return redis.error_reply('DWELLLATE the call comes after one that was made later')
+    end
+    if own_high == high and own_low == low and #last > 8 then
+      call('PEXPIRE', P .. 'a', 60000)
+      return string.sub(last, 9)
+    end
   end
 end
 
@@ -41,9 +49,9 @@ end
 
 local function answer()
   local packed = cmsgpack.pack(out)
-  -- A take of large bodies is not kept: repeated, it takes others, and these leases run out.
-  if A.l and #packed <= 65536 then
-    call('HSET', P .. 'a', A.l, A.q .. packed)
+  if A.l then
+    -- A take of large bodies is not kept: repeated, it takes others, and these leases run out.
+    call('HSET', P .. 'a', A.l, #packed <= 65536 and A.q .. packed or A.q)
     call('PEXPIRE', P .. 'a', 60000)
   end
   return packed

@@ -1,14 +1,20 @@
 -- The order in which due messages go out: (priority, due, id), over what lies in `s` and in `r`.
-local MOVE = 1000
+--
+-- At least so many of each side of the usual priority that are due lie in their order before anything goes out, if
+-- there are as many; one call moves at most STEP of a side, and says that there is more to do.
+local IN_ORDER = 1000
+local STEP = 64
 
--- Messages of u and o that are due come into their order, at most MOVE of them.
+-- Messages of u and o that are due come into their order; false if it takes more calls.
 local function ripen()
-  for _, from in ipairs({ P .. 'u', P .. 'o' }) do
-    local due = call('ZRANGEBYSCORE', from, '-inf', now, 'WITHSCORES', 'LIMIT', 0, MOVE)
-    local at = 1
-    while due[at] do
+  local is_done = true
+  local usual = '(' .. DEFAULT_PRIORITY
+  for _, side in ipairs({ { 'u', '-inf', usual }, { 'o', usual, '+inf' } }) do
+    local key = P .. side[1]
+    local due = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, STEP)
+    if due[1] and call('ZCOUNT', P .. 'r', side[2], side[3]) < IN_ORDER then
       local gone, ready, by_due = {}, {}, {}
-      for index = at, math.min(at + 398, #due), 2 do
+      for index = 1, #due, 2 do
         local member, score = due[index], due[index + 1]
         local id = string.sub(member, 1, 16)
         gone[#gone + 1] = member
@@ -17,12 +23,13 @@ local function ripen()
         by_due[#by_due + 1] = score
         by_due[#by_due + 1] = id
       end
-      call('ZREM', from, unpack(gone))
+      call('ZREM', key, unpack(gone))
       call('ZADD', P .. 'r', unpack(ready))
       call('ZADD', P .. 'd', unpack(by_due))
-      at = at + 400
+      is_done = is_done and #gone < STEP
     end
   end
+  return is_done
 end
 
 -- The ids of the first `max` that may go out, with priority and due: {id, priority, due}.

@@ -1,10 +1,20 @@
 -- A process says that it is there: at open, before it first binds a lease in a partition, and every few seconds.
 --
--- Keys    c h and p:PROCESS of the directory
+-- Keys    c h m q and p:PROCESS of the directory
 -- A.process its id; A.client its name: the process of this name that came before is gone
 -- A.bound a partition in which it binds a lease from now on, as `index/queue`
--- Reply   `before`, the process that had the name; `gone`, processes that have not been heard of for A.silent ms
+-- A.spread over how many partitions it spreads queues that do not say: all processes must agree, as long as there are
+--         queues
+-- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, processes that have not been heard of for A.silent ms
 -- Cost    O(log n)
+if A.spread then
+  local known = tonumber(call('HGET', P .. 'm', 's') or A.spread)
+  if known ~= A.spread and call('EXISTS', P .. 'q') == 1 then
+    out.spread = known
+    return cmsgpack.pack(out)
+  end
+  call('HSET', P .. 'm', 'v', 1, 's', A.spread)
+end
 if A.client then
   out.before = call('HGET', P .. 'c', A.client)
   call('HSET', P .. 'c', A.client, A.process)

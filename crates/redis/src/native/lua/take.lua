@@ -4,21 +4,26 @@
 -- A.max   how many, by the room for leases; A.want how many are wanted; A.bytes how many bytes of bodies, but one in any case unless
 --         A.some were handed out before; A.lease length, if asked for;
 --         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it
+-- A.ended leases that ran out in the calls before, which said `more`
 -- A.peek  hand nothing out, only say what comes first
 -- A.wait  how many takes of the client wait here, A.process who it is: noted if there is nothing
 -- Reply   `items`: record, body, headers of each; or, to a peek, {id, priority, due, length of the body};
 --         `cut` if the bytes were the limit; `next` when there may be more
--- Cost    O(log n) a message, about 10 µs; at most 1,000 of other than the usual priority are put into their order
+-- Cost    O(log n) a message
 write_though_full()
 if not touch() then
   return cmsgpack.pack(out)
 end
 out.items = {}
 if not is_paused() and A.max > 0 then
-  ripen()
+  if not ripen() then
+    out.more = true
+    return cmsgpack.pack(out)
+  end
   local bytes = 0
   -- Leases that ran out here make room for others.
-  for index, head in ipairs(heads(math.min(A.want or A.max, A.max + out.lapsed))) do
+  local room = A.max + out.lapsed + (A.ended or 0)
+  for index, head in ipairs(heads(math.min(A.want or A.max, room))) do
     local id = head[1]
     local field = string.sub(id, 9)
     if A.bytes or A.peek then

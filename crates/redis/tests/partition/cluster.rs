@@ -1,0 +1,142 @@
+//! A cluster that changes under the calls: a slot moves to another node key by key, a node dies with and without a
+//! replica.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dwell_model::MessageId;
+use dwell_redis::RedisStore;
+use dwell_redis::testing::Cluster;
+use dwell_store::{Action, Error, Settled, Store as _, Take};
+
+use super::{is_unavailable, message, open, put, queue, settle, within};
+
+const PATIENT: &str = "?retry_ms=30000&timeout_ms=2000";
+const BRIEF: &str = "?retry_ms=300&timeout_ms=2000";
+
+/// Puts two and takes and acks one, until it is told to stop; what was put and what was acked.
+async fn work(store: Arc<RedisStore>, stop: Arc<AtomicBool>) -> (Vec<MessageId>, HashSet<MessageId>) {
+    let (mut ids, mut acked) = (Vec::new(), HashSet::new());
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..2 {
+            ids.push(put(&store, message("m")).await.unwrap().id);
+        }
+        for delivery in store.take(Take::from(queue()).max(1)).await.unwrap() {
+            assert!(delivery.taken_at >= delivery.message.standing.due, "it is early");
+            assert_eq!(settle(&store, delivery.receipt, Action::Ack).await, Ok(Settled::Gone));
+            assert!(acked.insert(delivery.message.id), "one came twice");
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    (ids, acked)
+}
+
+async fn drain(store: &RedisStore) -> HashSet<MessageId> {
+    let mut ids = HashSet::new();
+    loop {
+        let taken = within("a take", store.take(Take::from(queue()).max(128))).await.unwrap();
+        if taken.is_empty() {
+            return ids;
+        }
+        for delivery in taken {
+            assert!(ids.insert(delivery.message.id), "one came twice");
+            settle(store, delivery.receipt, Action::Ack).await.unwrap();
+        }
+    }
+}
+
+/// The slot in which the messages lie, and which node has it.
+fn place(cluster: &mut Cluster) -> (u16, usize) {
+    let key = tagged(cluster);
+    cluster.place(&key)
+}
+
+/// A key with the one hash tag in use.
+fn tagged(cluster: &mut Cluster) -> String {
+    for node in cluster.nodes() {
+        let keys: Vec<String> =
+            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:S"])).unwrap_or_default();
+        if let Some(key) = keys.into_iter().next() {
+            return key;
+        }
+    }
+    panic!("no message is anywhere");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
+    let mut cluster = Cluster::start();
+    let store = Arc::new(open(&(cluster.url() + PATIENT)).await);
+    let brief = open(&(cluster.url() + BRIEF)).await;
+    put(&store, message("first")).await.unwrap();
+    let (slot, from) = place(&mut cluster);
+    let to = (from + 1) % 3;
+    let (from_id, to_id) = (cluster.id(from), cluster.id(to));
+    let stop = Arc::new(AtomicBool::new(false));
+    let worker = tokio::spawn(work(Arc::clone(&store), Arc::clone(&stop)));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let number = slot.to_string();
+    let port = cluster.nodes()[to].port().to_string();
+    let nodes = cluster.nodes();
+    nodes[to].command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from_id]);
+    nodes[from].command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to_id]);
+    // Half here, half there: put off, and nothing is begun anew over there.
+    let mut moved = 0;
+    loop {
+        let keys: Vec<String> =
+            redis::from_redis_value(nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "1"]))
+                .unwrap();
+        let Some(key) = keys.first() else { break };
+        nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        moved += 1;
+        let put_off = put(&brief, message("while it moves")).await;
+        assert!(is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
+        let put_off = brief.stats(queue()).await;
+        assert!(is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
+    }
+    assert!(moved > 4, "{moved} keys");
+    for node in [to, from, (to + 1) % 3, (from + 2) % 3] {
+        nodes[node].command(&["CLUSTER", "SETSLOT", &number, "NODE", &to_id]);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    stop.store(true, Ordering::Relaxed);
+    let (ids, acked) = within("the worker", worker).await.unwrap();
+    let left = drain(&store).await;
+    let lost = ids.iter().filter(|id| !acked.contains(id) && !left.contains(id)).count();
+    assert_eq!(lost, 0, "of {}", ids.len());
+    assert_eq!(acked.intersection(&left).count(), 0, "what was acked came again");
+    // The first one was not of the worker's putting.
+    assert_eq!(acked.union(&left).count(), ids.len() + 1, "what was refused is there, or more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_dies_is_replaced_by_its_replica_or_its_queues_are_refused() {
+    let mut cluster = Cluster::start();
+    let store = open(&(cluster.url() + PATIENT)).await;
+    put(&store, message("first")).await.unwrap();
+    let (_, node) = place(&mut cluster);
+    cluster.add_replica(node);
+    let mut ids = HashSet::new();
+    for _ in 0..100 {
+        ids.insert(put(&store, message("m")).await.unwrap().id);
+    }
+    cluster.nodes()[node].kill();
+    ids.insert(within("a put through the failover", put(&store, message("after"))).await.unwrap().id);
+    let found = drain(&store).await;
+    let lost = ids.iter().filter(|id| !found.contains(id)).count();
+    println!("a node of a cluster dies: {lost} of {} answered messages lost", ids.len());
+    assert!(lost < ids.len(), "the last one is there");
+
+    // Nobody stands behind the replica: the queue is refused, with a word, until somebody does something.
+    put(&store, message("last")).await.unwrap();
+    let brief = open(&(cluster.url() + BRIEF)).await;
+    cluster.nodes()[3].kill();
+    let refused = within("a put", put(&brief, message("n"))).await;
+    let typed = matches!(&refused, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }));
+    assert!(typed && refused.as_ref().is_err_and(Error::is_retryable), "{refused:?}");
+    let read = within("stats", brief.stats(queue())).await;
+    assert!(is_unavailable(&read), "{read:?}");
+}

@@ -1,0 +1,95 @@
+//! A Redis that is cut off, held up or half heard, in ways that a proxy makes; and what callers see of it.
+//! `docs/redis.md` has the table.
+//!
+//! - `proxy`: the link that breaks
+//! - `one`: one fault at a time, each with its outcome
+//! - `chaos`: faults at random, and what must hold whatever happens
+//! - `cluster`: slots that move and nodes that die
+//! - `server`: a server that loads, is a replica, or is held up by somebody's script
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+mod chaos;
+mod cluster;
+mod one;
+mod proxy;
+mod server;
+
+use std::time::Duration;
+
+use dwell_model::{Limits, PutToken, QueueName, Receipt};
+use dwell_redis::RedisStore;
+use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+fn message(body: &str) -> Put {
+    Put::new(queue(), body.to_owned())
+}
+
+fn token(name: &str) -> PutToken {
+    PutToken::new(name).unwrap()
+}
+
+async fn open(url: &str) -> RedisStore {
+    RedisStore::open(url.parse().unwrap(), Limits::default()).await.unwrap()
+}
+
+async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
+    store.put(vec![put]).await.pop().unwrap()
+}
+
+async fn take(store: &RedisStore, wait_ms: u64, lease_ms: u64) -> Result<Option<Delivery>, Error> {
+    let take = Take::from(queue()).max(1).wait_ms(wait_ms).lease_ms(lease_ms);
+    Ok(store.take(take).await?.pop())
+}
+
+async fn settle(store: &RedisStore, receipt: Receipt, action: Action) -> Result<Settled, Error> {
+    store.settle(vec![Settle { receipt, action }]).await.pop().unwrap()
+}
+
+/// A call that must end.
+async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), call)
+        .await
+        .unwrap_or_else(|_| panic!("{what} does not end"))
+}
+
+fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
+    matches!(answer, Err(error @ Error::OutcomeUnknown { .. }) if error.is_retryable())
+}
+
+fn is_unavailable<T>(answer: &Result<T, Error>) -> bool {
+    matches!(answer, Err(error @ Error::Unavailable { .. }) if error.is_retryable())
+}
+
+/// Every test that the table of faults names is there.
+#[test]
+fn the_table_of_faults_names_tests_that_there_are() {
+    let crate_folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(crate_folder.join("../../docs/redis.md")).unwrap();
+    let (_, table) = page.split_once("\n## Faults\n").unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let mut named = 0;
+    for line in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let tests = line.trim_end_matches('|').rsplit('|').next().unwrap();
+        let mut file = "";
+        for name in tests.split('`').skip(1).step_by(2) {
+            // `program test` or `program module::test`; what follows in the same cell is of the same program.
+            let (program, test) = name.split_once(' ').unwrap_or((file, name));
+            file = program;
+            let (module, test) = test.split_once("::").unwrap_or(("", test));
+            let path = match module {
+                "" => format!("tests/{program}.rs"),
+                module => format!("tests/{program}/{module}.rs"),
+            };
+            let source = std::fs::read_to_string(crate_folder.join(&path)).unwrap();
+            assert!(source.contains(&format!("fn {test}(")), "{path} has no test {test}");
+            named += 1;
+        }
+        assert!(file != "", "no test is named: {line}");
+    }
+    assert!(named > 20, "{named} tests");
+}

@@ -1,0 +1,212 @@
+//! One fault at a time on the link, and its outcome.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use dwell_model::{Setting, SettingChange};
+use dwell_redis::testing::Server;
+use dwell_store::{Action, Error, Settled, Store as _, Target, When};
+
+use super::proxy::{Link, Proxy};
+use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
+
+/// Nothing is made again by the store itself.
+const ONCE: &str = "connections=1&timeout_ms=400&retry_ms=0";
+/// The store makes again what failed, for as long as it takes.
+const AGAIN: &str = "connections=1&timeout_ms=400&retry_ms=20000";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_is_unknown_and_what_is_repeated_is_harmless() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (open(&proxy.url(ONCE)).await, open(&server.url()).await);
+    let counts = async || plain.stats(queue()).await.unwrap().counts;
+    // Registered and counted, so that each call is one script.
+    put(&store, message("first")).await.unwrap();
+    let first = take(&store, 0, 60_000).await.unwrap().unwrap();
+    let release = Action::Release { after_ms: None, priority: None };
+    settle(&store, first.receipt, release).await.unwrap();
+
+    proxy.lose_next_reply();
+    let named = || message("second").token(token("t"));
+    assert!(is_unknown(&put(&store, named()).await));
+    let (once, twice) = (put(&store, named()).await.unwrap(), put(&store, named()).await.unwrap());
+    assert_eq!((once == twice, counts().await.ready), (true, 2), "it was put, and once");
+
+    proxy.lose_next_reply();
+    let lost = take(&store, 0, 500).await;
+    assert!(is_unknown(&lost), "{lost:?}");
+    assert_eq!(counts().await.leased, 1, "it was handed to nobody");
+    let other = take(&store, 0, 60_000).await.unwrap().unwrap();
+    let back = within("the lease", take(&plain, 20_000, 60_000)).await.unwrap().unwrap();
+    assert_eq!((back.message.standing.attempt(), back.message.id != other.message.id), (2, true), "{back:?}");
+
+    proxy.lose_next_reply();
+    assert!(is_unknown(&settle(&store, back.receipt.clone(), Action::Ack).await));
+    assert_eq!(settle(&store, back.receipt, Action::Ack).await, Err(Error::LeaseLost), "it was acked");
+    let retry = Action::Retry { after_ms: Some(60_000), error: None, priority: None };
+    proxy.lose_next_reply();
+    assert!(is_unknown(&settle(&store, other.receipt.clone(), retry.clone()).await));
+    assert_eq!(settle(&store, other.receipt, retry).await, Err(Error::LeaseLost), "and counted once");
+    let target = Target::Id(other.message.id);
+    let kept = plain.get(queue(), vec![target.clone()]).await.pop().unwrap().unwrap();
+    assert_eq!(kept.standing.attempt(), 1);
+
+    proxy.lose_next_reply();
+    let moved =
+        store.reschedule(queue(), vec![(target.clone(), When::AfterMs(120_000))]).await.pop().unwrap();
+    assert!(is_unknown(&moved));
+    proxy.lose_next_reply();
+    let gone = store.cancel(queue(), vec![target.clone()]).await.pop().unwrap();
+    assert!(is_unknown(&gone));
+    assert_eq!(counts().await.scheduled, 0, "it was cancelled");
+    proxy.lose_next_reply();
+    let read = store.stats(queue()).await;
+    assert!(is_unavailable(&read) || matches!(read, Err(Error::UnknownQueue { .. })), "{read:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_is_fetched_again_and_nothing_happens_twice() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (open(&proxy.url(AGAIN)).await, open(&server.url()).await);
+    put(&store, message("first")).await.unwrap();
+    for round in 1..=20 {
+        let connections = proxy.connections();
+        proxy.lose_next_reply();
+        // Without a token: the number of the call is what makes it one.
+        let answer = put(&store, message("more")).await.unwrap();
+        proxy.lose_next_reply();
+        let delivery = take(&store, 0, 60_000).await.unwrap().unwrap();
+        proxy.lose_next_reply();
+        assert_eq!(settle(&store, delivery.receipt, Action::Ack).await, Ok(Settled::Gone), "round {round}");
+        assert!(proxy.connections() >= connections + 3, "three connections were lost");
+        let counts = plain.stats(queue()).await.unwrap().counts;
+        assert_eq!((counts.ready, counts.leased), (1, 0), "round {round}, after {answer:?}");
+    }
+    for after in 0..4 {
+        proxy.lose_reply_after(after);
+        let lease_ms = 70_000 + after as u64;
+        let changes = vec![SettingChange::Set(Setting::LeaseMs(lease_ms))];
+        assert_eq!(store.configure(queue(), changes).await.unwrap().settings.lease_ms, lease_ms);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_is_cut_is_waited_for_or_said() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (once, again) = (open(&proxy.url(ONCE)).await, open(&proxy.url(AGAIN)).await);
+    let first = put(&once, message("first").token(token("t"))).await.unwrap();
+    proxy.set(Link::Cut);
+    for refused in [
+        put(&once, message("n")).await.map(drop),
+        take(&once, 0, 60_000).await.map(drop),
+        once.stats(queue()).await.map(drop),
+    ] {
+        assert!(is_unknown(&refused) || is_unavailable(&refused), "{refused:?}");
+    }
+    let waits = tokio::spawn(async move { put(&again, message("second")).await });
+    // It has tried, in vain, by then.
+    let before = proxy.connections();
+    within("another try", async {
+        while proxy.connections() < before + 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    proxy.set(Link::Whole);
+    within("the put", waits).await.unwrap().unwrap();
+    assert_eq!(put(&once, message("first").token(token("t"))).await.unwrap(), first);
+    assert_eq!(once.stats(queue()).await.unwrap().counts.ready, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_open_links_are_left_and_made_anew() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (once, again) = (open(&proxy.url(ONCE)).await, open(&proxy.url(AGAIN)).await);
+    put(&once, message("first")).await.unwrap();
+    for (link, puts) in [(Link::Deaf, 0), (Link::Mute, 1)] {
+        let before = again.stats(queue()).await.unwrap().counts.ready;
+        proxy.set(link);
+        let named = || message("named").token(token(&format!("{link:?}")));
+        assert!(is_unknown(&put(&once, named()).await), "{link:?}");
+        assert!(is_unavailable(&once.stats(queue()).await), "{link:?}");
+        proxy.set(Link::Whole);
+        // What the dead link swallowed has not happened; what it only did not answer has.
+        assert_eq!(again.stats(queue()).await.unwrap().counts.ready, before + puts, "{link:?}");
+        within("the put", async { while put(&once, named()).await.is_err() {} }).await;
+        assert_eq!(again.stats(queue()).await.unwrap().counts.ready, before + 1, "{link:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_that_wait_on_a_half_open_link_end_in_time_and_go_on_behind_it() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (open(&proxy.url(ONCE)).await, open(&server.url()).await);
+    for link in [Link::Deaf, Link::Mute, Link::Stalled] {
+        proxy.set(link);
+        // Short: what is stalled may be served after all, for nobody.
+        let waited = within("a take", take(&store, 1_000, 500)).await;
+        assert!(waited.is_err() || waited == Ok(None), "{link:?}: {waited:?}");
+        proxy.set(Link::Whole);
+        put(&plain, message("m")).await.unwrap();
+        let delivery = within("a take", async {
+            loop {
+                match take(&store, 20_000, 60_000).await {
+                    Ok(delivery) => break delivery.unwrap(),
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
+            }
+        })
+        .await;
+        assert_eq!(settle(&store, delivery.receipt, Action::Ack).await, Ok(Settled::Gone), "{link:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_that_are_lost_cost_at_most_a_sweep() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (open(&proxy.url("")).await, open(&server.url()).await);
+    // Others tell who waits on a queue that has something.
+    put(&plain, message("later").after_ms(600_000)).await.unwrap();
+    let waiting = tokio::spawn(async move { take(&store, 30_000, 60_000).await });
+    within("the take waits", async {
+        while plain.stats(queue()).await.map_or(0, |stats| stats.waiting) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    proxy.set(Link::NoHints);
+    put(&plain, message("m")).await.unwrap();
+    let delivery = within("the take", waiting).await.unwrap().unwrap().unwrap();
+    let late_ms = delivery.lateness_ms;
+    // A sweep is every 10 seconds; the machine may be busy.
+    assert!(late_ms < 20_000, "{late_ms} ms late");
+}
+
+/// Calls of one lane that arrive in another order than they were made: the proxy holds the first one up while the
+/// second, over a new connection, goes through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_was_made_again_is_not_done_twice_when_the_first_comes_late() {
+    let server = Server::start();
+    let (slow, plain) = (Proxy::to(server.port()).await, open(&server.url()).await);
+    let store = open(&slow.url(AGAIN)).await;
+    put(&store, message("first")).await.unwrap();
+    let mut ids = HashSet::new();
+    for round in 1..=5 {
+        slow.hold_connections();
+        // The first try hangs, is given up, and is made again over a new connection.
+        for body in ["second", "third"] {
+            assert!(ids.insert(put(&store, message(body)).await.unwrap().id));
+        }
+        let before = plain.stats(queue()).await.unwrap().counts.ready;
+        assert_eq!(before, 1 + 2 * round, "round {round}");
+        within("what was held", slow.release()).await;
+        let after = plain.stats(queue()).await.unwrap().counts.ready;
+        assert_eq!(after, before, "round {round}: what came late was done again");
+    }
+}

@@ -1,0 +1,224 @@
+//! Queues that are spread over partitions, and takes that wait: what all processes must agree on, whom takes serve, and
+//! how little they ask.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::{Key, Limits, QueueName, Setting, SettingChange, Timestamp};
+use dwell_redis::testing::Server;
+use dwell_redis::{OpenError, RedisStore};
+use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settle, Store, Take, Target};
+
+const SPREAD: u16 = 4;
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+fn message(body: &str) -> Put {
+    Put::new(queue(), body.to_owned())
+}
+
+fn spread_over(partitions: u16) -> Limits {
+    let mut limits = Limits::default();
+    limits.defaults.spread = partitions;
+    limits
+}
+
+async fn open(server: &Server) -> RedisStore {
+    RedisStore::open(server.address(), Limits::default()).await.unwrap()
+}
+
+async fn set_spread(store: &RedisStore, partitions: u16) -> Result<(), Error> {
+    store.configure(queue(), vec![SettingChange::Set(Setting::Spread(partitions))]).await.map(drop)
+}
+
+async fn put_all(store: &RedisStore, puts: Vec<Put>) {
+    for answer in store.put(puts).await {
+        answer.unwrap();
+    }
+}
+
+async fn take(store: &RedisStore, max: usize) -> Vec<Delivery> {
+    store.take(Take::from(queue()).max(max)).await.unwrap()
+}
+
+async fn ack(store: &RedisStore, taken: Vec<Delivery>) {
+    let ack = |delivery: Delivery| Settle { receipt: delivery.receipt, action: Action::Ack };
+    for settled in store.settle(taken.into_iter().map(ack).collect()).await {
+        settled.unwrap();
+    }
+}
+
+/// Something that must come about.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"));
+}
+
+#[tokio::test]
+async fn takes_serve_what_is_due_first_wherever_it_lies() {
+    let server = Server::start();
+    let store = open(&server).await;
+    set_spread(&store, SPREAD).await.unwrap();
+    let due = |n: i64| Timestamp::from_ms(1_700_000_000_000 + n).unwrap();
+    put_all(&store, (0..400).map(|n| message("m").at(due(n))).collect()).await;
+    let (mut last, mut by_partition) = (due(-1), HashMap::<u16, i32>::new());
+    for _ in 0..40 {
+        let taken = take(&store, 10).await;
+        assert_eq!(taken.len(), 10);
+        for delivery in &taken {
+            assert!(delivery.message.standing.due > last, "one that was due before was passed over");
+            last = delivery.message.standing.due;
+            *by_partition.entry(delivery.message.id.shard()).or_default() += 1;
+        }
+        let (most, least) = (by_partition.values().max().unwrap(), by_partition.values().min().unwrap());
+        assert!(by_partition.len() == usize::from(SPREAD) && most - least <= 3, "{by_partition:?}");
+        ack(&store, taken).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_due_at_one_instant_is_taken_from_all_partitions_alike() {
+    let server = Server::start();
+    let store = open(&server).await;
+    set_spread(&store, SPREAD).await.unwrap();
+    let due = Timestamp::from_ms(1_700_000_000_000).unwrap();
+    for max in [1, 2, 10, 100] {
+        put_all(&store, (0..400).map(|_| message("m").at(due)).collect()).await;
+        let mut by_partition = HashMap::<u16, usize>::new();
+        for _ in 0..(200 / max) {
+            let taken = take(&store, max).await;
+            taken.iter().for_each(|one| *by_partition.entry(one.message.id.shard()).or_default() += 1);
+            ack(&store, taken).await;
+        }
+        let (most, least) = (by_partition.values().max().unwrap(), by_partition.values().min().unwrap());
+        let fair = by_partition.len() == usize::from(SPREAD) && most - least <= 25;
+        assert!(fair, "takes of {max}: {by_partition:?}");
+        ack(&store, take(&store, 400).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_spread_is_fixed_while_there_are_messages() {
+    let server = Server::start();
+    let (store, other) = (open(&server).await, open(&server).await);
+    put_all(&store, vec![message("m")]).await;
+    let fixed = set_spread(&store, SPREAD).await;
+    assert!(matches!(&fixed, Err(error @ Error::SettingFixed { .. }) if error.code() == "setting_fixed"));
+    assert_eq!(store.stats(queue()).await.unwrap().settings.spread, 1, "nothing was changed");
+    let taken = take(&store, 1).await;
+    assert!(set_spread(&store, SPREAD).await.is_err(), "one that is leased counts");
+    ack(&store, taken).await;
+    set_spread(&store, SPREAD).await.unwrap();
+    // A process that thinks otherwise learns of it by its next call.
+    put_all(&other, (0..40).map(|n| message(&n.to_string())).collect()).await;
+    let shards: HashSet<_> = take(&other, 40).await.iter().map(|one| one.message.id.shard()).collect();
+    assert_eq!(shards.len(), usize::from(SPREAD));
+}
+
+#[tokio::test]
+async fn a_process_that_would_spread_queues_otherwise_is_refused_while_there_are_any() {
+    let server = Server::start();
+    let store = open(&server).await;
+    put_all(&store, vec![message("m")]).await;
+    let keys = server.command(&["DBSIZE"]);
+    let refused = RedisStore::open(server.address(), spread_over(SPREAD)).await.err().unwrap();
+    assert!(matches!(&refused, OpenError::Spread { there: 1, asked: SPREAD }), "{refused}");
+    assert_eq!(server.command(&["DBSIZE"]), keys, "nothing was written");
+    ack(&store, take(&store, 1).await).await;
+    drop(store);
+    // A process that comes lets go of what is empty.
+    let tidy = open(&server).await;
+    until("the queue is let go", async || {
+        tidy.queues(None, 10).await.unwrap().is_empty()
+            && server.command(&["EXISTS", "{dwell}:q"]) == redis::Value::Int(0)
+    })
+    .await;
+    drop(tidy);
+    let store = RedisStore::open(server.address(), spread_over(SPREAD)).await.unwrap();
+    put_all(&store, (0..40).map(|n| message(&n.to_string())).collect()).await;
+    let refused = RedisStore::open(server.address(), Limits::default()).await.err().unwrap();
+    assert!(matches!(&refused, OpenError::Spread { there: 4, asked: 1 }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_keyed_message_lies_where_its_keys_hash_says() {
+    let server = Server::start();
+    let (store, other) = (open(&server).await, open(&server).await);
+    set_spread(&store, SPREAD).await.unwrap();
+    // FNV-1a of 64 bits, as docs/redis.md says: other programs may count on it.
+    let hash = |text: &str| {
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, fnv)
+    };
+    let mut shards = HashSet::new();
+    for n in 0..60 {
+        let name = format!("order-{n}");
+        let keyed = || message("m").key(Key::new(name.as_str()).unwrap()).after_ms(60_000);
+        let answer = store.put(vec![keyed()]).await.pop().unwrap().unwrap();
+        assert_eq!(u64::from(answer.id.shard()), hash(&name) % u64::from(SPREAD), "{name}");
+        shards.insert(answer.id.shard());
+        let taken = other.put(vec![keyed()]).await.pop().unwrap();
+        assert_eq!(taken, Err(Error::KeyTaken { id: answer.id }), "{name}");
+        let target = Target::Key(Key::new(name.as_str()).unwrap());
+        let found = other.get(queue(), vec![target.clone()]).await.pop().unwrap().unwrap();
+        assert_eq!(found.id, answer.id);
+        if n % 2 == 0 {
+            let cancelled = other.cancel(queue(), vec![target]).await.pop().unwrap();
+            assert_eq!(cancelled, Ok(Cancelled::Cancelled(answer.id)));
+        }
+    }
+    assert_eq!(shards.len(), usize::from(SPREAD));
+    assert_eq!(store.stats(queue()).await.unwrap().counts.scheduled, 30);
+}
+
+/// How many commands clients have sent, scripts among them, by `INFO commandstats`.
+fn asked(server: &Server) -> u64 {
+    let calls = |command: &str| {
+        let stats = server.info(&format!("cmdstat_{command}"))?;
+        stats.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
+    };
+    ["evalsha", "eval", "subscribe", "unsubscribe", "ping"].into_iter().filter_map(calls).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_takes_that_wait_ask_no_more_than_one() {
+    let server = Server::start();
+    let (first, second) = (Arc::new(open(&server).await), Arc::new(open(&server).await));
+    let mut waiting = tokio::task::JoinSet::new();
+    for n in 0..1_000 {
+        let store = Arc::clone(if n % 2 == 0 { &first } else { &second });
+        waiting.spawn(async move { store.take(Take::from(queue()).max(1).wait_ms(50_000)).await.unwrap() });
+    }
+    until("all wait", async || first.stats(queue()).await.is_ok_and(|stats| stats.waiting == 1_000)).await;
+    let before = asked(&server);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let idle = asked(&server) - before;
+    println!("1,000 takes waiting in two processes: {idle} commands in 3 s");
+    // Each process says every 5 s that it is there, asks again every 10, and listens.
+    assert!(idle <= 12, "{idle} commands in 3 s, for nothing");
+
+    let before = asked(&server);
+    put_all(&first, (0..200).map(|_| message("m").after_ms(300)).collect()).await;
+    for _ in 0..200 {
+        let served = tokio::time::timeout(Duration::from_secs(60), waiting.join_next()).await;
+        let taken = served.unwrap().unwrap().unwrap();
+        assert_eq!(taken.len(), 1);
+        assert!(taken[0].taken_at >= taken[0].message.standing.due, "it is early");
+    }
+    let busy = asked(&server) - before;
+    println!("200 messages handed to them one by one: {busy} commands");
+    assert!(busy <= 3 * 200, "{busy} commands for 200 messages");
+    assert_eq!(first.stats(queue()).await.unwrap().waiting, 800);
+    waiting.abort_all();
+}
