@@ -131,6 +131,10 @@ impl Scripts<'_> {
         mut prepare: impl FnMut() -> Result<P>,
         mut act: impl FnMut(P) -> Result<()>,
     ) -> Result<()> {
+        let named = format!("{work}, {items} items, {} pending", self.pending);
+        if !self.run.wants(&named) {
+            return Ok(());
+        }
         let (mut longest, mut by_item) = (Vec::new(), Vec::new());
         let times = if work.starts_with("purge") { 1 } else { TIMES * self.run.rounds() };
         for _ in 0..times {
@@ -145,11 +149,10 @@ impl Scripts<'_> {
             longest.push(took.iter().copied().fold(0.0, f64::max));
             by_item.push(sum / items as f64);
         }
-        let work = format!("{work}, {items} items, {} pending", self.pending);
         let worst = longest.iter().copied().fold(0.0, f64::max);
-        eprintln!("{work}: at most {worst} us");
-        self.run.alone(&work, "longest_us", longest);
-        self.run.alone(&work, "us_an_item", by_item);
+        eprintln!("{named}: at most {worst} us");
+        self.run.alone(&named, "longest_us", longest);
+        self.run.alone(&named, "us_an_item", by_item);
         Ok(())
     }
 }

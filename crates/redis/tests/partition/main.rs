@@ -89,7 +89,7 @@ fn the_table_of_faults_names_tests_that_there_are() {
             assert!(source.contains(&format!("fn {test}(")), "{path} has no test {test}");
             named += 1;
         }
-        assert!(file != "", "no test is named: {line}");
+        assert!(!file.is_empty(), "no test is named: {line}");
     }
     assert!(named > 20, "{named} tests");
 }

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dwell_model::{Setting, SettingChange};
+use dwell_model::{Key, Setting, SettingChange};
 use dwell_redis::testing::Server;
-use dwell_store::{Action, Error, Settled, Store as _, Target, When};
+use dwell_store::{Action, Cancelled, Error, Settled, Store as _, Target, When};
 
 use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
@@ -21,11 +21,13 @@ async fn a_lost_reply_is_unknown_and_what_is_repeated_is_harmless() {
     let proxy = Proxy::to(server.port()).await;
     let (store, plain) = (open(&proxy.url(ONCE)).await, open(&server.url()).await);
     let counts = async || plain.stats(queue()).await.unwrap().counts;
-    // Registered and counted, so that each call is one script.
+    // Registered, counted and its scripts known to the server, so that each call is one script.
     put(&store, message("first")).await.unwrap();
     let first = take(&store, 0, 60_000).await.unwrap().unwrap();
     let release = Action::Release { after_ms: None, priority: None };
     settle(&store, first.receipt, release).await.unwrap();
+    let nobody = Target::Key(Key::new("nobody").unwrap());
+    assert_eq!(store.cancel(queue(), vec![nobody]).await, [Ok(Cancelled::NotFound)]);
 
     proxy.lose_next_reply();
     let named = || message("second").token(token("t"));
@@ -59,7 +61,10 @@ async fn a_lost_reply_is_unknown_and_what_is_repeated_is_harmless() {
     proxy.lose_next_reply();
     let gone = store.cancel(queue(), vec![target.clone()]).await.pop().unwrap();
     assert!(is_unknown(&gone));
-    assert_eq!(counts().await.scheduled, 0, "it was cancelled");
+    let again = store.cancel(queue(), vec![target.clone()]).await.pop().unwrap();
+    assert_eq!(again, Ok(Cancelled::NotFound), "it was cancelled");
+    let left = plain.stats(queue()).await;
+    assert!(matches!(left, Err(Error::UnknownQueue { .. })), "nothing is left: {left:?}");
     proxy.lose_next_reply();
     let read = store.stats(queue()).await;
     assert!(is_unavailable(&read) || matches!(read, Err(Error::UnknownQueue { .. })), "{read:?}");
