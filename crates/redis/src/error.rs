@@ -93,6 +93,7 @@ impl OpenError {
             OpenError::TooOld { .. } => "redis_too_old",
             OpenError::Evicts { .. } => "redis_evicts",
             OpenError::Unsupported { .. } => "redis_unsupported",
+            OpenError::Spread { .. } => "setting_fixed",
             OpenError::Layout { .. } => "newer_format",
             OpenError::Foreign { .. } => "foreign_data",
             OpenError::Certificate { .. } => "tls_invalid",
