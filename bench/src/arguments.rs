@@ -5,13 +5,15 @@ use std::path::PathBuf;
 /// What `--help` prints.
 pub(crate) const USAGE: &str = "\
 usage: cargo run --release -p dwell-bench -- list
-       cargo run --release -p dwell-bench -- SCENARIO [--quick] [--json] [--only WORK] [--rounds N] [--dir PATH]
+       cargo run --release -p dwell-bench -- SCENARIO [--quick | --divide N] [--json] [--only WORK] [--rounds N]
+                                                      [--dir PATH]
        cargo run --release -p dwell-bench -- results [FILE ...]
 
   list         names the scenarios
   results      keeps the runs whose lines of JSON (--json) end the files, and writes RESULTS.md and the README's
                table anew from all that are kept
   --quick      a tenth of the work, and of memory limits
+  --divide N   so much less work, and memory; --quick is --divide 10
   --json       one line of JSON last
   --only WORK  the rows whose work contains this; nothing else is measured, as far as it can be measured alone
   --rounds N   how often each side runs, alternating; medians are reported (default 3)
@@ -25,6 +27,8 @@ pub(crate) enum Command {
     List,
     /// Files whose last line is a run.
     Results(Vec<PathBuf>),
+    /// A part of a scenario, with its parameters: the program asks itself for it.
+    Part(String, String),
     Measure(Arguments),
 }
 
@@ -32,7 +36,8 @@ pub(crate) enum Command {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Arguments {
     pub(crate) scenario: String,
-    pub(crate) quick: bool,
+    /// So much less work is done, and memory allowed, than the scenario says; 1 for all.
+    pub(crate) divisor: u64,
     pub(crate) json: bool,
     /// What the works of all rows that are asked for contain.
     pub(crate) only: Option<String>,
@@ -44,13 +49,22 @@ impl Arguments {
     pub(crate) fn parse(given: impl IntoIterator<Item = String>) -> Result<Command, String> {
         let mut given = given.into_iter();
         let mut scenario = None;
-        let (mut quick, mut json, mut rounds, mut dir) = (false, false, 3, PathBuf::from("."));
+        let (mut divisor, mut json, mut rounds, mut dir) = (1, false, 3, PathBuf::from("."));
         let mut only = None;
         while let Some(argument) = given.next() {
             match argument.as_str() {
                 "-h" | "--help" => return Ok(Command::Help),
                 "results" if scenario.is_none() => return Command::results(given),
-                "--quick" => quick = true,
+                "part" if scenario.is_none() => return Command::part(given),
+                "--quick" => divisor = 10,
+                "--divide" => {
+                    let value = given.next().ok_or("--divide needs a number")?;
+                    divisor = value
+                        .parse()
+                        .ok()
+                        .filter(|divisor| (1..=10_000).contains(divisor))
+                        .ok_or_else(|| format!("--divide is a number from 1 to 10000, not '{value}'"))?;
+                }
                 "--json" => json = true,
                 "--only" => only = Some(given.next().ok_or("--only needs a part of a row's work")?),
                 "--rounds" => {
@@ -72,12 +86,18 @@ impl Arguments {
         match scenario {
             None => Err("name a scenario, or `list`".to_owned()),
             Some(name) if name == "list" => Ok(Command::List),
-            Some(scenario) => Ok(Command::Measure(Arguments { scenario, quick, json, only, rounds, dir })),
+            Some(scenario) => Ok(Command::Measure(Arguments { scenario, divisor, json, only, rounds, dir })),
         }
     }
 }
 
 impl Command {
+    fn part(mut given: impl Iterator<Item = String>) -> Result<Command, String> {
+        let (name, parameters) = (given.next(), given.next());
+        let part = name.zip(parameters).ok_or("a part has a name and parameters")?;
+        Ok(Command::Part(part.0, part.1))
+    }
+
     fn results(files: impl Iterator<Item = String>) -> Result<Command, String> {
         let files: Vec<PathBuf> = files.map(PathBuf::from).collect();
         match files.iter().find(|file| file.to_string_lossy().starts_with('-')) {
@@ -99,7 +119,7 @@ mod tests {
     fn options_may_stand_anywhere() {
         let expected = Arguments {
             scenario: "engine-put".to_owned(),
-            quick: true,
+            divisor: 10,
             json: true,
             only: Some("put".to_owned()),
             rounds: 5,
@@ -122,6 +142,8 @@ mod tests {
             "a --dir",
             "a --only",
             "a --fast",
+            "a --divide 0",
+            "part a",
         ] {
             assert!(parse(line).is_err(), "accepted: '{line}'");
         }

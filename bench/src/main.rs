@@ -5,18 +5,25 @@
 //! - `ours`, `ours_redis`, `server`: our side, as a library, on Redis, and as a process; `peers`: the other sides
 //! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
 //! - `report`: results as a table and as JSON; `results`: keeping them, and pages made of them
+//! - `parts`, `own_process`: parts of scenarios that run in processes of their own
+//! - `mix`, `body_writes`: messages of which nothing is remembered, and how often their bodies are written
 //! - `beanstalk`: beanstalkd's protocol, as a client speaks it
-//! - `workload`, `stopwatch`, `page_cache`, `machine`: what scenarios share
+//! - `workload`, `stopwatch`, `page_cache`, `resources`, `machine`: what scenarios share
 
 mod arguments;
 mod beanstalk;
+mod body_writes;
 mod machine;
+mod mix;
 mod ours;
 #[cfg(feature = "redis")]
 mod ours_redis;
+mod own_process;
 mod page_cache;
+mod parts;
 mod peers;
 mod report;
+mod resources;
 mod results;
 mod run;
 mod scenarios;
@@ -48,6 +55,14 @@ fn main() -> ExitCode {
         Command::Results(files) => {
             if let Err(error) = results::keep(&files) {
                 eprintln!("dwell-bench: results: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+        Command::Part(name, parameters) => {
+            let part = parts::PARTS.iter().find(|part| part.name == name);
+            let run = |part: &own_process::Part| own_process::run(part, &parameters);
+            if let Err(error) = part.map_or_else(|| Err("there is none".into()), run) {
+                eprintln!("dwell-bench: part {name}: {error}");
                 return ExitCode::FAILURE;
             }
         }

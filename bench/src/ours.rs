@@ -2,14 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use dwell_engine::disk::Disk;
 use dwell_engine::{Engine, Options};
-use dwell_model::{QueueName, Timestamp};
-use dwell_store::{Action, Blocking, Put, Settle, Take};
+use dwell_model::{Message, QueueName, Timestamp};
+use dwell_store::{Action, Blocking, Put, PutAnswer, Settle, Take};
 use dwell_time::{Clock, ManualClock};
 
 use crate::Result;
+use crate::stopwatch::{Stopwatch, pause};
 use crate::workload::{BODY_BYTES, Item, Tally};
 
 /// The instant that items' dues count from, on a clock that stands still until a scenario moves it: so a run
@@ -17,6 +20,12 @@ use crate::workload::{BODY_BYTES, Item, Tally};
 pub(crate) fn start() -> Timestamp {
     Timestamp::from_ms(1_800_000_000_000).expect("it lies in 2027")
 }
+
+/// What messages may take in memory where that is bounded, unless it is divided.
+pub(crate) const MEMORY_LIMIT: u64 = 256 << 20;
+
+/// So long a put is tried again that is to be tried later.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The queue that scenarios use.
 pub(crate) fn queue() -> QueueName {
@@ -30,11 +39,32 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// Opens the engine in `folder`, durable as by default: nothing is answered before it is synced.
+    /// Opens the engine in `folder`, durable as by default: nothing is answered before it is synced. All messages stay in
+    /// memory and in the journal.
     pub(crate) fn open(folder: &Path, clock: &ManualClock) -> Result<Ours> {
+        Ours::open_bounded(folder, clock, u64::MAX)
+    }
+
+    /// The same with so much memory: what does not fit is retired to due files.
+    pub(crate) fn open_bounded(folder: &Path, clock: &ManualClock, memory_limit: u64) -> Result<Ours> {
+        Ours::open_with(folder, clock, memory_limit, Options::default().disk)
+    }
+
+    /// The same on another disk.
+    pub(crate) fn open_with(
+        folder: &Path,
+        clock: &ManualClock,
+        memory_limit: u64,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Ours> {
         let clock: Arc<dyn Clock> = Arc::new(clock.clone());
-        let engine = Engine::open(folder, Options { clock, ..Options::default() })?;
+        let engine = Engine::open(folder, Options { clock, memory_limit, disk, ..Options::default() })?;
         Ok(Ours { calls: engine.blocking(), engine })
+    }
+
+    /// All calls, for callers that wait.
+    pub(crate) fn calls(&self) -> &Blocking<Engine> {
+        &self.calls
     }
 
     /// What asynchronous callers share.
@@ -55,12 +85,44 @@ impl Ours {
         Ok(())
     }
 
+    /// Puts a batch, again and again while the engine asks for patience; answers how often it did.
+    ///
+    /// # Errors
+    /// Any other refusal, and what took a minute.
+    pub(crate) fn put_patiently(&self, puts: &[Put]) -> Result<(Vec<PutAnswer>, u64)> {
+        let watch = Stopwatch::start();
+        let (mut waits, mut answers) = (0, Vec::with_capacity(puts.len()));
+        loop {
+            let mut refusal = None;
+            for answer in self.calls.put(puts[answers.len()..].to_vec()) {
+                match answer {
+                    Ok(answer) if refusal.is_none() => answers.push(answer),
+                    Ok(_) => return Err("a batch was refused in its middle, and not to its end".into()),
+                    Err(error) => refusal = refusal.or(Some(error)),
+                }
+            }
+            match refusal {
+                None => return Ok((answers, waits)),
+                Some(error) if !error.is_retryable() || watch.elapsed() > PATIENCE => {
+                    return Err(error.into());
+                }
+                Some(_) => waits += 1,
+            }
+            pause(Duration::from_millis(1));
+        }
+    }
+
     /// Takes up to `max` messages, adds their bodies to `tally`, and acks them.
     pub(crate) fn take(&self, max: usize, tally: &mut Tally) -> Result<usize> {
-        let deliveries = self.calls.take(Take::from(queue()).max(max))?;
+        self.take_from(Take::from(queue()).max(max), |message| tally.add(&message.body))
+    }
+
+    /// Takes messages, shows them, and acks them; answers how many there were.
+    pub(crate) fn take_from(&self, take: Take, mut see: impl FnMut(&Message)) -> Result<usize> {
+        let deliveries = self.calls.take(take)?;
         let count = deliveries.len();
         let acks = deliveries.into_iter().map(|delivery| {
-            tally.add(&delivery.message.body);
+            see(&delivery.message);
             Settle { receipt: delivery.receipt, action: Action::Ack }
         });
         for answer in self.calls.settle(acks.collect()) {

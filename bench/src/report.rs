@@ -76,7 +76,8 @@ impl Row {
 pub(crate) struct Report {
     pub(crate) scenario: String,
     pub(crate) machine: String,
-    pub(crate) quick: bool,
+    /// So much less work was done, and memory allowed, than the scenario says.
+    pub(crate) divisor: u64,
     pub(crate) rounds: usize,
     /// What the works of all rows contain, if others were not asked for.
     pub(crate) only: Option<String>,
@@ -91,7 +92,8 @@ impl Report {
         json!({
             "scenario": self.scenario,
             "machine": self.machine,
-            "quick": self.quick,
+            "quick": self.divisor == 10,
+            "divisor": self.divisor,
             "rounds": self.rounds,
             "only": self.only,
             "notes": self.notes,
@@ -102,7 +104,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quick = if self.quick { ", quick" } else { "" };
+        let quick = match self.divisor {
+            1 => String::new(),
+            10 => ", quick".to_owned(),
+            divisor => format!(", a {divisor}th of the work"),
+        };
         writeln!(
             f,
             "{}: medians of {} rounds{quick}; ratio: how many times better ours is",

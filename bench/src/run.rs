@@ -16,7 +16,7 @@ use crate::stopwatch::Stopwatch;
 /// One run of one scenario.
 #[derive(Debug)]
 pub(crate) struct Run {
-    quick: bool,
+    divisor: u64,
     rounds: usize,
     only: Option<String>,
     machine: String,
@@ -31,7 +31,7 @@ impl Run {
         let folder = arguments.dir.join(format!("dwell-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         Ok(Run {
-            quick: arguments.quick,
+            divisor: arguments.divisor,
             rounds: arguments.rounds,
             only: arguments.only.clone(),
             machine: machine::describe(&arguments.dir),
@@ -43,7 +43,17 @@ impl Run {
 
     /// `full`, or a tenth of it in a quick run: for amounts of work and limits of memory.
     pub(crate) fn scaled(&self, full: u64) -> u64 {
-        if self.quick { full.div_ceil(10) } else { full }
+        full.div_ceil(self.divisor)
+    }
+
+    /// Where folders are made.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Each side is measured once, however many rounds were asked for: for what takes long.
+    pub(crate) fn measure_once(&mut self) {
+        self.rounds = 1;
     }
 
     /// Whether rows of this work are asked for. Rows that are not are dropped; a scenario need not measure them.
@@ -142,11 +152,7 @@ impl Run {
 
     /// Shows how far `label` is, on a terminal.
     pub(crate) fn progress(&self, label: &str, total: u64) -> ProgressBar {
-        let bar = ProgressBar::new(total).with_message(label.to_owned());
-        let style =
-            ProgressStyle::with_template("{msg:24} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}");
-        bar.set_style(style.expect("the template is written above"));
-        bar
+        progress(label, total)
     }
 
     /// Ends the run: its folder is removed, its results are handed over.
@@ -154,7 +160,7 @@ impl Run {
         Report {
             scenario: scenario.to_owned(),
             machine: std::mem::take(&mut self.machine),
-            quick: self.quick,
+            divisor: self.divisor,
             rounds: self.rounds,
             only: self.only.take(),
             notes: std::mem::take(&mut self.notes),
@@ -182,6 +188,14 @@ impl<'a> Side<'a> {
     pub(crate) fn new(name: &'static str, measure: impl FnMut(&Run) -> Result<f64> + 'a) -> Side<'a> {
         Side { name, measure: Box::new(measure) }
     }
+}
+
+/// Shows how far `label` is, on a terminal.
+pub(crate) fn progress(label: &str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total).with_message(label.to_owned());
+    let style = ProgressStyle::with_template("{msg:24} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}");
+    bar.set_style(style.expect("the template is written above"));
+    bar
 }
 
 fn remove(folder: &Path) -> Result<()> {

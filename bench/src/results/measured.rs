@@ -54,8 +54,10 @@ impl Measured {
         let (machine, commit) = described.rsplit_once(", commit ").ok_or("the machine names no commit")?;
         let rounds = json["rounds"].as_u64().ok_or("`rounds` is missing")?;
         let mut command = format!("cargo run --release -p dwell-bench -- {scenario} --json");
-        if json["quick"] == true {
-            command.push_str(" --quick");
+        match json["divisor"].as_u64() {
+            _ if json["quick"] == true => command.push_str(" --quick"),
+            None | Some(1) => {}
+            Some(divisor) => command.push_str(&format!(" --divide {divisor}")),
         }
         if rounds != 3 {
             command.push_str(&format!(" --rounds {rounds}"));
@@ -91,7 +93,7 @@ mod tests {
         let report = Report {
             scenario: "engine-put".to_owned(),
             machine: "2 x CPU, 24 GiB, linux 6, ext4, commit 0123456789 with changes".to_owned(),
-            quick: true,
+            divisor: 10,
             rounds: 1,
             only: None,
             notes: vec!["a note".to_owned()],

@@ -1,15 +1,20 @@
 //! `engine-drain`: taking and acking a backlog that has fallen due, each batch of acks synced.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use dwell_time::ManualClock;
+use serde_json::Value;
 
 use super::Scenario;
 use crate::Result;
-use crate::ours::{Ours, start};
+use crate::mix::Mix;
+use crate::ours::{MEMORY_LIMIT, Ours, start};
+use crate::own_process::{PEAK_RSS, number};
 use crate::page_cache::drop_caches;
+use crate::parts::{Place, drain, fill};
 use crate::peers::bare::Drain;
-use crate::peers::{CACHE_BYTES, STORES};
+use crate::peers::{CACHE_BYTES, Kind, STORES};
 use crate::report::Better;
 use crate::run::{Run, Side};
 use crate::stopwatch::Stopwatch;
@@ -35,37 +40,84 @@ fn run(run: &mut Run) -> Result<()> {
             let folder = run.empty_folder("dwell")?;
             let clock = ManualClock::new(start());
             let ours = Ours::open(&folder, &clock)?;
-            fill(run, "fill: dwell", count, |items| ours.put(items))?;
+            fill_all(run, "fill: dwell", count, |items| ours.put(items))?;
             ours.close()?;
             drop_caches(&folder)?;
             let ours = Ours::open(&folder, &clock)?;
             clock.advance(DAY_MS);
-            drain(run, "drain: dwell", expected, |tally| ours.take(BATCH, tally))
+            drain_all(run, "drain: dwell", expected, |tally| ours.take(BATCH, tally))
         }),
         Side::new("bare", |run| {
             let mut bare = Drain::prepare(&run.empty_folder("bare")?, Items::new(count))?;
-            drain(run, "drain: bare", expected, |tally| bare.take(tally))
+            drain_all(run, "drain: bare", expected, |tally| bare.take(tally))
         }),
     ];
-    for store in STORES {
-        sides.push(Side::new(store.name, move |run| {
-            let folder = run.empty_folder(store.name)?;
-            let mut peer = (store.open)(&folder, cache_bytes)?;
-            fill(run, &format!("fill: {}", store.name), count, |items| peer.put(items))?;
-            drop(peer);
-            drop_caches(&folder)?;
-            let mut peer = (store.open)(&folder, cache_bytes)?;
-            drain(run, &format!("drain: {}", store.name), expected, |tally| peer.take(BATCH, tally))
-        }));
-    }
+    sides.extend(STORES.iter().map(|store| store_side(store, count, cache_bytes, expected)));
     run.contest("drain, from the journal", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
-    run.note("drain from due files: not yet; there are none");
+    from_due_files(run, count, cache_bytes, expected)
+}
+
+/// The same with bounded memory: what does not fit lies in due files.
+fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) -> Result<()> {
+    let memory_limit = run.scaled(MEMORY_LIMIT);
+    let found = RefCell::new(Vec::new());
+    let mut sides = vec![
+        Side::new("dwell", |run| {
+            let folder = run.empty_folder("dwell")?;
+            let mix = Mix::plain(count, DAY_MS);
+            let place = Place { folder, memory_limit, mix, bodies: None };
+            let filled = place.ask(&fill::PART, 0, fill::all(count))?;
+            drop_caches(&place.folder)?;
+            let mut drained = place.ask(&drain::PART, DAY_MS, drain::queues(0..1))?;
+            drained["cold"] = filled["counters"]["cold"].clone();
+            let per_s = number(&drained, "per_s");
+            found.borrow_mut().push(drained);
+            per_s
+        }),
+        Side::new("bare", |run| {
+            let mut bare = Drain::prepare(&run.empty_folder("bare")?, Items::new(count))?;
+            drain_all(run, "drain: bare", expected, |tally| bare.take(tally))
+        }),
+    ];
+    let fjall = STORES.iter().filter(|store| store.name == "fjall");
+    sides.extend(fjall.map(|store| store_side(store, count, cache_bytes, expected)));
+    run.contest("drain, from due files", "per_s", Better::Higher, &mut sides)?;
+    drop(sides);
+    let found = found.into_inner();
+    let each = |of: &dyn Fn(&Value) -> Result<f64>| found.iter().map(of).collect::<Result<Vec<f64>>>();
+    let cold = each(&|found| number(found, "cold"))?;
+    run.note(format!(
+        "from due files: memory limit {memory_limit} bytes; {} of {count} messages lay in due files alone, the youngest \
+         in the journal too",
+        cold.last().copied().unwrap_or_default()
+    ));
+    run.alone("drain, from due files", PEAK_RSS, each(&|found| number(found, PEAK_RSS))?);
+    let a_message = |field: &'static str| {
+        let found = each(&|found| Ok(number(&found["counters"], field)? / count as f64));
+        found.map(|samples| (field, samples))
+    };
+    for (field, samples) in [a_message("read_bytes")?, a_message("written_bytes")?] {
+        run.alone("drain, from due files, a message", field, samples);
+    }
     Ok(())
 }
 
+/// Another store, closed and opened again before it is drained.
+fn store_side<'a>(store: &'a Kind, count: u64, cache_bytes: u64, expected: Tally) -> Side<'a> {
+    Side::new(store.name, move |run| {
+        let folder = run.empty_folder(store.name)?;
+        let mut peer = (store.open)(&folder, cache_bytes)?;
+        fill_all(run, &format!("fill: {}", store.name), count, |items| peer.put(items))?;
+        drop(peer);
+        drop_caches(&folder)?;
+        let mut peer = (store.open)(&folder, cache_bytes)?;
+        drain_all(run, &format!("drain: {}", store.name), expected, |tally| peer.take(BATCH, tally))
+    })
+}
+
 /// Puts the items, which is not measured here.
-fn fill(run: &Run, label: &str, count: u64, mut put: impl FnMut(&[Item]) -> Result<()>) -> Result<()> {
+fn fill_all(run: &Run, label: &str, count: u64, mut put: impl FnMut(&[Item]) -> Result<()>) -> Result<()> {
     let (mut items, mut batch) = (Items::new(count), Vec::new());
     let bar = run.progress(label, count);
     while items.batch(&mut batch) {
@@ -77,7 +129,7 @@ fn fill(run: &Run, label: &str, count: u64, mut put: impl FnMut(&[Item]) -> Resu
 }
 
 /// Takes batch after batch until nothing is left, and checks that all of it came.
-fn drain(
+fn drain_all(
     run: &Run,
     label: &str,
     expected: Tally,

@@ -8,13 +8,17 @@ use hdrhistogram::Histogram;
 
 use super::Scenario;
 use crate::Result;
-use crate::ours::{Ours, start};
+use crate::mix::Mix;
+use crate::ours::{MEMORY_LIMIT, Ours, start};
+use crate::own_process::{PEAK_RSS, count as whole, number};
+use crate::parts::{DISK_BYTES, Place, fill};
 use crate::peers::bare::Appender;
 use crate::peers::{CACHE_BYTES, STORES};
 use crate::report::Better;
+use crate::resources::need_disk;
 use crate::run::{Run, Side};
 use crate::stopwatch::Stopwatch;
-use crate::workload::{Item, Items};
+use crate::workload::{DAY_MS, Item, Items};
 
 pub(crate) const SCENARIO: Scenario =
     Scenario { name: "engine-put", what: "durable puts, 128-byte bodies, batches of 1,024", run };
@@ -45,7 +49,79 @@ fn run(run: &mut Run) -> Result<()> {
     run.contest("put", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     run.latencies("put, a batch", &micros.borrow());
-    run.note("put-steady, put-keyed: not yet; due files are off by default");
+    steady(run, count)?;
+    keyed(run)
+}
+
+/// The same with bounded memory: generations are retired meanwhile.
+fn steady(run: &mut Run, count: u64) -> Result<()> {
+    let memory_limit = run.scaled(MEMORY_LIMIT);
+    let found = RefCell::new(Vec::new());
+    let mut sides = [
+        Side::new("dwell", |run| {
+            let place = Place {
+                folder: run.empty_folder("dwell")?,
+                memory_limit,
+                mix: Mix::plain(count, DAY_MS),
+                bodies: None,
+            };
+            let filled = place.ask(&fill::PART, 0, fill::all(count))?;
+            let per_s = number(&filled, "per_s")?;
+            if whole(&filled["counters"], "checkpoints")? < 3 {
+                return Err("no three generations were retired".into());
+            }
+            found.borrow_mut().push(filled);
+            Ok(per_s)
+        }),
+        Side::new("bare", |run| {
+            let mut bare = Appender::create(&run.empty_folder("bare")?)?;
+            put_all(run, "put: bare", count, &mut unused()?, |items| bare.put(items))
+        }),
+    ];
+    run.contest("put-steady", "per_s", Better::Higher, &mut sides)?;
+    drop(sides);
+    let found = found.into_inner();
+    let retired = found.last().map(|found| whole(&found["counters"], "checkpoints")).transpose()?;
+    run.note(format!(
+        "put-steady: memory limit {memory_limit} bytes; {} generations were retired in the last round",
+        retired.unwrap_or_default()
+    ));
+    for (metric, field) in
+        [("p50_ms", "p50_ms"), ("p99_ms", "p99_ms"), ("max_ms", "max_ms"), (PEAK_RSS, PEAK_RSS)]
+    {
+        let samples = found.iter().map(|found| number(found, field)).collect::<Result<Vec<f64>>>()?;
+        run.alone("put-steady, a batch", metric, samples);
+    }
+    Ok(())
+}
+
+/// Puts with keys and without, beside a hundred million with keys.
+fn keyed(run: &mut Run) -> Result<()> {
+    let (pending, count) = (run.scaled(100_000_000), run.scaled(1_000_000));
+    let memory_limit = run.scaled(MEMORY_LIMIT);
+    need_disk(run.folder(), pending * DISK_BYTES)?;
+    let mix = Mix { keyed: 1, ..Mix::plain(pending, DAY_MS) };
+    let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
+    let mut peaks = vec![number(&place.ask(&fill::PART, 0, fill::all(pending))?, PEAK_RSS)?];
+    let (mut with, mut without, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..run.rounds() as u64 {
+        let from = pending + round * 2 * count;
+        for (keyed, from, rates) in [(0, from, &mut without), (1, from + count, &mut with)] {
+            let place = Place { mix: Mix { keyed, ..mix }, ..place.clone() };
+            let filled = place.ask(&fill::PART, 0, fill::range(from..from + count))?;
+            rates.push(number(&filled, "per_s")?);
+            peaks.push(number(&filled, PEAK_RSS)?);
+        }
+        times.push(with[with.len() - 1] / without[without.len() - 1]);
+    }
+    run.note(format!(
+        "put-keyed: {count} a round beside {pending} pending messages with keys, memory limit {memory_limit} bytes"
+    ));
+    run.alone("put-keyed", "per_s", with);
+    run.alone("put without a key, beside them", "per_s", without);
+    run.alone("put-keyed over put without a key", "times", times);
+    run.alone("put-keyed, the most", PEAK_RSS, vec![peaks.into_iter().fold(0.0, f64::max)]);
+    run.empty_folder("dwell")?;
     Ok(())
 }
 

@@ -4,9 +4,13 @@ mod delay_queue;
 #[cfg(target_os = "linux")]
 mod delay_queue_parking;
 mod disk;
+mod engine_backlog;
 mod engine_drain;
+mod engine_far;
+mod engine_growth;
 mod engine_put;
 mod engine_put_1;
+mod engine_restart;
 mod lateness;
 mod lateness_longpoll;
 #[cfg(feature = "redis")]
@@ -42,6 +46,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_put::SCENARIO,
     engine_put_1::SCENARIO,
     engine_drain::SCENARIO,
+    engine_far::SCENARIO,
+    engine_backlog::SCENARIO,
+    engine_restart::SCENARIO,
+    engine_growth::SCENARIO,
     lateness_longpoll::SCENARIO,
     lateness::SCENARIO,
     #[cfg(feature = "redis")]

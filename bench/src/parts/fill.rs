@@ -1,0 +1,112 @@
+//! Puts a mix, in batches of 1,024, each synced before it is answered.
+//!
+//! Parameters: `from` and `to` in the mix; `stay`: it goes on until the journal is as long as it ever gets, says so, and
+//! does not end by itself.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::Opened;
+use crate::Result;
+use crate::mix::Ids;
+use crate::own_process::{Part, count, say};
+use crate::resources::space_bytes;
+use crate::run::progress;
+use crate::stopwatch::{Stopwatch, pause};
+use crate::workload::BATCH;
+
+pub(crate) const PART: Part = Part { name: "fill", run };
+
+/// Parameters for so many messages, the first ones.
+pub(crate) fn all(count: u64) -> Value {
+    range(0..count)
+}
+
+/// Parameters for these messages.
+pub(crate) fn range(numbers: Range<u64>) -> Value {
+    json!({ "from": numbers.start, "to": numbers.end })
+}
+
+fn run(parameters: &Value) -> Result<Value> {
+    let opened = Opened::open(parameters)?;
+    let (from, to) = (count(parameters, "from")?, count(parameters, "to")?);
+    let stays = parameters["stay"] == true;
+    let mut filling = Filling::new(&opened)?;
+    let bar = progress("fill", to - from);
+    let mut at = from;
+    while at < to {
+        let end = to.min(at + BATCH as u64);
+        filling.put(at..end)?;
+        bar.inc(end - at);
+        at = end;
+    }
+    bar.finish_and_clear();
+    let found = json!({
+        "put": at - from,
+        "per_s": (at - from) as f64 / filling.spent.as_secs_f64(),
+        "p50_ms": filling.micros.value_at_quantile(0.5) as f64 / 1_000.0,
+        "p99_ms": filling.micros.value_at_quantile(0.99) as f64 / 1_000.0,
+        "max_ms": filling.micros.max() as f64 / 1_000.0,
+        "waits": filling.waits,
+        "ids": filling.ids.map(|ids| ids.json()),
+        "space_bytes": space_bytes(&opened.folder)?,
+    });
+    if stays {
+        // Until just before the next retirement is completed, which would cut the journal short.
+        while filling.checkpoints > 0 && filling.since * 100 < filling.longest * 97 {
+            filling.put(at..at + BATCH as u64)?;
+            at += BATCH as u64;
+        }
+        say(&found)?;
+        pause(Duration::from_secs(3_600));
+        return Err("nobody has ended this".into());
+    }
+    opened.close(found)
+}
+
+struct Filling<'a> {
+    opened: &'a Opened,
+    ids: Option<Ids>,
+    spent: Duration,
+    micros: Histogram<u64>,
+    waits: u64,
+    checkpoints: u64,
+    /// Puts since the last retirement was completed, and the most between two.
+    since: u64,
+    longest: u64,
+}
+
+impl<'a> Filling<'a> {
+    fn new(opened: &'a Opened) -> Result<Filling<'a>> {
+        let micros = Histogram::new(3)?;
+        let spent = Duration::ZERO;
+        Ok(Filling { opened, ids: None, spent, micros, waits: 0, checkpoints: 0, since: 0, longest: 0 })
+    }
+
+    fn put(&mut self, numbers: Range<u64>) -> Result<()> {
+        let puts = self.opened.mix.puts(numbers.clone());
+        let watch = Stopwatch::start();
+        let (answers, waits) = self.opened.ours.put_patiently(&puts)?;
+        let took = watch.elapsed();
+        self.spent += took;
+        self.micros.record(u64::try_from(took.as_micros())?)?;
+        self.waits += waits;
+        for (answer, number) in answers.iter().zip(numbers.clone()) {
+            let ids = *self.ids.get_or_insert_with(|| Ids::from_one(answer.id, number));
+            if ids.id(number, self.opened.mix.due(number))? != answer.id {
+                return Err(format!("the id of message {number} does not follow from those before").into());
+            }
+        }
+        self.since += numbers.end - numbers.start;
+        let checkpoints = self.opened.counters().checkpoints;
+        if checkpoints > self.checkpoints {
+            // The first one began with an empty directory, and is shorter or longer than others.
+            self.longest = if self.checkpoints == 0 { self.since } else { self.longest.max(self.since) };
+            (self.checkpoints, self.since) = (checkpoints, 0);
+        }
+        Ok(())
+    }
+}

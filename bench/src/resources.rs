@@ -1,0 +1,47 @@
+//! What a run takes of the machine: memory at its peak, and space on the disk.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::Result;
+
+/// The most memory that this process has had at a time, in bytes: resident pages, those of its program included.
+pub(crate) fn peak_rss_bytes() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib =
+        line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("the kernel tells no peak of memory")?;
+    Ok(kib.trim().parse::<u64>()? * 1_024)
+}
+
+/// What the files of a folder take on the disk, in bytes, room that was set aside included.
+pub(crate) fn space_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        match entry?.metadata() {
+            // Blocks are of 512 bytes, whatever the file system's are.
+            Ok(file) => bytes += file.blocks() * 512,
+            // An engine at work removes files.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Refuses to begin what would fill the disk.
+pub(crate) fn need_disk(folder: &Path, bytes: u64) -> Result<()> {
+    let stat = rustix::fs::statvfs(folder)?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free >= bytes {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / (1_u64 << 30) as f64;
+    Err(format!(
+        "it needs up to {:.1} GiB of disk, and {:.1} GiB are free; see --quick and --dir",
+        gib(bytes),
+        gib(free)
+    )
+    .into())
+}
