@@ -105,7 +105,7 @@ part_sim() {
 part_bench() {
     local ours=(--release --locked -p dwell-bench --no-default-features)
     stage "bench: build and tests" cargo test "${ours[@]}"
-    stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --quick --rounds 1 --dir "$target"
+    stage "bench: engine-put" cargo run "${ours[@]}" -- engine-put --divide 100 --rounds 1 --dir "$target"
 }
 
 # build_all NAME: the binaries, and the tests although they are not run: dependencies then have the features that the

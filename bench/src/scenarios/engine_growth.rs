@@ -22,8 +22,11 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const SIZES: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
 const GETS: u64 = 5_000;
 
+/// What a part's result says that one message costs.
+type Cost = fn(&Value) -> Result<f64>;
+
 /// What is measured at each size, in microseconds a message; and the field and the part that it comes from.
-const COSTS: [(&str, usize, fn(&Value) -> Result<f64>); 4] = [
+const COSTS: [(&str, usize, Cost); 4] = [
     ("put", 0, |found| Ok(1e6 / number(found, "per_s")?)),
     ("get, the median", 1, |found| number(&found["by_id"], "p50_us")),
     ("drain", 3, |found| Ok(1e6 / number(found, "per_s")?)),

@@ -50,7 +50,7 @@ fn run(run: &mut Run) -> Result<()> {
     drop(sides);
     run.latencies("put, a batch", &micros.borrow());
     steady(run, count)?;
-    keyed(run)
+    if run.wants("put-keyed") { keyed(run) } else { Ok(()) }
 }
 
 /// The same with bounded memory: generations are retired meanwhile.
