@@ -1,7 +1,7 @@
 //! Puts a mix, in batches of 1,024, each synced before it is answered.
 //!
-//! Parameters: `from` and `to` in the mix; `stay`: it goes on until the journal is as long as it ever gets, says so, and
-//! does not end by itself.
+//! Parameters: `from` and `to` in the mix; `generations`: it goes on beyond until so many were retired, if given;
+//! `stay`: it goes on until the journal is as long as it ever gets, says so, and does not end by itself.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -37,8 +37,9 @@ fn run(parameters: &Value) -> Result<Value> {
     let mut filling = Filling::new(&opened)?;
     let bar = progress("fill", to - from);
     let mut at = from;
-    while at < to {
-        let end = to.min(at + BATCH as u64);
+    let generations = parameters["generations"].as_u64().unwrap_or_default();
+    while at < to || filling.checkpoints < generations {
+        let end = if at < to { to.min(at + BATCH as u64) } else { at + BATCH as u64 };
         filling.put(at..end)?;
         bar.inc(end - at);
         at = end;
