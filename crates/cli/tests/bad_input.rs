@@ -55,6 +55,7 @@ fn what_makes_no_sense_is_a_usage_error() {
         (&["serve", "--max-body", "65MiB"], "at most 64MiB"),
         (&["serve", "--max-body", "1MB"], "no size"),
         (&["serve", "--segment", "1KiB"], "4KiB to 1GiB"),
+        (&["serve", "--memory-limit", "1MiB"], "16MiB"),
         (&["serve", "--listen", "here"], "with a port"),
         (&["serve", "--max-batch", "0"], "from 1"),
         (&["config", "check", "--drain", "-1s"], "negative"),

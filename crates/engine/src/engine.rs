@@ -18,7 +18,7 @@ use dwell_store::{
 };
 use futures_channel::oneshot;
 
-use crate::disk::{CountedDisk, Sizes};
+use crate::disk::{CountedDisk, PooledDisk, Sizes};
 use crate::journal::segment::Place;
 use crate::open::{Opened, open};
 use crate::report::{Counters, OpenReport};
@@ -77,7 +77,8 @@ impl Engine {
         dir: impl AsRef<Path>,
         options: Options,
     ) -> std::result::Result<(Engine, Driver), OpenError> {
-        let disk = CountedDisk::new(Arc::clone(&options.disk));
+        let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files);
+        let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());
         let Opened { shard, lock, report } = open(dir.as_ref(), &options, &disk, &tally)?;
         let (driver, inbox) = Driver::new(shard, options.clock, Arc::clone(&tally), lock);
@@ -163,6 +164,9 @@ impl Engine {
             due_files: read(&tally.due_files),
             resident: read(&tally.resident),
             cold: read(&tally.cold),
+            resident_bytes: read(&tally.resident_bytes),
+            file_bytes: read(&tally.file_bytes),
+            held: read(&tally.held),
         }
     }
 

@@ -59,6 +59,6 @@ pub use engine::Engine;
 pub use error::OpenError;
 pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
-pub use report::{Counters, Cut, OpenReport};
+pub use report::{Counters, Cut, MemoryUse, OpenReport};
 pub use shard::thread::Driver;
 pub use usage::FileBytes;

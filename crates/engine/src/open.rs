@@ -70,7 +70,7 @@ pub(crate) fn open(
         waiting_limit: options.waiting,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
-    let budget = Budget::of(options.memory_limit, options.segment_bytes);
+    let mut budget = Budget::of(options.memory_limit, options.segment_bytes);
     let mut step = Step::new(Core::new(core), ColdSet::new(manifest.directory, budget.window()));
     take_in(disk, dir, &manifest, &mut step)?;
     let mut recovered = recover(disk, dir, &manifest, &mut step)?;
@@ -87,10 +87,12 @@ pub(crate) fn open(
     manifest.next_number = recovered.carry.next_number;
     manifest.write(disk, dir)?;
 
-    let desk = Desk::new(Arc::new(disk.clone()), dir.to_owned(), manifest.directory, budget.changed);
+    let desk = Desk::new(Arc::new(disk.clone()), dir.to_owned(), manifest.directory, budget.generation());
+    budget.set_files(step.both().1.memory() as u64);
     let retirement = Retirement::new(budget, desk, manifest.clone());
     let mut report = recovered.report.clone();
     report.incarnation = manifest.incarnation;
+    report.memory = budget.told();
     let (writer, batch) = begin(dir, options, disk, &manifest, recovered, &mut step, now)?;
     report.messages = step.core().len() as u64 + step.core().cold_len();
     tally.segments.store(writer.segments() as u64, Ordering::Relaxed);

@@ -36,10 +36,14 @@ pub struct Options {
     /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for
     /// a quarter of `segment_bytes`.
     pub low_water_bytes: Option<u64>,
-    /// What messages may take in memory, in bytes, with all that finds them; 4 KiB at least, some MiB to be of use.
+    /// What messages may take in memory, in bytes, with all that finds them; 4 KiB at least, 16 MiB to be of use.
     /// Bodies are not held in memory. What does not fit is retired to due files and read from there when its time
-    /// comes. Besides there is what calls under way need. `u64::MAX` keeps everything in memory.
+    /// comes; where that can not follow, puts wait for it, three seconds at most. What is counted, and what is not, is
+    /// said at [`MemoryUse`](crate::MemoryUse). `u64::MAX` keeps everything in memory. 256 MiB by default.
     pub memory_limit: u64,
+    /// So many files may be open at a time, 4 at least. Besides there are those that a call is under way on, those
+    /// that were written and are not synced yet, and the lock. 256 by default.
+    pub open_files: usize,
     /// How many takes may wait at a time.
     pub waiting: usize,
     /// All time goes through this.
@@ -56,10 +60,13 @@ impl Options {
     /// The longest segments.
     pub const MAX_SEGMENT_BYTES: u64 = 1024 * 1024 * 1024;
 
+    /// The fewest files that may be open.
+    pub const MIN_OPEN_FILES: usize = 4;
+
     /// The least memory.
     pub const MIN_MEMORY_LIMIT: u64 = 4 * 1024;
-    /// The memory limit unless another is asked for: none.
-    pub const DEFAULT_MEMORY_LIMIT: u64 = u64::MAX;
+    /// The memory limit unless another is asked for.
+    pub const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
 
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let bounds = Options::MIN_SEGMENT_BYTES..=Options::MAX_SEGMENT_BYTES;
@@ -70,6 +77,10 @@ impl Options {
         if self.memory_limit < Options::MIN_MEMORY_LIMIT {
             let reason = format!("messages have 4 KiB of memory at least, not {} bytes", self.memory_limit);
             return Err(OpenError::InvalidOption { option: "memory_limit", reason });
+        }
+        if self.open_files < Options::MIN_OPEN_FILES {
+            let reason = format!("4 files may be open at least, not {}", self.open_files);
+            return Err(OpenError::InvalidOption { option: "open_files", reason });
         }
         if self.limits.body_len > Limits::MAX_BODY_LEN {
             let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
@@ -100,6 +111,7 @@ impl Default for Options {
             segment_bytes: 64 * 1024 * 1024,
             low_water_bytes: None,
             memory_limit: Options::DEFAULT_MEMORY_LIMIT,
+            open_files: 256,
             waiting: 1_000_000,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),

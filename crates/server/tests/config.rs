@@ -92,6 +92,8 @@ fn every_mistake_has_its_code_its_line_and_a_way_out() {
         ("[redisson]\nurl = \"redis://u:hush\"", "config_invalid_value", 2, "no port"),
         ("[store]\ndurability = \"never\"", "config_invalid_value", 2, "always"),
         ("[store]\nsegment = \"1KiB\"", "config_invalid_value", 2, "4KiB to 1GiB"),
+        ("[store]\nmemory_limit = \"1MiB\"", "config_invalid_value", 2, "16MiB"),
+        ("[store]\nmemory_limit = \"none\"", "config_invalid_value", 2, "KiB"),
         ("[store]\ndata = \"\"", "config_invalid_value", 2, "a path"),
         ("[limits]\nbody = \"65MiB\"", "config_invalid_value", 2, "at most 64MiB"),
         ("[limits]\nbody = -1", "config_invalid_value", 2, "size"),

@@ -95,6 +95,13 @@ pub enum Error {
         /// How much is left and how much is needed.
         reason: Box<str>,
     },
+    /// The store can not put messages away as fast as they come, and has no memory for more; takes, acks and cancels go
+    /// on.
+    #[error("the store can not keep up: {reason}; try again later")]
+    Overloaded {
+        /// What it waits for.
+        reason: Box<str>,
+    },
     /// Ids or numbers of this incarnation are used up.
     #[error("{what} are used up; open the store again")]
     Exhausted {
@@ -138,6 +145,7 @@ impl Error {
             Error::SettingFixed { .. } => "setting_fixed",
             Error::OutcomeUnknown { .. } => "outcome_unknown",
             Error::DiskFull { .. } => "disk_full",
+            Error::Overloaded { .. } => "overloaded",
             Error::Exhausted { .. } => "exhausted",
             Error::ForeignData { .. } => "foreign_data",
             Error::Closed => "closed",
@@ -156,6 +164,7 @@ impl Error {
                 | Error::Leased { .. }
                 | Error::OutcomeUnknown { .. }
                 | Error::DiskFull { .. }
+                | Error::Overloaded { .. }
                 | Error::Unavailable { .. }
         )
     }

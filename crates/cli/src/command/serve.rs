@@ -233,6 +233,7 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
             &[
                 ("data", data.display().to_string()),
                 ("durability", explained(*durability)),
+                ("memory", recovered.memory.to_string()),
                 ("recovered", recovered.to_string()),
             ],
         )?;

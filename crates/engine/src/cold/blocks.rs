@@ -46,6 +46,11 @@ impl Blocks {
         Ok(&entries[(ordinal - ordinals.start) as usize])
     }
 
+    /// Their bytes in memory, but for keys and headers.
+    pub(super) fn memory(&self) -> usize {
+        self.kept.iter().map(|kept| kept.entries.capacity() * size_of::<Found>()).sum()
+    }
+
     /// A file is there no more.
     pub(super) fn forget(&mut self, file: u32) {
         self.kept.retain(|kept| kept.file != file);

@@ -54,6 +54,13 @@ impl ColdFile {
         ColdFile { file, segment, out, ripe, lanes, expired_to: None, next_expiry }
     }
 
+    /// Its bytes in memory.
+    pub(super) fn memory(&self) -> usize {
+        // Each lane is on the list of its queue besides.
+        let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>());
+        size_of::<ColdFile>() + lanes + self.out.memory() + self.file.memory()
+    }
+
     /// The first cold entry of a lane from `ordinal` on.
     pub(super) fn next_live(&self, lane: usize, ordinal: u32) -> Option<u32> {
         let end = self.file.lanes()[lane].range().end;

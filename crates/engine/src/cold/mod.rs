@@ -138,6 +138,13 @@ impl ColdSet {
         totals
     }
 
+    /// What finds cold messages takes about so many bytes in memory: indexes, filters, bits, and blocks that were read.
+    pub(crate) fn memory(&self) -> usize {
+        let files = self.files.values().map(ColdFile::memory).sum::<usize>();
+        let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
+        files + runs + self.keys.iter().map(|run| run.memory()).sum::<usize>() + self.blocks.memory()
+    }
+
     /// A copy of each file's bitmap.
     pub(crate) fn bitmaps(&self) -> BTreeMap<u32, Settled> {
         self.files.iter().map(|(number, file)| (*number, file.out.clone())).collect()

@@ -1,11 +1,13 @@
 //! The disk: the only door through which the engine touches files.
 //!
-//! [`RealDisk`] is the machine's, [`ReadOnlyDisk`] the same for who only looks, [`MemoryDisk`] keeps what was synced apart from what was not and loses the
-//! latter on demand. The engine wraps whichever it is given in a [`CountedDisk`], so that its reads and
-//! writes are counted in calls and bytes.
+//! [`RealDisk`] is the machine's, [`ReadOnlyDisk`] the same for who only looks, [`MemoryDisk`] keeps what was synced
+//! apart from what was not and loses the latter on demand. The engine wraps whichever it is given in a pool, so that
+//! few files are open at a time, and that in a [`CountedDisk`], so that its reads and writes are counted in calls and
+//! bytes.
 
 mod counted;
 mod memory;
+mod pooled;
 mod read_only;
 mod real;
 mod sizes;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 
 pub use counted::{CountedDisk, DiskCounts};
 pub use memory::{Calls, Crash, Fault, MemoryDisk};
+pub(crate) use pooled::PooledDisk;
 pub use read_only::ReadOnlyDisk;
 pub use real::RealDisk;
 pub(crate) use sizes::SizeTally;

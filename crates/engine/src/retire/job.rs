@@ -8,7 +8,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dwell_model::{Message, Number, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
@@ -64,6 +64,18 @@ pub(crate) enum JobError {
     },
     /// The disk holds one manifest or the other.
     Fatal(io::Error),
+}
+
+/// What was so at the moment of the capture.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    /// But for its checkpoint, which is older.
+    pub(crate) manifest: Manifest,
+    pub(crate) start: u64,
+    pub(crate) seen: Timestamp,
+    pub(crate) numbering: Vec<(u32, u64)>,
+    /// For each file which of its entries are settled.
+    pub(crate) settled: BTreeMap<u32, Settled>,
 }
 
 /// A file that was written.
@@ -132,23 +144,22 @@ pub(crate) struct Job {
     key_hashes: Vec<(u64, Number)>,
     numbers: Vec<Arc<Run<Home>>>,
     keys: Vec<Arc<Run<Number>>>,
+    /// How many messages are to be copied.
+    total: usize,
     pub(crate) cancelled: Arc<AtomicBool>,
+    /// How far it is, in thousandths.
+    pub(crate) progress: Arc<AtomicU32>,
 }
 
 impl Job {
-    /// `settled` tells for each file which of its entries are settled at the moment of the capture.
-    #[expect(clippy::too_many_arguments, reason = "they are the state at one moment, and used here only")]
     pub(crate) fn new(
         desk: Desk,
-        manifest: Manifest,
-        start: u64,
-        seen: Timestamp,
-        numbering: Vec<(u32, u64)>,
+        moment: Moment,
         next_file: u32,
         captured: Vec<Captured<Place>>,
-        settled: BTreeMap<u32, Settled>,
         cold: &ColdSet,
     ) -> Job {
+        let Moment { manifest, start, seen, numbering, settled } = moment;
         let (mut held, mut to_be_held, mut to_copy) = (Vec::new(), BTreeMap::new(), Vec::new());
         for mut one in captured {
             let standing = &one.message.standing;
@@ -197,7 +208,9 @@ impl Job {
             key_hashes: Vec::new(),
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
-            cancelled: Arc::new(AtomicBool::new(false)),
+            total: 0,
+            cancelled: Arc::default(),
+            progress: Arc::default(),
             desk,
         }
     }
@@ -212,6 +225,7 @@ impl Job {
                 Some(sparse) => self.empty(&sparse).map_err(|error| self.again(error))?,
                 None => {
                     let to_copy = std::mem::take(&mut self.to_copy);
+                    self.total = to_copy.len();
                     self.parts = partition(to_copy, self.manifest.checkpoint.seen, self.desk.least);
                     self.parts.reverse();
                     self.stage = Stage::Files;
@@ -232,6 +246,12 @@ impl Job {
             Stage::Done => return Ok(true),
         }
         Ok(false)
+    }
+
+    /// Of `part` thousandths of the work it has done as much as `done` is of all messages.
+    fn tell(&self, part: u64, done: usize) {
+        let progress = part * done as u64 / self.total.max(1) as u64;
+        self.progress.store(u32::try_from(progress).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// What is durable now.
@@ -317,6 +337,7 @@ impl Job {
                         held.push((ordinal, number));
                     }
                     let body = BodyPlace { at: 0, len: body.len() as u32 };
+                    self.tell(800, self.copies.len());
                     self.copies.push(Copied { number, file: self.files.len(), ordinal, body, moved });
                 }
             }
@@ -370,7 +391,9 @@ impl Job {
         homes.sort_unstable();
         if !homes.is_empty() {
             let name = self.new_name(Kind::Numbers)?;
-            let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, 0)?;
+            // The oldest run needs no filter: it is asked for what no other knows, and that is there.
+            let filter_for = if self.numbers.is_empty() { 0 } else { homes.len() as u64 };
+            let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
             for (number, home) in homes {
                 writer.push(number, home)?;
             }
@@ -402,7 +425,9 @@ impl Job {
         };
         let name = file_name(self.desk.directory, Kind::Numbers, self.next_file);
         self.next_file += 1;
-        let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, 0)?;
+        let total: u64 = self.numbers[..count].iter().map(|run| run.len()).sum();
+        let filter_for = if count == self.numbers.len() { 0 } else { total };
+        let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
         for merged in run::merge(self.numbers[..count].iter().map(|run| run.iter()).collect()) {
             let merged = merged?;
             if is_of_use(&merged.value) {

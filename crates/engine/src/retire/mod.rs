@@ -1,8 +1,8 @@
 //! Retirement: what has been in memory for long goes to due files, and the journal before it is needed no more.
 //!
-//! A retirement is a checkpoint. At one moment, between two turns, a new segment of the journal is begun and every
-//! message that has changed since the last checkpoint is [captured](dwell_store::core::Core::capture). A [`Job`]
-//! then writes the captured messages into due files, makes runs to find them by, and puts a new manifest into the
+//! A retirement is a checkpoint of one moment, at which a new segment of the journal is begun. Every message that has
+//! changed since the last checkpoint is [captured](dwell_store::core::Core::begin_capture) as it was at that moment, a
+//! few between one turn and the next. A [`Job`] then writes the captured messages into due files, makes runs to find them by, and puts a new manifest into the
 //! place of the old one: in a thread of its own, while the shard goes on. After that each captured message is told
 //! where its copy lies, a few at a time.
 //!
@@ -20,20 +20,22 @@
 //! new manifest would be there.
 //!
 //! # Layout
-//! - this file: when to begin, what follows what
+//! - this file: when to begin, what follows what, and whether puts have to wait for it
+//! - `budget`: what may be in memory
 //! - `job`: writing files, runs and manifest
 //! - `partition`: which messages share a file
 
+mod budget;
 mod job;
 mod partition;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
 
 use dwell_model::Now;
-use dwell_store::core::{CopyAt, Placed};
+use dwell_store::core::{Capture, CopyAt, Placed};
 use dwell_time::Notifier;
 
 use crate::cold::ColdFile;
@@ -42,45 +44,19 @@ use crate::journal::segment::Place;
 use crate::manifest::Manifest;
 use crate::shard::step::Step;
 
-pub(crate) use job::{Desk, Job, JobError, Written};
+pub(crate) use budget::Budget;
+pub(crate) use job::{Desk, Job, JobError, Moment, Written};
 
 /// How long a retirement that failed waits before it is tried again.
 const RETRY_MS: u64 = 1_000;
-/// So many messages are told of their copies at a time.
-const PLACED_AT_A_TIME: usize = 8 * 1024;
+/// So many messages are looked at to be captured, or told of their copies, at a time: a few milliseconds.
+const AT_A_TIME: usize = 8 * 1024;
 /// The same where turns are driven, so that much happens in between.
-const PLACED_WHEN_DRIVEN: usize = 16;
+const WHEN_DRIVEN: usize = 16;
+/// Of what may change while a retirement is under way this much may at once, in thousandths; the rest as it goes on.
+const AT_ONCE: u32 = 250;
 /// So many places are looked at for messages to evict after a turn.
 const LOOKED_AT: usize = 8 * 1024;
-/// What a resident message takes in memory, with its share of all indexes: a rounded measurement, bodies left out.
-const RESIDENT_BYTES: u64 = 256;
-
-/// What a shard may have in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Budget {
-    /// So many messages may be resident.
-    pub(crate) resident: usize,
-    /// So many may have changed before they are captured.
-    pub(crate) changed: usize,
-    /// So many segments the journal may have.
-    pub(crate) segments: usize,
-}
-
-impl Budget {
-    /// A half for resident messages; half of these may be captured at a time, and take as much again meanwhile. The rest
-    /// is for indexes of files, bitmaps and filters.
-    pub(crate) fn of(memory_limit: u64, segment_bytes: u64) -> Budget {
-        let resident = usize::try_from(memory_limit / 2 / RESIDENT_BYTES).unwrap_or(usize::MAX).max(8);
-        let segments = usize::try_from(memory_limit / segment_bytes).unwrap_or(usize::MAX).max(4);
-        Budget { resident, changed: resident / 2, segments }
-    }
-
-    /// How many messages that are due are handed over at a time.
-    pub(crate) fn window(&self) -> usize {
-        (self.resident / 8).clamp(1, 512)
-    }
-}
-
 /// Who writes what was captured.
 enum Worker {
     /// Whoever takes the turns.
@@ -91,15 +67,30 @@ enum Worker {
 
 enum Phase {
     Idle,
+    Capturing(Box<Moment>),
     Writing {
         worker: Worker,
         cancelled: Arc<AtomicBool>,
+        /// How far it is, in thousandths.
+        progress: Arc<AtomicU32>,
+        /// How many messages it writes that are resident.
+        captured: usize,
     },
     /// The new manifest is durable; so many messages know of their copies.
     Placing {
         written: Box<Written>,
         placed: usize,
     },
+}
+
+/// Whether messages may be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    /// Not now; when the retirement under way is further.
+    Held,
+    /// There is no telling when.
+    Shut,
 }
 
 /// What the shard has to do after a step of the retirement.
@@ -167,18 +158,43 @@ impl Retirement {
         if !self.is_idle() || now.mono_ms < self.not_before_ms {
             return false;
         }
-        step.core().changed_len() >= self.budget.changed.max(1)
-            || segments >= self.budget.segments && self.budget.segments < usize::MAX
+        pinned(step) >= self.budget.changed(step.core()) || segments >= self.budget.segments
+    }
+
+    /// Whether a thread is at work, and turns have nothing to do for it now.
+    pub(crate) fn is_writing_in_a_thread(&self) -> bool {
+        matches!(&self.phase, Phase::Writing { worker: Worker::Thread { .. }, .. })
+    }
+
+    /// Whether messages may be put now: as many as can be captured by the next retirement, and while one is under way
+    /// as many as it has got rid of. So puts go on at its pace, and none waits for all of it.
+    pub(crate) fn gate(&self, step: &Step, now: Now) -> Gate {
+        let core = step.core();
+        let most = self.budget.resident(core);
+        let (captured, progress) = match &self.phase {
+            Phase::Idle | Phase::Capturing(_) => (0, 1_000),
+            Phase::Writing { captured, .. } if self.notifier.is_none() => (*captured, 1_000),
+            Phase::Writing { captured, progress, .. } => {
+                let done = progress.load(Ordering::Relaxed).min(1_000);
+                (*captured, AT_ONCE + done * (1_000 - AT_ONCE) / 1_000)
+            }
+            Phase::Placing { written, placed } => (written.copies.len() - placed, 1_000),
+        };
+        let room = most.saturating_sub(captured);
+        let may_change = (room as u128 * u128::from(progress) / 1_000) as usize;
+        if pinned(step) < may_change.max(1) {
+            return Gate::Open;
+        }
+        let stands_still = self.is_idle() && now.mono_ms < self.not_before_ms;
+        if stands_still { Gate::Shut } else { Gate::Held }
     }
 
     /// When the shard has to come back to it by itself.
     pub(crate) fn next_wake(&self, step: &Step) -> Option<u64> {
         match &self.phase {
-            Phase::Idle if step.core().changed_len() >= self.budget.changed.max(1) => {
-                Some(self.not_before_ms)
-            }
+            Phase::Idle if pinned(step) >= self.budget.changed(step.core()) => Some(self.not_before_ms),
             Phase::Idle | Phase::Writing { worker: Worker::Thread { .. }, .. } => None,
-            Phase::Writing { .. } | Phase::Placing { .. } => Some(0),
+            Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => Some(0),
         }
     }
 
@@ -187,44 +203,57 @@ impl Retirement {
         self.not_before_ms = now.mono_ms.saturating_add(RETRY_MS);
     }
 
-    /// Captures everything that has changed. Segment `start` has just been begun, and holds nothing yet but settings.
+    /// Begins to capture everything that has changed. Segment `start` has just been begun, and holds nothing yet but
+    /// settings.
     pub(crate) fn begin(&mut self, step: &mut Step, start: u64, next_number: u64) {
         let (core, cold) = step.both();
         cold.take_ripened();
-        let mut settled = cold.bitmaps();
-        let captured = core.capture(|CopyAt { file, ordinal }| {
-            let is_resident = settled.get_mut(&file.get()).is_some_and(|settled| settled.clear(ordinal));
-            assert!(is_resident, "a clean message has a copy that is not cold");
-        });
+        core.begin_capture();
         let manifest = Manifest {
             newest: self.manifest.newest.max(start),
             next_number: self.manifest.next_number.max(next_number),
             ..self.manifest.clone()
         };
-        let job = Job::new(
-            self.desk.clone(),
-            manifest,
-            start,
-            core.seen(),
-            core.numbering().collect(),
-            self.next_file,
-            captured,
-            settled,
-            cold,
-        );
-        let cancelled = Arc::clone(&job.cancelled);
+        let (seen, numbering, settled) = (core.seen(), core.numbering().collect(), cold.bitmaps());
+        self.phase = Phase::Capturing(Box::new(Moment { manifest, start, seen, numbering, settled }));
+    }
+
+    /// Captures some more; when all is captured, the job begins.
+    fn capture(&mut self, mut moment: Box<Moment>, step: &mut Step) {
+        let (core, cold) = step.both();
+        let Some(Capture { changed, clean }) = core.capture_some(self.at_a_time()) else {
+            self.phase = Phase::Capturing(moment);
+            return;
+        };
+        for CopyAt { file, ordinal } in clean {
+            // It was resident at that moment or cold, and is settled by neither.
+            if let Some(settled) = moment.settled.get_mut(&file.get()) {
+                settled.clear(ordinal);
+            }
+        }
+        let captured = changed.len();
+        let job = Job::new(self.desk.clone(), *moment, self.next_file, changed, cold);
+        let (cancelled, progress) = (Arc::clone(&job.cancelled), Arc::clone(&job.progress));
         let worker = match &self.notifier {
             None => Worker::Turns(Box::new(job)),
             Some(notifier) => spawn(job, Arc::clone(notifier)),
         };
-        self.phase = Phase::Writing { worker, cancelled };
+        self.phase = Phase::Writing { worker, cancelled, progress, captured };
+    }
+
+    fn at_a_time(&self) -> usize {
+        if self.notifier.is_some() { AT_A_TIME } else { WHEN_DRIVEN }
     }
 
     /// Goes on a little.
     pub(crate) fn step(&mut self, step: &mut Step, now: Now) -> Stepped {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => Stepped::Quiet,
-            Phase::Writing { worker, cancelled } => {
+            Phase::Capturing(moment) => {
+                self.capture(moment, step);
+                Stepped::Quiet
+            }
+            Phase::Writing { worker, cancelled, progress, captured } => {
                 let done = match worker {
                     Worker::Turns(mut job) => match job.advance() {
                         Ok(false) => Err(Worker::Turns(job)),
@@ -243,7 +272,7 @@ impl Retirement {
                 };
                 match done {
                     Err(worker) => {
-                        self.phase = Phase::Writing { worker, cancelled };
+                        self.phase = Phase::Writing { worker, cancelled, progress, captured };
                         Stepped::Quiet
                     }
                     Ok(outcome) => self.written(outcome, step, now),
@@ -276,8 +305,7 @@ impl Retirement {
 
     /// Tells messages of their copies; when all know, the new files take the place of the old ones.
     fn place(&mut self, mut written: Box<Written>, from: usize, step: &mut Step) {
-        let most = if self.notifier.is_some() { PLACED_AT_A_TIME } else { PLACED_WHEN_DRIVEN };
-        let to = (from + most).min(written.copies.len());
+        let to = (from + self.at_a_time()).min(written.copies.len());
         for copy in written.copies[from..to].iter().filter(|copy| copy.moved.is_none()) {
             let file = &written.files[copy.file];
             let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
@@ -323,6 +351,7 @@ impl Retirement {
         for path in runs.iter().filter(|path| !kept(path)) {
             let _ = self.desk.disk.remove(path);
         }
+        self.budget.set_files(cold.memory() as u64);
     }
 
     /// Lets go of clean messages, if too many are resident.
@@ -332,8 +361,9 @@ impl Retirement {
             return;
         }
         let (core, cold) = step.both();
-        if core.len() > self.budget.resident && core.len() > core.changed_len() {
-            core.evict(self.budget.resident, LOOKED_AT, cold);
+        let keep = self.budget.resident(core);
+        if core.len() > keep && core.len() > core.changed_len() {
+            core.evict(keep, LOOKED_AT, cold);
         }
     }
 }
@@ -341,13 +371,19 @@ impl Retirement {
 impl Drop for Retirement {
     /// Nothing is written once the directory is let go.
     fn drop(&mut self) {
-        if let Phase::Writing { worker, cancelled } = std::mem::replace(&mut self.phase, Phase::Idle) {
+        if let Phase::Writing { worker, cancelled, .. } = std::mem::replace(&mut self.phase, Phase::Idle) {
             cancelled.store(true, Ordering::Relaxed);
             if let Worker::Thread { handle: Some(handle), .. } = worker {
                 let _ = handle.join();
             }
         }
     }
+}
+
+/// How many messages can not be let go of before they are captured. Those that are leased can not even then: they have a
+/// cap of their own.
+fn pinned(step: &Step) -> usize {
+    step.core().changed_len().saturating_sub(step.core().leased_len())
 }
 
 /// A file that none of its messages is cold in.

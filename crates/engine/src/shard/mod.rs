@@ -38,11 +38,16 @@ use crate::checkpoint::file_name;
 use crate::disk::SizeTally;
 use crate::journal::batch::Batch;
 use crate::journal::writer::{Start, WriteError, Writer};
-use crate::retire::{self, Retirement};
+use crate::retire::{self, Gate, Retirement};
 use crate::sealed::Kind;
 
 /// How long a batch that found no room waits before it is tried again.
 const RETRY_MS: u64 = 100;
+
+/// A put that waits for a retirement is refused after so long.
+const HELD_MS: u64 = 3_000;
+/// How often it is looked whether held puts may go on.
+const LOOK_AGAIN_MS: u64 = 2;
 
 /// What a shard counts for everybody to read.
 #[derive(Debug, Default)]
@@ -58,6 +63,9 @@ pub(crate) struct Tally {
     pub(crate) due_files: AtomicU64,
     pub(crate) resident: AtomicU64,
     pub(crate) cold: AtomicU64,
+    pub(crate) resident_bytes: AtomicU64,
+    pub(crate) file_bytes: AtomicU64,
+    pub(crate) held: AtomicU64,
 }
 
 /// A shard between two turns.
@@ -78,6 +86,12 @@ pub(crate) struct Shard {
     stuck: Option<Stuck>,
     /// Who waits for a snapshot.
     snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
+    /// Puts that wait for a retirement, the oldest first, and since when.
+    held: VecDeque<(Command, u64)>,
+    /// When it is looked at them again, on the monotonic clock.
+    held_again_ms: u64,
+    /// Whether that may be at once: turns, and no thread, bring about what they wait for.
+    held_go_on: bool,
     /// Why nothing is accepted any more.
     failed: Option<Box<str>>,
     is_closed: bool,
@@ -113,6 +127,9 @@ impl Shard {
             unsynced_since: None,
             stuck: None,
             snapshots: Vec::new(),
+            held: VecDeque::new(),
+            held_again_ms: 0,
+            held_go_on: false,
             failed: None,
             is_closed: false,
             tally,
@@ -129,6 +146,16 @@ impl Shard {
         self.stuck.is_some()
     }
 
+    /// Whether puts wait for what turns alone bring about: the next one should follow at once.
+    pub(crate) fn wants_turns(&self) -> bool {
+        self.held_go_on && self.failed.is_none() && self.stuck.is_none()
+    }
+
+    /// Puts that wait for a retirement, and will not be made.
+    pub(crate) fn take_held(&mut self) -> impl Iterator<Item = Command> {
+        self.held.drain(..).map(|(command, _)| command)
+    }
+
     /// When the next turn is due if no command comes.
     pub(crate) fn next_wake(&self) -> Wake {
         if self.failed.is_some() || self.is_closed {
@@ -138,6 +165,9 @@ impl Shard {
             return Wake { wall: None, mono_ms: Some(stuck.again_at_ms) };
         }
         let mut wake = self.step.core().next_wake();
+        if !self.held.is_empty() {
+            wake.by_mono(if self.held_go_on { 0 } else { self.held_again_ms });
+        }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
             wake.by_mono(mono_ms);
         }
@@ -152,7 +182,8 @@ impl Shard {
     pub(crate) fn turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if let Some(reason) = &self.failed {
             let error = unavailable(reason);
-            for command in inbox.drain(..) {
+            let held = self.held.drain(..).map(|(command, _)| command);
+            for command in held.chain(inbox.drain(..)) {
                 self.is_closed |= matches!(command, Command::Close(_));
                 command.refuse(&error);
             }
@@ -167,6 +198,9 @@ impl Shard {
         if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
             self.retire(inbox, now);
         }
+        let by_thread = self.retirement.is_writing_in_a_thread();
+        self.held_go_on = !self.held.is_empty()
+            && !(by_thread && self.retirement.gate(&self.step, now) == Gate::Held);
     }
 
     /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired.
@@ -273,6 +307,8 @@ impl Shard {
         tell(&self.tally.resident, core.len() as u64);
         tell(&self.tally.cold, core.cold_len());
         tell(&self.tally.due_files, cold.files().len() as u64);
+        tell(&self.tally.resident_bytes, core.weight() as u64);
+        tell(&self.tally.file_bytes, self.retirement.budget.told().files);
     }
 
     fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
@@ -281,6 +317,7 @@ impl Shard {
             self.fail(&error, Vec::new());
             return self.turn(inbox, now);
         }
+        self.hold_puts(inbox, now);
         let puts = inbox.iter().any(Command::is_put);
         let refuses_puts = puts.then(|| self.no_room()).flatten();
         if puts {
@@ -323,6 +360,36 @@ impl Shard {
         }
         effects.extend(self.step.serve(now, &mut self.batch));
         self.commit(effects, closes, inbox, now);
+    }
+
+    /// Puts messages aside that would not fit into memory before more of them is retired; takes them up again when they
+    /// do. What waits for too long is refused.
+    fn hold_puts(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        if self.held.is_empty() && !inbox.iter().any(Command::is_put) {
+            return;
+        }
+        let closes = inbox.iter().any(|command| matches!(command, Command::Close(_)));
+        let gate = if closes { Gate::Open } else { self.retirement.gate(&self.step, now) };
+        if gate == Gate::Open {
+            while let Some((command, _)) = self.held.pop_back() {
+                inbox.push_front(command);
+            }
+            return;
+        }
+        for command in std::mem::take(inbox) {
+            if command.is_put() {
+                self.tally.held.fetch_add(1, Ordering::Relaxed);
+                self.held.push_back((command, now.mono_ms));
+            } else {
+                inbox.push_back(command);
+            }
+        }
+        self.held_again_ms = now.mono_ms.saturating_add(LOOK_AGAIN_MS);
+        let waited_long = |since: u64| gate == Gate::Shut || now.mono_ms >= since.saturating_add(HELD_MS);
+        while let Some((command, _)) = self.held.pop_front_if(|(_, since)| waited_long(*since)) {
+            let reason = "messages wait in memory to be written to due files, and there is no room for more";
+            command.refuse(&Error::Overloaded { reason: reason.into() });
+        }
     }
 
     /// Writes the batch and lets the answers go.
@@ -406,6 +473,7 @@ impl Shard {
             return false;
         }
         let error = Error::DiskFull { reason: still.reason.clone() };
+        self.held.drain(..).for_each(|(command, _)| command.refuse(&error));
         for command in std::mem::take(inbox) {
             if command.is_put() { command.refuse(&error) } else { inbox.push_back(command) }
         }
@@ -443,5 +511,7 @@ impl Shard {
         for effect in effects.into_iter().chain(waiting) {
             effect.release(&outcome);
         }
+        let error = unavailable(self.failed.as_deref().unwrap_or_default());
+        self.held.drain(..).for_each(|(command, _)| command.refuse(&error));
     }
 }

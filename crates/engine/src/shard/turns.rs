@@ -47,7 +47,7 @@ impl Turns {
                 self.refuse_all();
                 return false;
             }
-            if self.mine.is_empty() || self.shard.is_stuck() {
+            if self.mine.is_empty() && !self.shard.wants_turns() || self.shard.is_stuck() {
                 return true;
             }
         }
@@ -76,7 +76,7 @@ impl Turns {
     }
 
     fn refuse_all(&mut self) {
-        for command in self.mine.drain(..) {
+        for command in self.mine.drain(..).chain(self.shard.take_held()) {
             command.refuse(&Error::Closed);
         }
         self.inbox.close();

@@ -53,6 +53,7 @@ fn open(home: &mut impl Home, clock: &ManualClock, limits: Limits, memory_limit:
         segment_bytes: 8 * 1024,
         low_water_bytes: Some(0),
         memory_limit,
+        open_files: Options::MIN_OPEN_FILES,
         clock: Arc::new(clock.clone()),
         disk: home.disk(),
         seed: Some(7),

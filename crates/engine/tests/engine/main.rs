@@ -5,11 +5,13 @@
 mod backup;
 mod conformance;
 mod crash;
+mod doors;
 mod faults;
 mod fixtures;
 mod mortal;
 mod offline;
 mod opening;
+mod pressure;
 mod processes;
 mod recovery;
 mod restart;

@@ -138,6 +138,8 @@ fn options_out_of_bounds_are_refused_before_anything_is_made() {
         Options { segment_bytes: 4_095, ..good() },
         Options { segment_bytes: (1 << 30) + 1, ..good() },
         Options { durability: dwell_engine::Durability::IntervalMs(0), ..good() },
+        Options { memory_limit: 4_095, ..good() },
+        Options { open_files: 3, ..good() },
         large,
     ] {
         let error = Driven::open(disk.clone(), clock.clone(), bad).map(drop).unwrap_err();

@@ -70,7 +70,8 @@ impl From<&Error> for Word {
             | Error::TooManyQueues { .. }
             | Error::TooManyLeased { .. }
             | Error::TooManyWaiting { .. }
-            | Error::DiskFull { .. } => Word::OutOfMemory,
+            | Error::DiskFull { .. }
+            | Error::Overloaded { .. } => Word::OutOfMemory,
             _ => Word::InternalError,
         }
     }

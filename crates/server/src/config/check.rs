@@ -182,7 +182,7 @@ pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
         StoreKind::Redis(_) => Some("in Redis, whose own configuration decides"),
     };
     if let Some(elsewhere) = elsewhere {
-        for path in ["store.data", "store.durability", "store.segment"] {
+        for path in ["store.data", "store.durability", "store.segment", "store.memory_limit"] {
             if draft.origin(path) != Origin::Default {
                 warn(path, format!("{path} has no effect: the store is {elsewhere}"));
             }

@@ -97,6 +97,8 @@ pub struct StoreConfig {
     pub durability: Durability,
     /// How long a segment of the engine's journal gets, in bytes; the engine's own choice if it is not said.
     pub segment_bytes: Option<u64>,
+    /// What the engine's messages may take in memory, in bytes; all of them are in memory if it is off.
+    pub memory_limit: Option<u64>,
 }
 
 /// Delayed queues of Java's Redisson that the server moves beside its other work.
@@ -247,6 +249,7 @@ impl Default for Draft {
             data: "dwell-data".into(),
             durability: Durability::Always,
             segment_bytes: None,
+            memory_limit: Some(256 << 20),
         };
         let server = ServerConfig::default();
         Draft {

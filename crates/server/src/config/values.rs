@@ -120,6 +120,17 @@ pub(super) fn segment(given: &Given<'_>) -> Result<u64, String> {
     }
 }
 
+/// A size, or `off`.
+pub(super) fn memory_limit(given: &Given<'_>) -> Result<Option<u64>, String> {
+    if given.one() == "off" {
+        return Ok(None);
+    }
+    match bytes(given)? {
+        len @ 0x100_0000..=0x1_0000_0000_0000 => Ok(Some(len)),
+        _ => Err("messages have 16MiB of memory at least; \"off\" keeps all of them in memory".to_owned()),
+    }
+}
+
 /// A whole number, from 1 on.
 pub(super) fn count(given: &Given<'_>) -> Result<usize, String> {
     // More than there can be of anything in memory, and far from where arithmetic ends.
@@ -233,6 +244,15 @@ mod tests {
         for bad in ["", "MiB", "1MB", "1.5MiB", "-1", "1 MiB", "99999999999999999999", "18014398509481985KiB"]
         {
             assert!(given(bad, bytes).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn memory_has_a_limit_or_none() {
+        assert_eq!(given("off", memory_limit), Ok(None));
+        assert_eq!(given("16MiB", memory_limit), Ok(Some(16 << 20)));
+        for bad in ["", "on", "0", "15MiB", "256MB", "-1", "99999999GiB"] {
+            assert!(given(bad, memory_limit).is_err(), "{bad}");
         }
     }
 

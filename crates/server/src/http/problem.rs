@@ -49,7 +49,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(413, "request_too_large", "The request is too large"),
     kind(415, "unsupported_media_type", "The content type is not the one expected"),
     kind(503, "too_many_connections", "There are too many connections"),
-    kind(503, "overloaded", "The server holds as much as it may"),
+    kind(503, "overloaded", "The server or its store holds as much as it may"),
     kind(503, "shutting_down", "The server is shutting down"),
     kind(500, "internal", "The server made a mistake"),
     // Values that no store would accept.
@@ -287,6 +287,7 @@ mod tests {
             Error::OutcomeUnknown { reason: "x".into() },
             Error::DiskFull { reason: "x".into() },
             Error::ForeignData { reason: "x".into() },
+            Error::Overloaded { reason: "x".into() },
             Error::Exhausted { what: "ids" },
             Error::Closed,
             Error::Unavailable { reason: "x".into() },

@@ -92,7 +92,10 @@ impl Metered {
         self.metrics.refused(error.code());
         let is_illness = matches!(
             error,
-            Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::DiskFull { .. }
+            Error::Unavailable { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::DiskFull { .. }
+                | Error::Overloaded { .. }
         );
         if is_illness && !self.is_ill.swap(true, Ordering::Relaxed) {
             tracing::warn!(code = error.code(), %error, "the store can not serve");

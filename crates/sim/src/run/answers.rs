@@ -27,6 +27,7 @@ fn other(error: &Error) -> Fate {
     match error {
         Error::OutcomeUnknown { .. } => Fate::Unknown,
         Error::DiskFull { .. }
+        | Error::Overloaded { .. }
         | Error::TooManyLeased { .. }
         | Error::TooManyWaiting { .. }
         | Error::TooManyQueues { .. }

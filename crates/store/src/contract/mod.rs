@@ -84,7 +84,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Per item: [`Error::Invalid`], [`Error::KeyTaken`], [`Error::Leased`], [`Error::QueueFull`],
-    /// [`Error::TooManyQueues`], [`Error::DiskFull`], [`Error::Exhausted`].
+    /// [`Error::TooManyQueues`], [`Error::DiskFull`], [`Error::Overloaded`], [`Error::Exhausted`].
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>>;
 
     /// Hands out due messages; waits for the first one, if asked to.

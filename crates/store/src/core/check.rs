@@ -67,8 +67,10 @@ impl<B: StoredBody> Core<B> {
         }
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
         assert_eq!(self.by_key.len(), keyed, "live keys");
-        let changed = self.entries.iter().filter(|(_, entry)| entry.changed).count();
+        let changed = self.entries.iter().filter(|(_, entry)| entry.mark.is_changed()).count();
         assert_eq!(self.changed, changed, "changed messages");
+        let weight: usize = self.entries.iter().map(|(_, entry)| entry.weight()).sum();
+        assert_eq!(self.weight, weight, "what all messages weigh");
         for queue in self.queues.all() {
             let found = self.queues.get(queue);
             found.scheduled.check(&self.entries);

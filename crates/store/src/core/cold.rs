@@ -7,16 +7,18 @@
 //! Ground rules:
 //! 1. A message is resident or cold, never both: what [`Cold`] hands over is not cold any more.
 //! 2. A resident message that stands as its copy says is *clean*, and may be [evicted](Core::evict) without a
-//!    record. Any change makes it *changed*, until it is [captured](Core::capture) and has a new copy.
+//!    record. Any change makes it *changed*, until it is [captured](Core::capture_some) and has a new copy.
 //! 3. A leased message is never cold.
 //! 4. Of the cold, each queue knows how many it has, the least of those that are due, and when the next one is due;
 //!    the latter two as lower bounds, made exact when they are come to.
+//! 5. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices: a message
+//!    that changes before its slice has come is captured as it stands, and then changes.
 
 use std::num::NonZeroU32;
 
 use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
 
-use super::entry::{Entry, Place, Rare};
+use super::entry::{Entry, Mark, Place, Rare};
 use super::queue::ReadyKey;
 use super::{Core, Log, StoredBody};
 use crate::{Result, StateCounts};
@@ -178,6 +180,26 @@ pub struct Captured<B> {
     pub copy: Option<CopyAt>,
 }
 
+/// All that was captured of one moment.
+#[derive(Clone, Debug)]
+pub struct Capture<B> {
+    /// The messages that had changed.
+    pub changed: Vec<Captured<B>>,
+    /// The copies of resident messages that had not; of some that were cold too, and of some twice.
+    pub clean: Vec<CopyAt>,
+}
+
+/// A capture under way.
+#[derive(Debug)]
+pub(super) struct Capturing<B> {
+    /// How those are marked that had changed.
+    span: Mark,
+    /// The slot to be looked at next, and the end of those that were there.
+    next: u32,
+    end: u32,
+    capture: Capture<B>,
+}
+
 /// What has become of a message since it was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
@@ -230,40 +252,73 @@ impl<B: StoredBody> Core<B> {
         self.mark_changed(slot);
     }
 
-    /// Every message that has changed, as it stands now; from then on they count as unchanged, but for those that
-    /// are leased. `clean` is told the copies of the others.
-    pub fn capture(&mut self, mut clean: impl FnMut(CopyAt)) -> Vec<Captured<B>> {
-        let mut captured = Vec::with_capacity(self.changed);
-        let mut unleased = Vec::with_capacity(self.changed);
-        for (slot, entry) in self.entries.iter() {
-            if !entry.changed {
-                entry.copy.into_iter().for_each(&mut clean);
-                continue;
-            }
-            captured.push(Captured {
-                message: self.message(slot),
-                ready_since: entry.made_ready(),
-                copy: entry.copy,
-            });
-            if !entry.place.is_leased() {
-                unleased.push(slot);
+    /// Begins to capture every message that has changed, as it stands now. Those that were captured count as unchanged,
+    /// but for those that are leased.
+    ///
+    /// # Panics
+    /// If a capture is under way.
+    pub fn begin_capture(&mut self) {
+        assert!(self.capturing.is_none(), "one capture at a time");
+        let capture = Capture { changed: Vec::with_capacity(self.changed), clean: Vec::new() };
+        let end = u32::try_from(self.entries.places()).expect("slots are 32-bit numbers");
+        self.capturing = Some(Box::new(Capturing { span: self.span, next: 0, end, capture }));
+        self.span = self.span.next();
+    }
+
+    /// Goes on with the capture, looking at `most` places; all that was captured, if that was the last of it.
+    ///
+    /// # Panics
+    /// If no capture is under way.
+    pub fn capture_some(&mut self, most: usize) -> Option<Capture<B>> {
+        let capturing = self.capturing.as_mut().expect("a capture was begun");
+        let from = capturing.next;
+        let to = capturing.end.min(from.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)));
+        capturing.next = to;
+        for slot in from..to {
+            if self.entries.find_mut(slot).is_some() {
+                self.capture_before_change(slot);
             }
         }
-        self.changed -= unleased.len();
-        for slot in unleased {
+        let is_done = self.capturing.as_ref().is_some_and(|capturing| capturing.next == capturing.end);
+        let done = self.capturing.take_if(|_| is_done)?;
+        Some(done.capture)
+    }
+
+    /// A message is about to change or to go: captures it, if a capture is under way that it belongs to.
+    pub(super) fn capture_before_change(&mut self, slot: u32) {
+        let Some(capturing) = &self.capturing else { return };
+        let span = capturing.span;
+        let entry = self.entries.get(slot);
+        if entry.mark == span {
+            let captured =
+                Captured { message: self.message(slot), ready_since: entry.made_ready(), copy: entry.copy };
+            let now = self.span;
             let entry = self.entries.get_mut(slot);
-            // An older copy is not right any more, and the new one is not there yet.
-            (entry.changed, entry.copy) = (false, None);
+            if entry.place.is_leased() {
+                entry.mark = now;
+            } else {
+                // An older copy is not right any more, and the new one is not there yet.
+                (entry.mark, entry.copy) = (Mark::Captured, None);
+                self.changed -= 1;
+            }
+            let capturing = self.capturing.as_mut().expect("it was there a moment ago");
+            capturing.capture.changed.push(captured);
+        } else if let (Mark::Captured, Some(copy)) = (entry.mark, entry.copy) {
+            let capturing = self.capturing.as_mut().expect("it was there a moment ago");
+            capturing.capture.clean.push(copy);
         }
-        captured
     }
 
     /// The captured messages could not be copied: they count as changed again.
+    ///
+    /// # Panics
+    /// If a capture is under way.
     pub fn uncapture(&mut self) {
+        assert!(self.capturing.is_none(), "what is being captured can not be given up");
         let slots: Vec<u32> = self
             .entries
             .iter()
-            .filter(|(_, entry)| !entry.changed && entry.copy.is_none())
+            .filter(|(_, entry)| !entry.mark.is_changed() && entry.copy.is_none())
             .map(|(slot, _)| slot)
             .collect();
         slots.into_iter().for_each(|slot| self.mark_changed(slot));
@@ -275,7 +330,7 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get_mut(slot);
         entry.body = body;
         entry.copy = Some(copy);
-        if entry.changed { Placed::Changed } else { Placed::Clean }
+        if entry.mark.is_changed() { Placed::Changed } else { Placed::Clean }
     }
 
     /// Lets go of clean messages until at most `keep` are resident, or none is clean that was looked at; looks at
@@ -291,7 +346,7 @@ impl<B: StoredBody> Core<B> {
             let slot = self.hand;
             let Some(entry) = self.entries.find_mut(slot) else { continue };
             let is_over = entry.expires().is_some_and(|expires| expires <= seen);
-            let (Some(copy), false, false) = (entry.copy, entry.changed, entry.place.is_leased() || is_over)
+            let (Some(copy), Mark::Captured, false) = (entry.copy, entry.mark, entry.place.is_leased() || is_over)
             else {
                 continue;
             };
@@ -359,7 +414,7 @@ impl<B: StoredBody> Core<B> {
             priority: standing.priority,
             attempts: 0,
             takes: 0,
-            changed: false,
+            mark: Mark::Captured,
             place: Place::Ready,
         };
         let is_ripe = standing.due <= self.queues.get(queue).ripe;
@@ -499,15 +554,18 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn mark_changed(&mut self, slot: u32) {
+        self.capture_before_change(slot);
+        let span = self.span;
         let entry = self.entries.get_mut(slot);
-        if !std::mem::replace(&mut entry.changed, true) {
+        if !std::mem::replace(&mut entry.mark, span).is_changed() {
             self.changed += 1;
         }
     }
 
     /// Takes a message off the indexes by number, and off the count of the changed.
     pub(super) fn strike_off(&mut self, entry: &Entry<B>, slot: u32) {
-        self.changed -= usize::from(entry.changed);
+        self.changed -= usize::from(entry.mark.is_changed());
+        self.weight -= entry.weight();
         let entries = &self.entries;
         self.by_number.remove(entry.number, slot, |slot| entries.get(slot).number);
     }

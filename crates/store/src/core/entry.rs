@@ -25,9 +25,28 @@ pub(super) struct Entry<B> {
     pub(super) priority: u32,
     pub(super) attempts: u32,
     pub(super) takes: u32,
-    /// Whether it has changed since it was captured, or never was.
-    pub(super) changed: bool,
+    pub(super) mark: Mark,
     pub(super) place: Place,
+}
+
+/// Whether a message has changed since it was captured, or never was; and if so in which of two spans of time: those
+/// between one capture and the next are odd and even in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Captured,
+    Odd,
+    Even,
+}
+
+impl Mark {
+    pub(super) fn is_changed(self) -> bool {
+        self != Mark::Captured
+    }
+
+    /// The span that follows.
+    pub(super) fn next(self) -> Mark {
+        if self == Mark::Odd { Mark::Even } else { Mark::Odd }
+    }
 }
 
 /// Where a message stands, and where its queue's order or the leases hold it.
@@ -80,6 +99,21 @@ pub(super) struct Rare {
 }
 
 impl<B> Entry<B> {
+    /// What a plain message takes in memory, in bytes, with its share of all indexes: a rounded measurement.
+    const PLAIN: usize = 224;
+    /// What it takes more if it has anything that few messages have, and for each text of that.
+    const RARE: usize = 256;
+    const TEXT: usize = 32;
+
+    /// What it takes in memory, in bytes, with its share of all indexes; its body apart.
+    pub(super) fn weight(&self) -> usize {
+        let Some(rare) = self.rare.as_deref() else { return Self::PLAIN };
+        let key = rare.key.as_ref().map_or(0, |key| key.as_str().len() + Self::TEXT);
+        let error = rare.last_error.as_ref().map_or(0, |error| error.len() + Self::TEXT);
+        let headers = rare.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * Self::TEXT);
+        Self::PLAIN + Self::RARE + key + error + headers.sum::<usize>()
+    }
+
     /// The key, unless another message has taken it over for good.
     pub(super) fn key(&self) -> Option<&Key> {
         self.rare.as_deref().filter(|rare| !rare.keyless)?.key.as_ref()

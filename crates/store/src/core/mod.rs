@@ -69,7 +69,8 @@ use std::collections::BTreeSet;
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
 use crate::{Error, Result};
-use entry::{Entry, Held};
+use cold::Capturing;
+use entry::{Entry, Held, Mark};
 use index::{Numbering, SlotTable, TextHash};
 use numbers::Numbers;
 use queues::Queues;
@@ -78,10 +79,13 @@ use slab::Slab;
 use tokens::Tokens;
 use wait::Waiters;
 
-pub use cold::{Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
+pub use cold::{Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;
 pub use wait::{Answer, WaiterId};
+
+/// What a lease takes in memory beside its message.
+const LEASE_BYTES: usize = 96;
 
 /// How a core begins.
 #[derive(Clone, Debug)]
@@ -150,6 +154,11 @@ pub struct Core<B> {
     cold: u64,
     /// How many resident messages have changed since they were captured.
     changed: usize,
+    /// How those are marked that change now.
+    span: Mark,
+    capturing: Option<Box<Capturing<B>>>,
+    /// What all resident messages take in memory, in bytes; see [`Core::weight`].
+    weight: usize,
     /// The slot that was looked at last for eviction.
     hand: u32,
 }
@@ -183,6 +192,9 @@ impl<B: StoredBody> Core<B> {
             waiters: Waiters::new(),
             cold: 0,
             changed: 0,
+            span: Mark::Odd,
+            capturing: None,
+            weight: 0,
             hand: 0,
             config,
         }
@@ -196,6 +208,22 @@ impl<B: StoredBody> Core<B> {
     /// How many messages are resident, in all queues and states.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// About how many bytes the resident messages take in memory, with their keys, headers and error texts, and their
+    /// share of all indexes; without bodies, put tokens, queues and takes that wait.
+    pub fn weight(&self) -> usize {
+        self.weight + self.leases.len() * LEASE_BYTES
+    }
+
+    /// How many messages are leased.
+    pub fn leased_len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// How many put tokens are remembered, and how many queues there are.
+    pub fn others_len(&self) -> (usize, usize) {
+        (self.tokens.len(), self.queues.len())
     }
 
     /// Whether there are no messages, resident or cold.

@@ -73,6 +73,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Forgets a message that its queue has forgotten already.
     fn purge_one(&mut self, slot: u32) {
+        self.capture_before_change(slot);
         self.release_key(slot);
         let entry = self.entries.remove(slot);
         self.strike_off(&entry, slot);

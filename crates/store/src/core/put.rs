@@ -176,7 +176,7 @@ impl<B: StoredBody> Core<B> {
             priority: record.priority,
             attempts: 0,
             takes: 0,
-            changed: true,
+            mark: self.span,
             place: Place::Ready,
         };
         self.insert(entry, standing.state);

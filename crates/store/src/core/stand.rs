@@ -196,7 +196,8 @@ impl<B: StoredBody> Core<B> {
 
     fn add(&mut self, entry: Entry<B>) -> u32 {
         let number = entry.number;
-        self.changed += usize::from(entry.changed);
+        self.changed += usize::from(entry.mark.is_changed());
+        self.weight += entry.weight();
         let slot = self.entries.insert(entry);
         let entries = &self.entries;
         self.by_number.insert(number, slot, |slot| entries.get(slot).number);
@@ -218,7 +219,9 @@ impl<B: StoredBody> Core<B> {
         self.release_key(slot);
         self.displace(slot);
         let entry = self.entries.get_mut(slot);
+        self.weight -= entry.weight();
         entry.set_standing(next);
+        self.weight += entry.weight();
         let queue = entry.queue;
         self.place(slot, state);
         if self.entries.get(slot).rare.is_some() {
@@ -230,6 +233,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Forgets a message.
     pub(super) fn remove(&mut self, slot: u32) -> Entry<B> {
+        self.capture_before_change(slot);
         self.release_key(slot);
         self.displace(slot);
         self.cancel_expiry(slot);

@@ -105,7 +105,9 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn note_ready(&mut self, slot: u32, since: Timestamp) {
         let entry = self.entries.get_mut(slot);
         if entry.place == Place::Ready && since > entry.ready_since() {
+            self.weight -= entry.weight();
             entry.rare.get_or_insert_default().ready_since = since;
+            self.weight += entry.weight();
         }
     }
 }

@@ -40,6 +40,10 @@ impl Tokens {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The answer that a put under `token` got, if it is remembered at `wall`.
     pub(super) fn recall(&self, queue: &QueueName, token: &PutToken, wall: Timestamp) -> Option<PutAnswer> {
         if self.slots.len() == 0 {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
-/// What an opening found.
+/// What an opening found, and what is used from now on.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recovered {
     messages: u64,
@@ -23,8 +23,49 @@ pub(crate) struct Recovered {
     restored: Option<String>,
     /// Whether the last run ended in good order.
     was_closed: bool,
+    pub(crate) memory: Memory,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cuts: Vec<Cut>,
+}
+
+/// What the store will use of memory, in bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Memory {
+    /// Nothing if there is no limit.
+    limit: Option<u64>,
+    messages: Option<u64>,
+    retirement: Option<u64>,
+    files: u64,
+}
+
+impl From<dwell_engine::MemoryUse> for Memory {
+    fn from(memory: dwell_engine::MemoryUse) -> Memory {
+        let limited = |bytes: u64| (memory.limit != u64::MAX).then_some(bytes);
+        Memory {
+            limit: limited(memory.limit),
+            messages: limited(memory.messages),
+            retirement: limited(memory.retirement),
+            files: memory.files,
+        }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let (Some(limit), Some(messages), Some(retirement)) = (self.limit, self.messages, self.retirement)
+        else {
+            return f.write_str("no limit: all messages are in memory, without their bodies");
+        };
+        write!(
+            f,
+            "{} MiB: {} for messages, {} for writing them to files, {} to find those in files",
+            mib(limit),
+            mib(messages),
+            mib(retirement),
+            mib(self.files)
+        )
+    }
 }
 
 /// A torn tail that was cut.
@@ -76,6 +117,7 @@ pub(super) fn open(config: &StoreConfig, limits: Limits) -> Result<(Engine, Reco
     };
     let mut options = Options { limits, durability, ..Options::default() };
     options.segment_bytes = config.segment_bytes.unwrap_or(options.segment_bytes);
+    options.memory_limit = config.memory_limit.unwrap_or(u64::MAX);
     let engine = Engine::open(&config.data, options).map_err(|error| refused(&error))?;
     let report = engine.report();
     let recovered = Recovered {
@@ -86,6 +128,7 @@ pub(super) fn open(config: &StoreConfig, limits: Limits) -> Result<(Engine, Reco
         opened: report.incarnation,
         restored: report.restored.map(|taken| taken.to_string()),
         was_closed: report.was_closed,
+        memory: report.memory.into(),
         cuts: report.cuts.iter().map(Cut::from).collect(),
     };
     Ok((engine, recovered))

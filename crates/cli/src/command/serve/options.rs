@@ -67,6 +67,9 @@ pub(crate) struct ServerOptions {
     /// quarter of it is kept free for acks and cancels
     #[arg(long, value_parser = valued("store.segment"), value_name = "SIZE")]
     segment: Option<String>,
+    /// What messages may take in memory, 16MiB at least; `off` keeps all of them there [default: 256MiB]
+    #[arg(long, value_parser = valued("store.memory_limit"), value_name = "SIZE")]
+    memory_limit: Option<String>,
     /// How long a shutdown waits for what is under way [default: 10s]
     #[arg(long, value_parser = valued("shutdown.drain"), allow_hyphen_values = true, value_name = "DURATION")]
     drain: Option<String>,
@@ -138,6 +141,7 @@ impl ServerOptions {
             ("limits.queues", &self.max_queues),
             ("limits.bodies", &self.max_bodies),
             ("store.segment", &self.segment),
+            ("store.memory_limit", &self.memory_limit),
             ("shutdown.drain", &self.drain),
             ("redisson.url", &self.redisson),
             ("redisson.java", &self.redisson_java),

@@ -1,0 +1,432 @@
+//! A bounded number of open files, whatever the number of files that somebody holds.
+//!
+//! A file that was not used for the longest time is closed, and opened again by its path when it is asked for. So it
+//! costs a descriptor only while it is of use. What stays open:
+//! 1. What was written and not synced yet: an error of writing it back is told to those alone who had the file open
+//!    then (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
+//! 2. What has lost its name, removed or renamed, while somebody holds it: it could not be found again.
+//! 3. What a call is under way on.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use super::{Disk, DiskFile, DiskLock};
+
+/// A disk that has at most so many files open, but for those that the module names.
+#[derive(Clone, Debug)]
+pub(crate) struct PooledDisk {
+    pool: Arc<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    disk: Arc<dyn Disk>,
+    most: usize,
+    /// Rises with each use of a file.
+    uses: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files that have a descriptor. At most `most` of them may be closed.
+    open: Vec<Weak<PooledFile>>,
+    /// Files that somebody holds.
+    held: HashMap<PathBuf, Weak<PooledFile>>,
+}
+
+#[derive(Debug)]
+struct PooledFile {
+    pool: Arc<Pool>,
+    path: PathBuf,
+    /// When it was used last.
+    used: AtomicU64,
+    handle: Mutex<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    file: Option<Arc<dyn DiskFile>>,
+    unsynced: bool,
+    nameless: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PooledDisk {
+    pub(crate) fn new(disk: Arc<dyn Disk>, most: usize) -> PooledDisk {
+        let (uses, state) = (AtomicU64::new(0), Mutex::default());
+        PooledDisk { pool: Arc::new(Pool { disk, most: most.max(1), uses, state }) }
+    }
+
+    fn pooled(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        let handle = Handle { file: Some(file), unsynced: false, nameless: false };
+        let pooled = Arc::new(PooledFile {
+            pool: Arc::clone(&self.pool),
+            path: path.to_owned(),
+            used: AtomicU64::new(self.pool.use_now()),
+            handle: Mutex::new(handle),
+        });
+        lock(&self.pool.state).held.insert(path.to_owned(), Arc::downgrade(&pooled));
+        self.pool.admit(&pooled);
+        Arc::new(Owner(pooled))
+    }
+
+    /// The file of that name will not be found by it any more: who holds it keeps it open.
+    fn unname(&self, path: &Path) -> io::Result<()> {
+        let held = lock(&self.pool.state).held.get(path).and_then(Weak::upgrade);
+        let Some(held) = held else { return Ok(()) };
+        let mut handle = lock(&held.handle);
+        if handle.file.is_none() {
+            handle.file = Some(self.pool.disk.open(path)?);
+        }
+        handle.nameless = true;
+        Ok(())
+    }
+}
+
+impl Pool {
+    fn use_now(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A file has been opened: closes others that were not used for longer, if there are too many.
+    fn admit(&self, new: &Arc<PooledFile>) {
+        // Let go of after the lock: one of them may be the last owner by then, and its end takes the lock.
+        let mut open: Vec<(u64, Arc<PooledFile>)> = Vec::new();
+        let mut state = lock(&self.state);
+        state.open.retain(|file| file.strong_count() > 0);
+        state.open.push(Arc::downgrade(new));
+        if state.open.len() <= self.most {
+            return;
+        }
+        let with_use = |file: &Weak<PooledFile>| {
+            let file = file.upgrade()?;
+            Some((file.used.load(Ordering::Relaxed), file))
+        };
+        open.extend(state.open.iter().filter_map(with_use));
+        open.sort_unstable_by_key(|(used, _)| *used);
+        let mut too_many = open.len().saturating_sub(self.most);
+        for (_, file) in &open {
+            if too_many == 0 {
+                break;
+            }
+            if !Arc::ptr_eq(file, new) && file.close() {
+                too_many -= 1;
+                state.open.retain(|open| !std::ptr::eq(open.as_ptr(), Arc::as_ptr(file)));
+            }
+        }
+    }
+}
+
+impl PooledFile {
+    /// The open file.
+    fn open(self: &Arc<Self>) -> io::Result<Arc<dyn DiskFile>> {
+        self.open_to(false)
+    }
+
+    fn open_to(self: &Arc<Self>, write: bool) -> io::Result<Arc<dyn DiskFile>> {
+        self.used.store(self.pool.use_now(), Ordering::Relaxed);
+        let mut handle = lock(&self.handle);
+        handle.unsynced |= write;
+        if let Some(file) = &handle.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.pool.disk.open(&self.path)?;
+        handle.file = Some(Arc::clone(&file));
+        drop(handle);
+        self.pool.admit(self);
+        Ok(file)
+    }
+
+    /// Closes it; false if it has to stay open, or somebody is about to use it.
+    fn close(&self) -> bool {
+        let mut handle = match self.handle.try_lock() {
+            Ok(handle) => handle,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let may_close = !handle.unsynced && !handle.nameless;
+        if may_close {
+            handle.file = None;
+        }
+        may_close
+    }
+}
+
+impl Drop for PooledFile {
+    fn drop(&mut self) {
+        let mut state = lock(&self.pool.state);
+        // Another file may have the name by now.
+        if state.held.get(&self.path).is_some_and(|held| held.strong_count() == 0) {
+            state.held.remove(&self.path);
+        }
+    }
+}
+
+impl Disk for PooledDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.pool.disk.create_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.pool.disk.list(dir)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.pooled(path, self.pool.disk.create(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.pooled(path, self.pool.disk.open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.unname(from)?;
+        self.unname(to)?;
+        self.pool.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.unname(path)?;
+        self.pool.disk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.pool.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        self.pool.disk.lock(path)
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.pool.disk.free_space(dir)
+    }
+}
+
+/// What the pool hands out: its owners count the uses of the file.
+#[derive(Debug)]
+struct Owner(Arc<PooledFile>);
+
+impl DiskFile for Owner {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.open()?.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.open_to(true)?.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.open()?.sync()?;
+        lock(&self.0.handle).unsynced = false;
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.0.open()?.size()
+    }
+
+    fn set_size(&self, len: u64) -> io::Result<()> {
+        self.0.open()?.set_size(len)
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        self.0.open_to(true)?.preallocate(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::disk::MemoryDisk;
+
+    /// Counts files that are open.
+    #[derive(Clone, Debug)]
+    struct Watched {
+        disk: MemoryDisk,
+        open: Arc<AtomicUsize>,
+    }
+
+    #[derive(Debug)]
+    struct WatchedFile {
+        file: Arc<dyn DiskFile>,
+        open: Arc<AtomicUsize>,
+    }
+
+    impl Watched {
+        fn new() -> Watched {
+            let watched = Watched { disk: MemoryDisk::new(), open: Arc::default() };
+            watched.create_dir(Path::new("/d")).unwrap();
+            watched
+        }
+
+        fn open_files(&self) -> usize {
+            self.open.load(Ordering::Relaxed)
+        }
+
+        fn watched(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+            self.open.fetch_add(1, Ordering::Relaxed);
+            Arc::new(WatchedFile { file, open: Arc::clone(&self.open) })
+        }
+    }
+
+    impl Drop for WatchedFile {
+        fn drop(&mut self) {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Disk for Watched {
+        fn create_dir(&self, dir: &Path) -> io::Result<()> {
+            self.disk.create_dir(dir)
+        }
+        fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+            self.disk.list(dir)
+        }
+        fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+            Ok(self.watched(self.disk.create(path)?))
+        }
+        fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+            Ok(self.watched(self.disk.open(path)?))
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.disk.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            self.disk.remove(path)
+        }
+        fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+            self.disk.sync_dir(dir)
+        }
+        fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+            self.disk.lock(path)
+        }
+        fn free_space(&self, dir: &Path) -> io::Result<u64> {
+            self.disk.free_space(dir)
+        }
+    }
+
+    impl DiskFile for WatchedFile {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            self.file.read_at(buf, offset)
+        }
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.file.write_at(bytes, offset)
+        }
+        fn sync(&self) -> io::Result<()> {
+            self.file.sync()
+        }
+        fn size(&self) -> io::Result<u64> {
+            self.file.size()
+        }
+        fn set_size(&self, len: u64) -> io::Result<()> {
+            self.file.set_size(len)
+        }
+        fn preallocate(&self, len: u64) -> io::Result<()> {
+            self.file.preallocate(len)
+        }
+    }
+
+    fn path(number: u8) -> PathBuf {
+        format!("/d/{number}").into()
+    }
+
+    fn written(disk: &PooledDisk, number: u8) -> Arc<dyn DiskFile> {
+        let file = disk.create(&path(number)).unwrap();
+        file.write_at(&[number; 8], 0).unwrap();
+        file.sync().unwrap();
+        file
+    }
+
+    fn reads(file: &Arc<dyn DiskFile>, number: u8) {
+        let mut bytes = [0; 8];
+        file.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [number; 8]);
+    }
+
+    #[test]
+    fn few_are_open_however_many_are_held() {
+        let watched = Watched::new();
+        let disk = PooledDisk::new(Arc::new(watched.clone()), 4);
+        let files: Vec<_> = (0..100).map(|number| written(&disk, number)).collect();
+        assert_eq!(watched.open_files(), 4);
+        for (file, number) in files.iter().zip(0..) {
+            reads(file, number);
+            assert_eq!(watched.open_files(), 4, "file {number}");
+        }
+        drop(files);
+        assert_eq!(watched.open_files(), 0);
+        assert!(lock(&disk.pool.state).held.is_empty());
+    }
+
+    #[test]
+    fn what_is_used_most_stays_open() {
+        let watched = Watched::new();
+        let disk = PooledDisk::new(Arc::new(watched.clone()), 2);
+        let files: Vec<_> = (0..4).map(|number| written(&disk, number)).collect();
+        for number in 0..4 {
+            reads(&files[0], 0);
+            reads(&files[usize::from(number)], number);
+        }
+        // It can not be found by its name: it was never closed.
+        watched.remove(&path(0)).unwrap();
+        reads(&files[0], 0);
+    }
+
+    #[test]
+    fn what_is_not_synced_or_has_no_name_stays_open() {
+        let watched = Watched::new();
+        let disk = PooledDisk::new(Arc::new(watched.clone()), 1);
+        let unsynced = disk.create(&path(0)).unwrap();
+        unsynced.write_at(&[0; 8], 0).unwrap();
+        let removed = written(&disk, 1);
+        let other = written(&disk, 2);
+        reads(&other, 2);
+        disk.remove(&path(1)).unwrap();
+        let anew = written(&disk, 1);
+        anew.write_at(&[7; 8], 0).unwrap();
+        anew.sync().unwrap();
+        for _ in 0..3 {
+            reads(&other, 2);
+            reads(&removed, 1);
+            reads(&anew, 7);
+        }
+        watched.remove(&path(0)).unwrap();
+        reads(&unsynced, 0);
+        drop(removed);
+        reads(&anew, 7);
+        unsynced.sync().unwrap();
+        reads(&other, 2);
+        assert_eq!(watched.open_files(), 1);
+    }
+
+    #[test]
+    fn threads_share_it() {
+        let watched = Watched::new();
+        let disk = PooledDisk::new(Arc::new(watched.clone()), 3);
+        let files: Vec<_> = (0..16).map(|number| written(&disk, number)).collect();
+        thread::scope(|scope| {
+            for start in 0..4 {
+                let files = &files;
+                scope.spawn(move || {
+                    for round in 0..2_000usize {
+                        let at = (start * 5 + round * 7) % files.len();
+                        reads(&files[at], at as u8);
+                    }
+                });
+            }
+        });
+        reads(&files[0], 0);
+        assert!(watched.open_files() <= 4, "{} are open", watched.open_files());
+    }
+}

@@ -1,0 +1,140 @@
+//! What a shard may have in memory, and what for.
+//!
+//! | share | for |
+//! |---|---|
+//! | a sixteenth, 16 MiB at most | buffers: the batch that is written, blocks that are read, files that are written |
+//! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled |
+//! | 11/20 of the rest | messages that are resident, with keys, headers, error texts, and their leases |
+//! | 9/20 of the rest | a retirement under way: what was captured, in the order of files |
+//!
+//! A retirement begins when 9/20 of what resident messages may take has changed. While it is under way as much may
+//! change again as fits; puts are held then, and go on as it goes on.
+//!
+//! Where the indexes leave less than a quarter of the limit for the rest, the rest has that quarter, and the limit does
+//! not hold: see [`MemoryUse`](crate::MemoryUse).
+
+use dwell_store::core::Core;
+
+use crate::journal::segment::Place;
+use crate::report::MemoryUse;
+
+/// Buffers take this at most.
+const BUFFERS: u64 = 16 * 1024 * 1024;
+/// What a message weighs while there is none to be weighed.
+const PLAIN: u64 = 224;
+/// Fewer messages make no sense.
+const FEWEST: u64 = 8;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// All of it; `u64::MAX` for no limit.
+    limit: u64,
+    /// What finds messages in files.
+    files: u64,
+    /// So many segments the journal may have.
+    pub(crate) segments: usize,
+}
+
+impl Budget {
+    pub(crate) fn of(limit: u64, segment_bytes: u64) -> Budget {
+        let segments = usize::try_from(limit / segment_bytes).unwrap_or(usize::MAX).max(4);
+        let segments = if limit == u64::MAX { usize::MAX } else { segments };
+        Budget { limit, files: 0, segments }
+    }
+
+    /// What finds messages in files takes so many bytes now.
+    pub(crate) fn set_files(&mut self, bytes: u64) {
+        self.files = bytes;
+    }
+
+    fn buffers(&self) -> u64 {
+        (self.limit / 16).min(BUFFERS)
+    }
+
+    /// What is left for messages and a retirement.
+    fn rest(&self) -> u64 {
+        let taken = self.buffers().saturating_add(self.files);
+        self.limit.saturating_sub(taken).max(self.limit / 4)
+    }
+
+    /// Bytes of resident messages.
+    pub(crate) fn messages(&self) -> u64 {
+        if self.limit == u64::MAX { u64::MAX } else { self.rest() / 20 * 11 }
+    }
+
+    /// So many messages may be resident, if they weigh what those weigh that are.
+    pub(crate) fn resident(&self, core: &Core<Place>) -> usize {
+        self.count(self.messages(), core, FEWEST)
+    }
+
+    /// So many may change before they are captured.
+    pub(crate) fn changed(&self, core: &Core<Place>) -> usize {
+        self.count(self.messages() / 20 * 9, core, FEWEST / 2)
+    }
+
+    fn count(&self, bytes: u64, core: &Core<Place>, least: u64) -> usize {
+        if self.limit == u64::MAX {
+            return usize::MAX;
+        }
+        let each = (core.weight() as u64).checked_div(core.len() as u64).unwrap_or(PLAIN).max(1);
+        usize::try_from((bytes / each).max(least)).unwrap_or(usize::MAX)
+    }
+
+    /// So many messages are captured at a time if they are plain.
+    pub(crate) fn generation(&self) -> usize {
+        usize::try_from((self.messages() / 20 * 9 / PLAIN).max(FEWEST / 2)).unwrap_or(usize::MAX)
+    }
+
+    /// How many messages that are due are handed over at a time.
+    pub(crate) fn window(&self) -> usize {
+        usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, 512)
+    }
+
+    /// All of it, for people.
+    pub(crate) fn told(&self) -> MemoryUse {
+        if self.limit == u64::MAX {
+            return MemoryUse { limit: u64::MAX, messages: u64::MAX, files: self.files, ..MemoryUse::default() };
+        }
+        MemoryUse {
+            limit: self.limit,
+            messages: self.messages(),
+            retirement: self.rest() - self.messages(),
+            files: self.files,
+            buffers: self.buffers(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_are_the_whole() {
+        for limit in [4096, 1 << 20, 256 << 20, 64 << 30] {
+            for files in [0, limit / 10, limit / 2] {
+                let mut budget = Budget::of(limit, 64 << 20);
+                budget.set_files(files);
+                let MemoryUse { messages, retirement, files, buffers, .. } = budget.told();
+                let whole = messages + retirement + files + buffers;
+                assert!(whole <= limit && whole >= limit / 20 * 19, "{whole} of {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn indexes_that_take_all_leave_a_quarter() {
+        let mut budget = Budget::of(256 << 20, 64 << 20);
+        let before = budget.messages();
+        budget.set_files(1 << 30);
+        assert!(budget.messages() < before && budget.messages() >= (256 << 20) / 8);
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let budget = Budget::of(u64::MAX, 4096);
+        assert_eq!((budget.messages(), budget.segments), (u64::MAX, usize::MAX));
+        assert_eq!((budget.generation(), budget.window()), (budget.generation(), 512));
+    }
+}

@@ -1,0 +1,80 @@
+//! A disk on which due files can not be begun while a door is shut, or are refused.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Open,
+    /// Who comes waits.
+    Shut,
+    /// Who comes is refused.
+    Barred,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct DoorDisk {
+    disk: MemoryDisk,
+    door: Arc<(Mutex<Door>, Condvar)>,
+}
+
+impl DoorDisk {
+    pub(crate) fn new(disk: MemoryDisk) -> DoorDisk {
+        DoorDisk { disk, door: Arc::new((Mutex::new(Door::Open), Condvar::new())) }
+    }
+
+    pub(crate) fn set(&self, door: Door) {
+        *self.door.0.lock().unwrap() = door;
+        self.door.1.notify_all();
+    }
+
+    fn pass(&self) -> io::Result<()> {
+        let door = self.door.0.lock().unwrap();
+        let door = self.door.1.wait_while(door, |door| *door == Door::Shut).unwrap();
+        if *door == Door::Barred { Err(io::Error::other("the door is barred")) } else { Ok(()) }
+    }
+}
+
+impl Disk for DoorDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("due-")) {
+            self.pass()?;
+        }
+        self.disk.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        self.disk.lock(path)
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.disk.free_space(dir)
+    }
+}
