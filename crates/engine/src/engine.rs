@@ -166,6 +166,8 @@ impl Engine {
             cold: read(&tally.cold),
             resident_bytes: read(&tally.resident_bytes),
             file_bytes: read(&tally.file_bytes),
+            due_bytes: read(&tally.due_bytes),
+            runs: read(&tally.runs),
             held: read(&tally.held),
         }
     }

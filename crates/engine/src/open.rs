@@ -87,7 +87,13 @@ pub(crate) fn open(
     manifest.next_number = recovered.carry.next_number;
     manifest.write(disk, dir)?;
 
-    let desk = Desk::new(Arc::new(disk.clone()), dir.to_owned(), manifest.directory, budget.generation());
+    let desk = Desk::new(
+        Arc::new(disk.clone()),
+        dir.to_owned(),
+        manifest.directory,
+        budget.generation(),
+        manifest.checkpoint.next_file,
+    );
     budget.set_files(step.both().1.memory() as u64);
     let retirement = Retirement::new(budget, desk, manifest.clone());
     let mut report = recovered.report.clone();
@@ -166,7 +172,7 @@ pub(crate) fn take_in(
             return Err(damaged("a due file has another number of entries than the manifest says"));
         }
         let segment = Arc::new(Segment::of_due_file(&file));
-        cold.add(ColdFile::new(Arc::new(file), segment, state.settled.clone(), state.ripe));
+        cold.add(ColdFile::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));
     }
     let name = |kind, number: &u32| file_name(*directory, kind, *number);
     let open = |number| Run::open(disk, dir, name(Kind::Numbers, number)).map(Arc::new);

@@ -91,6 +91,10 @@ pub struct Counters {
     pub resident_bytes: u64,
     /// Bytes in memory that find messages in due files.
     pub file_bytes: u64,
+    /// Bytes written to due files.
+    pub due_bytes: u64,
+    /// Runs that find messages in due files by number or key.
+    pub runs: u64,
     /// Put commands that had to wait for a retirement.
     pub held: u64,
 }

@@ -4,8 +4,19 @@ use std::sync::Arc;
 
 use dwell_model::{MessageId, Timestamp};
 
-use crate::due::{File, Settled};
+use crate::due::{self, File, Settled};
 use crate::journal::segment::Segment;
+
+/// A file is coarse if it has scheduled messages that are due further apart.
+pub(crate) const FINE_MS: u64 = 3 * 24 * 3_600 * 1_000;
+
+/// When a file is coarse: from when to when its scheduled messages are due. What is overdue is due now.
+fn coarse(file: &File, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    let scheduled = || file.lanes().iter().filter(|lane| lane.state == due::LaneState::Scheduled);
+    let first = scheduled().map(|lane| lane.min_due).min()?;
+    let last = scheduled().map(|lane| lane.max_due).max()?;
+    (last > now && last.ms_since(first.max(now)) > FINE_MS).then_some((first, last))
+}
 
 /// The first cold entry of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -41,17 +52,49 @@ pub(crate) struct ColdFile {
     pub(super) expired_to: Option<(Timestamp, u32)>,
     /// No cold entry expires before this.
     pub(super) next_expiry: Option<Timestamp>,
+    /// If it is coarse: from when to when its scheduled entries are due that have not been moved out of it.
+    coarse: Option<(Timestamp, Timestamp)>,
 }
 
 impl ColdFile {
     /// A file of whose entries those are not cold that are in `out`.
-    pub(crate) fn new(file: Arc<File>, segment: Arc<Segment>, out: Settled, ripe: Timestamp) -> ColdFile {
+    pub(crate) fn new(
+        file: Arc<File>,
+        segment: Arc<Segment>,
+        out: Settled,
+        ripe: Timestamp,
+        now: Timestamp,
+    ) -> ColdFile {
         let lanes = file.lanes().iter().map(|lane| {
             let range = lane.range();
             LaneState { live: out.live(range.clone()), from: range.start, head: None }
         });
-        let (lanes, next_expiry) = (lanes.collect(), file.first_expiry());
-        ColdFile { file, segment, out, ripe, lanes, expired_to: None, next_expiry }
+        let (lanes, next_expiry, coarse) = (lanes.collect(), file.first_expiry(), coarse(&file, now));
+        ColdFile { file, segment, out, ripe, lanes, expired_to: None, next_expiry, coarse }
+    }
+
+    /// If it is coarse: no scheduled entry that could be moved out of it is due before this.
+    pub(crate) fn split_from(&self) -> Option<Timestamp> {
+        self.coarse.map(|(from, _)| from)
+    }
+
+    /// What was due by `until` has been moved out of it.
+    pub(super) fn set_split(&mut self, until: Timestamp) {
+        let (from, to) = (until.saturating_after(1), self.coarse.map_or(Timestamp::MIN, |(_, to)| to));
+        self.coarse = (from <= to).then_some((from, to));
+    }
+
+    /// About how many entries that could be moved out of it are due by `until`, if they are spread evenly.
+    pub(crate) fn due_about(&self, until: Timestamp) -> u64 {
+        let Some((from, to)) = self.coarse else { return 0 };
+        if until < from {
+            return 0;
+        }
+        let scheduled = self.file.lanes().iter().zip(&self.lanes);
+        let scheduled = scheduled.filter(|(lane, _)| lane.state == due::LaneState::Scheduled);
+        let live: u64 = scheduled.map(|(_, state)| u64::from(state.live)).sum();
+        let (part, whole) = (until.min(to).ms_since(from), to.ms_since(from));
+        (u128::from(live) * (u128::from(part) + 1) / (u128::from(whole) + 1)) as u64
     }
 
     /// Its bytes in memory.

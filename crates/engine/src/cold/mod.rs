@@ -62,6 +62,10 @@ pub(crate) struct ColdSet {
     ripened: Timestamp,
     /// No cold message expires before this.
     next_expiry: Option<Timestamp>,
+    /// Entries of all files, whatever has become of them.
+    entries: u64,
+    /// No scheduled entry that could be moved out of a coarse file is due before this.
+    split_from: Option<Timestamp>,
     /// Why something could not be read.
     failed: Option<ReadError>,
 }
@@ -74,10 +78,12 @@ impl ColdSet {
             by_queue: HashMap::new(),
             numbers: Vec::new(),
             keys: Vec::new(),
-            blocks: Blocks::default(),
+            blocks: Blocks::keeping(window),
             window: window.max(1),
             ripened: Timestamp::MIN,
             next_expiry: None,
+            entries: 0,
+            split_from: None,
             failed: None,
         }
     }
@@ -101,6 +107,8 @@ impl ColdSet {
             self.by_queue.entry(lane.queue.clone()).or_default().push(LaneAt { file: number, lane: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
+        self.split_from = self.split_from.into_iter().chain(file.split_from()).min();
+        self.entries += u64::from(file.file.len());
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
     }
@@ -108,6 +116,7 @@ impl ColdSet {
     /// Lets a file go, none of whose entries are cold.
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
         let file = self.files.remove(&number)?;
+        self.entries -= u64::from(file.file.len());
         for lane in file.file.lanes() {
             if let Some(lanes) = self.by_queue.get_mut(&lane.queue) {
                 lanes.retain(|at| at.file != number);
@@ -118,6 +127,41 @@ impl ColdSet {
         }
         self.blocks.forget(number);
         Some(file)
+    }
+
+    /// An entry has been moved into another file: it is not cold here any more.
+    pub(crate) fn take_out(&mut self, copy: CopyAt) {
+        self.files.get_mut(&copy.file.get()).expect("a copy lies in a file").take_out(copy.ordinal);
+    }
+
+    /// What was due by then has been moved out of these files.
+    pub(crate) fn set_split(&mut self, split: &[(u32, Timestamp)]) {
+        for (number, until) in split {
+            if let Some(file) = self.files.get_mut(number) {
+                file.set_split(*until);
+            }
+        }
+        self.split_from = self.files.values().filter_map(ColdFile::split_from).min();
+    }
+
+    /// No scheduled entry that could be moved out of a coarse file is due before this.
+    pub(crate) fn split_from(&self) -> Option<Timestamp> {
+        self.split_from
+    }
+
+    /// How many entries all files have, whatever has become of them.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// A merged run takes the place of those that it was made of; false if they are not all there.
+    pub(crate) fn replace_numbers(&mut self, old: &[Arc<Run<Home>>], new: Arc<Run<Home>>) -> bool {
+        replace(&mut self.numbers, old, new)
+    }
+
+    /// The same for runs of keys.
+    pub(crate) fn replace_keys(&mut self, old: &[Arc<Run<Number>>], new: Arc<Run<Number>>) -> bool {
+        replace(&mut self.keys, old, new)
     }
 
     /// Where messages are found from now on, newest first.
@@ -171,7 +215,7 @@ impl ColdSet {
         if copy.ordinal >= file.file.len() {
             return Ok(None);
         }
-        let found = self.blocks.entry(&file.file, copy.ordinal)?.clone();
+        let found = self.blocks.entry(file, copy.ordinal)?.clone();
         Ok(Some(message(found, &file.segment)))
     }
 
@@ -188,7 +232,7 @@ impl ColdSet {
         let before = into.len();
         for spot in spots {
             let file = &self.files[&spot.file];
-            let found = match self.blocks.entry(&file.file, spot.ordinal) {
+            let found = match self.blocks.entry(file, spot.ordinal) {
                 Ok(found) => found.clone(),
                 Err(error) => {
                     into.truncate(before);
@@ -238,7 +282,7 @@ impl ColdSet {
             }
             for number in run.find(hash)? {
                 let Some(spot) = self.home(number)? else { continue };
-                let found = self.blocks.entry(&self.files[&spot.file].file, spot.ordinal)?;
+                let found = self.blocks.entry(&self.files[&spot.file], spot.ordinal)?;
                 let (entry, is_dead) = (&found.entry, matches!(found.entry.standing.state, State::Dead(_)));
                 let is_it = entry.queue == *queue && entry.key.as_ref() == Some(key);
                 if is_it && !is_dead && !entry.standing.keyless {
@@ -274,6 +318,16 @@ impl ColdSet {
         }
         Ok(spots)
     }
+}
+
+/// Puts `new` in the place of `old`, which lie side by side.
+fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: Arc<Run<V>>) -> bool {
+    let is_here = |at: &usize| {
+        runs[*at..].len() >= old.len() && runs[*at..].iter().zip(old).all(|(run, old)| Arc::ptr_eq(run, old))
+    };
+    let Some(at) = (0..runs.len()).find(is_here) else { return false };
+    runs.splice(at..at + old.len(), [new]);
+    true
 }
 
 /// A message as an entry tells it.

@@ -32,7 +32,7 @@ impl ColdSet {
 
     /// The due and id of an entry.
     fn place(&mut self, at: LaneAt, ordinal: u32) -> sealed::Result<(Timestamp, MessageId)> {
-        let found = self.blocks.entry(&self.files[&at.file].file, ordinal)?;
+        let found = self.blocks.entry(&self.files[&at.file], ordinal)?;
         Ok((found.entry.standing.due, found.entry.id))
     }
 

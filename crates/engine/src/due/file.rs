@@ -174,6 +174,22 @@ impl File {
         Ok(())
     }
 
+    /// The entries from `ordinal` to the end of its block, without their bodies; with where the block begins, and its
+    /// bytes if they were all read. One read, or two if a body is large.
+    pub(crate) fn read_block(&self, ordinal: u32) -> Result<(Vec<Found>, u64, Option<Bytes>)> {
+        let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));
+        let bytes = self.glance(spot)?;
+        let mut heads = self.heads(spot, &bytes)?;
+        let mut entries = Vec::with_capacity((spot.first + spot.count - ordinal) as usize);
+        while let Some(found) = self.sound(heads.next())? {
+            if found.ordinal >= ordinal {
+                entries.push(found);
+            }
+        }
+        let is_whole = bytes.len() == spot.len as usize;
+        Ok((entries, u64::from(spot.at), is_whole.then(|| Bytes::from(bytes))))
+    }
+
     /// Appends the entries of `ordinals`, which rise, without their bodies: a read for each block that holds any.
     pub(crate) fn read_at(&self, ordinals: &[u32], out: &mut Vec<Found>) -> Result<()> {
         assert!(ordinals.is_sorted(), "ordinals rise");

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dwell_model::Number;
@@ -22,11 +22,15 @@ pub(crate) struct Segment {
     pub(crate) salt: Salt,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
+    /// Pieces of a due file that were read a moment ago, with where they begin: bodies that will be wanted next lie in
+    /// the blocks in which their messages were found.
+    recent: Mutex<Vec<(u64, Bytes)>>,
 }
 
 impl Segment {
     pub(crate) fn new(name: SegmentName, dir: &Path, file: Arc<dyn DiskFile>) -> Segment {
-        Segment { name, salt: name.salt(), path: dir.join(name.file_name()), file }
+        let path = dir.join(name.file_name());
+        Segment { name, salt: name.salt(), path, file, recent: Mutex::default() }
     }
 
     /// A due file, as far as bodies in it are concerned: they lie there as they do in segments. Its name has a number
@@ -34,7 +38,30 @@ impl Segment {
     pub(crate) fn of_due_file(due: &File) -> Segment {
         let crate::sealed::Name { directory, shard, number, .. } = due.name();
         let name = SegmentName { directory, shard, segment: 1 << 63 | u64::from(number) };
-        Segment { name, salt: due.salt(), path: due.path().to_owned(), file: Arc::clone(due.handle()) }
+        let (path, file) = (due.path().to_owned(), Arc::clone(due.handle()));
+        Segment { name, salt: due.salt(), path, file, recent: Mutex::default() }
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Vec<(u64, Bytes)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps bytes that stand at `at`, until they are [forgotten](Segment::forget).
+    pub(crate) fn remember(&self, at: u64, bytes: Bytes) {
+        self.recent().push((at, bytes));
+    }
+
+    /// Lets go of the bytes that stand at `at`.
+    pub(crate) fn forget(&self, at: u64) {
+        self.recent().retain(|(start, _)| *start != at);
+    }
+
+    /// Bytes from `start` to `end`, if they are remembered. A copy: what is small should not keep a block in memory.
+    fn recall(&self, start: u64, end: u64) -> Option<Bytes> {
+        let recent = self.recent();
+        let holds = |(at, bytes): &&(u64, Bytes)| *at <= start && end <= *at + bytes.len() as u64;
+        let (at, bytes) = recent.iter().find(holds)?;
+        Some(Bytes::copy_from_slice(&bytes[(start - at) as usize..(end - at) as usize]))
     }
 }
 
@@ -141,6 +168,9 @@ impl<'a> Run<'a> {
     }
 
     fn read(&self) -> io::Result<Bytes> {
+        if let Some(bytes) = self.segment.recall(self.start, self.end) {
+            return Ok(bytes);
+        }
         let mut bytes = vec![0; (self.end - self.start) as usize];
         self.segment.file.read_at(&mut bytes, self.start)?;
         Ok(bytes.into())

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | a sixteenth, 16 MiB at most | buffers: the batch that is written, blocks that are read, files that are written |
 //! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled |
-//! | 11/20 of the rest | messages that are resident, with keys, headers, error texts, and their leases |
-//! | 9/20 of the rest | a retirement under way: what was captured, in the order of files |
+//! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
+//! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
 //!
-//! A retirement begins when 9/20 of what resident messages may take has changed. While it is under way as much may
+//! A retirement begins when two fifths of what resident messages may take has changed. While it is under way as much may
 //! change again as fits; puts are held then, and go on as it goes on.
 //!
 //! Where the indexes leave less than a quarter of the limit for the rest, the rest has that quarter, and the limit does
@@ -60,7 +60,7 @@ impl Budget {
 
     /// Bytes of resident messages.
     pub(crate) fn messages(&self) -> u64 {
-        if self.limit == u64::MAX { u64::MAX } else { self.rest() / 20 * 11 }
+        if self.limit == u64::MAX { u64::MAX } else { self.rest() / 2 }
     }
 
     /// So many messages may be resident, if they weigh what those weigh that are.
@@ -70,7 +70,7 @@ impl Budget {
 
     /// So many may change before they are captured.
     pub(crate) fn changed(&self, core: &Core<Place>) -> usize {
-        self.count(self.messages() / 20 * 9, core, FEWEST / 2)
+        self.count(self.messages() / 5 * 2, core, FEWEST / 2)
     }
 
     fn count(&self, bytes: u64, core: &Core<Place>, least: u64) -> usize {
@@ -83,7 +83,7 @@ impl Budget {
 
     /// So many messages are captured at a time if they are plain.
     pub(crate) fn generation(&self) -> usize {
-        usize::try_from((self.messages() / 20 * 9 / PLAIN).max(FEWEST / 2)).unwrap_or(usize::MAX)
+        usize::try_from((self.messages() / 5 * 2 / PLAIN).max(FEWEST / 2)).unwrap_or(usize::MAX)
     }
 
     /// How many messages that are due are handed over at a time.
@@ -94,7 +94,12 @@ impl Budget {
     /// All of it, for people.
     pub(crate) fn told(&self) -> MemoryUse {
         if self.limit == u64::MAX {
-            return MemoryUse { limit: u64::MAX, messages: u64::MAX, files: self.files, ..MemoryUse::default() };
+            return MemoryUse {
+                limit: u64::MAX,
+                messages: u64::MAX,
+                files: self.files,
+                ..MemoryUse::default()
+            };
         }
         MemoryUse {
             limit: self.limit,

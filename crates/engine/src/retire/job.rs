@@ -1,7 +1,7 @@
 //! The work of a retirement that needs nothing but the disk: due files, runs, and the manifest that names them.
 //!
-//! Files less than half of which is left are given up on the way: what is left in them is written again, with what was
-//! captured, into the files of its time.
+//! On the way messages are moved from older files into new ones, see [`source`](super::source): they are written again
+//! with what was captured, into the files of their time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dwell_model::{Message, Number, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
 
-use super::partition::{LEAST, partition};
+use super::partition::partition;
+use super::source::{self, Source};
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::cold::ColdSet;
 use crate::disk::Disk;
@@ -27,8 +28,6 @@ use crate::sealed::{Kind, Name};
 const ENOUGH: u64 = 256 * 1024 * 1024;
 /// The bodies of so many messages are read at a time.
 const BODIES: usize = 512;
-/// So many runs of about one size are made one.
-const ALIKE: usize = 4;
 
 /// Where retired messages go.
 #[derive(Clone, Debug)]
@@ -38,17 +37,31 @@ pub(crate) struct Desk {
     pub(crate) directory: u64,
     /// Fewer messages than this share a file with others.
     pub(crate) least: usize,
-    /// So many messages are moved out of sparse files at a time.
+    /// So many messages are moved out of older files at a time.
     pub(crate) moved: usize,
+    /// The number of the next sealed file.
+    next_file: Arc<AtomicU32>,
 }
 
 impl Desk {
-    pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, directory: u64, changed: usize) -> Desk {
-        Desk { disk, dir, directory, least: LEAST.min(changed / 2), moved: changed }
+    /// `generation` messages or so are retired at a time.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        directory: u64,
+        generation: usize,
+        next_file: u32,
+    ) -> Desk {
+        let (least, moved) = ((generation / 8).max(2), (generation / 2).max(2));
+        Desk { disk, dir, directory, least, moved, next_file: Arc::new(AtomicU32::new(next_file)) }
     }
 
-    fn name(&self, kind: Kind, number: u32) -> Name {
-        file_name(self.directory, kind, number)
+    /// The name of the next file.
+    pub(crate) fn new_name(&self, kind: Kind) -> io::Result<Name> {
+        let next = |number: u32| number.checked_add(1);
+        let number = self.next_file.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let number = number.map_err(|_| io::Error::other("the numbers of files are used up"))?;
+        Ok(file_name(self.directory, kind, number))
     }
 }
 
@@ -59,8 +72,6 @@ pub(crate) enum JobError {
     Again {
         #[expect(dead_code, reason = "for whoever looks at it in a debugger")]
         error: io::Error,
-        /// Files of lower numbers may be there.
-        next_file: u32,
     },
     /// The disk holds one manifest or the other.
     Fatal(io::Error),
@@ -94,7 +105,7 @@ pub(crate) struct Copied {
     pub(crate) file: usize,
     pub(crate) ordinal: u32,
     pub(crate) body: BodyPlace,
-    /// The copy that this one takes the place of, if the message was not captured, but moved out of a sparse file.
+    /// The copy that this one takes the place of, if the message was not captured, but moved out of an older file.
     pub(crate) moved: Option<CopyAt>,
 }
 
@@ -107,6 +118,12 @@ pub(crate) struct Written {
     /// All runs from now on, newest first.
     pub(crate) numbers: Vec<Arc<Run<Home>>>,
     pub(crate) keys: Vec<Arc<Run<Number>>>,
+    /// What was moved out of coarse files: all of these that was due by then.
+    pub(crate) split: Vec<(u32, Timestamp)>,
+    /// How many messages that were.
+    pub(crate) parted: usize,
+    /// So many of the merged runs does the new manifest not name.
+    pub(crate) merged: usize,
     /// Files that the manifest does not name any more.
     pub(crate) gone_files: Vec<u32>,
 }
@@ -114,7 +131,7 @@ pub(crate) struct Written {
 /// What is to be done next.
 #[derive(Debug)]
 enum Stage {
-    Sparse,
+    Sources,
     Files,
     Runs,
     Manifest,
@@ -125,10 +142,16 @@ enum Stage {
 pub(crate) struct Job {
     desk: Desk,
     manifest: Manifest,
-    next_file: u32,
+    /// The files that it has begun to write.
+    made: Vec<Name>,
     stage: Stage,
-    /// Files that are given up, the messages that are left in them moved.
-    sparse: Vec<Sparse>,
+    /// Files out of which messages are moved.
+    sources: Vec<Source>,
+    /// So many more may be.
+    may_move: usize,
+    parted: usize,
+    merged: usize,
+    split: Vec<(u32, Timestamp)>,
     to_copy: Vec<Captured<Place>>,
     /// Messages that go into files, the part that is next at the end.
     parts: Vec<Vec<Captured<Place>>>,
@@ -155,8 +178,8 @@ impl Job {
     pub(crate) fn new(
         desk: Desk,
         moment: Moment,
-        next_file: u32,
         captured: Vec<Captured<Place>>,
+        merged: usize,
         cold: &ColdSet,
     ) -> Job {
         let Moment { manifest, start, seen, numbering, settled } = moment;
@@ -183,19 +206,25 @@ impl Job {
         let is_gone = |number: &u32, settled: &Settled| settled.is_full() && !needed.contains(number);
         let gone_files = settled.iter().filter(|(number, settled)| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
-        let sparse = sparse(cold, &settled, &needed, desk.moved.max(to_copy.len()));
-        gone_files.extend(sparse.iter().map(|sparse| sparse.file.name().number));
+        let sources = source::choose(cold, &settled, &needed, seen, desk.least, desk.moved);
+        let given_up = sources.iter().filter(|source| source.until.is_none());
+        gone_files.extend(given_up.map(|source| source.file.name().number));
         let old_files = settled
             .into_iter()
             .filter(|(number, _)| !gone_files.contains(number))
             .map(|(number, settled)| FileState { number, ripe: cold.files()[&number].ripe, settled });
         let mut manifest = manifest;
-        manifest.checkpoint = Checkpoint { start, seen, next_file, numbering, ..Checkpoint::default() };
+        manifest.checkpoint = Checkpoint { start, seen, numbering, ..Checkpoint::default() };
+        let may_move = desk.moved;
         Job {
             manifest,
-            next_file,
-            stage: Stage::Sparse,
-            sparse,
+            made: Vec::new(),
+            stage: Stage::Sources,
+            sources,
+            may_move,
+            parted: 0,
+            merged,
+            split: Vec::new(),
             to_copy,
             parts: Vec::new(),
             held,
@@ -221,8 +250,8 @@ impl Job {
             return Err(self.again(io::Error::other("the store closes")));
         }
         match self.stage {
-            Stage::Sparse => match self.sparse.pop() {
-                Some(sparse) => self.empty(&sparse).map_err(|error| self.again(error))?,
+            Stage::Sources => match self.sources.pop() {
+                Some(source) => self.move_out(&source).map_err(|error| self.again(error))?,
                 None => {
                     let to_copy = std::mem::take(&mut self.to_copy);
                     self.total = to_copy.len();
@@ -266,46 +295,61 @@ impl Job {
             copies: self.copies,
             numbers: self.numbers,
             keys: self.keys,
+            split: self.split,
+            parted: self.parted,
+            merged: self.merged,
             gone_files: self.gone_files,
         }
     }
 
     /// Removes what was written; nothing names it. What can not be removed now is when the store is next opened.
     fn again(&mut self, error: io::Error) -> JobError {
-        for number in self.manifest.checkpoint.next_file..self.next_file {
-            for kind in [Kind::Due, Kind::Numbers, Kind::Keys] {
-                let _ = self.desk.disk.remove(&self.desk.dir.join(self.desk.name(kind, number).file_name()));
-            }
+        for name in self.made.drain(..) {
+            let _ = self.desk.disk.remove(&self.desk.dir.join(name.file_name()));
         }
-        JobError::Again { error, next_file: self.next_file }
+        JobError::Again { error }
     }
 
     fn new_name(&mut self, kind: Kind) -> io::Result<Name> {
-        let number = self.next_file;
-        self.next_file =
-            number.checked_add(1).ok_or_else(|| io::Error::other("the numbers of files are used up"))?;
-        Ok(self.desk.name(kind, number))
+        let name = self.desk.new_name(kind)?;
+        self.made.push(name);
+        Ok(name)
     }
 
-    /// Reads what is left in a sparse file, to be copied with what was captured.
-    fn empty(&mut self, sparse: &Sparse) -> io::Result<()> {
-        let number = NonZeroU32::new(sparse.file.name().number).expect("files are counted from 1");
-        let mut found = Vec::new();
-        let mut next = sparse.settled.next_live(0);
-        while let Some(ordinal) = next {
-            found.clear();
-            let end = sparse.file.block_end(ordinal);
-            sparse.file.read(ordinal..end, &mut found)?;
-            for one in found.drain(..).filter(|one| !sparse.settled.has(one.ordinal)) {
-                let copy = CopyAt { file: number, ordinal: one.ordinal };
-                let ready_since = one.entry.ready_since;
-                let mut message = crate::cold::message(one, &sparse.segment);
-                if message.standing.state == State::Scheduled && message.standing.due <= sparse.ripe {
-                    message.standing.state = State::Ready;
+    /// Reads what is to be moved out of a file, to be copied with what was captured.
+    fn move_out(&mut self, source: &Source) -> io::Result<()> {
+        let number = source.file.name().number;
+        let file = NonZeroU32::new(number).expect("files are counted from 1");
+        let (mut found, mut moved) = (Vec::new(), Vec::new());
+        let mut is_whole = true;
+        for range in source.ranges()? {
+            let mut next = source.settled.next_live(range.start).filter(|next| *next < range.end);
+            while let Some(ordinal) = next {
+                // A file that is given up is moved whole.
+                if source.until.is_some() && moved.len() >= self.may_move {
+                    is_whole = false;
+                    break;
                 }
-                self.to_copy.push(Captured { message, ready_since, copy: Some(copy) });
+                found.clear();
+                let end = source.file.block_end(ordinal).min(range.end);
+                source.file.read(ordinal..end, &mut found)?;
+                for one in found.drain(..).filter(|one| !source.settled.has(one.ordinal)) {
+                    moved.push(one.ordinal);
+                    self.to_copy.push(source.captured(one, file));
+                }
+                next = source.settled.next_live(end).filter(|next| *next < range.end);
             }
-            next = sparse.settled.next_live(end);
+        }
+        self.may_move = self.may_move.saturating_sub(moved.len());
+        let Some(until) = source.until else { return Ok(()) };
+        self.parted += moved.len();
+        if is_whole {
+            self.split.push((number, until));
+        }
+        let state = self.old_files.iter_mut().find(|state| state.number == number);
+        let state = state.expect("a file that is not given up stays");
+        for ordinal in moved {
+            state.settled.set(ordinal);
         }
         Ok(())
     }
@@ -410,53 +454,17 @@ impl Job {
             }
             self.keys.insert(0, Arc::new(writer.finish()?));
         }
-        self.merge_numbers()?;
-        self.merge_keys()
-    }
-
-    /// Makes one of the newest runs of numbers, if there are several of about one size.
-    fn merge_numbers(&mut self) -> io::Result<()> {
-        let Some(count) = alike(self.numbers.iter().map(|run| run.len())) else { return Ok(()) };
-        let old: BTreeMap<u32, &Settled> =
-            self.old_files.iter().map(|file| (file.number, &file.settled)).collect();
-        let new: BTreeSet<u32> = self.files.iter().map(|file| file.number.get()).collect();
-        let is_of_use = |home: &Home| {
-            new.contains(&home.file) || old.get(&home.file).is_some_and(|settled| !settled.has(home.ordinal))
-        };
-        let name = file_name(self.desk.directory, Kind::Numbers, self.next_file);
-        self.next_file += 1;
-        let total: u64 = self.numbers[..count].iter().map(|run| run.len()).sum();
-        let filter_for = if count == self.numbers.len() { 0 } else { total };
-        let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
-        for merged in run::merge(self.numbers[..count].iter().map(|run| run.iter()).collect()) {
-            let merged = merged?;
-            if is_of_use(&merged.value) {
-                writer.push(merged.key, merged.value)?;
-            }
-        }
-        let merged = Arc::new(writer.finish()?);
-        let old = self.numbers.splice(..count, [merged]);
-        remove_new(&self.desk, &self.manifest, old.map(|run| run.name()));
-        Ok(())
-    }
-
-    /// The same for runs of keys.
-    fn merge_keys(&mut self) -> io::Result<()> {
-        let Some(count) = alike(self.keys.iter().map(|run| run.len())) else { return Ok(()) };
-        let name = self.new_name(Kind::Keys)?;
-        let total = self.keys[..count].iter().map(|run| run.len()).sum();
-        let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, total)?;
-        for merged in run::merge(self.keys[..count].iter().map(|run| run.iter()).collect()) {
-            let merged = merged?;
-            writer.push(merged.key, merged.value)?;
-        }
-        let merged = Arc::new(writer.finish()?);
-        let old = self.keys.splice(..count, [merged]);
-        remove_new(&self.desk, &self.manifest, old.map(|run| run.name()));
         Ok(())
     }
 
     fn write_manifest(&mut self) -> Result<(), JobError> {
+        // Of what was parted into finer files nothing may be left.
+        let held: BTreeSet<u32> = self.held.iter().map(|held| held.copy.file.get()).collect();
+        let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.old_files)
+            .into_iter()
+            .partition(|file| file.settled.is_full() && !held.contains(&file.number));
+        self.gone_files.extend(gone.iter().map(|file| file.number));
+        self.old_files = left;
         let new = self.files.iter().zip(std::mem::take(&mut self.new_settled));
         let new =
             new.map(|(file, settled)| FileState { number: file.number.get(), ripe: Timestamp::MIN, settled });
@@ -465,81 +473,15 @@ impl Job {
         checkpoint.numbers = self.numbers.iter().map(|run| run.name().number).collect();
         checkpoint.keys = self.keys.iter().map(|run| run.name().number).collect();
         checkpoint.held = std::mem::take(&mut self.held);
-        let first_file = std::mem::replace(&mut checkpoint.next_file, self.next_file);
+        checkpoint.next_file = self.desk.next_file.load(Ordering::Relaxed);
         let (disk, dir) = (Arc::clone(&self.desk.disk), self.desk.dir.clone());
         // Their names have to be durable before the manifest's is.
         disk.sync_dir(&dir).map_err(JobError::Fatal)?;
         if let Err(error) = self.manifest.write_new(&*disk, &dir) {
-            self.manifest.checkpoint.next_file = first_file;
             return Err(self.again(error));
         }
         Manifest::replace(&*disk, &dir).map_err(JobError::Fatal)
     }
-}
-
-/// Removes runs that this job has made and merged: no manifest names them, before or after.
-fn remove_new(desk: &Desk, manifest: &Manifest, runs: impl Iterator<Item = Name>) {
-    for name in runs.filter(|name| name.number >= manifest.checkpoint.next_file) {
-        // What can not be removed now is when the store is next opened.
-        let _ = desk.disk.remove(&desk.dir.join(name.file_name()));
-    }
-}
-
-/// A file less than half of which is left, as it was at the moment of the capture.
-struct Sparse {
-    file: Arc<File>,
-    segment: Arc<Segment>,
-    settled: Settled,
-    ripe: Timestamp,
-}
-
-/// The sparsest files, with `most` messages left in all of them together at most: so that what a retirement copies is
-/// bounded, and no more than the space that comes back. A file that a held message needs stays.
-fn sparse(
-    cold: &ColdSet,
-    settled: &BTreeMap<u32, Settled>,
-    needed: &BTreeSet<u32>,
-    most: usize,
-) -> Vec<Sparse> {
-    let live = |settled: &Settled| settled.live(0..settled.len());
-    let mut sparse: Vec<(u32, u32)> = settled
-        .iter()
-        .map(|(number, settled)| (live(settled), *number, settled.len()))
-        .filter(|(live, number, len)| *live > 0 && live * 2 < *len && !needed.contains(number))
-        .map(|(live, number, _)| (live, number))
-        .collect();
-    sparse.sort_unstable();
-    let mut left = most as u64;
-    let fits = |(live, _): &(u32, u32)| {
-        let fits = u64::from(*live) <= left;
-        left = left.saturating_sub(u64::from(*live));
-        fits
-    };
-    let chosen = sparse.into_iter().take_while(fits).map(|(_, number)| {
-        let file = &cold.files()[&number];
-        Sparse {
-            file: Arc::clone(&file.file),
-            segment: Arc::clone(&file.segment),
-            settled: settled[&number].clone(),
-            ripe: file.ripe,
-        }
-    });
-    chosen.collect()
-}
-
-/// How many of the newest runs are of about one size, if they are enough: each older one is at most twice as long as
-/// all before it. So the lengths of runs that stay rise by twos, and of `n` messages there are at most
-/// `ALIKE` + log2(n) runs.
-fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
-    let (mut total, mut count) = (0, 0);
-    for len in lengths {
-        if count > 0 && len > total * 2 {
-            break;
-        }
-        total += len;
-        count += 1;
-    }
-    (count >= ALIKE).then_some(count)
 }
 
 /// A captured message as an entry of a due file.

@@ -24,17 +24,22 @@
 //! - `budget`: what may be in memory
 //! - `job`: writing files, runs and manifest
 //! - `partition`: which messages share a file
+//! - `source`: which messages are moved out of older files
+//! - `merge`: making one run of several, beside all that
 
 mod budget;
 mod job;
+mod merge;
 mod partition;
+mod source;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
 
-use dwell_model::Now;
+use dwell_model::{Now, Number, Timestamp};
 use dwell_store::core::{Capture, CopyAt, Placed};
 use dwell_time::Notifier;
 
@@ -42,7 +47,10 @@ use crate::cold::ColdFile;
 use crate::due::{File, Settled};
 use crate::journal::segment::Place;
 use crate::manifest::Manifest;
+use crate::run::Home;
 use crate::shard::step::Step;
+
+use self::merge::Merging;
 
 pub(crate) use budget::Budget;
 pub(crate) use job::{Desk, Job, JobError, Moment, Written};
@@ -110,8 +118,17 @@ pub(crate) struct Retirement {
     desk: Desk,
     /// The manifest that is durable.
     manifest: Manifest,
-    next_file: u32,
     phase: Phase,
+    merging_numbers: Option<Merging<Home>>,
+    merging_keys: Option<Merging<Number>>,
+    /// Runs that have been merged. They go when a manifest is durable that was begun after that.
+    merged: Vec<PathBuf>,
+    /// Bytes written to due files.
+    pub(crate) due_bytes: u64,
+    /// How many entries were settled when the last retirement was over.
+    waste: u64,
+    /// When it was looked last whether messages in coarse files are due soon.
+    looked_near: Option<Timestamp>,
     /// Where the thread says that it is done; without it turns do the work.
     notifier: Option<Arc<dyn Notifier>>,
     /// Not before this, on the monotonic clock.
@@ -120,8 +137,20 @@ pub(crate) struct Retirement {
 
 impl Retirement {
     pub(crate) fn new(budget: Budget, desk: Desk, manifest: Manifest) -> Retirement {
-        let next_file = manifest.checkpoint.next_file;
-        Retirement { budget, desk, manifest, next_file, phase: Phase::Idle, notifier: None, not_before_ms: 0 }
+        Retirement {
+            budget,
+            desk,
+            manifest,
+            phase: Phase::Idle,
+            merging_numbers: None,
+            merging_keys: None,
+            merged: Vec::new(),
+            due_bytes: 0,
+            waste: 0,
+            looked_near: None,
+            notifier: None,
+            not_before_ms: 0,
+        }
     }
 
     /// From now on a thread does the work, and says here that it is done.
@@ -154,11 +183,34 @@ impl Retirement {
     }
 
     /// Whether one should begin.
-    pub(crate) fn is_due(&self, step: &Step, segments: usize, now: Now) -> bool {
+    pub(crate) fn is_due(&mut self, step: &Step, segments: usize, now: Now) -> bool {
         if !self.is_idle() || now.mono_ms < self.not_before_ms {
             return false;
         }
-        pinned(step) >= self.budget.changed(step.core()) || segments >= self.budget.segments
+        pinned(step) >= self.budget.changed(step.core())
+            || segments >= self.budget.segments
+            || self.has_waste(step)
+            || self.is_near(step)
+    }
+
+    /// Whether files hold more than twice what is in use, and more than when the last retirement was over.
+    fn has_waste(&self, step: &Step) -> bool {
+        let (core, cold) = (step.core(), step.cold());
+        let generation = self.budget.generation() as u64;
+        let in_use = core.cold_len() + core.len() as u64;
+        cold.entries() > (2 * in_use).saturating_add(generation)
+            && (cold.entries() - in_use) > self.waste.saturating_add(generation / 2)
+    }
+
+    /// Whether many messages in coarse files are due soon. Looked at now and then.
+    fn is_near(&mut self, step: &Step) -> bool {
+        let now = step.core().seen();
+        let has_looked = |looked: Timestamp| now >= looked && now.ms_since(looked) < source::AHEAD_MS / 16;
+        if step.cold().split_from().is_none() || self.looked_near.is_some_and(has_looked) {
+            return false;
+        }
+        self.looked_near = Some(now);
+        source::near_end(step.cold(), now, self.desk.least, self.desk.moved as u64).is_some()
     }
 
     /// Whether a thread is at work, and turns have nothing to do for it now.
@@ -172,13 +224,14 @@ impl Retirement {
         let core = step.core();
         let most = self.budget.resident(core);
         let (captured, progress) = match &self.phase {
-            Phase::Idle | Phase::Capturing(_) => (0, 1_000),
+            Phase::Idle | Phase::Capturing(_) => (core.captured_len(), 1_000),
             Phase::Writing { captured, .. } if self.notifier.is_none() => (*captured, 1_000),
             Phase::Writing { captured, progress, .. } => {
                 let done = progress.load(Ordering::Relaxed).min(1_000);
                 (*captured, AT_ONCE + done * (1_000 - AT_ONCE) / 1_000)
             }
-            Phase::Placing { written, placed } => (written.copies.len() - placed, 1_000),
+            // Nothing is let go of before all of them are placed.
+            Phase::Placing { written, .. } => (written.copies.len(), 1_000),
         };
         let room = most.saturating_sub(captured);
         let may_change = (room as u128 * u128::from(progress) / 1_000) as usize;
@@ -193,6 +246,7 @@ impl Retirement {
     pub(crate) fn next_wake(&self, step: &Step) -> Option<u64> {
         match &self.phase {
             Phase::Idle if pinned(step) >= self.budget.changed(step.core()) => Some(self.not_before_ms),
+            Phase::Idle if self.merges_by_turns() => Some(0),
             Phase::Idle | Phase::Writing { worker: Worker::Thread { .. }, .. } => None,
             Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => Some(0),
         }
@@ -232,7 +286,8 @@ impl Retirement {
             }
         }
         let captured = changed.len();
-        let job = Job::new(self.desk.clone(), *moment, self.next_file, changed, cold);
+        let merged = self.merged.len();
+        let job = Job::new(self.desk.clone(), *moment, changed, merged, cold);
         let (cancelled, progress) = (Arc::clone(&job.cancelled), Arc::clone(&job.progress));
         let worker = match &self.notifier {
             None => Worker::Turns(Box::new(job)),
@@ -248,7 +303,10 @@ impl Retirement {
     /// Goes on a little.
     pub(crate) fn step(&mut self, step: &mut Step, now: Now) -> Stepped {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Idle => Stepped::Quiet,
+            Phase::Idle => {
+                self.merge(step, now);
+                Stepped::Quiet
+            }
             Phase::Capturing(moment) => {
                 self.capture(moment, step);
                 Stepped::Quiet
@@ -289,13 +347,12 @@ impl Retirement {
         match outcome {
             Ok(written) => {
                 self.manifest = written.manifest.clone();
-                self.next_file = self.manifest.checkpoint.next_file;
+                self.due_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
                 self.phase = Phase::Placing { written: Box::new(written), placed: 0 };
                 Stepped::Checkpointed
             }
-            Err(JobError::Again { next_file, .. }) => {
+            Err(JobError::Again { .. }) => {
                 step.core_mut().uncapture();
-                self.next_file = next_file;
                 self.put_off(now);
                 Stepped::Quiet
             }
@@ -324,16 +381,18 @@ impl Retirement {
         for copy in &written.copies {
             let Some(old) = copy.moved else { continue };
             let file = &written.files[copy.file];
+            // A file that is not given up has other messages still.
             if cold.files()[&old.file.get()].out.has(old.ordinal) {
                 let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
                 core.placed(copy.number, body, CopyAt { file: file.number, ordinal: copy.ordinal });
             } else {
                 outs[copy.file].clear(copy.ordinal);
+                cold.take_out(old);
             }
         }
         let ripened = cold.take_ripened();
         for (new, out) in written.files.drain(..).zip(outs) {
-            cold.add(ColdFile::new(new.file, new.segment, out, ripened));
+            cold.add(ColdFile::new(new.file, new.segment, out, ripened, core.seen()));
         }
         for number in &written.gone_files {
             if let Some(file) = cold.remove(*number) {
@@ -351,7 +410,71 @@ impl Retirement {
         for path in runs.iter().filter(|path| !kept(path)) {
             let _ = self.desk.disk.remove(path);
         }
+        for path in self.merged.drain(..written.merged) {
+            merge::remove(&self.desk, &path);
+        }
+        cold.set_split(&written.split);
+        let in_use = core.cold_len() + core.len() as u64;
+        self.waste = cold.entries().saturating_sub(in_use);
+        if written.parted >= self.desk.least {
+            // There may be more.
+            self.looked_near = None;
+        }
         self.budget.set_files(cold.memory() as u64);
+    }
+
+    /// Goes on with merging runs, or begins with it. A merge that failed is tried again later.
+    fn merge(&mut self, step: &mut Step, now: Now) {
+        let notifier = self.notifier.as_ref();
+        let files = &self.manifest.checkpoint.files;
+        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
+        let (_, cold) = step.both();
+        let mut failed = false;
+        if let Some(merging) = &mut self.merging_numbers {
+            if let Some(done) = merging.step() {
+                let inputs = std::mem::take(&mut merging.inputs);
+                self.merging_numbers = None;
+                match done {
+                    Ok(run) if cold.replace_numbers(&inputs, Arc::clone(&run)) => {
+                        self.merged.extend(inputs.iter().map(|run| run.path().to_owned()));
+                    }
+                    Ok(run) => merge::remove(&self.desk, run.path()),
+                    Err(_) => failed = true,
+                }
+            }
+        } else if now.mono_ms >= self.not_before_ms {
+            match Merging::begin(cold.numbers(), &self.desk, gone, notifier) {
+                Ok(merging) => self.merging_numbers = merging,
+                Err(_) => failed = true,
+            }
+        }
+        if let Some(merging) = &mut self.merging_keys {
+            if let Some(done) = merging.step() {
+                let inputs = std::mem::take(&mut merging.inputs);
+                self.merging_keys = None;
+                match done {
+                    Ok(run) if cold.replace_keys(&inputs, Arc::clone(&run)) => {
+                        self.merged.extend(inputs.iter().map(|run| run.path().to_owned()));
+                    }
+                    Ok(run) => merge::remove(&self.desk, run.path()),
+                    Err(_) => failed = true,
+                }
+            }
+        } else if now.mono_ms >= self.not_before_ms {
+            match Merging::begin(cold.keys(), &self.desk, gone, notifier) {
+                Ok(merging) => self.merging_keys = merging,
+                Err(_) => failed = true,
+            }
+        }
+        if failed {
+            self.put_off(now);
+        }
+    }
+
+    /// Whether turns have something to do for a merge.
+    fn merges_by_turns(&self) -> bool {
+        self.merging_numbers.as_ref().is_some_and(Merging::takes_turns)
+            || self.merging_keys.as_ref().is_some_and(Merging::takes_turns)
     }
 
     /// Lets go of clean messages, if too many are resident.

@@ -1,8 +1,8 @@
 //! Which captured messages share a file: those that will be wanted at about the same time.
 //!
 //! A file goes when all in it are settled, and is read while its time lasts. So what is due soon lies apart from what
-//! is due late, and the dead lie by themselves. The bounds grow with the distance: a file of the far future is
-//! not wanted more exactly than that yet. Too few for a file of their own join the next later ones.
+//! is due late, and the dead lie by themselves. The bounds grow with the distance: what is due in the far future is
+//! parted when its time comes near. Too few for a file of their own join the next later ones.
 
 use dwell_model::{State, Timestamp};
 use dwell_store::core::Captured;
@@ -13,23 +13,10 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// How far away a message is due that goes into the first, second, … file.
-const BOUNDS_MS: [u64; 9] = [
-    10 * MINUTE_MS,
-    HOUR_MS,
-    6 * HOUR_MS,
-    DAY_MS,
-    3 * DAY_MS,
-    10 * DAY_MS,
-    30 * DAY_MS,
-    90 * DAY_MS,
-    180 * DAY_MS,
-];
+/// How far away a message is due that goes into the first, second, … file; what is further away shares one.
+const BOUNDS_MS: [u64; 6] = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 2 * DAY_MS, 3 * DAY_MS];
 
-/// A part of the captured messages is at least so long, unless it is all there is.
-pub(super) const LEAST: usize = 2_048;
-
-/// Cuts captured messages into parts, a file each or more. A retirement makes at most 11 parts.
+/// Cuts captured messages into parts, a file each or more. A retirement makes at most 8 parts.
 pub(super) fn partition(
     captured: Vec<Captured<Place>>,
     now: Timestamp,

@@ -21,8 +21,11 @@ pub(crate) struct Opened {
     pub(crate) index_at: u64,
 }
 
+/// So many bytes are read from the end of a file: the index of most files is among them.
+const TAIL: usize = 32 * 1024;
+
 impl Opened {
-    /// Opens the file of that name in `dir`: three reads.
+    /// Opens the file of that name in `dir`: two reads, or three if the index is long.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Opened> {
         let path = dir.join(name.file_name());
         let io = |offset| {
@@ -41,12 +44,20 @@ impl Opened {
             BadFrame::Newer(found) => ReadError::Newer { file: path.clone(), found },
         })?;
         let footer_at = size - FOOTER_LEN as u64;
-        let mut footer = [0; FOOTER_LEN];
-        file.read_at(&mut footer, footer_at).map_err(io(footer_at))?;
-        let footer = Footer::decode(&footer, name, size)
+        let tail_at = size.saturating_sub(TAIL as u64).max(HEADER_LEN as u64);
+        let mut tail = vec![0; (size - tail_at) as usize];
+        file.read_at(&mut tail, tail_at).map_err(io(tail_at))?;
+        let footer = tail.last_chunk().expect("the file is longer than header and footer");
+        let footer = Footer::decode(footer, name, size)
             .map_err(|reason| ReadError::damaged(&path, footer_at, reason))?;
-        let mut index = vec![0; (footer_at - footer.index_at) as usize];
-        file.read_at(&mut index, footer.index_at).map_err(io(footer.index_at))?;
+        let index = match footer.index_at.checked_sub(tail_at) {
+            Some(before) => tail[before as usize..tail.len() - FOOTER_LEN].to_vec(),
+            None => {
+                let mut index = vec![0; (footer_at - footer.index_at) as usize];
+                file.read_at(&mut index, footer.index_at).map_err(io(footer.index_at))?;
+                index
+            }
+        };
         let salt = name.salt();
         if salt.checksum(&index) != footer.index_checksum {
             return Err(ReadError::damaged(&path, footer.index_at, "the index fails its checksum"));

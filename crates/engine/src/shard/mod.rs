@@ -65,6 +65,8 @@ pub(crate) struct Tally {
     pub(crate) cold: AtomicU64,
     pub(crate) resident_bytes: AtomicU64,
     pub(crate) file_bytes: AtomicU64,
+    pub(crate) due_bytes: AtomicU64,
+    pub(crate) runs: AtomicU64,
     pub(crate) held: AtomicU64,
 }
 
@@ -198,9 +200,10 @@ impl Shard {
         if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
             self.retire(inbox, now);
         }
-        let by_thread = self.retirement.is_writing_in_a_thread();
-        self.held_go_on = !self.held.is_empty()
-            && !(by_thread && self.retirement.gate(&self.step, now) == Gate::Held);
+        let waits_for_thread = || {
+            self.retirement.is_writing_in_a_thread() && self.retirement.gate(&self.step, now) == Gate::Held
+        };
+        self.held_go_on = !self.held.is_empty() && !waits_for_thread();
     }
 
     /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired.
@@ -244,7 +247,7 @@ impl Shard {
                     return self.turn(inbox, now);
                 }
             }
-        } else if !self.retirement.is_idle() {
+        } else {
             match self.retirement.step(&mut self.step, now) {
                 retire::Stepped::Quiet => {}
                 retire::Stepped::Checkpointed => drop(self.tally.checkpoints.fetch_add(1, Ordering::Relaxed)),
@@ -307,6 +310,8 @@ impl Shard {
         tell(&self.tally.resident, core.len() as u64);
         tell(&self.tally.cold, core.cold_len());
         tell(&self.tally.due_files, cold.files().len() as u64);
+        tell(&self.tally.runs, (cold.numbers().len() + cold.keys().len()) as u64);
+        tell(&self.tally.due_bytes, self.retirement.due_bytes);
         tell(&self.tally.resident_bytes, core.weight() as u64);
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);
     }

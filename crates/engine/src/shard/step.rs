@@ -46,6 +46,11 @@ impl Step {
         (&mut self.core, &mut self.cold)
     }
 
+    /// Messages that are not in memory.
+    pub(crate) fn cold(&self) -> &ColdSet {
+        &self.cold
+    }
+
     /// Begins service.
     pub(crate) fn opened(&mut self, now: Now, batch: &mut Batch) {
         self.core.opened(now, &mut Told { batch, cold: &mut self.cold });

@@ -63,8 +63,7 @@ fn put_until_held(engine: &Engine) -> mpsc::Receiver<Result<u64, dwell_store::Er
 #[test]
 fn what_is_in_memory_is_bounded_however_much_is_put() {
     let pressed = Pressed::new();
-    let mut store =
-        Driven::open(MemoryDisk::new(), pressed.clock.clone(), pressed.options()).unwrap();
+    let mut store = Driven::open(MemoryDisk::new(), pressed.clock.clone(), pressed.options()).unwrap();
     let engine = store.engine.clone();
     for _ in 0..100 {
         let puts: Vec<Put> = (0..50).map(|_| far("x")).collect();

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use dwell_model::{Message, MessageId, Receipt};
-use dwell_store::{self as wish, Cancelled, Delivery, PutAnswer, Rescheduled, Result, Settled, Store, Swept};
+use dwell_store::{
+    self as wish, Cancelled, Delivery, Error, PutAnswer, Rescheduled, Result, Settled, Store, Swept,
+};
 
 use super::answers::{self, Fate};
 use super::world::World;
@@ -292,6 +294,13 @@ impl World {
 
     /// Tells the oracle what a call was answered, and remembers what later commands may be about.
     pub(super) fn land(&mut self, ops: Vec<Op>, about: About, said: Said) {
+        let said = match said {
+            // The power has failed before all bodies were read: messages were leased that nobody is told of.
+            Said::Took(Ok(deliveries)) if self.disk.is_off() && !deliveries.is_empty() => {
+                Said::Took(Err(Error::OutcomeUnknown { reason: "the power failed while it was read".into() }))
+            }
+            said => said,
+        };
         let fates = match &said {
             Said::Put(answer) => vec![answers::put(answer)],
             Said::Took(answer) => vec![answers::took(answer)],

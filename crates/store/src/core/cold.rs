@@ -284,6 +284,11 @@ impl<B: StoredBody> Core<B> {
         Some(done.capture)
     }
 
+    /// How many messages the capture under way has captured so far.
+    pub fn captured_len(&self) -> usize {
+        self.capturing.as_ref().map_or(0, |capturing| capturing.capture.changed.len())
+    }
+
     /// A message is about to change or to go: captures it, if a capture is under way that it belongs to.
     pub(super) fn capture_before_change(&mut self, slot: u32) {
         let Some(capturing) = &self.capturing else { return };
@@ -346,7 +351,8 @@ impl<B: StoredBody> Core<B> {
             let slot = self.hand;
             let Some(entry) = self.entries.find_mut(slot) else { continue };
             let is_over = entry.expires().is_some_and(|expires| expires <= seen);
-            let (Some(copy), Mark::Captured, false) = (entry.copy, entry.mark, entry.place.is_leased() || is_over)
+            let (Some(copy), Mark::Captured, false) =
+                (entry.copy, entry.mark, entry.place.is_leased() || is_over)
             else {
                 continue;
             };

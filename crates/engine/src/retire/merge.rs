@@ -1,0 +1,235 @@
+//! Making one run out of several, beside everything else: however long the runs are, nothing waits for it.
+//!
+//! The merged run takes the place of the others in memory as soon as it is there, and in the manifest with the next one
+//! that is written; only after that do the files of the others go.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread::{self, JoinHandle};
+
+use dwell_model::Number;
+use dwell_time::Notifier;
+
+use super::job::Desk;
+use crate::due::Settled;
+use crate::run::{self, Home, Merge, Run, Value};
+
+/// So many runs of about one size are made one.
+const ALIKE: usize = 4;
+/// So many pairs are merged before it is looked whether the store closes.
+const AT_A_TIME: usize = 64 * 1024;
+/// The same where turns are driven.
+const WHEN_DRIVEN: usize = 64;
+
+/// Which entries of which due files are settled: what lies there is not looked for any more.
+pub(crate) type Gone = BTreeMap<u32, Settled>;
+
+/// A merge of some kind of runs, and who makes it.
+#[derive(Debug)]
+pub(crate) struct Merging<V: Value> {
+    /// The runs that it makes one of, newest first.
+    pub(crate) inputs: Vec<Arc<Run<V>>>,
+    worker: Worker<V>,
+    cancelled: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Worker<V: Value> {
+    Turns(Box<Job<V>>),
+    Thread { handle: Option<JoinHandle<()>>, done: Receiver<io::Result<Arc<Run<V>>>> },
+}
+
+/// What is known of a value when it is merged.
+pub(crate) trait Kept: Value {
+    /// Whether somebody may look for it still.
+    fn is_of_use(&self, gone: &Gone) -> bool;
+
+    /// How many of `total` pairs a filter is made for; 0 for no filter.
+    fn filter_for(total: u64, has_oldest: bool) -> u64;
+}
+
+impl Kept for Home {
+    fn is_of_use(&self, gone: &Gone) -> bool {
+        gone.get(&self.file).is_some_and(|settled| !settled.has(self.ordinal))
+    }
+
+    fn filter_for(total: u64, has_oldest: bool) -> u64 {
+        // The oldest is asked for what no other knows, and that is there.
+        if has_oldest { 0 } else { total }
+    }
+}
+
+impl Kept for Number {
+    fn is_of_use(&self, _: &Gone) -> bool {
+        true
+    }
+
+    fn filter_for(total: u64, _: bool) -> u64 {
+        total
+    }
+}
+
+impl<V: Kept> Merging<V> {
+    /// Begins to merge the newest of `runs`, if there are several of about one size. `gone` tells of all due files that
+    /// the manifest names.
+    pub(crate) fn begin(
+        runs: &[Arc<Run<V>>],
+        desk: &Desk,
+        gone: impl FnOnce() -> Gone,
+        notifier: Option<&Arc<dyn Notifier>>,
+    ) -> io::Result<Option<Merging<V>>> {
+        let Some(count) = alike(runs.iter().map(|run| run.len())) else { return Ok(None) };
+        let inputs = runs[..count].to_vec();
+        let name = desk.new_name(V::KIND)?;
+        let total = inputs.iter().map(|run| run.len()).sum();
+        let filter_for = V::filter_for(total, count == runs.len());
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let mut job = Job {
+            merge: run::merge(inputs.iter().map(Run::iter).collect()),
+            writer: Some(run::Writer::create(&*desk.disk, &desk.dir, name, filter_for)?),
+            gone: gone(),
+            cancelled: Arc::clone(&cancelled),
+            path: desk.dir.join(name.file_name()),
+            desk: desk.clone(),
+        };
+        let worker = match notifier {
+            None => Worker::Turns(Box::new(job)),
+            Some(notifier) => {
+                let (tell, done) = mpsc::channel();
+                let notifier = Arc::clone(notifier);
+                let work = move || {
+                    let outcome = loop {
+                        match job.advance(AT_A_TIME) {
+                            Ok(None) => {}
+                            Ok(Some(run)) => break Ok(run),
+                            Err(error) => break Err(error),
+                        }
+                    };
+                    // Nobody is there to hear it if the shard is gone.
+                    let _ = tell.send(outcome);
+                    notifier.notify();
+                };
+                // Without a thread nobody tells, and the merge counts as one that failed.
+                let handle = thread::Builder::new().name("dwell-merge".to_owned()).spawn(work).ok();
+                Worker::Thread { handle, done }
+            }
+        };
+        Ok(Some(Merging { inputs, worker, cancelled }))
+    }
+
+    /// Goes on a little; what came of it when it is done.
+    pub(crate) fn step(&mut self) -> Option<io::Result<Arc<Run<V>>>> {
+        match &mut self.worker {
+            Worker::Turns(job) => job.advance(WHEN_DRIVEN).transpose(),
+            Worker::Thread { done, .. } => match done.try_recv() {
+                Ok(outcome) => Some(outcome),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => {
+                    Some(Err(io::Error::other("the thread that merges runs is gone")))
+                }
+            },
+        }
+    }
+
+    /// Whether turns have something to do for it.
+    pub(crate) fn takes_turns(&self) -> bool {
+        matches!(self.worker, Worker::Turns(_))
+    }
+}
+
+impl<V: Value> Drop for Merging<V> {
+    /// Nothing is written once the directory is let go.
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        if let Worker::Thread { handle, .. } = &mut self.worker
+            && let Some(handle) = handle.take()
+        {
+            let _ = handle.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Job<V: Value> {
+    desk: Desk,
+    path: PathBuf,
+    merge: Merge<V>,
+    writer: Option<run::Writer<V>>,
+    gone: Gone,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl<V: Kept> Job<V> {
+    fn advance(&mut self, most: usize) -> io::Result<Option<Arc<Run<V>>>> {
+        let advanced = self.merge_some(most);
+        if advanced.is_err() {
+            remove(&self.desk, &self.path);
+        }
+        advanced
+    }
+
+    fn merge_some(&mut self, most: usize) -> io::Result<Option<Arc<Run<V>>>> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the store closes"));
+        }
+        for _ in 0..most {
+            match self.merge.next() {
+                Some(merged) => {
+                    let merged = merged?;
+                    let writer = self.writer.as_mut().expect("it is written until it is whole");
+                    if merged.value.is_of_use(&self.gone) {
+                        writer.push(merged.key, merged.value)?;
+                    }
+                }
+                None => {
+                    let writer = self.writer.take().expect("it is whole once");
+                    return Ok(Some(Arc::new(writer.finish()?)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Removes a file that nothing names. What can not be removed now is when the store is next opened.
+pub(super) fn remove(desk: &Desk, path: &Path) {
+    let _ = desk.disk.remove(path);
+}
+
+/// How many of the newest runs are of about one size, if they are enough: each older one is at most twice as long as
+/// all before it. So the lengths of runs that stay rise by twos, and of `n` messages there are at most
+/// `ALIKE` + log2(n) runs, and those that came while a merge was under way.
+fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
+    let (mut total, mut count) = (0, 0);
+    for len in lengths {
+        if count > 0 && len > total * 2 {
+            break;
+        }
+        total += len;
+        count += 1;
+    }
+    (count >= ALIKE).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_runs_that_stay_rise_by_twos() {
+        let mut runs: Vec<u64> = Vec::new();
+        for _ in 0..10_000 {
+            runs.insert(0, 1);
+            if let Some(count) = alike(runs.iter().copied()) {
+                let merged = runs.drain(..count).sum();
+                runs.insert(0, merged);
+            }
+            let total: u64 = runs.iter().sum();
+            assert!(runs.len() <= ALIKE + total.ilog2() as usize, "{runs:?}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What the process takes in memory, as the system counts it, against `memory_limit`: in a process of its own.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+use dwell_engine::{Counters, Durability, Engine, Options};
+use dwell_model::Key;
+use dwell_store::{Put, Take};
+
+const LIMIT: u64 = 32 * 1024 * 1024;
+const MESSAGES: u64 = 400_000;
+const BATCH: u64 = 1_000;
+
+/// Resident memory of this process, in bytes.
+fn rss() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+fn put(number: u64) -> Put {
+    let queue = format!("queue-{}", number % 50).parse().unwrap();
+    let put = Put::new(queue, vec![b'x'; 64]).after_ms(60_000 + number * 7_919 % 31_536_000 * 1_000);
+    if number % 3 == 0 { put.key(Key::new(&format!("key-{number}")).unwrap()) } else { put }
+}
+
+#[test]
+fn what_the_system_counts_stays_near_the_limit() {
+    let dir = std::env::temp_dir().join(format!("dwell-engine-memory-{}", std::process::id()));
+    drop(std::fs::remove_dir_all(&dir));
+    let options = Options {
+        memory_limit: LIMIT,
+        segment_bytes: 8 * 1024 * 1024,
+        durability: Durability::Os,
+        ..Options::default()
+    };
+    let engine = Engine::open(&dir, options).unwrap();
+    let store = engine.blocking();
+    let before = rss();
+    let mut most = 0;
+    for batch in 0..MESSAGES / BATCH {
+        let puts = (0..BATCH).map(|at| put(batch * BATCH + at)).collect();
+        assert!(store.put(puts).into_iter().all(|answer| answer.is_ok()));
+        most = most.max(rss().saturating_sub(before));
+    }
+    assert!(store.take(Take::from("queue-1".parse().unwrap())).unwrap().is_empty());
+    let counters = engine.counters();
+    let Counters { resident, cold, checkpoints, resident_bytes, file_bytes, .. } = counters;
+    println!("{most} bytes more at most; {counters:?}");
+    assert_eq!(resident + cold, MESSAGES);
+    assert!(checkpoints > 5 && cold > MESSAGES / 2, "{counters:?}");
+    assert!(resident_bytes + file_bytes <= LIMIT, "{counters:?}");
+    // Calls under way, the journal's batch, stacks, and what the allocator does not give back.
+    assert!(most <= LIMIT + LIMIT / 2 + 16 * 1024 * 1024, "{most} bytes for {counters:?}");
+    engine.close().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
