@@ -41,7 +41,7 @@ pub(super) struct Source {
 impl Source {
     /// The ordinals of what is moved, unless it is settled.
     pub(super) fn ranges(&self) -> sealed::Result<Vec<Range<u32>>> {
-        let Some(until) = self.until else { return Ok(Vec::from([0..self.file.len()])) };
+        let Some(until) = self.until else { return Ok(std::iter::once(0..self.file.len()).collect()) };
         let scheduled = self.file.lanes().iter().filter(|lane| lane.state == LaneState::Scheduled);
         let near = scheduled.map(|lane| {
             let end = self.file.lower_bound(lane, (until.saturating_after(1), 0))?;
@@ -110,7 +110,7 @@ pub(super) fn choose(
     if let Some(until) = near_end(cold, now, least, left) {
         let near = cold.files().iter().filter(|(number, file)| {
             !given_up.contains(number)
-                && settled.contains_key(number)
+                && settled.get(number).is_some_and(|settled| !settled.is_full())
                 && file.split_from().is_some_and(|from| from <= until)
         });
         sources.extend(near.map(|(number, _)| source(*number, Some(until))));
