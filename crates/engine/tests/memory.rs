@@ -20,7 +20,7 @@ fn rss() -> u64 {
 fn put(number: u64) -> Put {
     let queue = format!("queue-{}", number % 50).parse().unwrap();
     let put = Put::new(queue, vec![b'x'; 64]).after_ms(60_000 + number * 7_919 % 31_536_000 * 1_000);
-    if number % 3 == 0 { put.key(Key::new(&format!("key-{number}")).unwrap()) } else { put }
+    if number.is_multiple_of(3) { put.key(Key::new(&format!("key-{number}")).unwrap()) } else { put }
 }
 
 #[test]

@@ -36,8 +36,8 @@ impl File {
         File { opened, index }
     }
 
-    /// Opens the file of that name in `dir`: three reads. Header, index and footer are verified; blocks are when they are
-    /// read.
+    /// Opens the file of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
+    /// verified; blocks are when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<File> {
         let mut opened = Opened::open(disk, dir, name)?;
         let bytes = std::mem::take(&mut opened.index);

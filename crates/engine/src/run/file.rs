@@ -32,8 +32,8 @@ impl<V: Value> Run<V> {
         Run { opened, index, filter, values: PhantomData }
     }
 
-    /// Opens the run of that name in `dir`: two reads, or three if the index is long, and one for each 256 KiB of its filter. Header, index, footer and
-    /// filter are verified; blocks are when they are read.
+    /// Opens the run of that name in `dir`: two reads, or three if the index is long, and one for each 256 KiB of its
+    /// filter. Header, index, footer and filter are verified; blocks are when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Run<V>> {
         assert_eq!(name.kind, V::KIND, "the kind of a run is that of its values");
         let mut opened = Opened::open(disk, dir, name)?;
