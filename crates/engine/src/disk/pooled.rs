@@ -183,6 +183,13 @@ impl Disk for PooledDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        // Who opens it once more shares it: a name leads to one file that is held, and to that alone.
+        let held = lock(&self.pool.state).held.get(path).and_then(Weak::upgrade);
+        if let Some(held) = held
+            && !lock(&held.handle).nameless
+        {
+            return Ok(Arc::new(Owner(held)));
+        }
         Ok(self.pooled(path, self.pool.disk.open(path)?))
     }
 
@@ -404,8 +411,13 @@ mod tests {
         watched.remove(&path(0)).unwrap();
         reads(&unsynced, 0);
         drop(removed);
+        // Somebody looks at it for a moment, and it is held all the same.
+        drop(disk.open(&path(1)).unwrap());
+        disk.remove(&path(1)).unwrap();
+        reads(&other, 2);
         reads(&anew, 7);
         unsynced.sync().unwrap();
+        drop(anew);
         reads(&other, 2);
         assert_eq!(watched.open_files(), 1);
     }
