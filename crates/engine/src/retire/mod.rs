@@ -33,6 +33,7 @@ mod merge;
 mod partition;
 mod source;
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -128,7 +129,7 @@ pub(crate) struct Retirement {
     /// How many entries were settled when the last retirement was over.
     waste: u64,
     /// When it was looked last whether messages in coarse files are due soon.
-    looked_near: Option<Timestamp>,
+    looked_near: Cell<Option<Timestamp>>,
     /// Where the thread says that it is done; without it turns do the work.
     notifier: Option<Arc<dyn Notifier>>,
     /// Not before this, on the monotonic clock.
@@ -147,7 +148,7 @@ impl Retirement {
             merged: Vec::new(),
             due_bytes: 0,
             waste: 0,
-            looked_near: None,
+            looked_near: Cell::new(None),
             notifier: None,
             not_before_ms: 0,
         }
@@ -183,7 +184,7 @@ impl Retirement {
     }
 
     /// Whether one should begin.
-    pub(crate) fn is_due(&mut self, step: &Step, segments: usize, now: Now) -> bool {
+    pub(crate) fn is_due(&self, step: &Step, segments: usize, now: Now) -> bool {
         if !self.is_idle() || now.mono_ms < self.not_before_ms {
             return false;
         }
@@ -203,13 +204,13 @@ impl Retirement {
     }
 
     /// Whether many messages in coarse files are due soon. Looked at now and then.
-    fn is_near(&mut self, step: &Step) -> bool {
+    fn is_near(&self, step: &Step) -> bool {
         let now = step.core().seen();
         let has_looked = |looked: Timestamp| now >= looked && now.ms_since(looked) < source::AHEAD_MS / 16;
-        if step.cold().split_from().is_none() || self.looked_near.is_some_and(has_looked) {
+        if step.cold().split_from().is_none() || self.looked_near.get().is_some_and(has_looked) {
             return false;
         }
-        self.looked_near = Some(now);
+        self.looked_near.set(Some(now));
         source::near_end(step.cold(), now, self.desk.least, self.desk.moved as u64).is_some()
     }
 
@@ -418,7 +419,7 @@ impl Retirement {
         self.waste = cold.entries().saturating_sub(in_use);
         if written.parted >= self.desk.least {
             // There may be more.
-            self.looked_near = None;
+            self.looked_near.set(None);
         }
         self.budget.set_files(cold.memory() as u64);
     }

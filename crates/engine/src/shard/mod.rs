@@ -212,6 +212,7 @@ impl Shard {
             && self.stuck.is_none()
             && !self.is_closed
             && !self.is_short
+            && self.held.is_empty()
             && self.retirement.is_idle()
             && !self.retirement.is_due(&self.step, self.writer.unretired(), now)
             && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
