@@ -60,10 +60,6 @@ impl Step {
         &self.core
     }
 
-    pub(crate) fn cold(&self) -> &ColdSet {
-        &self.cold
-    }
-
     /// Whether a cold message could not be read.
     pub(crate) fn has_failure(&self) -> bool {
         self.cold.has_failure()
