@@ -283,6 +283,7 @@ fn every_option_of_serve_is_a_key_and_every_key_s_option_is_one_of_serve() {
             "log.level" => "warn",
             "log.format" => "json",
             _ if path.starts_with("limits.") || path == "store.segment" => "65536",
+            "store.memory_limit" => "67108864",
             "http.insecure" | "beanstalkd.insecure" => "",
             // Halves of something are refused by themselves.
             "tls.certificate" | "tls.key" | "redisson.url" | "redisson.queues" => continue,

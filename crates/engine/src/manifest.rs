@@ -9,11 +9,12 @@ use std::path::Path;
 use dwell_model::Timestamp;
 
 use crate::OpenError;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, file_name};
 use crate::disk::Disk;
 use crate::journal::FORMAT_VERSION;
 use crate::journal::format::{u16_at, u32_at, u64_at};
 use crate::journal::wire::Unreadable;
+use crate::sealed::{Kind, Name};
 
 /// The manifest's file name.
 pub(crate) const FILE: &str = "MANIFEST";
@@ -53,6 +54,14 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
+    /// The runs of numbers and of keys.
+    pub(crate) fn run_names(&self) -> impl Iterator<Item = Name> {
+        let Checkpoint { numbers, keys, .. } = &self.checkpoint;
+        let numbers = numbers.iter().map(|number| (Kind::Numbers, number));
+        let runs = numbers.chain(keys.iter().map(|number| (Kind::Keys, number)));
+        runs.map(|(kind, number)| file_name(self.directory, kind, *number))
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let checkpoint = self.checkpoint.encode(self.directory);
         let mut bytes = self.encode_first(FORMAT_VERSION, &checkpoint).to_vec();

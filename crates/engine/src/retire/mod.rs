@@ -34,6 +34,7 @@ mod partition;
 mod source;
 
 use std::cell::Cell;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -45,10 +46,12 @@ use dwell_store::core::{Capture, CopyAt, Placed};
 use dwell_time::Notifier;
 
 use crate::cold::ColdFile;
+use crate::disk::DiskFile;
 use crate::due::{File, Settled};
 use crate::journal::segment::Place;
 use crate::manifest::Manifest;
 use crate::run::Home;
+use crate::sealed::Name;
 use crate::shard::step::Step;
 
 use self::merge::Merging;
@@ -172,6 +175,13 @@ impl Retirement {
     /// The manifest that is durable.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// A file that the manifest names, open.
+    pub(crate) fn open(&self, name: Name) -> io::Result<(PathBuf, Arc<dyn DiskFile>)> {
+        let path = self.desk.dir.join(name.file_name());
+        let file = self.desk.disk.open(&path)?;
+        Ok((path, file))
     }
 
     /// Whether the manifest names files that do not answer yet.

@@ -290,10 +290,11 @@ impl Shard {
             let (path, file, len) = (found.path().to_owned(), Arc::clone(found.handle()), found.size());
             files.push(Pinned { name, path, file, len, is_sealed: true });
         }
-        let numbers = cold.numbers().iter().map(|run| (run.name(), run.path(), run.handle(), run.size()));
-        let keys = cold.keys().iter().map(|run| (run.name(), run.path(), run.handle(), run.size()));
-        for (name, path, file, len) in numbers.chain(keys) {
-            let (path, file) = (path.to_owned(), Arc::clone(file));
+        // Not those that answer: some of the manifest's may have been merged since, and a merged run does not lead to
+        // copies that the journal settles again when the backup is opened.
+        for name in manifest.run_names() {
+            let (path, file) = self.retirement.open(name)?;
+            let len = file.size()?;
             files.push(Pinned { name: name.file_name(), path, file, len, is_sealed: true });
         }
         for (segment, len) in self.writer.written()? {

@@ -140,7 +140,10 @@ impl Link {
             .connection_timeout(timeout)
             .response_timeout(timeout)
             .overall_response_timeout(Some(timeout * 2))
-            .retries(3);
+            .retries(3)
+            // How long a call goes on is decided above; the library would wait for seconds in between.
+            .min_retry_wait(10)
+            .max_retry_wait(100);
         if let Some(certificates) = &self.0.certificates {
             client = client.certs(certificates.clone());
         }

@@ -15,6 +15,8 @@ use super::{is_unavailable, message, open, put, queue, settle, within};
 
 const PATIENT: &str = "?retry_ms=30000&timeout_ms=2000";
 const BRIEF: &str = "?retry_ms=300&timeout_ms=2000";
+/// After each of so many keys that moved it is looked what a call meets.
+const LOOKED_AT: usize = 4;
 
 /// Puts two and takes and acks one, until it is told to stop; what was put and what was acked.
 async fn work(store: Arc<RedisStore>, stop: Arc<AtomicBool>) -> (Vec<MessageId>, HashSet<MessageId>) {
@@ -84,7 +86,7 @@ async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
     nodes[to].command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from_id]);
     nodes[from].command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to_id]);
     // Half here, half there: put off, and nothing is begun anew over there.
-    let mut moved = 0;
+    let mut moved = 0_usize;
     loop {
         let keys: Vec<String> =
             redis::from_redis_value(nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "1"]))
@@ -92,6 +94,10 @@ async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
         let Some(key) = keys.first() else { break };
         nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
         moved += 1;
+        // Each of these waits for as long as a brief client tries; the patient one has to outlast them all.
+        if moved > LOOKED_AT {
+            continue;
+        }
         let put_off = put(&brief, message("while it moves")).await;
         assert!(is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
         let put_off = brief.stats(queue()).await;
