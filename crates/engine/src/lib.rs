@@ -32,7 +32,6 @@ mod check;
 mod checkpoint;
 mod cold;
 pub mod disk;
-#[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod due;
 mod engine;
 mod error;
@@ -47,9 +46,7 @@ mod options;
 mod recovery;
 mod report;
 mod retire;
-#[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod run;
-#[allow(dead_code, unused_imports, reason = "offline tools will verify, scan and measure")]
 mod sealed;
 mod shard;
 mod usage;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Number, QueueName, Timestamp};
+use dwell_model::{Number, Timestamp};
 
 use super::block::{self, BadBlock, BodyPlace, Found, Heads};
 use super::expiry::{self, Expiry};
@@ -84,14 +84,6 @@ impl File {
     /// All lanes, in order.
     pub(crate) fn lanes(&self) -> &[Lane] {
         &self.index.lanes
-    }
-
-    /// The lanes of a queue, in order.
-    pub(crate) fn lanes_of(&self, queue: &QueueName) -> &[Lane] {
-        let lanes = self.lanes();
-        let from = lanes.partition_point(|lane| lane.queue < *queue);
-        let count = lanes[from..].partition_point(|lane| lane.queue == *queue);
-        &lanes[from..from + count]
     }
 
     /// The lane, as a place in [`File::lanes`], that an ordinal is in.

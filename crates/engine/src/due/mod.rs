@@ -37,6 +37,5 @@ pub(crate) use file::File;
 pub(crate) use lane::Lane;
 pub(crate) use order::{LaneState, SortKey};
 pub(crate) use salvage::{Salvaged, salvage};
-pub(crate) use scan::Scan;
 pub(crate) use settled::Settled;
 pub(crate) use writer::Writer;

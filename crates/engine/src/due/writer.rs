@@ -34,8 +34,6 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A file of so many bytes is large enough: another one should follow.
-    pub(crate) const ENOUGH: u64 = 256 * 1024 * 1024;
     /// A file that has reached so many bytes takes no more entries: places in it are 32-bit numbers.
     pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
 
@@ -100,11 +98,6 @@ impl Writer {
     /// Bytes so far, without the index.
     pub(crate) fn bytes(&self) -> u64 {
         self.out.position() + self.block.len() as u64
-    }
-
-    /// Entries so far.
-    pub(crate) fn len(&self) -> u32 {
-        self.entries
     }
 
     fn close_block(&mut self) -> io::Result<()> {

@@ -10,7 +10,7 @@ use super::block;
 use super::filter::{self, Filter};
 use super::index::Index;
 use super::value::{Home, Value};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use crate::journal::wire::Cursor;
 use crate::sealed::{Name, Opened, ReadError, Result};
 
@@ -70,11 +70,6 @@ impl<V: Value> Run<V> {
 
     pub(crate) fn path(&self) -> &Path {
         &self.opened.path
-    }
-
-    /// The file itself.
-    pub(crate) fn handle(&self) -> &Arc<dyn DiskFile> {
-        &self.opened.file
     }
 
     /// Its bytes on the disk.

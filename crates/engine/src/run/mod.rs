@@ -28,7 +28,7 @@ mod tests;
 mod value;
 mod writer;
 
-pub(crate) use file::{Iter, Run};
+pub(crate) use file::Run;
 pub(crate) use hash::key_hash;
 pub(crate) use merge::{Merge, Merged, merge};
 pub(crate) use value::{Home, Value};
