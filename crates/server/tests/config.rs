@@ -312,6 +312,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("store.data", "/somewhere"),
     ("store.durability", "os"),
     ("store.segment", "4KiB"),
+    ("store.memory_limit", "64MiB"),
     ("limits.body", "2MiB"),
     ("limits.batch", "5"),
     ("limits.leased", "6"),

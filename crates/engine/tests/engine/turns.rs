@@ -130,10 +130,11 @@ fn a_turn_that_panics_leaves_nobody_waiting() {
     }
     put_far(&store, WARM);
     is_armed.store(true, Ordering::SeqCst);
-    // Whoever took the turn: the caller hears of it one way or the other.
+    // Whoever took the turn: the caller hears of it one way or the other. Where the thread met the trap first, at a turn
+    // of its own, the put finds nobody.
     match catch_unwind(AssertUnwindSafe(|| store.put_one(Put::new(queue("q"), "body")))) {
         Err(_) => {}
-        Ok(answer) => assert_eq!(answer.unwrap_err().code(), "outcome_unknown"),
+        Ok(answer) => assert!(["outcome_unknown", "closed"].contains(&answer.unwrap_err().code())),
     }
     let waited = hear.recv_timeout(PATIENCE).unwrap();
     assert_eq!(waited.unwrap_err().code(), "outcome_unknown");
