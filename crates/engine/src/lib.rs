@@ -32,6 +32,10 @@ mod check;
 mod checkpoint;
 mod cold;
 pub mod disk;
+#[cfg_attr(
+    not(feature = "fuzzing"),
+    allow(dead_code, reason = "fuzzers and tests read files in more ways than calls do")
+)]
 mod due;
 mod engine;
 mod error;
