@@ -48,7 +48,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.note(
         "lateness: when the answer was read, less due; clients and server share the machine and its clock",
     );
-    run.note("no retirement is under way: there are no due files yet");
+    run.note("the server has its default memory limit: what does not fit is in due files");
     let mut all = Histogram::<u64>::new(3)?;
     let mut put_rates = Vec::new();
     for round in 1..=run.rounds() {
