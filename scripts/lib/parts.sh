@@ -82,6 +82,8 @@ long_core() {
         cargo test --locked -p dwell-engine --test engine in_memory::behaves_as_the_model_does
     stage "long: model test, engine on files" env DWELL_CASES=500 \
         cargo test --locked -p dwell-engine --test engine on_files::behaves_as_the_model_does
+    stage "long: two years of the engine" \
+        cargo test --locked -p dwell-engine --test engine -- --ignored two_years
 }
 
 long_redis() {

@@ -163,7 +163,7 @@ fn two_years_of_a_steady_mix() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; ./scripts/test --long runs it"]
 fn two_years_of_a_larger_mix() {
     Years::new(2).run(500);
 }

@@ -211,7 +211,8 @@ pub(super) fn raised(answer: &Result<Swept>) -> Fate {
         Some(Error::NotDead { .. }) => Raised::NotDead,
         Some(Error::MessageNotFound { .. }) => Raised::NotFound,
         Some(Error::KeyTaken { id }) => Raised::KeyTaken { id: id.as_bits() },
-        refusal => return Fate::Odd(format!("neither done nor refused in a known way: {refusal:?}")),
+        Some(error) => return other(error),
+        None => return Fate::Odd("neither done nor refused".to_owned()),
     };
     Fate::Heard(Answer::Raised(heard))
 }
