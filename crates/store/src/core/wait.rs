@@ -130,7 +130,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Answers the takes that have messages now, in the order of their coming on each queue, and those whose
-    /// wait is over.
+    /// wait is over. Of several queues that have messages, the one whose first take came earliest is served first.
     pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
         if !self.has_waiters() {
             // Queues on the list were waited on when they changed, and are no longer.
@@ -146,7 +146,11 @@ impl<B: StoredBody> Core<B> {
         }
         while !self.waiters.to_look_at.is_empty() {
             // What one queue's takes get from others puts those on the list anew.
-            for queue in std::mem::take(&mut self.waiters.to_look_at) {
+            let mut round = std::mem::take(&mut self.waiters.to_look_at);
+            // Why a queue is looked at, and when it came to be on the list, depends on where its messages lie;
+            // who is served first must not.
+            round.sort_by_cached_key(|queue| self.first_turn(*queue));
+            for queue in round {
                 self.serve_queue(queue, now, log);
             }
         }
@@ -219,6 +223,11 @@ impl<B: StoredBody> Core<B> {
             Ok(head) => head.map(|_| (turn, Ok(()))),
             Err(error) => Some((turn, Err(error))),
         }
+    }
+
+    /// The turn of the oldest take that waits on a queue.
+    fn first_turn(&mut self, queue: u32) -> Option<u64> {
+        self.queues.find_mut(queue)?.watch.as_ref()?.waiting.first().copied()
     }
 
     fn stop_waiting(&mut self, turn: u64) -> Waiter {

@@ -83,6 +83,17 @@ fn serves_in_the_order_of_coming_also_before_a_take_that_does_not_wait() {
 }
 
 #[test]
+fn of_several_queues_the_one_whose_take_came_first_is_served_first() {
+    let mut rig = Rig::new();
+    rig.wait(1, Take::from(queue("late")).wait_ms(1_000), now(0));
+    rig.wait(2, Take::from(queue("soon")).wait_ms(1_000), now(0));
+    rig.put(put_to("soon").after_ms(10), now(0)).unwrap();
+    rig.put(put_to("late").after_ms(20), now(0)).unwrap();
+    assert_eq!(rig.serve(now(0)), []);
+    assert_eq!(ids(&rig.serve(now(30))), [(1, 1), (2, 1)]);
+}
+
+#[test]
 fn a_queue_that_only_had_waiters_leaves_the_listing() {
     let mut rig = Rig::new();
     rig.wait(1, Take::from_all([queue("a"), queue("b"), queue("a")]).wait_ms(100), now(0));
