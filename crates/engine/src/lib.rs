@@ -22,11 +22,12 @@
 //! - `open`, `recovery`: opening a directory, reading it back, and telling a torn tail from damage
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
-//!   manifest knows of it
+//!   manifest knows of it; `background`: threads for that
 //! - `check`: sealed files against each other; [`offline`]: what can be done with a directory that nobody has open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: the only door to files
 
+mod background;
 mod backup;
 mod check;
 mod checkpoint;

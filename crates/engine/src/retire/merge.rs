@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use dwell_model::Number;
 use dwell_time::Notifier;
 
 use super::job::Desk;
+use crate::background;
 use crate::due::Settled;
 use crate::run::{self, Home, Merge, Run, Value};
 
@@ -114,7 +115,7 @@ impl<V: Kept> Merging<V> {
                     notifier.notify();
                 };
                 // Without a thread nobody tells, and the merge counts as one that failed.
-                let handle = thread::Builder::new().name("dwell-merge".to_owned()).spawn(work).ok();
+                let handle = background::spawn("dwell-merge", work);
                 Worker::Thread { handle, done }
             }
         };

@@ -39,12 +39,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use dwell_model::{Now, Number, Timestamp};
 use dwell_store::core::{Capture, CopyAt, Placed};
 use dwell_time::Notifier;
 
+use crate::background;
 use crate::cold::ColdFile;
 use crate::disk::DiskFile;
 use crate::due::{File, Settled};
@@ -542,6 +543,6 @@ fn spawn(mut job: Job, notifier: Arc<dyn Notifier>) -> Worker {
         notifier.notify();
     };
     // Without a thread nobody tells, and the job counts as one that panicked.
-    let handle = thread::Builder::new().name("dwell-retire".to_owned()).spawn(work).ok();
+    let handle = background::spawn("dwell-retire", work);
     Worker::Thread { handle, done }
 }

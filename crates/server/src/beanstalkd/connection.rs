@@ -8,6 +8,7 @@
 //! 4. A client that always has another command for us is left alone after a few, so that others have their turn.
 //! 5. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
 
+use std::future::poll_fn;
 use std::io;
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -351,8 +352,17 @@ impl Connection {
             self.command = None;
             self.held = None;
             let draining = shared.is_draining();
+            let (stream, turns) = (&self.stream, &mut self.turns);
+            let readable = poll_fn(|context| {
+                let readable = stream.poll_read_ready(context);
+                if readable.is_pending() {
+                    // While it waits, the others have their turn.
+                    *turns = 0;
+                }
+                readable
+            });
             tokio::select! {
-                readable = within(shared.config.idle_ms, self.stream.readable()) => readable?,
+                readable = within(shared.config.idle_ms, readable) => readable?,
                 () = shared.drained(), if !draining => return Ok(()),
             }
         }

@@ -1,0 +1,48 @@
+//! Threads of work that can wait: retiring messages, merging runs.
+//!
+//! They give way to whoever serves. Where every core is busy, a message that is due, or a put that waits for its answer,
+//! goes before a file that nobody asks for yet; and should they fall behind, puts go at their pace anyway.
+
+use std::thread::{self, JoinHandle};
+
+/// What the scheduler gives such a thread beside one that serves: about a third, where both want a core.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 5;
+
+/// Begins a thread; nothing if the system has none left.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    let work = move || {
+        give_way();
+        work();
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(work).ok()
+}
+
+/// On Linux a thread has a nice value of its own, and 0 names the calling one (setpriority(2)).
+#[cfg(target_os = "linux")]
+fn give_way() {
+    // It only costs others their lead, should the system refuse.
+    let _ = rustix::process::nice(NICE);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn gives_way_alone() {
+        let own = rustix::process::getpriority_process(None).unwrap();
+        let (tell, told) = mpsc::channel();
+        let thread = spawn("gives-way", move || {
+            tell.send(rustix::process::getpriority_process(None).unwrap()).unwrap();
+        });
+        thread.unwrap().join().unwrap();
+        assert_eq!(told.recv().unwrap(), (own + NICE).min(19), "19 is as far as it goes");
+        assert_eq!(rustix::process::getpriority_process(None).unwrap(), own);
+    }
+}
