@@ -1,7 +1,7 @@
 //! What lies in Redis: a store that an earlier version has written opens, and what is not ours is refused untouched.
 //!
-//! `fixtures/layout-1.redis` has the commands that make a store of layout 1, one a line, words percent-encoded;
-//! `fixtures/layout-1.txt` says what is in it. A change of the layout gets fixtures of its own beside these:
+//! `fixtures/layout-N.redis` has the commands that make a store of layout N, one a line, words percent-encoded;
+//! `fixtures/layout-N.txt` says what is in it. A change of the layout gets fixtures of its own beside those before:
 //! `DWELL_WRITE_FIXTURE=1 cargo test -p dwell-redis --test layout` writes those of the layout that is in force.
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
@@ -192,10 +192,23 @@ fn replay(server: &Server, lines: &str) {
     }
 }
 
+/// The layout that is in force.
+const LAYOUT: u32 = 2;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fixture_of_layout_1_opens_and_is_good_for_everything() {
-    let (dump, told) = (folder().join("layout-1.redis"), folder().join("layout-1.txt"));
-    if std::env::var_os("DWELL_WRITE_FIXTURE").is_some() {
+    opens_and_is_good_for_everything(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fixture_of_layout_2_opens_and_is_good_for_everything() {
+    opens_and_is_good_for_everything(2).await;
+}
+
+async fn opens_and_is_good_for_everything(layout: u32) {
+    let (dump, told) =
+        (folder().join(format!("layout-{layout}.redis")), folder().join(format!("layout-{layout}.txt")));
+    if layout == LAYOUT && std::env::var_os("DWELL_WRITE_FIXTURE").is_some() {
         let server = Server::start();
         let store = open_at(&server, MADE_MS).await;
         let said = fill(&store).await;
@@ -260,7 +273,7 @@ fn held(server: &Server) -> String {
 
 #[tokio::test]
 async fn a_layout_of_another_version_is_refused_at_open_and_later() {
-    for version in ["2", "0", "x"] {
+    for version in ["3", "0", "x"] {
         let server = Server::start();
         let store = open_at(&server, MADE_MS).await;
         put(&store, Put::new(name("orders"), "m")).await.unwrap();

@@ -1,5 +1,6 @@
 //! What the queues have in common: their names, the numbers of their messages, the processes that bind leases.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use dwell_model::{Number, QueueName};
@@ -21,7 +22,28 @@ pub(super) struct Numbers {
     floor: u64,
     /// When they were reserved, on the monotonic clock.
     since_ms: u64,
+    /// How many blocks were reserved then.
+    blocks: u64,
 }
+
+/// Where the directory knows this process to use its numbers.
+#[derive(Debug, Default)]
+pub(super) struct Entered {
+    places: HashSet<(u64, Partition)>,
+    runs: HashMap<Partition, Run>,
+}
+
+/// Blocks that were entered together for a partition.
+#[derive(Debug)]
+struct Run {
+    blocks: u64,
+    /// How many numbers the partition has used since.
+    used: u64,
+}
+
+/// Whoever uses up in a second what it reserved reserves twice as much next time, up to so many blocks.
+const AHEAD_BLOCKS: u64 = 32;
+const USED_UP_MS: u64 = 1_000;
 
 /// Numbers that are reserved for longer are not used: whoever clears away blocks counts on it.
 const FRESH_MS: u64 = 10 * 60 * 1_000;
@@ -35,7 +57,7 @@ const OLD_BLOCKS: usize = 16;
 
 /// A registration that was made just now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entered {
+pub(super) struct Registered {
     pub(super) reg: Option<u64>,
     /// There are as many queues as there may be, and this one has nothing.
     pub(super) full: bool,
@@ -53,14 +75,17 @@ impl Inner {
         while reserved.len() < count {
             if numbers.next >= numbers.end {
                 let left = (count - reserved.len()) as u64;
-                let blocks = left.div_ceil(BLOCK);
+                let quick = now_ms.saturating_sub(numbers.since_ms) < USED_UP_MS;
+                let ahead = if quick { (numbers.blocks * 2).min(AHEAD_BLOCKS) } else { 1 };
+                let blocks = left.div_ceil(BLOCK).max(ahead);
                 let arguments = Fields::new().with("blocks", blocks).with("floor", numbers.floor);
                 let reply = self.wire.directory(Script::Numbers, arguments).await?;
                 let first = reply.get("first").uint().ok_or_else(unreadable)?;
                 numbers.floor = first + blocks;
                 numbers.next = first * BLOCK + 1;
                 numbers.end = numbers.next + blocks * BLOCK;
-                numbers.since_ms = now_ms;
+                (numbers.since_ms, numbers.blocks) = (now_ms, blocks);
+                self.reserved.store(first + blocks, Ordering::Relaxed);
                 if numbers.end > Number::MAX.get() {
                     return Err(Error::Exhausted { what: "message numbers" });
                 }
@@ -81,19 +106,30 @@ impl Inner {
     pub(super) async fn enter_blocks(&self, at: &Partition, numbers: &[u64]) -> Result<()> {
         let mut blocks: Vec<_> = numbers.iter().map(|number| block_of(*number)).collect();
         blocks.dedup();
+        if let Some(run) = locked(&self.entered).runs.get_mut(at) {
+            run.used += numbers.len() as u64;
+        }
         for block in blocks {
             let place = (block, at.clone());
-            if locked(&self.entered).contains(&place) {
-                continue;
-            }
-            let arguments = Fields::new().with("block", block).with("part", at.entry().as_str());
-            self.wire.directory(Script::Enter, arguments).await?;
+            // A partition that uses most of the numbers gets some blocks at a time; never such as are not reserved.
+            let count = {
+                let entered = locked(&self.entered);
+                if entered.places.contains(&place) {
+                    continue;
+                }
+                let more = |run: &Run| if run.used * 2 >= run.blocks * BLOCK { run.blocks * 2 } else { 1 };
+                let wanted = entered.runs.get(at).map_or(1, more).min(AHEAD_BLOCKS);
+                wanted.min(self.reserved.load(Ordering::Relaxed).saturating_sub(block)).max(1)
+            };
+            let arguments = Fields::new().with("block", block).with("count", count);
+            self.wire.directory(Script::Enter, arguments.with("part", at.entry().as_str())).await?;
             let mut entered = locked(&self.entered);
             // Blocks are used up in turn: the old ones are not asked for again.
-            if entered.len() >= 65_536 {
-                entered.clear();
+            if entered.places.len() >= 65_536 {
+                *entered = Entered::default();
             }
-            entered.insert(place);
+            entered.places.extend((block..block + count).map(|block| (block, at.clone())));
+            entered.runs.insert(at.clone(), Run { blocks: count, used: 0 });
         }
         Ok(())
     }
@@ -130,7 +166,7 @@ impl Inner {
     }
 
     /// Registers a queue that has nothing, as far as its partition knows.
-    pub(super) async fn enter(&self, queue: &QueueName) -> Result<Entered> {
+    pub(super) async fn enter(&self, queue: &QueueName) -> Result<Registered> {
         let waited = self.waiters.names();
         let limit = if waited.contains(queue) { usize::MAX } else { self.limits.queues };
         let names: Vec<&str> = waited.iter().map(QueueName::as_str).collect();
@@ -141,7 +177,7 @@ impl Inner {
         let reply = self.wire.directory(Script::Enter, arguments()).await?;
         self.note_count(&reply);
         if !reply.get("full").is_set() {
-            return Ok(Entered { reg: reply.get("reg").uint(), full: false });
+            return Ok(Registered { reg: reply.get("reg").uint(), full: false });
         }
         // Some that are registered may have nothing any more.
         let mut others = self.queues(None, limit + 1).await?;
@@ -151,7 +187,7 @@ impl Inner {
         let full = !known && others.len() >= limit;
         let reply = self.wire.directory(Script::Enter, arguments().flag("force", true)).await?;
         self.note_count(&reply);
-        Ok(Entered { reg: reply.get("reg").uint(), full })
+        Ok(Registered { reg: reply.get("reg").uint(), full })
     }
 
     pub(super) fn note_count(&self, reply: &Reply) {

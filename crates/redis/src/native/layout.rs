@@ -1,6 +1,6 @@
 //! Where a queue lies: partitions, and the hash tags that keep each in one slot of a cluster.
 
-use dwell_model::{Key, MessageId, PutToken, QueueName};
+use dwell_model::{Key, MessageId, PutToken, QueueName, Timestamp};
 use sha2::{Digest, Sha256};
 
 /// One partition of a queue: all of its keys lie in one slot.
@@ -52,7 +52,14 @@ pub(super) fn directory(prefix: &str) -> String {
 }
 
 /// The version of all this, as scripts know it too.
-pub(super) const LAYOUT: &str = "1";
+pub(super) const LAYOUT: &str = "2";
+
+/// The versions that are read. In layout 1 every record is a table of fields, and every body lies in `B`; such messages
+/// are good in layout 2.
+pub(super) const LAYOUTS: [&str; 2] = ["1", LAYOUT];
+
+/// The longest body that lies in its message's record, until something happens to the message.
+pub(super) const FRESH_BODY: usize = 1_024;
 
 /// The directory's keys that are always called the same, and their types.
 pub(super) const DIRECTORY: [(&str, &str); 6] =
@@ -90,6 +97,16 @@ pub(super) fn field_of(number: u64) -> [u8; 8] {
     ((1 << 63) | number).to_be_bytes()
 }
 
+/// The id of a message that is put into a partition.
+pub(super) fn id_put_with(due: Timestamp, partition: u16, number: u64) -> [u8; 16] {
+    let mut id = [0; 16];
+    // An instant has at most 48 bits; 8 is the version of such ids.
+    id[..6].copy_from_slice(&due.as_ms().to_be_bytes()[2..]);
+    id[6..8].copy_from_slice(&(0x8000 | partition).to_be_bytes());
+    id[8..].copy_from_slice(&field_of(number));
+    id
+}
+
 /// The number of a message. Its sequence is its number.
 pub(super) fn number_of(id: MessageId) -> u64 {
     (u64::from(id.incarnation()) << 40) | id.counter()
@@ -105,23 +122,15 @@ pub(super) fn id_of(bytes: &[u8]) -> Option<MessageId> {
 
 #[cfg(test)]
 mod tests {
-    use dwell_model::Timestamp;
-
     use super::*;
 
     #[test]
     fn ids_hold_numbers() {
         for number in [1, 256, 257, (1 << 40) + 5, (1 << 53) - 1] {
-            let due = 1_795_000_000_000_u64;
-            let mut bytes = [0; 16];
-            bytes[..6].copy_from_slice(&due.to_be_bytes()[2..]);
-            bytes[6..8].copy_from_slice(&(0x8000 + 7_u16).to_be_bytes());
-            bytes[8..].copy_from_slice(&field_of(number));
+            let due = Timestamp::from_ms(1_795_000_000_000).unwrap();
+            let bytes = id_put_with(due, 7, number);
             let id = id_of(&bytes).unwrap();
-            assert_eq!(
-                (number_of(id), id.shard(), id.due_at_put()),
-                (number, 7, Timestamp::from_ms(due as i64).unwrap())
-            );
+            assert_eq!((number_of(id), id.shard(), id.due_at_put()), (number, 7, due));
             assert_eq!(id_bytes(id), bytes);
         }
         assert_eq!((block_of(1), block_of(256), block_of(257)), (0, 0, 1));

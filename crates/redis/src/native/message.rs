@@ -21,10 +21,70 @@ pub(super) struct Shown {
 
 /// Reads record, body and headers.
 pub(super) fn shown(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
-    read(queue, reply, now).ok_or_else(|| Error::Unavailable {
-        reason: format!("a message of queue '{queue}' is stored in a form that this version does not know")
-            .into(),
-    })
+    read(queue, reply, now).ok_or_else(|| unknown(queue))
+}
+
+/// Reads a message that was handed out: its record of form 2, or record, body and headers.
+pub(super) fn held(queue: &QueueName, id: &Reply, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
+    match reply {
+        Reply::Bytes(record) => read_held(queue, id, record).ok_or_else(|| unknown(queue)),
+        _ => shown(queue, reply, now),
+    }
+}
+
+fn unknown(queue: &QueueName) -> Error {
+    let reason = format!("a message of queue '{queue}' is stored in a form that this version does not know");
+    Error::Unavailable { reason: reason.into() }
+}
+
+/// Reads a record of form 2, which has its body at its end.
+fn read_held(queue: &QueueName, named: &Reply, record: &Bytes) -> Option<Shown> {
+    let id = id(named)?;
+    let rest = record.as_ref().strip_prefix(&[2])?;
+    let (token, rest) = rest.split_first_chunk::<16>()?;
+    let (deadline, rest) = number_in::<6>(rest)?;
+    let (lease_ms, rest) = number_in::<6>(rest)?;
+    let (process, rest) = number_in::<8>(rest)?;
+    let (created, rest) = number_in::<6>(rest)?;
+    let (_epoch, rest) = number_in::<4>(rest)?;
+    let (_head, body) = rest.split_first_chunk::<8>()?;
+    let instant = |ms: u64| Timestamp::from_ms(i64::try_from(ms).ok()?).ok();
+    let lease = Lease {
+        token: LeaseToken(u128::from_be_bytes(*token)),
+        lease_ms,
+        deadline_mono_ms: deadline,
+        deadline: instant(deadline)?,
+        bound: process != 0,
+    };
+    let standing = Standing {
+        state: State::Leased(lease),
+        due: id.due_at_put(),
+        priority: DEFAULT_PRIORITY,
+        attempts: 0,
+        expires: None,
+        keyless: false,
+        counts: Counts { takes: 1, ..Counts::default() },
+        last_error: None,
+    };
+    let message = Message {
+        id,
+        number: Number::new(number_of(id)).ok()?,
+        queue: queue.clone(),
+        body: record.slice(record.len() - body.len()..),
+        key: None,
+        headers: Headers::default(),
+        created: instant(created)?,
+        lease_ms: None,
+        max_attempts: None,
+        standing,
+    };
+    Some(Shown { message, made_ready: None })
+}
+
+/// The number in the first `N` bytes, and the others.
+fn number_in<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (first, rest) = bytes.split_first_chunk::<N>()?;
+    Some((first.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
 fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {

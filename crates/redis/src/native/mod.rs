@@ -49,7 +49,7 @@ use dwell_store::{
 use dwell_time::Clock;
 use tokio::runtime::Handle;
 
-use directory::Numbers;
+use directory::{Entered, Numbers};
 use hints::Hints;
 use layout::Partition;
 use pack::Pack;
@@ -85,8 +85,10 @@ struct Inner {
     /// Where the next message without a key or token goes, in a queue that is spread.
     turn: AtomicUsize,
     numbers: tokio::sync::Mutex<Numbers>,
-    /// Blocks of numbers that the directory knows to be used in these partitions.
-    entered: Mutex<HashSet<(u64, Partition)>>,
+    /// Blocks of numbers that the directory knows this process to use in its partitions.
+    entered: Mutex<Entered>,
+    /// The block that follows those which this process has reserved.
+    reserved: AtomicU64,
     /// Partitions in which this process has bound leases, as the directory knows.
     bound: Mutex<HashSet<Partition>>,
     /// How many queues the directory had when it was last asked.

@@ -12,7 +12,7 @@ use redis::Value;
 use tokio::runtime::Handle;
 
 use super::hints::Hints;
-use super::layout::{DIRECTORY, LAYOUT, directory};
+use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::pack::Fields;
 use super::scripts::Script;
 use super::timer::Timer;
@@ -90,6 +90,7 @@ impl RedisStore {
             turn: AtomicUsize::new(random() as usize),
             numbers: Default::default(),
             entered: Default::default(),
+            reserved: AtomicU64::new(0),
             bound: Default::default(),
             // Near the limit, until the directory was asked.
             queue_count: AtomicU64::new(u64::MAX),
@@ -228,7 +229,7 @@ async fn look(link: &Link) -> Result<(), OpenError> {
     }
     let layout: Option<String> =
         link.ask(redis::cmd("HGET").arg(format!("{directory}m")).arg("v")).await.map_err(failed)?;
-    match layout.filter(|layout| layout != LAYOUT) {
+    match layout.filter(|layout| !LAYOUTS.contains(&layout.as_str())) {
         Some(layout) => Err(OpenError::Layout {
             found: format!("layout {layout} is not known to this version of dwell, which has {LAYOUT}"),
         }),

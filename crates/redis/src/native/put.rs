@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use dwell_model::{DEFAULT_PRIORITY, Invalid, MessageId, Number, QueueName, Setting, Timestamp};
-use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result};
+use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 
 use super::Inner;
-use super::layout::{Partition, field_of, id_bytes, number_of, of_key, of_token};
+use super::layout::{
+    FRESH_BODY, Partition, field_of, id_bytes, id_of, id_put_with, number_of, of_key, of_token,
+};
 use super::message::{attempt_number, id, instant, packed_headers};
 use super::pack::{Fields, Pack, Reply};
 use super::partition::{Fault, refused_instant, unreadable, when};
 use super::scripts::Script;
 
-/// How many messages, and how many bytes of bodies, one script puts.
+/// How many messages, and how many bytes of bodies, one script puts; of [`fresh`](Item::is_fresh) ones more.
 const CHUNK: usize = 64;
+const CHUNK_FRESH: usize = 128;
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a put ended for now.
@@ -30,6 +33,19 @@ struct Item {
     number: u64,
     /// Why no store would accept it.
     invalid: Option<Invalid>,
+}
+
+impl Item {
+    /// Whether it has a short body and an instant alone. Such are put all at once, in a record of the shortest form.
+    fn is_fresh(&self) -> bool {
+        let put = &self.put;
+        self.invalid.is_none()
+            && put.body.len() <= FRESH_BODY
+            && put.priority == DEFAULT_PRIORITY
+            && put.headers.is_empty()
+            && (&put.key, &put.token, put.lease_ms, put.max_attempts, put.expires)
+                == (&None, &None, None, None, None)
+    }
 }
 
 impl Inner {
@@ -141,9 +157,10 @@ impl Inner {
         let home = Partition::new(&at.queue, of_token(token, spread));
         if home != *at {
             let asked = Fields::new().with("t", token.as_str()).flag("bad", true);
-            let reply = self.put_items(&home, spread, vec![asked.into()]).await?;
+            let asked = Fields::new().with("items", vec![asked]);
+            let reply = self.put_items(&home, spread, asked).await?;
             if reply.0.at(0).at(0).text() == Some("ok") {
-                let answer = self.outcome(item, reply.0.at(0), reply.1);
+                let answer = self.outcome(&home, item, reply.0.at(0), reply.1);
                 return Ok(answer);
             }
         }
@@ -151,7 +168,7 @@ impl Inner {
         let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
         if let (true, Outcome::Answered(Ok(answer))) = (home != *at, &outcome) {
             let told = Fields::new().with("t", token.as_str()).with("r", packed_answer(answer));
-            self.put_items(&home, spread, vec![told.into()]).await?;
+            self.put_items(&home, spread, Fields::new().with("items", vec![told])).await?;
         }
         Ok(outcome)
     }
@@ -164,21 +181,25 @@ impl Inner {
     ) -> std::result::Result<Vec<Outcome>, Fault> {
         let numbers: Vec<_> = items.iter().map(|item| item.number).collect();
         self.enter_blocks(at, &numbers).await?;
-        let packed = items.iter().map(|item| packed(item)).collect();
-        let (replies, now) = self.put_items(at, spread, packed).await?;
+        let fields = match items.iter().all(|item| item.is_fresh()) {
+            true => packed_fresh(items, at.index),
+            false => Fields::new().with("items", items.iter().map(|item| packed(item)).collect::<Vec<_>>()),
+        };
+        let (replies, now) = self.put_items(at, spread, fields).await?;
         if replies.items().len() != items.len() {
             return Err(unreadable(&at.queue).into());
         }
-        Ok(items.iter().zip(replies.items()).map(|(item, reply)| self.outcome(item, reply, now)).collect())
+        let outcomes = items.iter().zip(replies.items());
+        Ok(outcomes.map(|(item, reply)| self.outcome(at, item, reply, now)).collect())
     }
 
     async fn put_items(
         &self,
         at: &Partition,
         spread: u16,
-        items: Vec<Pack>,
+        items: Fields,
     ) -> std::result::Result<(Reply, Timestamp), Fault> {
-        let mut fields = Fields::new().with("items", items).with("shard", u32::from(at.index));
+        let mut fields = items.with("shard", u32::from(at.index));
         let (mut entered, mut counted) = (false, false);
         loop {
             let answered = self.on(at, spread, Script::Put, fields.clone()).await?;
@@ -212,30 +233,69 @@ impl Inner {
         Ok(pending)
     }
 
-    fn outcome(&self, item: &Item, reply: &Reply, now: Timestamp) -> Outcome {
+    fn outcome(&self, at: &Partition, item: &Item, reply: &Reply, now: Timestamp) -> Outcome {
         if reply.at(0).text() == Some("number") {
             return Outcome::Renumber;
         }
-        let answer = answer(item, reply, now, self.limits.queues);
+        let answer = match reply {
+            Reply::Bool(true) | Reply::Int(_) | Reply::Float(_) => created(at, item, reply),
+            _ => answer(item, reply, now, self.limits.queues),
+        };
         Outcome::Answered(answer.unwrap_or_else(|| Err(unreadable(&item.put.queue))))
     }
 }
 
 fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
     let mut chunks: Vec<Vec<usize>> = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut most) = (0, 0);
     for index in indexes {
-        let len = items[*index].put.body.len();
+        let item = &items[*index];
+        let len = item.put.body.len();
+        if !item.is_fresh() {
+            most = CHUNK;
+        }
         match chunks.last_mut() {
-            Some(chunk) if chunk.len() < CHUNK && bytes + len <= CHUNK_BYTES => chunk.push(*index),
+            Some(chunk) if chunk.len() < most && bytes + len <= CHUNK_BYTES => chunk.push(*index),
             _ => {
                 chunks.push(vec![*index]);
                 bytes = 0;
+                most = if item.is_fresh() { CHUNK_FRESH } else { CHUNK };
             }
         }
         bytes += len;
     }
     chunks
+}
+
+/// What the script is told of items that are all [`fresh`](Item::is_fresh): columns, in the form that it writes.
+fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
+    let mut ids = Vec::with_capacity(items.len());
+    let mut bodies = Vec::with_capacity(items.len());
+    let mut whens = Vec::with_capacity(items.len());
+    let mut first: Option<Timestamp> = None;
+    for item in items {
+        let body = &item.put.body;
+        if let When::At(due) = item.put.when {
+            let id = id_put_with(due, shard, item.number);
+            let mut record = Vec::with_capacity(8 + body.len());
+            record.extend_from_slice(&id[..8]);
+            record.extend_from_slice(body);
+            ids.push(Pack::from(&id[..]));
+            bodies.push(Pack::Bytes(record.into()));
+            whens.push(Pack::from(due.as_ms().to_string().as_str()));
+            first = first.into_iter().chain([due]).min();
+            continue;
+        }
+        ids.push(Pack::from(&field_of(item.number)[..]));
+        bodies.push(Pack::Bytes(body.clone()));
+        whens.push(match item.put.when {
+            When::AfterMs(delay_ms) => delay_ms.into(),
+            When::Level(level) => Pack::Int(-1 - i64::from(level)),
+            When::Now | When::At(_) => Pack::Int(0),
+        });
+    }
+    let fields = Fields::new().with("ids", ids).with("bodies", bodies).with("whens", whens);
+    fields.maybe("first", first.map(|first| first.as_ms()))
 }
 
 fn packed(item: &Item) -> Pack {
@@ -272,6 +332,17 @@ fn packed_answer(answer: &PutAnswer) -> Pack {
     let mut items = vec![Pack::from("ok"), id(answer.id), Pack::Int(answer.due.as_ms()), Pack::Int(outcome)];
     items.extend(replaced.map(id));
     Pack::Array(items)
+}
+
+/// Reads the answer to one that was put in the shortest form: its instant, where only the script knew it.
+fn created(at: &Partition, item: &Item, reply: &Reply) -> Option<Result<PutAnswer>> {
+    let due = match (item.put.when, reply) {
+        (When::At(due), Reply::Bool(true)) => due,
+        (_, reply) => instant(reply)?,
+    };
+    let id = id_of(&id_put_with(due, at.index, item.number))?;
+    let number = Number::new(item.number).ok()?;
+    Some(Ok(PutAnswer { id, number, due, outcome: PutOutcome::Created }))
 }
 
 /// Reads the answer to one put; `None` if it is in no form of ours.

@@ -14,7 +14,9 @@ use super::partition::{Fault, out_of_range, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::random;
 
+/// How many leases one script ends; of acks alone more.
 const CHUNK: usize = 64;
+const CHUNK_ACKS: usize = 128;
 
 impl Inner {
     /// See [`Store::settle`](dwell_store::Store::settle).
@@ -38,15 +40,16 @@ impl Inner {
     async fn settle_in(&self, queue: &QueueName, shard: u16, settles: &[&Settle]) -> Vec<Result<Settled>> {
         let mut answers = Vec::with_capacity(settles.len());
         let mut bare = false;
-        for chunk in settles.chunks(CHUNK) {
+        let acks = settles.iter().all(|settle| settle.action == Action::Ack);
+        for chunk in settles.chunks(if acks { CHUNK_ACKS } else { CHUNK }) {
             let settled = spreading!(self, queue, |spread| {
-                let items: Vec<_> = chunk.iter().map(|settle| packed(settle)).collect();
+                let asked = if acks { packed_acks(chunk) } else { packed_all(chunk) };
                 if shard >= spread {
                     // No message of this queue has such an id; an item may still be invalid.
                     return Ok::<_, Fault>(None);
                 }
                 let at = Partition::new(queue, shard);
-                Ok(Some(self.on(&at, spread, Script::Settle, Fields::new().with("items", items)).await?))
+                Ok(Some(self.on(&at, spread, Script::Settle, asked).await?))
             });
             match settled {
                 Ok(None) => answers.extend(chunk.iter().map(|settle| {
@@ -115,6 +118,18 @@ fn proof(receipt: &Receipt) -> Fields {
     Fields::new().with("i", &id_bytes(receipt.id)[..]).with("T", &receipt.token.0.to_be_bytes()[..])
 }
 
+/// What the script is told of acks: columns.
+fn packed_acks(settles: &[&Settle]) -> Fields {
+    let id = |settle: &&Settle| Pack::from(&id_bytes(settle.receipt.id)[..]);
+    let token = |settle: &&Settle| Pack::from(&settle.receipt.token.0.to_be_bytes()[..]);
+    let ids: Vec<_> = settles.iter().map(id).collect();
+    Fields::new().with("acks", ids).with("tokens", settles.iter().map(token).collect::<Vec<_>>())
+}
+
+fn packed_all(settles: &[&Settle]) -> Fields {
+    Fields::new().with("items", settles.iter().map(|settle| packed(settle)).collect::<Vec<_>>())
+}
+
 fn packed(settle: &Settle) -> Pack {
     if check(&settle.action).is_err() {
         return Fields::new().flag("bad", true).into();
@@ -139,6 +154,9 @@ fn packed(settle: &Settle) -> Pack {
 }
 
 fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settled>> {
+    if *reply == Reply::Bool(true) {
+        return Some(Ok(Settled::Gone));
+    }
     Some(match reply.at(0).text()? {
         "gone" => Ok(Settled::Gone),
         "ready" => Ok(Settled::Ready),

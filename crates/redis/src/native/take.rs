@@ -13,13 +13,13 @@ use futures_util::future::{join_all, try_join_all};
 
 use super::Inner;
 use super::layout::{Partition, id_bytes};
-use super::message::{id, instant, shown};
+use super::message::{Shown, held, id, instant, shown};
 use super::pack::{Fields, Reply};
 use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
 
 /// How many messages one script hands out.
-const CHUNK: usize = 64;
+const CHUNK: usize = 128;
 
 /// How many messages are leased in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ pub(super) struct Taken {
     pub(super) deliveries: Vec<Delivery>,
     /// When there may be more, if nothing happens before; and the server's clock when it said so.
     pub(super) next: Option<(Timestamp, Timestamp)>,
+    /// A script has done what one call may, and there may be more to hand out.
+    on: bool,
 }
 
 /// A message that could be handed out.
@@ -85,7 +87,7 @@ impl Inner {
                 let bytes: usize = round.deliveries.iter().map(|delivery| delivery.message.body.len()).sum();
                 *left = left.saturating_sub(bytes);
             }
-            let is_last = round.deliveries.len() < wanted;
+            let is_last = round.deliveries.len() < wanted && !round.on;
             taken.deliveries.extend(round.deliveries);
             taken.next = round.next;
             if is_last {
@@ -139,7 +141,8 @@ impl Inner {
             let arguments = arguments.maybe("bytes", bytes).flag("some", some);
             let answered = self.on(at, *spread, Script::Take, arguments).await?;
             let next = next(&answered);
-            return Ok(Taken { deliveries: deliveries(&at.queue, &answered)?, next });
+            let on = answered.reply.get("on").is_set();
+            return Ok(Taken { deliveries: deliveries(&at.queue, &answered)?, next, on });
         }
         let peeks = places.iter().map(|(at, spread)| {
             let arguments = self.asked(take, at, waits).with("max", room.max(1)).flag("peek", true);
@@ -152,8 +155,9 @@ impl Inner {
         }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
-            for (rank, item) in peek.reply.get("items").items().iter().enumerate() {
-                let head = head(item, partition, rank);
+            let ids = peek.reply.get("ids").items().iter();
+            for (rank, (id, item)) in ids.zip(peek.reply.get("items").items()).enumerate() {
+                let head = head(id, item, partition, rank);
                 heads.push(head.ok_or_else(|| unreadable(&places[partition].0.queue))?);
             }
         }
@@ -162,7 +166,7 @@ impl Inner {
             let now = peeks[0].now;
             let next =
                 if heads.is_empty() { soonest.filter(|(next, now)| next > now) } else { Some((now, now)) };
-            return Ok(Taken { deliveries: Vec::new(), next });
+            return Ok(Taken { next, ..Taken::default() });
         }
         if queues.len() == 1 {
             // Of what is due at one instant all partitions give alike, and each take begins with another.
@@ -185,11 +189,14 @@ impl Inner {
         let takes = shares.iter().map(|((at, spread), share)| {
             self.on(at, *spread, Script::Take, self.asked(take, at, false).with("max", *share))
         });
-        let mut all = Vec::new();
+        let (mut all, mut on) = (Vec::new(), false);
         let mut failed = None;
         for (((at, _), _), answered) in shares.iter().zip(join_all(takes.collect::<Vec<_>>()).await) {
             match answered {
-                Ok(answered) => all.extend(deliveries(&at.queue, &answered)?),
+                Ok(answered) => {
+                    on |= answered.reply.get("on").is_set();
+                    all.extend(deliveries(&at.queue, &answered)?);
+                }
                 Err(fault) => failed = Some(fault),
             }
         }
@@ -201,7 +208,7 @@ impl Inner {
             let standing = &delivery.message.standing;
             (standing.priority, standing.due, delivery.message.id)
         });
-        Ok(Taken { deliveries: all, next: soonest })
+        Ok(Taken { deliveries: all, next: soonest, on })
     }
 
     fn asked(&self, take: &Take, at: &Partition, waits: bool) -> Fields {
@@ -249,7 +256,10 @@ impl Inner {
             let refused = answered.reply.get("refused");
             let named = || id(refused.at(1)).ok_or_else(|| unreadable(queue));
             Ok(match refused.at(0).text() {
-                None => delivery(queue, answered.reply.get("item"), answered.now),
+                None => {
+                    let shown = shown(queue, answered.reply.get("item"), answered.now)?;
+                    delivered(queue, shown, answered.now)
+                }
                 Some("missing") => Err(Error::MessageNotFound { queue: queue.clone() }),
                 Some("leased") => Err(Error::Leased { id: named()? }),
                 Some("key") => Err(Error::KeyTaken { id: named()? }),
@@ -308,23 +318,23 @@ fn next(answered: &Answered) -> Option<(Timestamp, Timestamp)> {
     Some((instant(answered.reply.get("next"))?, answered.now))
 }
 
-fn head(item: &Reply, partition: usize, rank: usize) -> Option<Head> {
+fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<Head> {
     Some(Head {
-        id: id(item.at(0))?,
-        priority: item.at(1).uint()?.try_into().ok()?,
-        due: instant(item.at(2))?,
-        len: item.at(3).uint()?.try_into().ok()?,
+        id: id(named)?,
+        priority: item.at(0).uint()?.try_into().ok()?,
+        due: instant(item.at(1))?,
+        len: item.at(2).uint()?.try_into().ok()?,
         partition,
         rank,
     })
 }
 
 fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
-    answered.reply.get("items").items().iter().map(|item| delivery(queue, item, answered.now)).collect()
+    let items = answered.reply.get("ids").items().iter().zip(answered.reply.get("items").items());
+    items.map(|(id, item)| delivered(queue, held(queue, id, item, answered.now)?, answered.now)).collect()
 }
 
-fn delivery(queue: &QueueName, item: &Reply, now: Timestamp) -> Result<Delivery> {
-    let shown = shown(queue, item, now)?;
+fn delivered(queue: &QueueName, shown: Shown, now: Timestamp) -> Result<Delivery> {
     let message = shown.message;
     let State::Leased(lease) = message.standing.state else { return Err(unreadable(queue)) };
     let ready_since =

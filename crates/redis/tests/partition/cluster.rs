@@ -103,7 +103,7 @@ async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
         let put_off = brief.stats(queue()).await;
         assert!(is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
     }
-    assert!(moved > 4, "{moved} keys");
+    assert!(moved > 2, "{moved} keys");
     for node in [to, from, (to + 1) % 3, (from + 2) % 3] {
         nodes[node].command(&["CLUSTER", "SETSLOT", &number, "NODE", &to_id]);
     }

@@ -18,7 +18,7 @@ if A.fixed and call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', 
   out.fixed = true
   return cmsgpack.pack(out)
 end
-call('HSET', P .. 'm', 'v', 1, 'n', A.next)
+call('HSET', P .. 'm', 'v', 2, 'n', A.next)
 if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
   call('HSET', P .. 'm', 'g', A.reg)
 end

@@ -33,7 +33,7 @@ if A.pending then
   end
   if out.done > 0 then
     call('UNLINK', P .. 'd', P .. 'x')
-    call('HSET', P .. 'm', 'v', 1)
+    call('HSET', P .. 'm', 'v', 2)
     epoch = call('HINCRBY', P .. 'm', 'e', 1)
   end
 end
@@ -42,7 +42,7 @@ if A.dead then
   set_aside('g', true)
   if out.done > before then
     call('UNLINK', P .. 'h')
-    call('HSET', P .. 'm', 'v', 1)
+    call('HSET', P .. 'm', 'v', 2)
     call('HINCRBY', P .. 'm', 'f', 1)
   end
 end

@@ -3,10 +3,10 @@
 -- Keys    m q r B and b:BLOCK, of the directory
 -- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited names that takes of the
 --         client wait on; A.force past the limit: the client has counted those that have something
--- A.block a block of numbers; A.part the partition that uses it, as `index/queue`
+-- A.block a block of numbers, the first of A.count; A.part the partition that uses them, as `index/queue`
 -- Reply   `reg` the registration, higher than all before; or `full`: there are as many others as may be;
 --         `count` of queues registered
--- Cost    O(log n)
+-- Cost    O(log n) a block
 if A.name then
   local known = call('ZSCORE', P .. 'q', A.name)
   local others = call('ZCARD', P .. 'q') - (known and 1 or 0)
@@ -20,13 +20,15 @@ if A.name then
     return cmsgpack.pack(out)
   end
   out.reg = call('HINCRBY', P .. 'm', 'r', 1)
-  call('HSET', P .. 'm', 'v', 1)
+  call('HSET', P .. 'm', 'v', 2)
   call('ZADD', P .. 'q', 0, A.name)
   call('HSET', P .. 'r', A.name, cmsgpack.pack({ out.reg, now }))
   out.count = others + 1
 end
 if A.block then
-  call('SADD', P .. 'b:' .. string.format('%.0f', A.block), A.part)
-  call('ZADD', P .. 'B', 'NX', now, A.block)
+  for block = A.block, A.block + A.count - 1 do
+    call('SADD', P .. 'b:' .. string.format('%.0f', block), A.part)
+    call('ZADD', P .. 'B', 'NX', now, block)
+  end
 end
 return cmsgpack.pack(out)

@@ -13,7 +13,7 @@ for index, item in ipairs(A.items) do
   local r
   if item.n then
     local packed = call('HGET', P .. 'S', item.n)
-    r = packed and unpacked(packed)
+    r = packed and unpacked(packed, item.n)
   else
     r = find(item)
   end

@@ -32,23 +32,28 @@ local function ripen()
   return is_done
 end
 
--- The ids of the first `max` that may go out, with priority and due: {id, priority, due}.
+-- The ids of the first `max` that may go out, in their order; how many of them come before those that lie in `s`, and
+-- how many lie in `s`: these are the first of it.
 local function heads(max)
-  local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'WITHSCORES', 'LIMIT', 0, max)
+  local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'LIMIT', 0, max)
   local ready = call('ZRANGE', P .. 'r', 0, max - 1, 'WITHSCORES')
-  local found, s, r = {}, 1, 1
-  while #found < max and (plain[s] or ready[r]) do
-    local priority = ready[r] and tonumber(ready[r + 1])
+  if not ready[1] then
+    return plain, 0, #plain
+  end
+  local ids, s, r, urgent = {}, 1, 1, 0
+  while #ids < max and (plain[s] or ready[r]) do
     -- What lies in r has another priority than what lies in s.
-    if plain[s] and not (priority and priority < DEFAULT_PRIORITY) then
-      found[#found + 1] = { plain[s], DEFAULT_PRIORITY, tonumber(plain[s + 1]) }
-      s = s + 2
+    local is_urgent = ready[r] and tonumber(ready[r + 1]) < DEFAULT_PRIORITY
+    if plain[s] and not is_urgent then
+      ids[#ids + 1] = plain[s]
+      s = s + 1
     else
-      found[#found + 1] = { string.sub(ready[r], 7), priority, struct.unpack('>I6', ready[r]) }
+      ids[#ids + 1] = string.sub(ready[r], 7)
       r = r + 2
+      urgent = urgent + (is_urgent and 1 or 0)
     end
   end
-  return found
+  return ids, urgent, s - 1
 end
 
 local function is_paused()

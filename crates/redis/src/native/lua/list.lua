@@ -107,7 +107,7 @@ out.items = {}
 local bytes = 0
 for index, entry in ipairs(page(A.max + 1)) do
   local r = load(entry[2])
-  bytes = bytes + call('HSTRLEN', P .. 'B', string.sub(r.i, 9))
+  bytes = bytes + body_length(r)
   if index > A.max or (index > 1 and bytes > A.bytes) then
     out.more_left = true
     break

@@ -1,6 +1,9 @@
 -- Puts messages.
 --
 -- Keys    m S B H k t T s u o r x w a, of the partition; l d g h y where time has brought something about
+-- A.ids   if all have a body of at most 1 KiB, an instant, and nothing else: their ids, or the last 8 bytes of these
+--         where A.whens has no instant but a delay in ms or -1 less a level; A.bodies, behind the first 8 bytes
+--         of the id where that is known; A.whens the instants as text; A.first the first of these. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
 --         `x` expiry, `t` token; `bad` refuses it unless its token is known;
@@ -9,10 +12,15 @@
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
 -- Reply   `enter`: register the queue first; `others`: count the other partitions first; else
 --         `bare` if the queue was registered just now for nothing;
---         `items` each: {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}
--- Cost    O(log n) a message, about 10 µs
-call('SETRANGE', P .. '0', 0, '')
-if not touch() then
+--         `items` each: true (created under its id), the instant of one that was created after a delay,
+--         {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}
+-- Cost    O(log n) a message: about 3 µs of A.ids, about 10 of A.items
+
+-- What is put is written first: a Redis out of memory refuses it. If time brings something about, this goes before.
+local function write_unless_full()
+  call('SETRANGE', P .. '0', 0, '')
+end
+if not touch(write_unless_full) then
   return cmsgpack.pack(out)
 end
 if not M[2] and not A.reg then
@@ -139,12 +147,75 @@ local function put(item)
   return reply
 end
 
+-- Puts those that have a body and an instant alone: all of them are written at once, in form 1.
+local function put_fresh(ids, bodies, whens)
+  local fields = {}
+  for index, id in ipairs(ids) do
+    fields[index] = string.sub(id, -8)
+  end
+  local taken = call('HMGET', P .. 'S', unpack(fields))
+  local start = string.char(FRESH) .. struct.pack('>I6I4', now, epoch)
+  local is_full = A.full and is_bare()
+  local room = max_pending and max_pending - pending() - (A.others or 0)
+  local records, places, n = {}, {}, 0
+  if A.first and (not earliest or A.first < earliest) then
+    earliest = A.first
+  end
+  -- Of the delay that came last: its instant, that as text, the first bytes of the ids; or why there is none.
+  local delay, due, text, head, refusal
+  for index, id in ipairs(ids) do
+    local body, at = bodies[index], whens[index]
+    local answer, refused = true, nil
+    if type(at) == 'number' then
+      if at ~= delay then
+        delay = at
+        due, refusal = instant(at < 0 and 3 or 2, at < 0 and -1 - at or at)
+        text = due and string.format('%.0f', due)
+        head = due and struct.pack('>I6I2', due, 32768 + A.shard)
+      end
+      refused = refusal
+      if due then
+        answer, at, id, body = due, text, head .. id, head .. body
+      end
+    end
+    if refused then
+      answer = refused
+    elseif is_full then
+      answer = { 'queues' }
+    elseif room and n >= 2 * room then
+      answer = { 'pending', max_pending }
+    elseif taken[index] then
+      answer = { 'number' }
+    else
+      records[n + 1], records[n + 2] = fields[index], start .. body
+      places[n + 1], places[n + 2] = at, id
+      n = n + 2
+      if answer ~= true and (not earliest or answer < earliest) then
+        earliest = answer
+      end
+    end
+    out.items[index] = answer
+  end
+  if n > 0 then
+    call('HSET', P .. 'S', unpack(records))
+    call('ZADD', P .. 's', unpack(places))
+  end
+end
+
 if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
-  call('HSET', P .. 'm', 'v', 1, 'g', A.reg)
+  call('HSET', P .. 'm', 'v', 2, 'g', A.reg)
+elseif M[1] == '1' then
+  call('HSET', P .. 'm', 'v', 2)
 end
 out.items = {}
-for index, item in ipairs(A.items) do
-  out.items[index] = put(item)
+if A.ids then
+  put_fresh(A.ids, A.bodies, A.whens)
+else
+  -- Tokens are forgotten before anything is put.
+  write_unless_full()
+  for index, item in ipairs(A.items) do
+    out.items[index] = put(item)
+  end
 end
 out.bare = A.reg and is_bare() or nil
 hint()

@@ -1,12 +1,13 @@
 -- Settles leased messages.
 --
 -- Keys    m S B H k s u o x l y g h w a
+-- A.acks  ids of messages to ack, A.tokens their leases', if there is nothing but acks; else
 -- A.items each: `i` id, `T` token, `a` action (0 ack, 1 retry, 2 release, 3 bury, 4 extend, 5 give back),
 --         `v` delay or length in ms, `e` error, `p` priority, `z` a random number below 1 for the jitter; `bad`
 --         refuses it whatever its lease
--- Reply   `items` each: {'gone'}, {'scheduled', due}, {'ready'}, {'dead', reason}, {'leased', deadline} or a refusal
+-- Reply   `items` each: true (an ack), {'gone'}, {'scheduled', due}, {'ready'}, {'dead', reason}, {'leased', deadline} or a refusal
 --         {'lost'}, {'bad'}, {'range', delay}; `bare` if the partition has nothing any more
--- Cost    O(log n) a message, about 8 µs
+-- Cost    O(log n) a message: an ack of a record of form 2 about 3 µs, all else about 10
 write_though_full()
 if not touch() then
   return cmsgpack.pack(out)
@@ -109,9 +110,48 @@ local function settle(item)
   return standing(r)
 end
 
+-- Acks those whose records are of form 2 all at once, and the others one after the other.
+local function ack(ids, tokens)
+  local fields = {}
+  for index, id in ipairs(ids) do
+    fields[index] = string.sub(id, 9)
+  end
+  local records = call('HMGET', P .. 'S', unpack(fields))
+  local gone, ends, bound, others, seen = {}, {}, {}, {}, {}
+  for index, id in ipairs(ids) do
+    local record, field = records[index], fields[index]
+    if record and string.byte(record) == HELD and string.sub(record, 2, 17) == tokens[index]
+      and string.sub(record, 48, 55) == string.sub(id, 1, 8) and not seen[field] then
+      seen[field] = true
+      gone[#gone + 1], ends[#ends + 1] = field, id
+      local process = string.sub(record, 30, 37)
+      if process ~= NOBODY then
+        bound[#bound + 1] = process .. id
+      end
+      out.items[index] = true
+    else
+      others[#others + 1] = index
+    end
+  end
+  if gone[1] then
+    call('HDEL', P .. 'S', unpack(gone))
+    call('ZREM', P .. 'l', unpack(ends))
+  end
+  if bound[1] then
+    call('ZREM', P .. 'y', unpack(bound))
+  end
+  for _, index in ipairs(others) do
+    out.items[index] = settle({ a = 0, i = ids[index], T = tokens[index] })
+  end
+end
+
 out.items = {}
-for index, item in ipairs(A.items) do
-  out.items[index] = settle(item)
+if A.acks then
+  ack(A.acks, A.tokens)
+else
+  for index, item in ipairs(A.items) do
+    out.items[index] = settle(item)
+  end
 end
 out.bare = is_bare()
 hint()

@@ -16,8 +16,8 @@ end)()) do
     local id = name == 'r' and string.sub(members[index], 7) or string.sub(members[index], 1, 16)
     local field = string.sub(id, 9)
     local packed = call('HGET', P .. 'S', field)
-    if packed and not unpacked(packed) then
-      local r = cmsgpack.unpack(packed)
+    if packed and not unpacked(packed, field) then
+      local r = decoded(packed, field)
       if r.k and not r.K and call('HGET', P .. 'k', r.k) == id then
         call('HDEL', P .. 'k', r.k)
       end

@@ -21,9 +21,17 @@ local function lapse(r, at)
   save(r)
 end
 
--- False if there was too much to do at once.
-local function touch()
+-- False if there was too much to do at once. `first` is done before anything is written.
+local function touch(first)
   local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
+  local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
+  out.lapsed = #ended
+  if #ended + #expired == 0 then
+    return true
+  end
+  if first then
+    first()
+  end
   for _, id in ipairs(ended) do
     local r = load(id)
     if r then
@@ -32,8 +40,6 @@ local function touch()
       call('ZREM', P .. 'l', id)
     end
   end
-  out.lapsed = #ended
-  local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
   for _, id in ipairs(expired) do
     local r = load(id)
     if r then
