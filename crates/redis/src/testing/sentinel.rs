@@ -86,7 +86,7 @@ fn watch(folder: &TempDir, primary: &str) -> (u16, Child) {
          sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n"
     );
     std::fs::write(&file, text).expect("a file can be written");
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(super::server::program());
     command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().unwrap_or_else(|error| panic!("redis-server can not be started: {error}"));
     eventually("a Sentinel answers", || ask(port, &["PING"]).is_ok());

@@ -48,7 +48,7 @@ impl Server {
     fn launch(options: &[String]) -> Server {
         let folder = tempfile::Builder::new().prefix("dwell-redis-").tempdir().expect("a folder can be made");
         let port = free_port();
-        let child = spawn("redis-server", port, folder.path(), options);
+        let child = spawn(port, folder.path(), options);
         Server { port, options: options.to_vec(), password: None, child, folder }
     }
 
@@ -130,7 +130,7 @@ impl Server {
         self.kill();
         let options: Vec<_> =
             self.options.iter().cloned().chain(more.iter().map(|option| (*option).to_owned())).collect();
-        self.child = spawn("redis-server", self.port, self.folder.path(), &options);
+        self.child = spawn(self.port, self.folder.path(), &options);
     }
 }
 
@@ -146,13 +146,19 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a listener has an address").port()
 }
 
-fn spawn(program: &str, port: u16, folder: &Path, options: &[String]) -> Child {
-    let mut command = Command::new(program);
+/// The program that tests start: `DWELL_REDIS_SERVER` names another than the one in the path.
+pub(super) fn program() -> PathBuf {
+    std::env::var_os("DWELL_REDIS_SERVER").map_or_else(|| "redis-server".into(), PathBuf::from)
+}
+
+fn spawn(port: u16, folder: &Path, options: &[String]) -> Child {
+    let program = program();
+    let mut command = Command::new(&program);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
     command.args(["--dir", &folder.display().to_string(), "--logfile", "redis.log"]).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = command.spawn();
     started.unwrap_or_else(|error| {
-        panic!("{program} can not be started ({error}): apt-get install redis-server")
+        panic!("{} can not be started ({error}): apt-get install redis-server", program.display())
     })
 }
