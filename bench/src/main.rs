@@ -6,6 +6,7 @@
 //! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
 //! - `report`: results as a table and as JSON; `results`: keeping them, and pages made of them
 //! - `parts`, `own_process`: parts of scenarios that run in processes of their own
+//! - `steady_load`: the load of the scenarios that measure lateness
 //! - `mix`, `body_writes`: messages of which nothing is remembered, and how often their bodies are written
 //! - `beanstalk`: beanstalkd's protocol, as a client speaks it
 //! - `workload`, `stopwatch`, `page_cache`, `resources`, `machine`: what scenarios share
@@ -28,6 +29,7 @@ mod results;
 mod run;
 mod scenarios;
 mod server;
+mod steady_load;
 mod stopwatch;
 mod workload;
 
