@@ -15,7 +15,8 @@ usage: cargo run --release -p dwell-bench -- list
   --quick      a tenth of the work, and of memory limits
   --divide N   so much less work, and memory; --quick is --divide 10
   --json       one line of JSON last
-  --only WORK  the rows whose work contains this; nothing else is measured, as far as it can be measured alone
+  --only WORK  the rows whose work contains this, or is what follows a '='; nothing else is measured, as far as it can be
+               measured alone
   --rounds N   how often each side runs, alternating; medians are reported (default 3)
   --dir PATH   where data is written; a folder of its own is made there and removed (default: the current folder)
 ";
@@ -39,7 +40,7 @@ pub(crate) struct Arguments {
     /// So much less work is done, and memory allowed, than the scenario says; 1 for all.
     pub(crate) divisor: u64,
     pub(crate) json: bool,
-    /// What the works of all rows that are asked for contain.
+    /// What the works of all rows that are asked for contain; behind a `=`, what they are.
     pub(crate) only: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) dir: PathBuf,

@@ -5,7 +5,7 @@
 //! - `ours`, `ours_redis`, `server`: our side, as a library, on Redis, and as a process; `peers`: the other sides
 //! - `run`: what a scenario is given: size, rounds, a folder, progress, a place for its results
 //! - `report`: results as a table and as JSON; `results`: keeping them, and pages made of them
-//! - `parts`, `own_process`: parts of scenarios that run in processes of their own
+//! - `own_process`: parts of scenarios that run in processes of their own; `parts`: those that open the engine
 //! - `steady_load`: the load of the scenarios that measure lateness
 //! - `mix`, `body_writes`: messages of which nothing is remembered, and how often their bodies are written
 //! - `beanstalk`: beanstalkd's protocol, as a client speaks it
@@ -61,7 +61,8 @@ fn main() -> ExitCode {
             }
         }
         Command::Part(name, parameters) => {
-            let part = parts::PARTS.iter().find(|part| part.name == name);
+            let mut all = parts::PARTS.iter().chain(scenarios::delay_queue::PARTS);
+            let part = all.find(|part| part.name == name);
             let run = |part: &own_process::Part| own_process::run(part, &parameters);
             if let Err(error) = part.map_or_else(|| Err("there is none".into()), run) {
                 eprintln!("dwell-bench: part {name}: {error}");

@@ -58,7 +58,10 @@ impl Run {
 
     /// Whether rows of this work are asked for. Rows that are not are dropped; a scenario need not measure them.
     pub(crate) fn wants(&self, work: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| work.contains(only.as_str()))
+        self.only.as_ref().is_none_or(|only| match only.strip_prefix('=') {
+            Some(whole) => work == whole,
+            None => work.contains(only.as_str()),
+        })
     }
 
     /// How often each side is measured.

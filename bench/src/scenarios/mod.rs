@@ -1,6 +1,6 @@
 //! What is measured: a file a scenario, and a line in this list.
 
-mod delay_queue;
+pub(crate) mod delay_queue;
 #[cfg(target_os = "linux")]
 mod delay_queue_parking;
 mod disk;

@@ -3,21 +3,27 @@
 //! Each side fills its queue in a process of its own, so that nobody grows into what another has freed. Pages are
 //! counted, so allocators' overhead is in it; of the JDK's heap what is left after its collector has run.
 
+use serde_json::{Value, json};
+
 use super::fill::Queue;
 use super::heap::Heap;
 use super::jdk::Jdk;
 use super::ours::Ours;
 #[cfg(feature = "peers")]
 use super::tokio_util::TokioUtil;
-use super::{Samples, add_rows, own_process};
+use super::{Samples, add_rows};
 use crate::Result;
+use crate::own_process::{self, Part, count, number, text};
 use crate::report::Better;
 use crate::run::Run;
 
 const PAYLOAD: f64 = 8.0;
 
-/// Bytes an entry over the payload, of one side.
-pub(super) fn measure(side: &str, n: u64) -> Result<Vec<f64>> {
+/// Bytes an entry over the payload, of one `side` with `n` items.
+pub(super) const PART: Part = Part { name: "delay-queue-bytes", run: measure };
+
+fn measure(parameters: &Value) -> Result<Value> {
+    let (side, n) = (text(parameters, "side")?, count(parameters, "n")?);
     let bytes = match side {
         Ours::NAME => fill::<Ours>(n)?,
         Heap::NAME => fill::<Heap>(n)?,
@@ -25,7 +31,7 @@ pub(super) fn measure(side: &str, n: u64) -> Result<Vec<f64>> {
         TokioUtil::NAME => fill::<TokioUtil>(n)?,
         _ => return Err(format!("there is no side '{side}'").into()),
     };
-    Ok(vec![bytes])
+    Ok(json!({ "bytes": bytes }))
 }
 
 fn fill<Q: Queue>(n: u64) -> Result<f64> {
@@ -49,14 +55,20 @@ pub(super) fn compare(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
         if !run.wants(&work) {
             continue;
         }
-        let ask = |side: &str| own_process::ask(&format!("bytes {side} {n}"));
-        let mut sides = vec![Samples { name: Ours::NAME, values: ask(Ours::NAME)? }];
+        let ask = |side: &'static str| {
+            let measured = own_process::ask(&PART, &json!({ "side": side, "n": n }))?;
+            Ok::<_, Box<dyn std::error::Error>>(Samples {
+                name: side,
+                values: vec![number(&measured, "bytes")?],
+            })
+        };
+        let mut sides = vec![ask(Ours::NAME)?];
         if let Some(jdk) = jdk {
             sides.push(Samples { name: "jdk", values: jdk.measure("bytes", &[n])? });
         }
         #[cfg(feature = "peers")]
-        sides.push(Samples { name: TokioUtil::NAME, values: ask(TokioUtil::NAME)? });
-        sides.push(Samples { name: Heap::NAME, values: ask(Heap::NAME)? });
+        sides.push(ask(TokioUtil::NAME)?);
+        sides.push(ask(Heap::NAME)?);
         add_rows(run, &work, "bytes_over_payload", Better::Lower, sides);
     }
     Ok(())

@@ -9,20 +9,19 @@
 //! - `fill`: offer, poll, cancel; one item a call, and in batches
 //! - `threads`: producers against consumers, how late, what a thousand waiting threads cost
 //! - `bytes`: memory an entry
-//! - `own_process`: this program again, for one measurement
 
 mod bytes;
 mod fill;
 mod heap;
 mod jdk;
 mod ours;
-mod own_process;
 mod threads;
 #[cfg(feature = "peers")]
 mod tokio_util;
 
 use super::Scenario;
 use crate::Result;
+use crate::own_process::Part;
 use crate::report::Better;
 use crate::run::Run;
 
@@ -31,19 +30,10 @@ use jdk::Jdk;
 pub(crate) const SCENARIO: Scenario =
     Scenario { name: "delay-queue", what: "DelayQueue<T> beside the JDK's, tokio-util's and a heap", run };
 
+/// What is measured in a process of its own.
+pub(crate) const PARTS: &[Part] = &[bytes::PART, threads::CONTENTION, threads::LATENESS];
+
 fn run(run: &mut Run) -> Result<()> {
-    if let Some(asked) = own_process::asked() {
-        let numbers = match asked.split(' ').collect::<Vec<_>>()[..] {
-            ["bytes", side, n] => bytes::measure(side, n.parse()?)?,
-            ["contention", side, producers, consumers, n] => {
-                threads::measure_contention(side, producers.parse()?, consumers.parse()?, n.parse()?)?
-            }
-            ["lateness", side, n] => threads::measure_lateness(side, n.parse()?)?,
-            _ => return Err(format!("nobody can measure '{asked}'").into()),
-        };
-        own_process::answer(run, numbers);
-        return Ok(());
-    }
     let jdk = match Jdk::compile(run) {
         Ok(jdk) => Some(jdk),
         Err(reason) => {

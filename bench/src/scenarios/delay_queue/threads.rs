@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use dwell_time::DelayQueue;
 use hdrhistogram::Histogram;
+use serde_json::{Value, json};
 
 use super::fill::Queue;
 use super::heap::Heap;
 use super::jdk::Jdk;
 use super::ours::Ours;
-use super::{Random, SEED, Samples, add_rows, own_process};
+use super::{Random, SEED, Samples, add_rows};
 use crate::Result;
+use crate::own_process::{self, Part, count, number, text};
 use crate::report::Better;
 use crate::run::Run;
 use crate::stopwatch::{Stopwatch, pause};
@@ -39,7 +41,8 @@ fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) 
     let (mut ours, mut jdks, mut heaps) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
         for (side, samples) in [(Ours::NAME, &mut ours), (Heap::NAME, &mut heaps)] {
-            samples.extend(own_process::ask(&format!("contention {side} {producers} {consumers} {n}"))?);
+            let asked = json!({ "side": side, "producers": producers, "consumers": consumers, "n": n });
+            samples.push(number(&own_process::ask(&CONTENTION, &asked)?, "per_s")?);
         }
         if let Some(jdk) = jdk {
             let ns = jdk.measure("contention", &[producers, consumers, n])?;
@@ -56,15 +59,20 @@ fn contention(run: &mut Run, jdk: Option<&Jdk>, producers: u64, consumers: u64) 
     Ok(())
 }
 
-/// Items a second of one side, warmed up with a quarter of the work.
-pub(super) fn measure_contention(side: &str, producers: u64, consumers: u64, n: u64) -> Result<Vec<f64>> {
+/// Items a second of one `side`: so many `producers` and `consumers` with `n` items. Warmed up with a quarter of the work.
+pub(super) const CONTENTION: Part = Part { name: "delay-queue-contention", run: measure_contention };
+
+fn measure_contention(parameters: &Value) -> Result<Value> {
+    let asked = |field| count(parameters, field);
+    let (side, producers, consumers, n) =
+        (text(parameters, "side")?, asked("producers")?, asked("consumers")?, asked("n")?);
     let contend = match side {
         Ours::NAME => contend_ours,
         Heap::NAME => contend_heap,
         _ => return Err(format!("there is no side '{side}'").into()),
     };
     contend(producers, consumers, n / 32 * 8);
-    Ok(vec![contend(producers, consumers, n)])
+    Ok(json!({ "per_s": contend(producers, consumers, n) }))
 }
 
 fn contend_ours(producers: u64, consumers: u64, n: u64) -> f64 {
@@ -123,9 +131,10 @@ fn lateness(run: &mut Run, jdk: Option<&Jdk>) -> Result<()> {
     let mut tasks: [Vec<f64>; 3] = Default::default();
     let mut jdks: [Vec<f64>; 3] = Default::default();
     for _ in 0..run.rounds() {
-        for (side, into) in WAYS.iter().zip([&mut ours, &mut spinning, &mut tasks]) {
-            for (samples, us) in into.iter_mut().zip(own_process::ask(&format!("lateness {side} {n}"))?) {
-                samples.push(us);
+        for (way, into) in WAYS.iter().zip([&mut ours, &mut spinning, &mut tasks]) {
+            let late = own_process::ask(&LATENESS, &json!({ "way": way, "n": n }))?;
+            for (samples, (metric, _)) in into.iter_mut().zip(QUANTILES) {
+                samples.push(number(&late, metric)?);
             }
         }
         if let Some(jdk) = jdk {
@@ -150,8 +159,12 @@ const QUANTILES: [(&str, f64); 3] = [("p50_us", 0.5), ("p99_us", 0.99), ("p99.9_
 /// How a consumer waits, in the order of [`LATE`].
 const WAYS: [&str; 3] = ["thread", "spinning", "task"];
 
-/// By how many microseconds items are late, at the quantiles; warmed up with half a second of the work.
-pub(super) fn measure_lateness(way: &str, n: u64) -> Result<Vec<f64>> {
+/// By how many microseconds `n` items are late, at the quantiles, if one waits this `way`; warmed up with half a second
+/// of the work.
+pub(super) const LATENESS: Part = Part { name: "delay-queue-lateness", run: measure_lateness };
+
+fn measure_lateness(parameters: &Value) -> Result<Value> {
+    let (way, n) = (text(parameters, "way")?, count(parameters, "n")?);
     let late = |n| {
         let spin = if way == WAYS[1] { Duration::from_micros(70) } else { Duration::ZERO };
         let queue = DelayQueue::builder().spin(spin).build();
@@ -165,7 +178,10 @@ pub(super) fn measure_lateness(way: &str, n: u64) -> Result<Vec<f64>> {
     };
     late(RATE / 2)?;
     let late = late(n)?;
-    Ok(QUANTILES.map(|(_, quantile)| late.value_at_quantile(quantile) as f64 / 1_000.0).into())
+    let quantiles = QUANTILES.map(|(metric, quantile)| {
+        (metric.to_owned(), (late.value_at_quantile(quantile) as f64 / 1_000.0).into())
+    });
+    Ok(Value::Object(quantiles.into_iter().collect()))
 }
 
 /// By how many nanoseconds each of n items was late.
