@@ -213,13 +213,12 @@ impl<T> TimingQueue<T> {
     }
 }
 
-/// Today's slots have room for a page's number and a chunk's in a place: both together are the place in the heap.
+/// A place has room for a page's number, which is the place in the heap here.
 fn place(at: usize) -> Place {
-    let page = u32::try_from(at >> slots::CHUNK_BITS).expect("a timing queue holds fewer than 2^32 items");
-    Place::page(page, at & ((1 << slots::CHUNK_BITS) - 1))
+    let at = u32::try_from(at).ok().filter(|at| *at < slots::PAGES);
+    Place::page(at.expect("a timing queue holds fewer than 2^32 - 2 items"))
 }
 
 fn number(place: Place) -> usize {
-    let (page, chunk) = place.in_page().expect("every entry stands in the heap");
-    (page as usize) << slots::CHUNK_BITS | chunk
+    place.in_page().expect("every entry stands in the heap") as usize
 }

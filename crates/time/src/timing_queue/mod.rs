@@ -12,7 +12,6 @@ mod sort;
 #[cfg(test)]
 mod tests;
 
-use page::PIECE;
 use pages::Pages;
 use run::{Entry, Run};
 use slots::{Place, Slots};
@@ -105,8 +104,9 @@ impl<T> TimingQueue<T> {
     /// Takes the item out, wherever it stands. `None` if it has left already.
     pub fn cancel(&mut self, handle: Handle) -> Option<T> {
         let (slot, place) = self.slots.find(handle)?;
+        let item = self.slots.take(slot);
         self.remove(place, slot);
-        Some(self.slots.take(slot))
+        Some(item)
     }
 
     /// Moves the item to `due`, as if it had been cancelled and put again: it stands behind
@@ -114,6 +114,8 @@ impl<T> TimingQueue<T> {
     /// False, and nothing happens, if the item has left already.
     pub fn reschedule(&mut self, handle: Handle, due: i64) -> bool {
         let Some((slot, place)) = self.slots.find(handle) else { return false };
+        // Where it is not any more, so that the entry that it leaves behind counts as dead.
+        self.slots.move_to(slot, Place::RUN);
         self.remove(place, slot);
         let place = self.place_for(due);
         self.slots.move_to(slot, place);
@@ -171,9 +173,7 @@ impl<T> TimingQueue<T> {
 
     /// Drops all items. Their handles are stale then.
     pub fn clear(&mut self) {
-        for entry in self.run.iter().chain(self.pages.iter().flat_map(page::Page::entries)) {
-            self.slots.take(entry.slot);
-        }
+        self.slots.clear();
         self.run.clear();
         self.pages.clear();
     }
@@ -186,7 +186,9 @@ impl<T> TimingQueue<T> {
     /// Those that are due at `from` or later, in the order in which they would leave. Finds the first one
     /// without a walk over the earlier ones.
     pub fn iter_from(&self, from: i64) -> impl Iterator<Item = (i64, &T)> {
-        let later = self.pages.iter_from(from).flat_map(move |page| sort::in_order(page, from));
+        let pages = self.pages.iter_from(from);
+        let later =
+            pages.flat_map(move |(number, page)| sort::in_order(page.living(number, &self.slots), from));
         let entries = self.run.iter().chain(later).skip_while(move |entry| entry.due < from);
         entries.map(|entry| (entry.due, self.slots.get(entry.slot)))
     }
@@ -194,12 +196,12 @@ impl<T> TimingQueue<T> {
     /// How many items are due at `now`. Looks at one page of them in detail, and at the lengths of the others.
     pub fn count_due(&self, now: i64) -> usize {
         let in_run = self.run.count_due(now);
-        if in_run < self.run.len() { in_run } else { in_run + self.pages.count_due(now) }
+        if in_run < self.run.len() { in_run } else { in_run + self.pages.count_due(now, &self.slots) }
     }
 
     fn place_for(&mut self, due: i64) -> Place {
         if self.pages.first_bound().is_some_and(|bound| bound <= due) {
-            return self.pages.place_for(due, &mut self.slots);
+            return Place::page(self.pages.with_room_for(due, &mut self.slots));
         }
         if self.run.is_full() {
             self.pages.push_first(&self.run.split(), &mut self.slots);
@@ -210,14 +212,15 @@ impl<T> TimingQueue<T> {
 
     fn put(&mut self, place: Place, entry: Entry) {
         match place.in_page() {
-            Some((number, _)) => self.pages.push(number, entry.due, entry.slot),
+            Some(number) => self.pages.push(number, entry.due, entry.slot),
             None => self.run.insert(entry),
         }
     }
 
+    /// Takes out the entry of a slot that stood there and does not any more.
     fn remove(&mut self, place: Place, slot: u32) {
         match place.in_page() {
-            Some((number, chunk)) => self.pages.remove(number, chunk, slot, &mut self.slots),
+            Some(number) => self.pages.one_has_left(number, &mut self.slots),
             None => {
                 self.run.remove(slot);
                 self.refill();
@@ -235,18 +238,12 @@ impl<T> TimingQueue<T> {
 
     #[cold]
     fn turn_page(&mut self) {
-        let Some(mut page) = self.pages.pop_first() else { return };
-        page.purge();
-        let sorted = self.sorter.sort(&page);
-        // A page that is not much larger than a piece is served whole.
-        let served = if sorted.len() < 2 * PIECE { sorted.len() } else { PIECE };
-        let (served, later) = sorted.split_at(served);
-        meter::touched(served.len());
+        let Some(piece) = self.pages.take_piece(&mut self.sorter, &mut self.slots) else { return };
         // This also fetches them into the processor's cache, all at once: each pop would wait for its own.
-        for entry in served {
+        for entry in piece.entries() {
             self.slots.move_to(entry.slot, Place::RUN);
         }
-        self.run.fill(served);
-        self.pages.push_first_in_pieces(later, &mut self.slots);
+        self.run.fill(piece.entries());
+        meter::touched(self.run.len());
     }
 }

@@ -2,20 +2,25 @@
 //!
 //! Entries are not sorted by instant until the page's turn comes. Since they stand in the order of their
 //! puts, a sort that keeps equals in place yields (due, sequence) order, and no sequence number is stored.
+//!
+//! An entry whose item leaves, or is moved, stays where it is, dead: nobody looks for it. It is told from the living
+//! by its slot, which knows where its item stands now ([`Place`]), when the page is purged.
 
 use super::meter;
 use super::run::Entry;
-use super::slots::CHUNK_BITS;
+use super::slots::{Place, Slots};
+use std::collections::HashSet;
+use std::mem;
 
 /// The most entries of a page, dead ones included.
 pub(super) const PAGE_MAX: usize = 8192;
-const _: () = assert!(PAGE_MAX / CHUNK <= 1 << CHUNK_BITS, "a place has so many bits for the chunk");
-/// How many entries are sorted and served at a time: a page that has twice as many when its turn comes is cut.
+/// How many entries are served at a time, if their page has twice as many.
 pub(super) const PIECE: usize = 256;
+const _: () = assert!(PIECE.is_multiple_of(CHUNK), "pieces are chunks of their page");
 /// Entries are allocated so many at a time: what a page reserves and does not use is below that, and nothing
 /// is copied when it grows.
 const CHUNK: usize = 128;
-/// Marks an entry whose item has left; no slot has this number.
+/// Marks an entry that was found dead, and room that is not used yet; no slot has this number.
 const DEAD: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
@@ -46,14 +51,29 @@ pub(super) struct Page {
     chunks: Vec<Box<Chunk>>,
     len: usize,
     live: usize,
+    /// While there are fewer entries, others may be appended.
+    room: usize,
     last: i64,
     /// Whether the instants never fall from one entry to the next.
     ascending: bool,
 }
 
+/// The earliest entries of a page, in order.
+#[derive(Debug)]
+pub(super) struct Piece {
+    #[expect(clippy::vec_box, reason = "they come from a page")]
+    chunks: Vec<Box<Chunk>>,
+}
+
+impl Piece {
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.chunks.iter().flat_map(|chunk| chunk.entries())
+    }
+}
+
 impl Page {
     pub(super) fn new(bound: i64) -> Page {
-        Page { bound, chunks: Vec::new(), len: 0, live: 0, last: i64::MIN, ascending: true }
+        Page { bound, chunks: Vec::new(), len: 0, live: 0, room: PAGE_MAX, last: i64::MIN, ascending: true }
     }
 
     /// How many entries are not dead.
@@ -61,14 +81,89 @@ impl Page {
         self.live
     }
 
+    /// Whether no entry is dead.
+    pub(super) fn is_clean(&self) -> bool {
+        self.live == self.len
+    }
+
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.len < PAGE_MAX
+        self.len < self.room
     }
 
     /// Whether so many more entries may stand in it, and it stays a page that is served whole.
     pub(super) fn has_room_for(&self, count: usize) -> bool {
-        self.len + count <= 2 * PIECE
+        self.len + count <= 2 * PIECE && !self.is_served()
+    }
+
+    /// Whether a piece of it was [taken out](Page::take_piece) already.
+    pub(super) fn is_served(&self) -> bool {
+        self.room == 0
+    }
+
+    /// Takes out the earliest entries: a piece, or all if there are not many more. The page is in order, and free of
+    /// dead entries. What is left stays in order, as others would disturb: it has no room for them until it is
+    /// [cut](Page::cut).
+    pub(super) fn take_piece(&mut self) -> Piece {
+        debug_assert!(self.ascending && self.is_clean());
+        let count = if self.len < 2 * PIECE { self.len } else { PIECE };
+        self.len -= count;
+        self.live -= count;
+        self.room = 0;
+        Piece { chunks: self.chunks.drain(..count.div_ceil(CHUNK)).collect() }
+    }
+
+    /// Lets others come in again after a piece was [taken out](Page::take_piece): leaves one piece here, and gives the
+    /// rest in pages of a piece each, the later ones first. The page is in order, and free of dead entries.
+    pub(super) fn cut(&mut self) -> Vec<Page> {
+        debug_assert!(self.ascending && self.is_clean());
+        let (mut chunks, mut end) = (mem::take(&mut self.chunks), self.len);
+        let pages = std::iter::from_fn(move || {
+            let from = end.checked_sub(1)? / PIECE * PIECE;
+            let (chunks, len) = (chunks.split_off(from / CHUNK), end - from);
+            end = from;
+            let last = chunks.last()?.dues[(len - 1) % CHUNK];
+            Some(Page {
+                bound: chunks[0].dues[0],
+                chunks,
+                len,
+                live: len,
+                room: PAGE_MAX,
+                last,
+                ascending: true,
+            })
+        });
+        let mut pages: Vec<Page> = pages.collect();
+        if let Some(first) = pages.pop() {
+            *self = Page { bound: self.bound, ..first };
+        }
+        pages
+    }
+
+    /// Lets others come in, in whatever order.
+    pub(super) fn open(&mut self) {
+        self.room = PAGE_MAX;
+    }
+
+    /// The earliest instant of a page that is in order.
+    pub(super) fn first_due(&self) -> Option<i64> {
+        self.chunks.first().map(|chunk| chunk.dues[0])
+    }
+
+    /// Writes the page's entries anew, in order.
+    pub(super) fn put_in_order(&mut self, mut entries: impl Iterator<Item = Entry>) {
+        for chunk in &mut self.chunks {
+            for ((due, slot), entry) in chunk.dues.iter_mut().zip(&mut chunk.slots).zip(&mut entries) {
+                (*due, *slot) = (entry.due, entry.slot);
+                self.last = entry.due;
+            }
+        }
+        self.ascending = true;
+    }
+
+    /// Whether an entry of `due` may be appended though the page [is served](Page::is_served).
+    pub(super) fn has_room_behind(&self, due: i64) -> bool {
+        self.len < PAGE_MAX && self.is_continued_by(due)
     }
 
     /// Whether an entry of `due` would continue an ascending page.
@@ -91,29 +186,9 @@ impl Page {
         self.last = due;
     }
 
-    /// The chunk that the next entry comes into.
+    /// One of the entries is dead now: its slot stands here no longer.
     #[inline]
-    pub(super) fn next_chunk(&self) -> usize {
-        self.len / CHUNK
-    }
-
-    /// The living entries, with the chunk of each.
-    pub(super) fn entries_with_chunks(&self) -> impl Iterator<Item = (Entry, usize)> {
-        let chunks = self.chunks.iter().enumerate();
-        chunks.flat_map(|(at, chunk)| chunk.entries().map(move |entry| (entry, at)))
-    }
-
-    /// Marks the entry of `slot` dead, which is in this chunk or an earlier one: an entry that the page kept when it was
-    /// parted stands at about half of where it stood.
-    pub(super) fn kill(&mut self, slot: u32, chunk: usize) {
-        let half = chunk / 2;
-        let around_half = (0..=half).flat_map(|distance| [half - distance, half + 1 + distance]);
-        let found = std::iter::once(chunk).chain(around_half).find_map(|chunk| {
-            meter::touched(1);
-            Some((chunk, position(&self.chunks.get(chunk)?.slots, slot)?))
-        });
-        let (chunk, at) = found.expect("the page holds the slots whose place it is");
-        self.chunks[chunk].slots[at] = DEAD;
+    pub(super) fn one_has_left(&mut self) {
         self.live -= 1;
     }
 
@@ -122,23 +197,51 @@ impl Page {
         self.len > 2 * self.live + CHUNK / 4
     }
 
-    /// Drops dead entries and the room that they took. Whether there were any; others stand elsewhere then.
-    pub(super) fn purge(&mut self) -> bool {
-        if self.live == self.len {
-            return false;
+    /// Drops dead entries and the room that they took. `number` is that of the page.
+    pub(super) fn purge<T>(&mut self, number: u32, slots: &mut Slots<T>) {
+        if self.is_clean() {
+            return;
         }
-        meter::touched(self.len);
-        let mut kept = Page::new(self.bound);
+        meter::touched(2 * self.len);
+        let here = Place::page(number);
+        // From the last put to the first: the first entry of a slot that is met counts, and none after it.
+        for slot in self.chunks.iter_mut().rev().flat_map(|chunk| chunk.slots.iter_mut().rev()) {
+            if *slot == DEAD {
+                continue;
+            }
+            if slots.stands_at(*slot, here) {
+                slots.move_to(*slot, Place::RUN);
+            } else {
+                *slot = DEAD;
+            }
+        }
+        let mut kept = Page { room: self.room, ..Page::new(self.bound) };
         for entry in self.entries() {
+            slots.move_to(entry.slot, here);
             kept.push(entry.due, entry.slot);
         }
+        assert_eq!(kept.live, self.live, "a page counts its living entries");
         *self = kept;
-        true
     }
 
-    /// The living entries, in the order of their puts.
+    /// All entries, in the order of their puts: the living if the page [is clean](Page::is_clean).
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.chunks.iter().flat_map(|chunk| chunk.entries())
+    }
+
+    /// The living entries, in the order of their puts. `number` is that of the page.
+    pub(super) fn living<T>(&self, number: u32, slots: &Slots<T>) -> impl Iterator<Item = Entry> {
+        let mut dead = HashSet::new();
+        if !self.is_clean() {
+            let (here, mut met) = (Place::page(number), HashSet::new());
+            let all: Vec<Entry> = self.entries().collect();
+            let from_the_last = all.iter().enumerate().rev();
+            let found = from_the_last
+                .filter(|(_, entry)| !slots.stands_at(entry.slot, here) || !met.insert(entry.slot));
+            dead.extend(found.map(|(at, _)| at));
+        }
+        let entries = self.entries().enumerate().filter(move |(at, _)| !dead.contains(at));
+        entries.map(|(_, entry)| entry)
     }
 
     /// Whether [`entries`](Page::entries) come in (due, sequence) order already.
@@ -148,7 +251,7 @@ impl Page {
 
     /// Instants and slots in the order of their puts, part by part. The page is free of dead entries.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&[i64], &[u32])> {
-        debug_assert_eq!(self.live, self.len);
+        debug_assert!(self.is_clean());
         let counts = (0..self.len).step_by(CHUNK).map(|at| CHUNK.min(self.len - at));
         let parts = self.chunks.iter().zip(counts);
         parts.map(|(chunk, count)| (&chunk.dues[..count], &chunk.slots[..count]))
@@ -171,6 +274,7 @@ impl Page {
             chunks: chunks.collect(),
             len: entries.len(),
             live: entries.len(),
+            room: PAGE_MAX,
             last: last.map_or(i64::MIN, |last| last.due),
             ascending: true,
         }
@@ -186,7 +290,8 @@ impl Page {
             chunk
         });
         let last = dues.last().copied().unwrap_or(i64::MIN);
-        Page { bound, chunks: chunks.collect(), len: dues.len(), live: dues.len(), last, ascending }
+        let len = dues.len();
+        Page { bound, chunks: chunks.collect(), len, live: len, room: PAGE_MAX, last, ascending }
     }
 
     /// Parts the entries into two pages; the later one is bounded by its earliest instant, and this one
@@ -283,30 +388,9 @@ fn pivot(dues: &[i64], scratch: &mut Vec<i64>) -> Option<i64> {
     if below > 0 && below >= next.clone().count() { Some(median) } else { next.min() }
 }
 
-/// Where `slot` is in `slots`. Looks at whole chunks at a time, which compiles to vector instructions.
-fn position(slots: &[u32], slot: u32) -> Option<usize> {
-    const LANES: usize = 32;
-    let (chunks, rest) = slots.as_chunks::<LANES>();
-    for (chunk_at, chunk) in chunks.iter().enumerate() {
-        if chunk.iter().fold(false, |found, other| found | (*other == slot)) {
-            return chunk.iter().position(|other| *other == slot).map(|at| chunk_at * LANES + at);
-        }
-    }
-    rest.iter().position(|other| *other == slot).map(|at| chunks.len() * LANES + at)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_a_slot_wherever_it_is() {
-        let slots: Vec<u32> = (0..200).map(|n| n * 3).collect();
-        for (at, slot) in slots.iter().enumerate() {
-            assert_eq!(position(&slots, *slot), Some(at));
-        }
-        assert_eq!(position(&slots, 1), None);
-    }
 
     #[test]
     fn a_split_leaves_neither_part_empty_and_keeps_the_order_of_puts() {
@@ -333,12 +417,35 @@ mod tests {
 
     #[test]
     fn dead_entries_are_gone_and_their_room_with_them() {
-        let mut page = Page::new(0);
-        (0..1_000).for_each(|n| page.push(i64::from(n), n));
-        (0..1_000).filter(|n| n % 10 != 0).for_each(|n| page.kill(n, n as usize / CHUNK));
-        assert!(page.is_sparse());
-        page.purge();
-        assert!(page.entries().map(|entry| entry.slot).eq((0..1_000).step_by(10)));
-        assert_eq!((page.live(), page.chunks.len()), (100, 1));
+        const NUMBER: u32 = 3;
+        let (mut page, mut slots) = (Page::new(0), Slots::new());
+        let handles: Vec<_> = (0..1_000).map(|n| slots.insert(Place::page(NUMBER), n)).collect();
+        handles.iter().zip(0..).for_each(|(handle, n)| page.push(n, handle.slot));
+        // Of each ten the first stays, the second is moved elsewhere, and the others leave.
+        for (n, handle) in handles.iter().enumerate().filter(|(n, _)| n % 10 != 0) {
+            match n % 10 {
+                1 => slots.move_to(handle.slot, Place::page(NUMBER + 1)),
+                _ => drop(slots.take(handle.slot)),
+            }
+            page.one_has_left();
+        }
+        // Ten are moved within the page, and slots that were freed are used again.
+        for (handle, due) in handles.iter().step_by(100).zip(2_000..) {
+            page.one_has_left();
+            page.push(due, handle.slot);
+        }
+        let again = slots.insert(Place::page(NUMBER), 1_000);
+        page.push(3_000, again.slot);
+        assert!(page.is_sparse() && handles.iter().any(|handle| handle.slot == again.slot));
+
+        let dues = |page: &Page| page.entries().map(|entry| entry.due).collect::<Vec<_>>();
+        let expected: Vec<i64> =
+            (0..1_000).step_by(10).filter(|n| n % 100 != 0).chain(2_000..2_010).chain([3_000]).collect();
+        let living: Vec<i64> = page.living(NUMBER, &slots).map(|entry| entry.due).collect();
+        assert_eq!(living, expected);
+        page.purge(NUMBER, &mut slots);
+        assert_eq!(dues(&page), expected);
+        assert!(page.entries().all(|entry| slots.stands_at(entry.slot, Place::page(NUMBER))));
+        assert_eq!((page.live(), page.chunks.len(), page.is_clean()), (101, 1, true));
     }
 }

@@ -8,9 +8,10 @@
 use std::mem;
 
 use super::meter;
-use super::page::{PAGE_MAX, PIECE, Page, Scratch};
+use super::page::{PAGE_MAX, PIECE, Page, Piece, Scratch};
 use super::run::Entry;
 use super::slots::{PAGES, Place, Slots};
+use super::sort::Sorter;
 
 /// The most pages of a block.
 const BLOCK: usize = 128;
@@ -49,15 +50,9 @@ impl Pages {
         self.firsts.first().copied()
     }
 
-    /// The place for an entry of `due`, which is not before the first bound; there is room for it.
+    /// The page for an entry of `due`, which is not before the first bound; there is room for it.
     #[inline]
-    pub(super) fn place_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> Place {
-        let number = self.with_room_for(due, slots);
-        Place::page(number, self.all[number as usize].next_chunk())
-    }
-
-    #[inline]
-    fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
+    pub(super) fn with_room_for<T>(&mut self, due: i64, slots: &mut Slots<T>) -> u32 {
         let spot = self.last_at_or_before(due);
         let number = self.number(spot);
         if self.all[number as usize].has_room() { number } else { self.make_room(spot, due, slots) }
@@ -78,7 +73,7 @@ impl Pages {
             self.firsts[0] = earliest.due;
             meter::touched(entries.len());
             for entry in entries {
-                slots.move_to(entry.slot, Place::page(number, page.next_chunk()));
+                slots.move_to(entry.slot, Place::page(number));
                 page.push(entry.due, entry.slot);
             }
             return;
@@ -94,55 +89,70 @@ impl Pages {
         (last < page.bound && page.has_room_for(PIECE)).then_some(number)
     }
 
-    /// Puts these entries, which are sorted, before all pages, in pages of a piece each.
-    pub(super) fn push_first_in_pieces<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
-        for piece in entries.rchunks(PIECE) {
-            self.insert(Spot { block: 0, at: 0 }, Page::ascending(piece), slots);
+    /// Takes out the earliest entries: a piece of the first page, or all of it if it is not much larger.
+    pub(super) fn take_piece<T>(&mut self, sorter: &mut Sorter, slots: &mut Slots<T>) -> Option<Piece> {
+        let number = *self.blocks.first()?.pages.first()?;
+        let page = &mut self.all[number as usize];
+        page.purge(number, slots);
+        sorter.sort(page);
+        let piece = page.take_piece();
+        match page.first_due() {
+            Some(first) => {
+                page.bound = first;
+                self.blocks[0].bounds[0] = first;
+                self.firsts[0] = first;
+            }
+            None => drop(self.unlink(Spot { block: 0, at: 0 })),
+        }
+        Some(piece)
+    }
+
+    /// An entry of the page of that number is dead now: its slot stands there no longer.
+    #[inline]
+    pub(super) fn one_has_left<T>(&mut self, number: u32, slots: &mut Slots<T>) {
+        let page = &mut self.all[number as usize];
+        page.one_has_left();
+        if page.is_sparse() || page.live() == 0 {
+            self.tidy(number, slots);
         }
     }
 
-    /// Takes out the first page.
-    pub(super) fn pop_first(&mut self) -> Option<Page> {
-        self.blocks.first()?;
-        Some(self.unlink(Spot { block: 0, at: 0 }))
-    }
-
-    /// Takes the entry of `slot` out of the page of that number, where it is in this chunk.
-    pub(super) fn remove<T>(&mut self, number: u32, chunk: usize, slot: u32, slots: &mut Slots<T>) {
+    #[cold]
+    fn tidy<T>(&mut self, number: u32, slots: &mut Slots<T>) {
         let page = &mut self.all[number as usize];
-        page.kill(slot, chunk);
         if page.live() == 0 {
             self.unlink(self.spot(number));
-        } else if page.is_sparse() {
-            self.purge(number, slots);
+        } else {
+            page.purge(number, slots);
             self.merge_around(number, slots);
         }
     }
 
-    /// The pages in the order of time.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Page> {
-        self.blocks.iter().flat_map(|block| &block.pages).map(|number| &self.all[*number as usize])
+    /// The pages in the order of time, with their numbers.
+    fn iter(&self) -> impl Iterator<Item = (u32, &Page)> {
+        let numbers = self.blocks.iter().flat_map(|block| &block.pages);
+        numbers.map(|number| (*number, &self.all[*number as usize]))
     }
 
     /// The pages in the order of time, without those that hold only entries before `from`.
-    pub(super) fn iter_from(&self, from: i64) -> impl Iterator<Item = &Page> {
+    pub(super) fn iter_from(&self, from: i64) -> impl Iterator<Item = (u32, &Page)> {
         // The last page whose bound is before `from`, and those that follow: what is before it ends at its bound.
         let block = self.firsts.partition_point(|first| *first < from).saturating_sub(1);
         let bounds = self.blocks.get(block).map_or(&[][..], |block| &block.bounds);
         let at = bounds.partition_point(|bound| *bound < from).saturating_sub(1);
         let numbers = self.blocks.get(block..).unwrap_or_default().iter().flat_map(|block| &block.pages);
-        numbers.skip(at).map(|number| &self.all[*number as usize])
+        numbers.skip(at).map(|number| (*number, &self.all[*number as usize]))
     }
 
     /// How many entries are due at `now`.
-    pub(super) fn count_due(&self, now: i64) -> usize {
+    pub(super) fn count_due<T>(&self, now: i64, slots: &Slots<T>) -> usize {
         let mut count = 0;
-        let mut pages = self.iter().take_while(|page| page.bound <= now).peekable();
-        while let Some(page) = pages.next() {
+        let mut pages = self.iter().take_while(|(_, page)| page.bound <= now).peekable();
+        while let Some((number, page)) = pages.next() {
             // What is before another page ends at that one's bound.
             count += match pages.peek() {
                 Some(_) => page.live(),
-                None => page.entries().filter(|entry| entry.due <= now).count(),
+                None => page.living(number, slots).filter(|entry| entry.due <= now).count(),
             };
         }
         count
@@ -198,8 +208,19 @@ impl Pages {
     #[cold]
     fn make_room<T>(&mut self, spot: Spot, due: i64, slots: &mut Slots<T>) -> u32 {
         let number = self.number(spot);
-        self.purge(number, slots);
         let page = &mut self.all[number as usize];
+        if page.is_served() && page.has_room_behind(due) {
+            return number;
+        }
+        page.purge(number, slots);
+        if page.is_served() {
+            // What is left is in order, which others would spoil: small pages are soon sorted again.
+            for piece in page.cut() {
+                let spot = self.spot(number);
+                self.insert(Spot { at: spot.at + 1, ..spot }, piece, slots);
+            }
+            return self.with_room_for(due, slots);
+        }
         if page.live() <= PAGE_MAX - PAGE_MAX / 4 {
             return number;
         }
@@ -214,20 +235,12 @@ impl Pages {
         if due < bound { number } else { later }
     }
 
-    /// Drops a page's dead entries.
-    fn purge<T>(&mut self, number: u32, slots: &mut Slots<T>) {
-        let page = &mut self.all[number as usize];
-        if page.purge() {
-            self.tell_places(number, slots);
-        }
-    }
-
     /// Tells the slots of a page's entries where these stand.
     fn tell_places<T>(&self, number: u32, slots: &mut Slots<T>) {
         let page = &self.all[number as usize];
         meter::touched(page.live());
-        for (entry, chunk) in page.entries_with_chunks() {
-            slots.move_to(entry.slot, Place::page(number, chunk));
+        for entry in page.entries() {
+            slots.move_to(entry.slot, Place::page(number));
         }
     }
 
@@ -247,12 +260,15 @@ impl Pages {
         if both[0] + both[1] > PAGE_MAX / 8 {
             return false;
         }
+        let later_number = self.number(later);
+        self.all[later_number as usize].purge(later_number, slots);
         let later = self.unlink(later);
-        meter::touched(2 * (both[0] + both[1]));
-        self.purge(number, slots);
+        meter::touched(both[1]);
         let page = &mut self.all[number as usize];
+        page.purge(number, slots);
+        page.open();
         for entry in later.entries() {
-            slots.move_to(entry.slot, Place::page(number, page.next_chunk()));
+            slots.move_to(entry.slot, Place::page(number));
             page.push(entry.due, entry.slot);
         }
         true

@@ -82,9 +82,9 @@ impl Run {
     }
 
     /// Fills an empty run with these entries, which are sorted.
-    pub(super) fn fill(&mut self, entries: &[Entry]) {
-        self.filled = entries.len();
+    pub(super) fn fill(&mut self, entries: impl Iterator<Item = Entry>) {
         self.entries.extend(entries);
+        self.filled = self.entries.len();
     }
 
     /// Takes out the later half.

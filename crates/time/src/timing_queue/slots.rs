@@ -16,7 +16,9 @@ pub struct Handle {
     generation: u32,
 }
 
-/// Where the entry of a slot stands: in the run, or in the page of some number.
+/// Where the entry of a slot stands: in the run, or in the page of some number. What else stands there under that slot
+/// is dead: a page keeps entries whose items have left or were moved until it is purged, and a slot may come to stand
+/// in a page where it stood before. Then the last of its entries there is the one that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(NonZeroU32);
 
@@ -24,24 +26,22 @@ impl Place {
     /// In the run at the head of the queue.
     pub(super) const RUN: Place = Place(NonZeroU32::MIN);
 
-    /// In the page of this number, in this chunk of it. The number is below [`PAGES`].
+    /// In the page of this number, which is below [`PAGES`].
     #[inline]
-    pub(super) fn page(number: u32, chunk: usize) -> Place {
-        debug_assert!(number < PAGES && chunk < 1 << CHUNK_BITS);
-        Place(NonZeroU32::MIN.saturating_add((number << CHUNK_BITS | chunk as u32) + 1))
+    pub(super) fn page(number: u32) -> Place {
+        debug_assert!(number < PAGES);
+        Place(NonZeroU32::MIN.saturating_add(number + 1))
     }
 
-    /// The number of the page and the chunk of it, if it is in one.
-    pub(super) fn in_page(self) -> Option<(u32, usize)> {
-        let place = self.0.get().checked_sub(2)?;
-        Some((place >> CHUNK_BITS, (place & ((1 << CHUNK_BITS) - 1)) as usize))
+    /// The number of the page, if it is in one.
+    #[inline]
+    pub(super) fn in_page(self) -> Option<u32> {
+        self.0.get().checked_sub(2)
     }
 }
 
 /// Page numbers are below this, so that a place has room for them.
-pub(super) const PAGES: u32 = (1 << (u32::BITS - CHUNK_BITS)) - 1;
-/// Bits for the chunk in a place.
-pub(super) const CHUNK_BITS: u32 = 6;
+pub(super) const PAGES: u32 = u32::MAX - 2;
 
 /// The place cannot be zero, which leaves a value to tell the variants apart by: the bookkeeping of
 /// a slot takes 8 bytes.
@@ -172,6 +172,22 @@ impl<T> Slots<T> {
         match self.slot_mut(slot) {
             Slot::Taken { item, .. } => item,
             Slot::Free { .. } => unreachable!("the order holds taken slots"),
+        }
+    }
+
+    /// Whether the entry of `slot` stands at `at`.
+    #[inline]
+    pub(super) fn stands_at(&self, slot: u32, at: Place) -> bool {
+        matches!(&self.chunks[slot as usize / CHUNK][slot as usize % CHUNK], Slot::Taken { place, .. } if *place == at)
+    }
+
+    /// Drops all items. Reserved slots stay so.
+    pub(super) fn clear(&mut self) {
+        let slots = (0..self.chunks.len()).flat_map(|chunk| (0..CHUNK).map(move |at| (chunk, at)));
+        for (chunk, at) in slots {
+            if let Some(Slot::Taken { .. }) = self.chunks[chunk].get(at) {
+                self.take((chunk * CHUNK + at) as u32);
+            }
         }
     }
 

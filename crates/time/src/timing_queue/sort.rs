@@ -20,28 +20,26 @@ pub(super) struct Sorter {
     keys: Vec<u64>,
     spare: Vec<u64>,
     slots: Vec<u32>,
-    sorted: Vec<Entry>,
 }
 
 impl Sorter {
-    /// The entries of `page`, which is free of dead ones, in (due, sequence) order.
-    pub(super) fn sort(&mut self, page: &Page) -> &[Entry] {
-        meter::touched(page.live());
-        let Sorter { keys, spare, slots, sorted } = self;
-        sorted.clear();
+    /// Brings the entries of `page`, which is free of dead ones, into (due, sequence) order.
+    pub(super) fn sort(&mut self, page: &mut Page) {
         if page.is_ascending() {
-            sorted.extend(page.entries());
-            return sorted;
+            return;
         }
+        meter::touched(page.live());
+        let Sorter { keys, spare, slots } = self;
         let bound = page.bound;
         let dues = || page.columns().flat_map(|(dues, _)| dues);
         let span = dues().fold(0, |bits, due| bits | due.abs_diff(bound));
         let position_bits = usize::BITS - page.live().leading_zeros();
         let due_bits = u64::BITS - span.leading_zeros();
         if due_bits + position_bits > u64::BITS {
-            sorted.extend(page.entries());
-            sorted.sort_by_key(|entry| entry.due);
-            return sorted;
+            let mut entries: Vec<Entry> = page.entries().collect();
+            entries.sort_by_key(|entry| entry.due);
+            page.put_in_order(entries.into_iter());
+            return;
         }
         keys.clear();
         slots.clear();
@@ -53,19 +51,18 @@ impl Sorter {
         }
         sort_keys(keys, spare, position_bits, due_bits);
         let position = (1_u64 << position_bits) - 1;
-        sorted.extend(keys.iter().map(|key| Entry {
+        page.put_in_order(keys.iter().map(|key| Entry {
             due: bound.wrapping_add_unsigned(key >> position_bits),
             slot: slots[(key & position) as usize],
         }));
-        sorted
     }
 }
 
-/// The living entries of a page in (due, sequence) order, without those before `from`.
+/// These entries, which come in the order of their puts, in (due, sequence) order and without those before `from`.
 ///
 /// The first few are sorted before the others, which often nobody asks for.
-pub(super) fn in_order(page: &Page, from: i64) -> impl Iterator<Item = Entry> {
-    let entries = page.entries().filter(|entry| entry.due >= from).zip(0_u32..);
+pub(super) fn in_order(entries: impl Iterator<Item = Entry>, from: i64) -> impl Iterator<Item = Entry> {
+    let entries = entries.filter(|entry| entry.due >= from).zip(0_u32..);
     let mut first: Vec<(i64, u32, u32)> = entries.map(|(entry, at)| (entry.due, at, entry.slot)).collect();
     let mut later = Vec::new();
     if first.len() > 2 * PIECE {
@@ -162,9 +159,9 @@ mod tests {
                 let dues: Vec<i64> = (0..count).map(pattern).collect();
                 let bound = dues.iter().copied().min().expect("there is one");
                 let slots: Vec<u32> = (0..count as u32).collect();
-                let page = Page::from_columns(bound, &dues, &slots, false);
-                let mut sorter = Sorter::default();
-                let sorted = sorter.sort(&page).iter().map(|entry| (entry.due, entry.slot));
+                let mut page = Page::from_columns(bound, &dues, &slots, dues.is_sorted());
+                Sorter::default().sort(&mut page);
+                let sorted = page.entries().map(|entry| (entry.due, entry.slot));
                 let mut expected: Vec<(i64, u32)> = dues.into_iter().zip(slots).collect();
                 expected.sort_unstable();
                 assert!(sorted.eq(expected), "{count} entries");
