@@ -1,8 +1,10 @@
 //! The intake: where puts leave their items, so that producers fight neither consumers nor one another for the queue.
 //!
 //! A put takes the lock of a tray for as long as it takes to append, and returns. Items are brought from the trays into the
-//! queue, many at a time, by whoever needs them there: a consumer for which one of them may come before the head, a call
-//! that looks at everything, a producer that has filled its tray.
+//! queue, many at a time, by whoever needs them there: a consumer for which one of them may come before the head, or a call
+//! that looks at everything. When many lie in a tray, its producer asks the consumers to bring them in; only if none has
+//! come until there are many more, it does so itself. So while there are consumers the queue, its order and its memory stay
+//! in the caches of theirs, and what goes from one processor to another is a batch of items.
 //!
 //! Nobody leaves anything here until two threads have met at the queue's lock: what nobody fights for is put
 //! straight into the queue. There is one tray until two threads meet at it; then there are more, and each thread has its
@@ -34,8 +36,12 @@ pub(super) const NOBODY: i64 = i64::MIN;
 pub(super) const EVERYBODY: i64 = i64::MAX;
 /// What the earliest instant of empty trays is.
 const NONE: i64 = i64::MAX;
+/// As if there were an item before all others: who wants the head has to look here.
+const URGENT: i64 = i64::MIN;
 /// The stamp of what was put while there was one tray: before all others.
 const UNSTAMPED: i64 = i64::MIN;
+/// How many items in a tray are many, and how many are many more.
+const MANY: usize = if cfg!(shuttle) { 2 } else { 64 };
 /// How many trays there are besides the first when it is crowded. The model checker has fewer threads.
 const OTHERS: usize = if cfg!(shuttle) { 1 } else { 7 };
 
@@ -81,7 +87,8 @@ pub(super) struct Intake<T> {
     used: AtomicBool,
     /// Set by a put that had to wait for another.
     crowded: AtomicBool,
-    /// The earliest instant in the trays, or `NONE`. Changed under a tray's lock, read without.
+    /// The earliest instant in the trays, or `NONE`, or `URGENT`. Raised under the trays' locks, lowered by a put under its
+    /// tray's, read without.
     earliest: Earliest,
 }
 
@@ -89,6 +96,16 @@ pub(super) struct Intake<T> {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Earliest(AtomicI64);
+
+/// Whether what lies in the trays has to be brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    No,
+    /// There are many. Who wants the head will do so if [`Intake::hurry`] is called.
+    Soon,
+    /// Somebody waits for it.
+    Now,
+}
 
 /// Why an item was not left.
 #[derive(Debug)]
@@ -121,7 +138,7 @@ impl<T> Intake<T> {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves an item. True if who left it has to bring in what is here. `now` is a reading of the clock by this put,
+    /// Leaves an item. Says whether who left it has to bring in what is here. `now` is a reading of the clock by this put,
     /// if it has one.
     #[inline]
     pub(super) fn leave(
@@ -130,7 +147,7 @@ impl<T> Intake<T> {
         item: T,
         now: Option<i64>,
         time: &Time,
-    ) -> Result<(Handle, bool), Refused<T>> {
+    ) -> Result<(Handle, Need), Refused<T>> {
         let (mut tray, stamp) = match self.others.get() {
             None => (self.first_tray(), UNSTAMPED),
             Some(others) => {
@@ -156,7 +173,14 @@ impl<T> Intake<T> {
                 Some(_) => drop(self.earliest.0.fetch_min(due, Ordering::AcqRel)),
             }
         }
-        Ok((handle, due <= tray.watch || tray.handles.is_empty()))
+        let need = if due <= tray.watch {
+            Need::Now
+        } else if tray.handles.is_empty() || tray.left.len().is_multiple_of(MANY) {
+            Need::Soon
+        } else {
+            Need::No
+        };
+        Ok((handle, need))
     }
 
     fn first_tray(&self) -> Guard<'_, Tray<T>> {
@@ -164,6 +188,12 @@ impl<T> Intake<T> {
             self.crowded.store(true, Ordering::Relaxed);
             self.first.lock()
         })
+    }
+
+    /// Lets whoever wants the head bring in what is here, as if an item came before it. False if nobody did so since the
+    /// last call.
+    pub(super) fn hurry(&self) -> bool {
+        self.earliest() != URGENT && self.earliest.0.fetch_min(URGENT, Ordering::AcqRel) != URGENT
     }
 
     #[inline]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::clock::{ManualClock, Moved};
 use crate::timing_queue::Handle;
 
-use intake::{Intake, Refused};
+use intake::{Intake, Need, Refused};
 use state::{Calls, State};
 use sync::{Guard, Lock};
 use time::Time;
@@ -124,6 +124,9 @@ pub struct DelayQueue<T> {
     shared: Arc<Shared<T>>,
 }
 
+/// How often who finds a tray full lets others run before it brings in what is there.
+const YIELDS: usize = 8;
+
 struct Shared<T> {
     state: Lock<State<T>>,
     intake: Intake<T>,
@@ -190,15 +193,36 @@ impl<T> Shared<T> {
                 None => self.intake.begin(),
             }
         }
-        match self.intake.leave(due, value, now, &self.time) {
-            Ok((handle, false)) => Ok(handle),
-            Ok((handle, true)) => {
-                self.bring_in();
-                Ok(handle)
-            }
+        match self.leave(value, due, now) {
+            Ok(handle) => Ok(handle),
             Err(Refused::Closed(value)) => Err(PutError::Closed(value)),
-            Err(Refused::Full(value)) => self.put_past_intake(value, due),
+            Err(Refused::Full(value)) => self.put_when_full(value, due),
         }
+    }
+
+    /// Puts an item for which there is no room in the tray.
+    #[cold]
+    fn put_when_full(&self, mut value: T, due: i64) -> Result<Handle, PutError<T>> {
+        // A moment later a consumer may have brought in what is there.
+        for _ in 0..YIELDS {
+            sync::yield_now();
+            match self.leave(value, due, None) {
+                Ok(handle) => return Ok(handle),
+                Err(Refused::Closed(value)) => return Err(PutError::Closed(value)),
+                Err(Refused::Full(still)) => value = still,
+            }
+        }
+        self.put_past_intake(value, due)
+    }
+
+    /// Leaves an item in the intake, and brings in what is there if need be.
+    #[inline]
+    fn leave(&self, value: T, due: i64, now: Option<i64>) -> Result<Handle, Refused<T>> {
+        let (handle, need) = self.intake.leave(due, value, now, &self.time)?;
+        if need != Need::No {
+            self.bring_in(need);
+        }
+        Ok(handle)
     }
 
     /// Puts an item in past the trays, in which others may lie.
@@ -221,8 +245,18 @@ impl<T> Shared<T> {
     }
 
     #[cold]
-    fn bring_in(&self) {
-        self.finish(self.whole());
+    fn bring_in(&self, need: Need) {
+        if need == Need::Now {
+            return self.finish(self.whole());
+        }
+        // Consumers bring in too, and what that touches is in the cache of theirs.
+        if self.intake.hurry() {
+            return;
+        }
+        if let Some(mut state) = self.state.try_lock() {
+            state.bring_in(&self.intake);
+            self.finish(state);
+        }
     }
 
     #[cold]

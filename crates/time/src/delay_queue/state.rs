@@ -52,9 +52,9 @@ struct Supply<T> {
     watch: i64,
 }
 
-/// The most items that lie in a tray, if they are small: what is brought in at a time takes some microseconds.
-const BATCH_MAX: usize = 64;
-/// The most bytes of items in the intake, if that is more than a few.
+/// The most items that lie in a tray, if they are small: what is brought in at a time takes some ten microseconds.
+const BATCH_MAX: usize = 1024;
+/// The most bytes of items in a tray, if that is more than a few.
 const BATCH_BYTES: usize = 64 * 1024;
 const BATCH_MIN: usize = 8;
 
@@ -151,10 +151,12 @@ impl<T> State<T> {
         let Supply { room, fresh, batch, watch } = &mut self.supply;
         intake.make_room(*watch, self.closed);
         intake.collect(room, fresh, *batch);
+        // As many as were used, and as many again in case that more producers come.
+        let enough = (2 * room.len()).clamp(*batch, *batch * intake.trays());
         for Left { handle, due, item, .. } in room.drain(..) {
             self.items.insert_reserved(handle, due, item);
         }
-        while fresh.len() < *batch * intake.trays() {
+        while fresh.len() < enough {
             fresh.push(self.items.reserve());
         }
     }

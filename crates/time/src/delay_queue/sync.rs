@@ -19,6 +19,11 @@ use shuttle::thread_local;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[cfg(shuttle)]
+pub(super) use shuttle::thread::yield_now;
+#[cfg(not(shuttle))]
+pub(super) use std::thread::yield_now;
+
 /// A number of the calling thread: threads that come one after the other have neighbours.
 #[inline]
 pub(super) fn thread_number() -> usize {
