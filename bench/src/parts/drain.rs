@@ -1,6 +1,7 @@
 //! Takes and acks: all of some queues, or what falls due while the clock runs.
 //!
-//! Parameters of `drain`: `from` and `to`, queues as counted in the mix; queues that are paused are resumed first.
+//! Parameters of `drain`: `from` and `to`, queues as counted in the mix; queues that are paused are resumed first. `most`:
+//! after so many it says so, if it is given, and does not end by itself.
 //! Parameters of `month`: `steps` of an hour that the clock runs, after a change of one in twenty each.
 
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::Opened;
 use super::change::{is_cancelled, is_moved};
 use crate::Result;
 use crate::ours::start;
-use crate::own_process::{Part, count};
+use crate::own_process::{Part, count, say};
 use crate::run::progress;
-use crate::stopwatch::Stopwatch;
+use crate::stopwatch::{Stopwatch, pause};
 use crate::workload::{BATCH, Tally};
 
 pub(crate) const PART: Part = Part { name: "drain", run };
@@ -39,6 +40,12 @@ fn run(parameters: &Value) -> Result<Value> {
     }
     let expected = mix.tally(|number| queues.contains(&mix.queue(number)));
     let mut draining = Draining::new(&opened, names, "drain", expected.count);
+    if let Some(most) = parameters["most"].as_u64() {
+        draining.some(most)?;
+        say(&json!({ "taken": draining.tally.count }))?;
+        pause(Duration::from_secs(3_600));
+        return Err("nobody has ended this".into());
+    }
     draining.all()?;
     let found = draining.finish(expected)?;
     opened.close(found)
@@ -78,6 +85,11 @@ impl<'a> Draining<'a> {
 
     /// Takes and acks until nothing is due any more.
     fn all(&mut self) -> Result<()> {
+        self.some(u64::MAX)
+    }
+
+    /// The same, but no more than `most` and the rest of a batch.
+    fn some(&mut self, most: u64) -> Result<()> {
         let mut last: Option<(u32, Timestamp, MessageId)> = None;
         loop {
             let (tally, mut is_in_order) = (&mut self.tally, true);
@@ -93,7 +105,7 @@ impl<'a> Draining<'a> {
             if !is_in_order {
                 return Err("messages come out of order".into());
             }
-            if count == 0 {
+            if count == 0 || self.tally.count >= most {
                 return Ok(());
             }
             self.bar.inc(count as u64);

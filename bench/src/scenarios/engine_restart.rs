@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Scenario;
 use crate::Result;
@@ -12,7 +12,7 @@ use crate::mix::Mix;
 use crate::ours::MEMORY_LIMIT;
 use crate::own_process::{PEAK_RSS, Running, number};
 use crate::page_cache::drop_caches;
-use crate::parts::{DISK_BYTES, Place, fill, reopen};
+use crate::parts::{DISK_BYTES, Place, drain, fill, reopen};
 use crate::report::Better;
 use crate::resources::need_disk;
 use crate::run::Run;
@@ -33,8 +33,8 @@ fn run(run: &mut Run) -> Result<()> {
     need_disk(run.folder(), sizes[1] * DISK_BYTES)?;
     run.note(format!(
         "memory limit {memory_limit} bytes; bodies of 128 bytes, due within a day, half of them due at the restart; killed \
-         once, just before a retirement would have cut the journal short; opened {rounds} times, with the page cache \
-         dropped before, on both sides"
+         once, just before a retirement would have cut the journal short, and once more when a twentieth was taken and \
+         acked; opened {rounds} times, with the page cache dropped before, on both sides"
     ));
     run.note("bare: the journal's files as they were when it was killed, read from front to back");
     for count in sizes {
@@ -52,6 +52,25 @@ fn once(run: &mut Run, count: u64, memory_limit: u64, rounds: usize) -> Result<(
     let mut filling = Running::start(&fill::PART, &place.parameters(0, parameters))?;
     filling.hear()?.ok_or("the part that fills has failed")?;
     filling.kill()?;
+    restart(run, &place, &format!("{count} pending"), rounds)?;
+    // And with a journal of what became of messages in due files.
+    let mut draining = Running::start(&drain::PART, &place.parameters(DAY_MS / 2, drain_some(count / 20)))?;
+    draining.hear()?.ok_or("the part that drains has failed")?;
+    draining.kill()?;
+    restart(run, &place, &format!("{count} pending, {} of them acked", count / 20), rounds)?;
+    run.empty_folder("opened")?;
+    run.empty_folder("dwell")?;
+    Ok(())
+}
+
+fn drain_some(most: u64) -> Value {
+    let mut parameters = drain::queues(0..1);
+    parameters["most"] = most.into();
+    parameters
+}
+
+/// Opens copies of what a killed process left.
+fn restart(run: &mut Run, place: &Place, what: &str, rounds: usize) -> Result<()> {
     let (mut opens, mut firsts, mut bares, mut peaks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut records = 0.0;
     for round in 0..rounds {
@@ -74,14 +93,12 @@ fn once(run: &mut Run, count: u64, memory_limit: u64, rounds: usize) -> Result<(
             bares[round]
         );
     }
-    run.empty_folder("opened")?;
-    run.empty_folder("dwell")?;
-    run.note(format!("{count} pending: the journal held {records} records"));
+    run.note(format!("{what}: the journal held {records} records"));
     let beyond = firsts.iter().zip(&bares).map(|(first, bare)| first - 2.0 * bare).collect();
-    run.beside(&format!("first delivery, {count} pending"), "ms", Better::Lower, firsts, "bare", bares);
-    run.alone(&format!("first delivery less twice bare, {count} pending"), "ms", beyond);
-    run.alone(&format!("open, {count} pending"), "ms", opens);
-    run.alone(&format!("restart, {count} pending"), PEAK_RSS, peaks);
+    run.beside(&format!("first delivery, {what}"), "ms", Better::Lower, firsts, "bare", bares);
+    run.alone(&format!("first delivery less twice bare, {what}"), "ms", beyond);
+    run.alone(&format!("open, {what}"), "ms", opens);
+    run.alone(&format!("restart, {what}"), PEAK_RSS, peaks);
     Ok(())
 }
 
