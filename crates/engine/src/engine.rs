@@ -61,7 +61,7 @@ impl Engine {
     /// [`OpenError`]: nothing in the directory was changed then, but where the disk itself failed.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> std::result::Result<Engine, OpenError> {
         let dir = dir.as_ref();
-        let (engine, driver) = Engine::open_driven(dir, options)?;
+        let (engine, driver) = Engine::open_with(dir, options, true)?;
         let (thread, seat) = driver.spawn().map_err(|error| OpenError::io(dir, error))?;
         *engine.inner.thread() = Some(thread);
         engine.inner.seat.get_or_init(|| seat);
@@ -77,10 +77,18 @@ impl Engine {
         dir: impl AsRef<Path>,
         options: Options,
     ) -> std::result::Result<(Engine, Driver), OpenError> {
+        Engine::open_with(dir.as_ref(), options, false)
+    }
+
+    fn open_with(
+        dir: &Path,
+        options: Options,
+        with_threads: bool,
+    ) -> std::result::Result<(Engine, Driver), OpenError> {
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files);
         let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());
-        let Opened { shard, lock, report } = open(dir.as_ref(), &options, &disk, &tally)?;
+        let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, with_threads)?;
         let (driver, inbox) = Driver::new(shard, options.clock, Arc::clone(&tally), lock);
         let inner = Inner {
             inbox,
@@ -89,7 +97,7 @@ impl Engine {
             limits: options.limits,
             report,
             disk,
-            dir: dir.as_ref().to_owned(),
+            dir: dir.to_owned(),
             tally,
             next_waiter: AtomicU64::new(0),
         };

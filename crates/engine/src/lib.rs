@@ -19,7 +19,8 @@
 //! - `engine`: [`Engine`], the store; [`Options`]; [`OpenError`]; [`OpenReport`] and [`Counters`]
 //! - `shard`: commands, turns, the thread and the callers that take them
 //! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
-//! - `open`, `recovery`: opening a directory, reading it back, and telling a torn tail from damage
+//! - `open`, `recovery`, `replay`: opening a directory, reading it back, telling a torn tail from damage, and making
+//!   sense of records
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
 //!   manifest knows of it; `background`: threads for that
@@ -49,6 +50,7 @@ pub mod offline;
 mod open;
 mod options;
 mod recovery;
+mod replay;
 mod report;
 mod retire;
 mod run;

@@ -28,10 +28,11 @@ use crate::journal::segment::Segment;
 use crate::journal::writer::{Home, Start, WriteError, Writer};
 use crate::manifest::{self, Manifest};
 use crate::recovery::{Recovered, recover};
+use crate::replay::Rebuilding;
 use crate::report::OpenReport;
 use crate::retire::{Budget, Desk, Retirement};
 use crate::run::Run;
-use crate::sealed::{self, Kind};
+use crate::sealed::{self, Kind, Name};
 use crate::shard::step::Step;
 use crate::shard::{Shard, Tally};
 use crate::{Durability, OpenError, Options};
@@ -51,6 +52,7 @@ pub(crate) fn open(
     options: &Options,
     disk: &CountedDisk,
     tally: &Arc<Tally>,
+    with_threads: bool,
 ) -> Result<Opened, OpenError> {
     options.check()?;
     let lock = enter(disk, dir)?;
@@ -71,9 +73,10 @@ pub(crate) fn open(
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
     let mut budget = Budget::of(options.memory_limit, options.segment_bytes);
-    let mut step = Step::new(Core::new(core), ColdSet::new(manifest.directory, budget.window()));
-    take_in(disk, dir, &manifest, &mut step)?;
-    let mut recovered = recover(disk, dir, &manifest, &mut step)?;
+    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks());
+    let mut step = Step::new(Core::new(core), cold);
+    take_in(disk, dir, &manifest, &mut step, with_threads)?;
+    let mut recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
     recovered.report.restored = restored;
     step.core_mut().skip_numbers(recovered.carry.next_number);
 
@@ -156,29 +159,34 @@ fn new_manifest(options: &Options, now: Now) -> Manifest {
     }
 }
 
-/// Takes in the checkpoint: files, runs, and the messages that were leased.
+/// Takes in the checkpoint: files, runs, and the messages that were leased. Files are opened several at a time, if there may
+/// be threads.
 pub(crate) fn take_in(
     disk: &dyn Disk,
     dir: &Path,
     manifest: &Manifest,
     step: &mut Step,
+    with_threads: bool,
 ) -> Result<(), OpenError> {
     let Manifest { directory, checkpoint, .. } = manifest;
     let (core, cold) = step.both();
     let damaged = |reason: &str| OpenError::damaged(&dir.join(manifest::FILE), 0, reason);
-    for state in &checkpoint.files {
-        let file = File::open(disk, dir, file_name(*directory, Kind::Due, state.number))?;
+    let names = |kind, numbers: &[u32]| -> Vec<Name> {
+        numbers.iter().map(|number| file_name(*directory, kind, *number)).collect()
+    };
+    let due: Vec<u32> = checkpoint.files.iter().map(|state| state.number).collect();
+    let files = sealed::open_all(&names(Kind::Due, &due), with_threads, |name| File::open(disk, dir, name))?;
+    for (state, file) in checkpoint.files.iter().zip(files) {
         if file.len() != state.settled.len() || state.number == 0 {
             return Err(damaged("a due file has another number of entries than the manifest says"));
         }
         let segment = Arc::new(Segment::of_due_file(&file));
         cold.add(ColdFile::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));
     }
-    let name = |kind, number: &u32| file_name(*directory, kind, *number);
-    let open = |number| Run::open(disk, dir, name(Kind::Numbers, number)).map(Arc::new);
-    let numbers = checkpoint.numbers.iter().map(open).collect::<sealed::Result<_>>()?;
-    let open = |number| Run::open(disk, dir, name(Kind::Keys, number)).map(Arc::new);
-    let keys = checkpoint.keys.iter().map(open).collect::<sealed::Result<_>>()?;
+    let open = |name| Run::open(disk, dir, name).map(Arc::new);
+    let numbers = sealed::open_all(&names(Kind::Numbers, &checkpoint.numbers), with_threads, open)?;
+    let open = |name| Run::open(disk, dir, name).map(Arc::new);
+    let keys = sealed::open_all(&names(Kind::Keys, &checkpoint.keys), with_threads, open)?;
     cold.set_runs(numbers, keys);
     for (incarnation, start) in &checkpoint.numbering {
         core.set_numbering(*incarnation, *start);

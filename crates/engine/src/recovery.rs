@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dwell_model::{Number, Timestamp};
+use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{PutRecord, Record};
 
 use crate::OpenError;
@@ -55,11 +55,14 @@ pub(crate) enum Refusal {
 /// Who builds the state again.
 pub(crate) trait Replay {
     fn put(&mut self, record: PutRecord, body: Place) -> Result<(), Refusal>;
+    /// Any other fact, but of messages that [`old`](Replay::old) is told of.
     fn record(&mut self, record: Record) -> Result<(), Refusal>;
-    /// Whether there is such a message.
-    fn has(&mut self, number: Number) -> Result<bool, Refusal>;
+    /// How a message stands, or that it is gone, that was put before the first record: it is in the checkpoint, or gone.
+    fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), Refusal>;
     /// The wall clock of the batch whose records were replayed last.
     fn time(&mut self, wall: Timestamp);
+    /// All that was said of old messages is to count now.
+    fn look_up(&mut self) -> Result<(), Refusal>;
 }
 
 /// What the journal holds.
@@ -168,6 +171,13 @@ pub(crate) fn recover(
         let Carry { tokens_until, revived, .. } = scan.carry;
         kept.push_back(Kept { segment, tokens_until, revived });
     }
+    scan.replay.look_up().map_err(|refusal| match refusal {
+        Refusal::Unreadable(error) => error.into(),
+        Refusal::Contradiction(reason) => {
+            let newest = kept.back().map(|newest: &Kept| newest.segment.path.as_path());
+            OpenError::damaged(newest.unwrap_or(dir), end, reason)
+        }
+    })?;
     if let Some(torn) = torn {
         scan.judge_torn(&torn)?;
     }
@@ -394,13 +404,12 @@ impl<R: Replay> Scan<'_, R> {
             }
             Fact::Record(record) => {
                 self.carry.see(&record);
-                match &record {
-                    Record::Stands { number, .. } | Record::Gone { number }
-                        if number.get() < self.floor && !self.replay.has(*number)? =>
-                    {
-                        Ok(())
+                match record {
+                    Record::Stands { number, standing } if number.get() < self.floor => {
+                        self.replay.old(number, Some(standing))
                     }
-                    _ => self.replay.record(record),
+                    Record::Gone { number } if number.get() < self.floor => self.replay.old(number, None),
+                    record => self.replay.record(record),
                 }
             }
             Fact::Closed => {

@@ -1,94 +1,102 @@
-//! Entries that were read a moment ago, a block's worth at a time: a cursor comes back to them.
+//! Blocks that were read a moment ago: a cursor comes back to them, and so does who reads the bodies.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use dwell_model::Timestamp;
+
 use super::ColdFile;
-use crate::due::Found;
+use crate::due::{Found, Reading};
 use crate::journal::segment::Segment;
 use crate::sealed;
 
-/// At least so many blocks are kept, and at most.
-const KEPT: std::ops::RangeInclusive<usize> = 48..=256;
-
-/// Bytes of a block.
-const BLOCK: usize = 32 * 1024;
-/// Of so many blocks one has its bytes kept too, for bodies.
-const WITHOUT_BYTES: usize = 4;
-
-/// The entries of a few blocks, without their bodies.
+/// A few blocks, as they were read.
 #[derive(Debug)]
 pub(super) struct Blocks {
     most: usize,
-    /// Those used last at the end.
-    kept: VecDeque<Kept>,
-    /// Whose bytes their files remember, the oldest first.
-    remembered: VecDeque<(Weak<Segment>, u64)>,
+    /// By file and block.
+    kept: HashMap<(u32, u32), Kept>,
+    /// Rises with each use.
+    uses: u64,
+    bytes: usize,
 }
 
 #[derive(Debug)]
 struct Kept {
-    file: u32,
-    ordinals: Range<u32>,
-    entries: Vec<Found>,
+    reading: Reading,
+    used: u64,
+    /// Who remembers its bytes for bodies, and where they begin.
+    remembered: Option<(Weak<Segment>, u64)>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some((segment, at)) = self.remembered.take()
+            && let Some(segment) = segment.upgrade()
+        {
+            segment.forget(at);
+        }
+    }
 }
 
 impl Blocks {
-    /// About `most` of them.
+    /// At most `most` of them.
     pub(super) fn keeping(most: usize) -> Blocks {
-        Blocks {
-            most: most.clamp(*KEPT.start(), *KEPT.end()),
-            kept: VecDeque::new(),
-            remembered: VecDeque::new(),
-        }
+        Blocks { most: most.max(1), kept: HashMap::new(), uses: 0, bytes: 0 }
     }
 
-    /// An entry; at most one read.
+    /// An entry; at most one read, or two if its body is large.
     pub(super) fn entry(&mut self, cold: &ColdFile, ordinal: u32) -> sealed::Result<&Found> {
-        let number = cold.file.name().number;
-        let is_it = |kept: &Kept| kept.file == number && kept.ordinals.contains(&ordinal);
-        let kept = match self.kept.iter().rposition(is_it) {
-            Some(at) if at + 1 == self.kept.len() => None,
-            Some(at) => self.kept.remove(at),
-            None => {
-                let (entries, at, bytes) = cold.file.read_block(ordinal)?;
-                let ordinals = ordinal..ordinal + entries.len() as u32;
-                if let Some(bytes) = bytes {
-                    self.forget_bytes(self.most / WITHOUT_BYTES);
-                    cold.segment.remember(at, bytes);
-                    self.remembered.push_back((Arc::downgrade(&cold.segment), at));
-                }
-                if self.kept.len() == self.most {
-                    self.kept.pop_front();
-                }
-                Some(Kept { file: number, ordinals, entries })
-            }
-        };
-        self.kept.extend(kept);
-        let Kept { ordinals, entries, .. } = self.kept.back().expect("it was just made sure of");
-        Ok(&entries[(ordinal - ordinals.start) as usize])
+        let block = cold.file.block_of(ordinal);
+        self.block(cold, block)?.entry(&cold.file, ordinal)
     }
 
-    /// Lets go of the oldest bytes until fewer than `most` blocks have any.
-    fn forget_bytes(&mut self, most: usize) {
-        while self.remembered.len() >= most.max(1)
-            && let Some((segment, at)) = self.remembered.pop_front()
-        {
-            if let Some(segment) = segment.upgrade() {
-                segment.forget(at);
-            }
+    /// The ordinal of the entry of a block that has this due and id (its bits).
+    pub(super) fn find(
+        &mut self,
+        cold: &ColdFile,
+        block: u32,
+        key: (Timestamp, u128),
+    ) -> sealed::Result<Option<u32>> {
+        self.block(cold, block)?.find(&cold.file, key)
+    }
+
+    fn block(&mut self, cold: &ColdFile, block: u32) -> sealed::Result<&mut Reading> {
+        let place = (cold.file.name().number, block);
+        self.uses += 1;
+        if !self.kept.contains_key(&place) {
+            let reading = cold.file.open_block(block)?;
+            let remembered = reading.whole().map(|(at, bytes)| {
+                cold.segment.remember(at, bytes);
+                (Arc::downgrade(&cold.segment), at)
+            });
+            self.make_room();
+            self.bytes += reading.memory();
+            self.kept.insert(place, Kept { reading, used: 0, remembered });
+        }
+        let kept = self.kept.get_mut(&place).expect("it was just made sure of");
+        kept.used = self.uses;
+        Ok(&mut kept.reading)
+    }
+
+    /// Lets go of the one that was not used for the longest time, if there are enough.
+    fn make_room(&mut self) {
+        while self.kept.len() >= self.most {
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(place, _)| *place);
+            let oldest = oldest.expect("there is one if there are enough");
+            let gone = self.kept.remove(&oldest).expect("it was just there");
+            self.bytes -= gone.reading.memory();
         }
     }
 
     /// Their bytes in memory, but for keys and headers.
     pub(super) fn memory(&self) -> usize {
-        let entries: usize = self.kept.iter().map(|kept| kept.entries.capacity() * size_of::<Found>()).sum();
-        entries + self.remembered.len() * BLOCK
+        self.bytes
     }
 
     /// A file is there no more.
     pub(super) fn forget(&mut self, file: u32) {
-        self.kept.retain(|kept| kept.file != file);
+        self.kept.retain(|(number, _), _| *number != file);
+        self.bytes = self.kept.values().map(|kept| kept.reading.memory()).sum();
     }
 }

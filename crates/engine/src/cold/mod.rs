@@ -6,12 +6,14 @@
 //!
 //! # Layout
 //! - `file`: a due file and its bitmap
-//! - `blocks`: entries that were read a moment ago
+//! - `blocks`: blocks that were read a moment ago
+//! - `nearby`: where a message lies by its id
 //! - `walk`: the messages of a queue in order, and counted
 //! - this file: lookups, and handing over
 
 mod blocks;
 mod file;
+mod nearby;
 mod walk;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,9 +26,10 @@ use dwell_store::{Error, Result};
 
 use crate::due::{Found, LaneState, Settled};
 use crate::journal::segment::{Place, Segment};
-use crate::run::{Home, Run, key_hash};
+use crate::run::{Home, NumberSet, Run, key_hash};
 use crate::sealed::{self, ReadError};
 use blocks::Blocks;
+use nearby::Nearby;
 
 pub(crate) use file::ColdFile;
 
@@ -44,19 +47,34 @@ struct Spot {
     ordinal: u32,
 }
 
+/// What a queue has in files.
+#[derive(Debug)]
+struct Queued {
+    lanes: Vec<LaneAt>,
+    /// So many messages are handed over the next time that some are due: one at first, for who takes one, and then more
+    /// and more, so that each block is read for many.
+    window: usize,
+}
+
+/// At least so many are handed over at a time when many were.
+const WINDOW: usize = 512;
+/// So many for each lane, so that each of its blocks is of use for several.
+const A_LANE: usize = 8;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ColdSet {
     /// The directory's number: hashes of keys are salted with it.
     directory: u64,
     files: BTreeMap<u32, ColdFile>,
-    by_queue: HashMap<QueueName, Vec<LaneAt>>,
+    by_queue: HashMap<QueueName, Queued>,
     /// Newest first.
     numbers: Vec<Arc<Run<Home>>>,
     /// Newest first.
     keys: Vec<Arc<Run<Number>>>,
     blocks: Blocks,
-    /// So many messages are handed over at a time that are due.
+    nearby: Nearby,
+    /// So many messages are handed over at a time at most that are due.
     window: usize,
     /// The latest wall time that messages were ripened with since this was last asked for.
     ripened: Timestamp,
@@ -71,14 +89,16 @@ pub(crate) struct ColdSet {
 }
 
 impl ColdSet {
-    pub(crate) fn new(directory: u64, window: usize) -> ColdSet {
+    /// `window` messages are handed over at a time at most that are due, and `blocks` blocks kept that were read.
+    pub(crate) fn new(directory: u64, window: usize, blocks: usize) -> ColdSet {
         ColdSet {
             directory,
             files: BTreeMap::new(),
             by_queue: HashMap::new(),
             numbers: Vec::new(),
             keys: Vec::new(),
-            blocks: Blocks::keeping(window),
+            blocks: Blocks::keeping(blocks),
+            nearby: Nearby::default(),
             window: window.max(1),
             ripened: Timestamp::MIN,
             next_expiry: None,
@@ -104,11 +124,14 @@ impl ColdSet {
     pub(crate) fn add(&mut self, file: ColdFile) {
         let number = file.file.name().number;
         for (lane, at) in file.file.lanes().iter().zip(0..) {
-            self.by_queue.entry(lane.queue.clone()).or_default().push(LaneAt { file: number, lane: at });
+            let queued = self.by_queue.entry(lane.queue.clone());
+            let queued = queued.or_insert_with(|| Queued { lanes: Vec::new(), window: 1 });
+            queued.lanes.push(LaneAt { file: number, lane: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
         self.split_from = self.split_from.into_iter().chain(file.split_from()).min();
         self.entries += u64::from(file.file.len());
+        self.nearby.add(&file.file);
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
     }
@@ -117,10 +140,11 @@ impl ColdSet {
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
+        self.nearby.remove(&file.file);
         for lane in file.file.lanes() {
-            if let Some(lanes) = self.by_queue.get_mut(&lane.queue) {
-                lanes.retain(|at| at.file != number);
-                if lanes.is_empty() {
+            if let Some(queued) = self.by_queue.get_mut(&lane.queue) {
+                queued.lanes.retain(|at| at.file != number);
+                if queued.lanes.is_empty() {
                     self.by_queue.remove(&lane.queue);
                 }
             }
@@ -186,7 +210,8 @@ impl ColdSet {
     pub(crate) fn memory(&self) -> usize {
         let files = self.files.values().map(ColdFile::memory).sum::<usize>();
         let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
-        files + runs + self.keys.iter().map(|run| run.memory()).sum::<usize>() + self.blocks.memory()
+        let keys = self.keys.iter().map(|run| run.memory()).sum::<usize>();
+        files + runs + keys + self.blocks.memory() + self.nearby.memory()
     }
 
     /// A copy of each file's bitmap.
@@ -227,36 +252,64 @@ impl ColdSet {
         })
     }
 
-    /// Hands entries over, all or none.
-    fn hand_over(&mut self, spots: &[Spot], into: &mut Vec<ColdMessage<Place>>) -> sealed::Result<()> {
-        let before = into.len();
-        for spot in spots {
-            let file = &self.files[&spot.file];
-            let found = match self.blocks.entry(file, spot.ordinal) {
-                Ok(found) => found.clone(),
-                Err(error) => {
-                    into.truncate(before);
-                    return Err(error);
-                }
-            };
+    /// Reads entries. In their order, each block is read once.
+    fn read_all(&mut self, spots: &[Spot]) -> sealed::Result<Vec<(Spot, Found)>> {
+        let read =
+            |spot: &Spot| Ok((*spot, self.blocks.entry(&self.files[&spot.file], spot.ordinal)?.clone()));
+        spots.iter().map(read).collect()
+    }
+
+    /// Hands entries over.
+    fn hand_over(&mut self, found: Vec<(Spot, Found)>, into: &mut Vec<ColdMessage<Place>>) {
+        into.reserve(found.len());
+        for (spot, found) in found {
+            let file = self.files.get_mut(&spot.file).expect("it was just read");
             let ready_since = found.entry.ready_since;
             let mut message = message(found, &file.segment);
             if message.standing.state == State::Scheduled && message.standing.due <= file.ripe {
                 message.standing.state = State::Ready;
             }
+            file.take_out(spot.ordinal);
             let number = NonZeroU32::new(spot.file).expect("files are counted from 1");
             let copy = CopyAt { file: number, ordinal: spot.ordinal };
             into.push(ColdMessage { message, ready_since, copy });
         }
-        for spot in spots {
-            self.files.get_mut(&spot.file).expect("it was just read").take_out(spot.ordinal);
+    }
+
+    /// Hands over those of these messages that are cold.
+    pub(crate) fn draw(&mut self, numbers: &[Number]) -> sealed::Result<Vec<ColdMessage<Place>>> {
+        let mut spots = Vec::new();
+        for number in numbers {
+            spots.extend(self.home(*number)?);
         }
-        Ok(())
+        spots.sort_unstable();
+        let (read, mut drawn) = (self.read_all(&spots)?, Vec::new());
+        self.hand_over(read, &mut drawn);
+        Ok(drawn)
+    }
+
+    /// Those of these messages that are cold are gone. Says how many were, pending and dead ones, by queue.
+    pub(crate) fn settle(&mut self, gone: &NumberSet) -> sealed::Result<BTreeMap<QueueName, (u64, u64)>> {
+        let mut counts: BTreeMap<QueueName, (u64, u64)> = BTreeMap::new();
+        let files = &mut self.files;
+        for run in &self.numbers {
+            run.find_all(gone, |home| {
+                let Some(file) = files.get_mut(&home.file).filter(|file| !file.out.has(home.ordinal)) else {
+                    return;
+                };
+                file.take_out(home.ordinal);
+                let lane = &file.file.lanes()[file.file.lane_of(home.ordinal)];
+                let (pending, dead) = counts.entry(lane.queue.clone()).or_default();
+                *(if lane.state == LaneState::Dead { dead } else { pending }) += 1;
+            })?;
+        }
+        Ok(counts)
     }
 
     fn hand_over_one(&mut self, spot: Option<Spot>) -> sealed::Result<Option<ColdMessage<Place>>> {
         let mut found = Vec::new();
-        self.hand_over(spot.as_slice(), &mut found)?;
+        let read = self.read_all(spot.as_slice())?;
+        self.hand_over(read, &mut found);
         Ok(found.pop())
     }
 
@@ -353,14 +406,32 @@ impl Cold<Place> for ColdSet {
         self.tell(found)
     }
 
+    fn by_id(
+        &mut self,
+        queue: &QueueName,
+        id: MessageId,
+        number: Number,
+    ) -> Result<Option<ColdMessage<Place>>> {
+        let spot = match self.nearby_home(queue, id, number) {
+            Ok(None) => self.home(number),
+            found => found,
+        };
+        let found = spot.and_then(|spot| self.hand_over_one(spot));
+        self.tell(found)
+    }
+
     fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<Place>>> {
         let found = self.key_home(queue, key).and_then(|spot| self.hand_over_one(spot));
         self.tell(found)
     }
 
     fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
-        let spots = self.first_ready(queue, ripe, self.window);
-        let found = spots.and_then(|spots| self.hand_over(&spots, into));
+        let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
+        let most = self.window.min(WINDOW.max(A_LANE * queued.lanes.len()));
+        let window = queued.window.min(most);
+        queued.window = (2 * window).min(most);
+        let found = self.first_ready(queue, ripe, window);
+        let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)
     }
 
@@ -374,7 +445,8 @@ impl Cold<Place> for ColdSet {
     }
 
     fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
-        let found = self.over(wall, most).and_then(|spots| self.hand_over(&spots, into));
+        let spots = self.over(wall, most).and_then(|spots| self.read_all(&spots));
+        let found = spots.map(|found| self.hand_over(found, into));
         if found.is_err() {
             // To be looked at again, all of it.
             for file in self.files.values_mut() {
@@ -394,14 +466,14 @@ impl Cold<Place> for ColdSet {
         count: usize,
         into: &mut Vec<ColdMessage<Place>>,
     ) -> Result<()> {
-        let spots = self.first_after(queue, state, ripe, after, count);
-        let found = spots.and_then(|spots| self.hand_over(&spots, into));
+        let found = self.first_after(queue, state, ripe, after, count);
+        let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)
     }
 
     fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
         let spots = self.all_dead(queue);
-        let found = self.hand_over(&spots, into);
+        let found = self.read_all(&spots).map(|found| self.hand_over(found, into));
         self.tell(found)
     }
 
@@ -411,7 +483,8 @@ impl Cold<Place> for ColdSet {
     }
 
     fn forget(&mut self, queue: &QueueName, which: Which) {
-        for at in self.by_queue.get(queue).cloned().unwrap_or_default() {
+        let lanes = self.by_queue.get(queue).map(|queued| queued.lanes.clone());
+        for at in lanes.unwrap_or_default() {
             let file = self.files.get_mut(&at.file).expect("lanes are those of files");
             let is_dead = file.file.lanes()[at.lane as usize].state == LaneState::Dead;
             if is_dead == (which == Which::Dead) {

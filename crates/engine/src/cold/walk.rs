@@ -2,21 +2,37 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use dwell_model::{DEFAULT_PRIORITY, MessageId, QueueName, StateKind, Timestamp};
 use dwell_store::core::{ColdCounts, ColdHead};
 
 use super::file::Head;
 use super::{ColdSet, LaneAt, Spot};
-use crate::due::{Lane, LaneState};
+use crate::due::{Found, Lane, LaneState};
 use crate::sealed;
 
-/// An entry in a merge: its place in the order, then where it lies and where its part of the lane ends.
-type Merged<K> = Reverse<(K, LaneAt, u32, u32)>;
+/// Rank, due, and the bits of the id.
+type Key = (u32, Timestamp, u128);
+
+/// Where a lane goes on in a merge. In the order of the merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lead {
+    /// That of the entry, or a lower one.
+    key: Key,
+    /// Whether it is the entry's own. A bound comes first, so that it is looked at before anything else goes out.
+    is_exact: bool,
+    at: LaneAt,
+    ordinal: u32,
+    /// Where its part of the lane ends.
+    end: u32,
+    /// Later entries do not belong to it.
+    until: Timestamp,
+}
 
 impl ColdSet {
     fn lanes_of(&self, queue: &QueueName) -> Vec<LaneAt> {
-        let lanes = self.by_queue.get(queue).map_or(&[][..], Vec::as_slice);
+        let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.lanes);
         let has_cold = |at: &&LaneAt| self.files[&at.file].lanes[at.lane as usize].live > 0;
         lanes.iter().filter(has_cold).copied().collect()
     }
@@ -25,9 +41,12 @@ impl ColdSet {
         &self.files[&at.file].file.lanes()[at.lane as usize]
     }
 
-    /// By then entries of a scheduled lane are ready.
+    /// By then entries of a lane that is not dead are ready.
     fn ripe(&self, at: LaneAt, ripe: Timestamp) -> Timestamp {
-        ripe.max(self.files[&at.file].ripe)
+        match self.lane(at).state {
+            LaneState::Ready => Timestamp::MAX,
+            LaneState::Scheduled | LaneState::Dead => ripe.max(self.files[&at.file].ripe),
+        }
     }
 
     /// The due and id of an entry.
@@ -36,22 +55,35 @@ impl ColdSet {
         Ok((found.entry.standing.due, found.entry.id))
     }
 
-    /// The first cold entry of a lane.
-    fn first(&mut self, at: LaneAt) -> sealed::Result<Option<Head>> {
+    /// Where the first cold entry of a lane stands, or the first of `range`; what of its key is known without reading.
+    fn lead(&self, at: LaneAt, rank: u32, range: Range<u32>, until: Timestamp) -> Option<Lead> {
         let file = &self.files[&at.file];
-        let state = file.lanes[at.lane as usize];
-        let Some(ordinal) = file.next_live(at.lane as usize, state.from) else { return Ok(None) };
-        let known = state.head.filter(|head| head.ordinal == ordinal);
-        let head = match known {
-            Some(head) => head,
-            None => {
-                let (due, id) = self.place(at, ordinal)?;
-                Head { ordinal, due, id }
-            }
+        let ordinal = file.next_live(at.lane as usize, range.start).filter(|next| *next < range.end)?;
+        let known = file.lanes[at.lane as usize].head.filter(|head| head.ordinal == ordinal);
+        let ((due, id), is_exact) = match known {
+            Some(head) => ((head.due, head.id.as_bits()), true),
+            None => file.file.bound(self.lane(at), ordinal),
         };
-        let state = &mut self.files.get_mut(&at.file).expect("it was just there").lanes[at.lane as usize];
-        (state.from, state.head) = (ordinal, Some(head));
-        Ok(Some(head))
+        let lead = Lead { key: (rank, due, id), is_exact, at, ordinal, end: range.end, until };
+        (due <= until).then_some(lead)
+    }
+
+    /// The same, of the first cold entry of a lane that is not dead.
+    fn first(&mut self, at: LaneAt, until: Timestamp) -> Option<Lead> {
+        let (rank, end) = (self.lane(at).priority, self.lane(at).range().end);
+        let file = self.files.get_mut(&at.file).expect("lanes are those of files");
+        let from = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from)?;
+        file.lanes[at.lane as usize].from = from;
+        self.lead(at, rank, from..end, until)
+    }
+
+    /// Reads what a lead stands at.
+    fn read_lead(&mut self, lead: Lead) -> sealed::Result<(Lead, Head)> {
+        let (due, id) = self.place(lead.at, lead.ordinal)?;
+        let head = Head { ordinal: lead.ordinal, due, id };
+        let file = self.files.get_mut(&lead.at.file).expect("it was just read");
+        file.lanes[lead.at.lane as usize].head = Some(head);
+        Ok((Lead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
 
     /// The ordinal from which on entries of a scheduled lane are not ready.
@@ -64,7 +96,7 @@ impl ColdSet {
     }
 
     /// The part of a lane whose entries are in a state.
-    fn part(&self, at: LaneAt, state: StateKind, ripe: Timestamp) -> sealed::Result<std::ops::Range<u32>> {
+    fn part(&self, at: LaneAt, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
         let lane = self.lane(at);
         let (all, none) = (lane.range(), lane.first..lane.first);
         Ok(match (lane.state, state) {
@@ -75,49 +107,68 @@ impl ColdSet {
         })
     }
 
-    /// The first ready entries, by (priority, due, id).
+    /// The first ready entries, by (priority, due, id). Of the lanes that have none among them nothing is read, but where
+    /// a lane begins in the middle of a block.
     pub(super) fn first_ready(
         &mut self,
         queue: &QueueName,
         ripe: Timestamp,
         most: usize,
-    ) -> sealed::Result<Vec<Spot>> {
+    ) -> sealed::Result<Vec<(Spot, Found)>> {
         let mut heap = BinaryHeap::new();
+        for at in self.lanes_of(queue) {
+            if self.lane(at).state != LaneState::Dead {
+                heap.extend(self.first(at, self.ripe(at, ripe)).map(Reverse));
+            }
+        }
+        self.merge(heap, most)
+    }
+
+    /// What goes out next, and when the next of those is due that would go out before it.
+    pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
+        let (mut ready, mut later) = (BinaryHeap::new(), Vec::new());
         for at in self.lanes_of(queue) {
             if self.lane(at).state == LaneState::Dead {
                 continue;
             }
-            let Some(head) = self.first(at)? else { continue };
-            let is_ready = self.lane(at).state == LaneState::Ready || head.due <= self.ripe(at, ripe);
-            if is_ready {
-                let end = self.part(at, StateKind::Ready, ripe)?.end;
-                heap.push(Reverse(((self.lane(at).priority, head.due, head.id), at, head.ordinal, end)));
-            }
-        }
-        self.merge(heap, most, |lane, (due, id)| (lane.priority, due, id))
-    }
-
-    /// What goes out next.
-    pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
-        let mut next = ColdHead::default();
-        for at in self.lanes_of(queue) {
-            let Lane { state, priority, max_due, .. } = *self.lane(at);
-            if state == LaneState::Dead {
-                continue;
-            }
-            let Some(head) = self.first(at)? else { continue };
             let until = self.ripe(at, ripe);
-            if state == LaneState::Ready || head.due <= until {
-                let key = (priority, head.due, head.id);
-                next.first = Some(next.first.map_or(key, |first| first.min(key)));
+            match self.first(at, Timestamp::MAX) {
+                Some(lead) if lead.key.1 <= until => ready.push(Reverse(Lead { until, ..lead })),
+                Some(lead) => later.push(lead),
+                None => {}
             }
-            if state == LaneState::Ready || max_due <= until {
-                continue;
-            }
-            let due = if head.due > until { Some(head.due) } else { self.first_unripe(at, ripe)? };
-            next.next = next.next.into_iter().chain(due).min();
         }
-        Ok(next)
+        let mut first = None;
+        while let Some(Reverse(lead)) = ready.pop() {
+            let (rank, due, bits) = lead.key;
+            let id = MessageId::from_bits(bits).ok().filter(|_| lead.is_exact);
+            if let Some(id) = id {
+                first = Some((rank, due, id));
+                break;
+            }
+            let (read, head) = self.read_lead(lead)?;
+            if head.due > lead.until {
+                later.push(read);
+            } else if ready.peek().is_none_or(|Reverse(next)| read.key < next.key) {
+                first = Some((rank, head.due, head.id));
+                break;
+            } else {
+                ready.push(Reverse(read));
+            }
+        }
+        // What becomes due later goes out after the first of its own priority.
+        let matters = |lead: &Lead| first.is_none_or(|(rank, _, _)| lead.key.0 < rank);
+        let by_due = |lead: Lead| Reverse((lead.key.1, lead));
+        let mut later: BinaryHeap<_> = later.into_iter().filter(matters).map(by_due).collect();
+        let mut next = None;
+        while let Some(Reverse((due, lead))) = later.pop() {
+            if lead.is_exact {
+                next = Some(due);
+                break;
+            }
+            later.push(by_due(self.read_lead(lead)?.0));
+        }
+        Ok(ColdHead { first, next })
     }
 
     /// When the first entry of a scheduled lane is due that is not ready.
@@ -135,7 +186,7 @@ impl ColdSet {
         ripe: Timestamp,
         after: Option<(Timestamp, MessageId)>,
         most: usize,
-    ) -> sealed::Result<Vec<Spot>> {
+    ) -> sealed::Result<Vec<(Spot, Found)>> {
         let mut heap = BinaryHeap::new();
         for at in self.lanes_of(queue) {
             let mut part = self.part(at, state, ripe)?;
@@ -143,33 +194,46 @@ impl ColdSet {
                 let behind = (due, id.as_bits().saturating_add(1));
                 part.start = part.start.max(self.files[&at.file].file.lower_bound(self.lane(at), behind)?);
             }
-            let next = self.files[&at.file].next_live(at.lane as usize, part.start);
-            if let Some(ordinal) = next.filter(|next| *next < part.end) {
-                heap.push(Reverse((self.place(at, ordinal)?, at, ordinal, part.end)));
-            }
+            heap.extend(self.lead(at, 0, part, Timestamp::MAX).map(Reverse));
         }
-        self.merge(heap, most, |_, place| place)
+        self.merge(heap, most)
     }
 
     /// Takes `most` entries off a heap of lanes.
-    fn merge<K: Ord>(
+    fn merge(
         &mut self,
-        mut heap: BinaryHeap<Merged<K>>,
+        mut heap: BinaryHeap<Reverse<Lead>>,
         most: usize,
-        key: impl Fn(&Lane, (Timestamp, MessageId)) -> K,
-    ) -> sealed::Result<Vec<Spot>> {
-        let mut spots = Vec::new();
-        while spots.len() < most
-            && let Some(Reverse((_, at, ordinal, end))) = heap.pop()
+    ) -> sealed::Result<Vec<(Spot, Found)>> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(Reverse(lead)) = heap.pop()
         {
-            spots.push(Spot { file: at.file, ordinal });
-            let next = self.files[&at.file].next_live(at.lane as usize, ordinal + 1);
-            if let Some(next) = next.filter(|next| *next < end) {
-                let place = self.place(at, next)?;
-                heap.push(Reverse((key(self.lane(at), place), at, next, end)));
+            let Lead { at, ordinal, end, until, key: (rank, ..), .. } = lead;
+            let file = &self.files[&at.file];
+            let found = self.blocks.entry(file, ordinal)?;
+            let key = (rank, found.entry.standing.due, found.entry.id.as_bits());
+            if key.1 > until {
+                continue;
+            }
+            if !lead.is_exact && heap.peek().is_some_and(|Reverse(next)| next.key < key) {
+                heap.push(Reverse(Lead { key, is_exact: true, ..lead }));
+                continue;
+            }
+            taken.push((Spot { file: at.file, ordinal }, found.clone()));
+            let Some(mut next) = self.lead(at, rank, ordinal + 1..end, until) else { continue };
+            let file = &self.files[&at.file];
+            if next.ordinal < file.file.block_end(ordinal) {
+                // The block is at hand.
+                let found = self.blocks.entry(file, next.ordinal)?;
+                next.key = (rank, found.entry.standing.due, found.entry.id.as_bits());
+                next.is_exact = true;
+            }
+            if next.key.1 <= until {
+                heap.push(Reverse(next));
             }
         }
-        Ok(spots)
+        Ok(taken)
     }
 
     /// All cold dead entries.

@@ -130,6 +130,22 @@ pub(super) fn heads_end(header: &[u8]) -> usize {
     HEADER_LEN + u32_at(header, 12) as usize
 }
 
+/// How far the entries of a block were read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    position: usize,
+    before: Before,
+    ordinal: u32,
+    next_body: u64,
+}
+
+impl Mark {
+    /// The ordinal of the entry that is read next.
+    pub(super) fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+}
+
 /// The entries of a block, one after the other.
 #[derive(Debug)]
 pub(super) struct Heads<'a> {
@@ -184,6 +200,29 @@ impl<'a> Heads<'a> {
             bodies_end: next_body + u64::from(bodies_len),
             next_body,
         })
+    }
+
+    /// How far it is.
+    pub(super) fn mark(&self) -> Mark {
+        let Heads { before, ordinal, next_body, .. } = *self;
+        Mark { position: self.cursor.position(), before, ordinal, next_body }
+    }
+
+    /// Goes on from `mark`, which was made in these bytes: they were verified then.
+    pub(super) fn resume(
+        spot: BlockSpot,
+        bytes: &'a [u8],
+        shard: u16,
+        lanes: &'a [Lane],
+        mark: Mark,
+    ) -> Heads<'a> {
+        let Mark { position, before, ordinal, next_body } = mark;
+        let heads_end = heads_end(bytes);
+        let mut cursor = Cursor::new(&bytes[HEADER_LEN..heads_end]);
+        cursor.take(position).expect("a mark lies in the block that it was made in");
+        let bodies_end = u64::from(spot.at) + heads_end as u64 + u64::from(u32_at(bytes, 16));
+        let lanes = &lanes[lane_of(lanes, ordinal)..];
+        Heads { spot, cursor, before, shard, lanes, ordinal, bodies_end, next_body }
     }
 
     /// The next entry, or nothing after the last.

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Number, Timestamp};
+use dwell_model::{Number, QueueName, Timestamp};
 
 use super::block::{self, BadBlock, BodyPlace, Found, Heads};
 use super::expiry::{self, Expiry};
 use super::index::{BlockSpot, Index};
 use super::lane::Lane;
+use super::reading::Reading;
 use crate::disk::{Disk, DiskFile};
 use crate::journal::format::Salt;
 use crate::journal::wire::Cursor;
@@ -84,6 +85,14 @@ impl File {
     /// All lanes, in order.
     pub(crate) fn lanes(&self) -> &[Lane] {
         &self.index.lanes
+    }
+
+    /// The lanes of a queue, in order.
+    pub(crate) fn lanes_of(&self, queue: &QueueName) -> &[Lane] {
+        let lanes = self.lanes();
+        let first = lanes.partition_point(|lane| lane.queue < *queue);
+        let count = lanes[first..].partition_point(|lane| lane.queue == *queue);
+        &lanes[first..first + count]
     }
 
     /// The lane, as a place in [`File::lanes`], that an ordinal is in.
@@ -166,20 +175,43 @@ impl File {
         Ok(())
     }
 
-    /// The entries from `ordinal` to the end of its block, without their bodies; with where the block begins, and its
-    /// bytes if they were all read. One read, or two if a body is large.
-    pub(crate) fn read_block(&self, ordinal: u32) -> Result<(Vec<Found>, u64, Option<Bytes>)> {
-        let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));
-        let bytes = self.glance(spot)?;
-        let mut heads = self.heads(spot, &bytes)?;
-        let mut entries = Vec::with_capacity((spot.first + spot.count - ordinal) as usize);
-        while let Some(found) = self.sound(heads.next())? {
-            if found.ordinal >= ordinal {
-                entries.push(found);
-            }
+    /// The how-manieth block holds `ordinal`.
+    pub(crate) fn block_of(&self, ordinal: u32) -> u32 {
+        self.index.blocks.of(ordinal) as u32
+    }
+
+    /// Due and id (its bits) of an entry of `lane`, or lower ones; and whether they are its own. No I/O.
+    pub(crate) fn bound(&self, lane: &Lane, ordinal: u32) -> ((Timestamp, u128), bool) {
+        let blocks = &self.index.blocks;
+        let block = blocks.of(ordinal);
+        let first = blocks.spot(block).first;
+        let (due_ms, id) = blocks.key(block);
+        match Timestamp::from_ms(due_ms) {
+            Ok(due) if first >= lane.first => ((due, id), first == ordinal),
+            _ => ((lane.min_due, 0), false),
         }
-        let is_whole = bytes.len() == spot.len as usize;
-        Ok((entries, u64::from(spot.at), is_whole.then(|| Bytes::from(bytes))))
+    }
+
+    /// The how-manieth block holds the entry of `lane` that has this due and id (its bits), if there is one.
+    pub(crate) fn holding(&self, lane: &Lane, key: (Timestamp, u128)) -> u32 {
+        let blocks = &self.index.blocks;
+        let (holding, key) = (blocks.holding(lane, (key.0.as_ms(), key.1)), (key.0.as_ms(), key.1));
+        // The entry that a block begins with is not behind it.
+        let is_next = holding + 1 < blocks.len() && blocks.key(holding + 1) == key;
+        (holding + usize::from(is_next)) as u32
+    }
+
+    /// Reads the how-manieth block: one read, or two if a body is large.
+    pub(crate) fn open_block(&self, block: u32) -> Result<Reading> {
+        let spot = self.index.blocks.spot(block as usize);
+        let mut bytes = self.glance(spot)?;
+        let start = self.heads(spot, &bytes)?.mark();
+        if bytes.len() < spot.len as usize {
+            // A part of a large body is of no use to anybody.
+            bytes.truncate(block::heads_end(&bytes));
+            bytes.shrink_to_fit();
+        }
+        Ok(Reading::new(spot, bytes.into(), start))
     }
 
     /// Appends the entries of `ordinals`, which rise, without their bodies: a read for each block that holds any.

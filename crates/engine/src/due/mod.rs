@@ -9,7 +9,7 @@
 //! - [`Entry`], `order`: what a file keeps of a message, and the order of a file
 //! - `head`: an entry without its body, as bytes; `block`: heads and bodies that are read together
 //! - `lane`, `expiry`, `index`: the parts of the index, in memory and as bytes
-//! - `writer`, `file`, `scan`: writing, reading by ordinal, reading through
+//! - `writer`, `file`, `reading`, `scan`: writing, reading by ordinal, a block that is kept, reading through
 //! - `settled`: which ordinals are settled
 //! - `verify`: everything there is to check in a file; `salvage`: what can be read of one that is damaged
 
@@ -21,6 +21,7 @@ mod head;
 mod index;
 mod lane;
 mod order;
+mod reading;
 mod salvage;
 mod scan;
 mod settled;
@@ -36,6 +37,7 @@ pub(crate) use entry::Entry;
 pub(crate) use file::File;
 pub(crate) use lane::Lane;
 pub(crate) use order::{LaneState, SortKey};
+pub(crate) use reading::Reading;
 pub(crate) use salvage::{Salvaged, salvage};
 pub(crate) use settled::Settled;
 pub(crate) use writer::Writer;

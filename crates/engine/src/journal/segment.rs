@@ -1,5 +1,6 @@
 //! A segment of the journal as the process holds it, and the place of a body in it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn DiskFile>,
     /// Pieces of a due file that were read a moment ago, with where they begin: bodies that will be wanted next lie in
     /// the blocks in which their messages were found.
-    recent: Mutex<Vec<(u64, Bytes)>>,
+    recent: Mutex<BTreeMap<u64, Bytes>>,
 }
 
 impl Segment {
@@ -42,25 +43,27 @@ impl Segment {
         Segment { name, salt: due.salt(), path, file, recent: Mutex::default() }
     }
 
-    fn recent(&self) -> MutexGuard<'_, Vec<(u64, Bytes)>> {
+    fn recent(&self) -> MutexGuard<'_, BTreeMap<u64, Bytes>> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps bytes that stand at `at`, until they are [forgotten](Segment::forget).
     pub(crate) fn remember(&self, at: u64, bytes: Bytes) {
-        self.recent().push((at, bytes));
+        self.recent().insert(at, bytes);
     }
 
     /// Lets go of the bytes that stand at `at`.
     pub(crate) fn forget(&self, at: u64) {
-        self.recent().retain(|(start, _)| *start != at);
+        self.recent().remove(&at);
     }
 
     /// Bytes from `start` to `end`, if they are remembered. A copy: what is small should not keep a block in memory.
     fn recall(&self, start: u64, end: u64) -> Option<Bytes> {
         let recent = self.recent();
-        let holds = |(at, bytes): &&(u64, Bytes)| *at <= start && end <= *at + bytes.len() as u64;
-        let (at, bytes) = recent.iter().find(holds)?;
+        let (at, bytes) = recent.range(..=start).next_back()?;
+        if end > *at + bytes.len() as u64 {
+            return None;
+        }
         Some(Bytes::copy_from_slice(&bytes[(start - at) as usize..(end - at) as usize]))
     }
 }

@@ -13,11 +13,14 @@ use crate::journal::segment::Place;
 use crate::manifest::Manifest;
 use crate::open::take_in;
 use crate::recovery::recover;
+use crate::replay::Rebuilding;
 use crate::report::OpenReport;
 use crate::shard::step::Step;
 
 /// So many cold messages are handed over at a time.
 const WINDOW: usize = 512;
+/// So many blocks are kept that were read.
+const BLOCKS: usize = 256;
 
 /// What a directory holds.
 pub(super) struct Stored {
@@ -30,9 +33,10 @@ impl Stored {
     /// Reads manifest, checkpoint and journal.
     pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Stored, OpenError> {
         let manifest = Manifest::read(disk, dir)?;
-        let mut step = Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, WINDOW));
-        take_in(disk, dir, &manifest, &mut step)?;
-        let recovered = recover(disk, dir, &manifest, &mut step)?;
+        let mut step =
+            Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, WINDOW, BLOCKS));
+        take_in(disk, dir, &manifest, &mut step, false)?;
+        let recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
         Ok(Stored { manifest, report: recovered.report, step })
     }
 

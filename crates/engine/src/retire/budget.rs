@@ -22,6 +22,8 @@ use crate::report::MemoryUse;
 const BUFFERS: u64 = 16 * 1024 * 1024;
 /// What a message weighs while there is none to be weighed.
 const PLAIN: u64 = 224;
+/// Bytes of a block of a due file.
+const BLOCK: u64 = 32 * 1024;
 /// Fewer messages make no sense.
 const FEWEST: u64 = 8;
 
@@ -86,9 +88,14 @@ impl Budget {
         usize::try_from((self.messages() / 5 * 2 / PLAIN).max(FEWEST / 2)).unwrap_or(usize::MAX)
     }
 
-    /// How many messages that are due are handed over at a time.
+    /// How many messages that are due are handed over at a time at most.
     pub(crate) fn window(&self) -> usize {
-        usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, 512)
+        usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, 4096)
+    }
+
+    /// How many blocks of due files are kept that were read: an eighth of everything at most.
+    pub(crate) fn blocks(&self) -> usize {
+        usize::try_from(self.limit / 8 / BLOCK).unwrap_or(usize::MAX).clamp(48, 1024)
     }
 
     /// All of it, for people.
@@ -140,6 +147,6 @@ mod tests {
     fn without_a_limit_nothing_is_counted() {
         let budget = Budget::of(u64::MAX, 4096);
         assert_eq!((budget.messages(), budget.segments), (u64::MAX, usize::MAX));
-        assert_eq!((budget.generation(), budget.window()), (budget.generation(), 512));
+        assert_eq!((budget.generation(), budget.window()), (budget.generation(), 4096));
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dwell_model::{Message, Number, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
 
+use super::merge::room;
 use super::partition::partition;
 use super::source::{self, Source};
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
@@ -436,7 +437,8 @@ impl Job {
         if !homes.is_empty() {
             let name = self.new_name(Kind::Numbers)?;
             // The oldest run needs no filter: it is asked for what no other knows, and that is there.
-            let filter_for = if self.numbers.is_empty() { 0 } else { homes.len() as u64 };
+            let all = self.numbers.iter().map(|run| run.len()).sum();
+            let filter_for = if self.numbers.is_empty() { 0 } else { room(homes.len() as u64, all) };
             let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
             for (number, home) in homes {
                 writer.push(number, home)?;
@@ -447,8 +449,8 @@ impl Job {
         hashes.sort_unstable();
         if !hashes.is_empty() {
             let name = self.new_name(Kind::Keys)?;
-            let mut writer =
-                run::Writer::create(&*self.desk.disk, &self.desk.dir, name, hashes.len() as u64)?;
+            let filter_for = room(hashes.len() as u64, self.keys.iter().map(|run| run.len()).sum());
+            let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
             for (hash, number) in hashes {
                 writer.push(hash, number)?;
             }

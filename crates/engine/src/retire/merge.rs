@@ -1,5 +1,9 @@
 //! Making one run out of several, beside everything else: however long the runs are, nothing waits for it.
 //!
+//! What nobody looks for any more is left out: where a message lay in a due file once, and keys of messages that are in no
+//! due file. Of keys that is known by reading all runs of numbers, and so it is done where the oldest run is merged.
+//! Runs that have more than twice the pairs that they need are all merged at once.
+//!
 //! The merged run takes the place of the others in memory as soon as it is there, and in the manifest with the next one
 //! that is written; only after that do the files of the others go.
 
@@ -17,7 +21,7 @@ use dwell_time::Notifier;
 use super::job::Desk;
 use crate::background;
 use crate::due::Settled;
-use crate::run::{self, Home, Merge, Run, Value};
+use crate::run::{self, Home, Merge, NumberSet, Run, Value};
 
 /// So many runs of about one size are made one.
 const ALIKE: usize = 4;
@@ -46,53 +50,91 @@ enum Worker<V: Value> {
 
 /// What is known of a value when it is merged.
 pub(crate) trait Kept: Value {
-    /// Whether somebody may look for it still.
-    fn is_of_use(&self, gone: &Gone) -> bool;
+    /// Whether somebody may look for it still. `living` are the messages in due files, if they are known.
+    fn is_of_use(&self, gone: &Gone, living: Option<&NumberSet>) -> bool;
 
-    /// How many of `total` pairs a filter is made for; 0 for no filter.
-    fn filter_for(total: u64, has_oldest: bool) -> u64;
+    /// Whether the living are to be found out before a merge.
+    fn asks_for_living(has_oldest: bool) -> bool;
+
+    /// How many pairs a filter is made for, where `total` of `all` are merged; 0 for no filter.
+    fn filter_for(total: u64, all: u64, has_oldest: bool) -> u64;
 }
 
 impl Kept for Home {
-    fn is_of_use(&self, gone: &Gone) -> bool {
+    fn is_of_use(&self, gone: &Gone, _: Option<&NumberSet>) -> bool {
         gone.get(&self.file).is_some_and(|settled| !settled.has(self.ordinal))
     }
 
-    fn filter_for(total: u64, has_oldest: bool) -> u64 {
+    fn asks_for_living(_: bool) -> bool {
+        false
+    }
+
+    fn filter_for(total: u64, all: u64, has_oldest: bool) -> u64 {
         // The oldest is asked for what no other knows, and that is there.
-        if has_oldest { 0 } else { total }
+        if has_oldest { 0 } else { room(total, all) }
     }
 }
 
 impl Kept for Number {
-    fn is_of_use(&self, _: &Gone) -> bool {
-        true
+    fn is_of_use(&self, _: &Gone, living: Option<&NumberSet>) -> bool {
+        // A message that comes into a due file again brings its key along.
+        living.is_none_or(|living| living.has(self.get()))
     }
 
-    fn filter_for(total: u64, _: bool) -> u64 {
-        total
+    fn asks_for_living(has_oldest: bool) -> bool {
+        has_oldest
+    }
+
+    fn filter_for(total: u64, all: u64, _: bool) -> u64 {
+        room(total, all)
     }
 }
 
+/// For how many pairs a filter has room that is for `total` of `all`. There are several short runs, which are asked before
+/// the long one that has what is looked for; they have room for twice as many, and let one in a thousand pass for nothing.
+pub(super) fn room(total: u64, all: u64) -> u64 {
+    if total <= all / 16 { 2 * total } else { total }
+}
+
+/// What a merge has to know besides its runs: what the manifest says.
+pub(crate) struct Known<'a> {
+    /// All runs of numbers, newest first.
+    pub(crate) numbers: &'a [Arc<Run<Home>>],
+    /// How many entries of due files are not settled: runs need no more pairs.
+    pub(crate) in_use: u64,
+}
+
 impl<V: Kept> Merging<V> {
-    /// Begins to merge the newest of `runs`, if there are several of about one size. `gone` tells of all due files that
-    /// the manifest names.
+    /// Begins to merge the newest of `runs`, if there are several of about one size, or all of them if they have twice
+    /// the pairs that they need. `gone` tells of all due files that the manifest names.
     pub(crate) fn begin(
         runs: &[Arc<Run<V>>],
         desk: &Desk,
+        known: &Known<'_>,
         gone: impl FnOnce() -> Gone,
         notifier: Option<&Arc<dyn Notifier>>,
     ) -> io::Result<Option<Merging<V>>> {
-        let Some(count) = alike(runs.iter().map(|run| run.len())) else { return Ok(None) };
+        let pairs: u64 = runs.iter().map(|run| run.len()).sum();
+        let count = if pairs > 2 * known.in_use + 8 * desk.least as u64 {
+            runs.len()
+        } else {
+            let Some(count) = alike(runs.iter().map(|run| run.len())) else { return Ok(None) };
+            count
+        };
         let inputs = runs[..count].to_vec();
         let name = desk.new_name(V::KIND)?;
         let total = inputs.iter().map(|run| run.len()).sum();
-        let filter_for = V::filter_for(total, count == runs.len());
+        let has_oldest = count == runs.len();
+        let filter_for = V::filter_for(total, pairs, has_oldest);
+        let to_be_read = if V::asks_for_living(has_oldest) { known.numbers } else { &[] };
+        let unread = (!to_be_read.is_empty()).then(|| run::merge(to_be_read.iter().map(Run::iter).collect()));
         let cancelled = Arc::new(AtomicBool::new(false));
         let mut job = Job {
             merge: run::merge(inputs.iter().map(Run::iter).collect()),
             writer: Some(run::Writer::create(&*desk.disk, &desk.dir, name, filter_for)?),
             gone: gone(),
+            living: unread.is_some().then(NumberSet::default),
+            unread,
             cancelled: Arc::clone(&cancelled),
             path: desk.dir.join(name.file_name()),
             desk: desk.clone(),
@@ -146,10 +188,15 @@ impl<V: Value> Drop for Merging<V> {
     /// Nothing is written once the directory is let go.
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        if let Worker::Thread { handle, .. } = &mut self.worker
-            && let Some(handle) = handle.take()
-        {
-            let _ = handle.join();
+        match &mut self.worker {
+            // What is not whole is of no use to anybody.
+            Worker::Turns(job) if job.writer.is_some() => remove(&job.desk, &job.path),
+            Worker::Turns(_) => {}
+            Worker::Thread { handle, .. } => {
+                if let Some(handle) = handle.take() {
+                    let _ = handle.join();
+                }
+            }
         }
     }
 }
@@ -161,6 +208,10 @@ struct Job<V: Value> {
     merge: Merge<V>,
     writer: Option<run::Writer<V>>,
     gone: Gone,
+    /// The messages in due files, as far as they are known.
+    living: Option<NumberSet>,
+    /// What tells of the others.
+    unread: Option<Merge<Home>>,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -178,11 +229,19 @@ impl<V: Kept> Job<V> {
             return Err(io::Error::other("the store closes"));
         }
         for _ in 0..most {
+            if let (Some(unread), Some(living)) = (&mut self.unread, &mut self.living) {
+                match unread.next().transpose()? {
+                    Some(home) if home.value.is_of_use(&self.gone, None) => living.add(home.key),
+                    Some(_) => {}
+                    None => self.unread = None,
+                }
+                continue;
+            }
             match self.merge.next() {
                 Some(merged) => {
                     let merged = merged?;
                     let writer = self.writer.as_mut().expect("it is written until it is whole");
-                    if merged.value.is_of_use(&self.gone) {
+                    if merged.value.is_of_use(&self.gone, self.living.as_ref()) {
                         writer.push(merged.key, merged.value)?;
                     }
                 }

@@ -55,7 +55,7 @@ use crate::run::Home;
 use crate::sealed::Name;
 use crate::shard::step::Step;
 
-use self::merge::Merging;
+use self::merge::{Known, Merging};
 
 pub(crate) use budget::Budget;
 pub(crate) use job::{Desk, Job, JobError, Moment, Written};
@@ -132,6 +132,8 @@ pub(crate) struct Retirement {
     pub(crate) due_bytes: u64,
     /// How many entries were settled when the last retirement was over.
     waste: u64,
+    /// How many entries of due files are not settled, as the manifest has it.
+    in_use: u64,
     /// When it was looked last whether messages in coarse files are due soon.
     looked_near: Cell<Option<Timestamp>>,
     /// Where the thread says that it is done; without it turns do the work.
@@ -143,6 +145,7 @@ pub(crate) struct Retirement {
 impl Retirement {
     pub(crate) fn new(budget: Budget, desk: Desk, manifest: Manifest) -> Retirement {
         Retirement {
+            in_use: in_use(&manifest),
             budget,
             desk,
             manifest,
@@ -350,6 +353,10 @@ impl Retirement {
             }
             Phase::Placing { written, placed } => {
                 self.place(written, placed, step);
+                if self.is_idle() {
+                    // The next retirement may begin at once, and so it goes on while messages are put.
+                    self.merge(step, now);
+                }
                 Stepped::Quiet
             }
         }
@@ -359,6 +366,7 @@ impl Retirement {
         match outcome {
             Ok(written) => {
                 self.manifest = written.manifest.clone();
+                self.in_use = in_use(&self.manifest);
                 self.due_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
                 self.phase = Phase::Placing { written: Box::new(written), placed: 0 };
                 Stepped::Checkpointed
@@ -455,7 +463,8 @@ impl Retirement {
                 }
             }
         } else if now.mono_ms >= self.not_before_ms {
-            match Merging::begin(cold.numbers(), &self.desk, gone, notifier) {
+            let known = Known { numbers: cold.numbers(), in_use: self.in_use };
+            match Merging::begin(cold.numbers(), &self.desk, &known, gone, notifier) {
                 Ok(merging) => self.merging_numbers = merging,
                 Err(_) => failed = true,
             }
@@ -473,7 +482,8 @@ impl Retirement {
                 }
             }
         } else if now.mono_ms >= self.not_before_ms {
-            match Merging::begin(cold.keys(), &self.desk, gone, notifier) {
+            let known = Known { numbers: cold.numbers(), in_use: self.in_use };
+            match Merging::begin(cold.keys(), &self.desk, &known, gone, notifier) {
                 Ok(merging) => self.merging_keys = merging,
                 Err(_) => failed = true,
             }
@@ -519,6 +529,12 @@ impl Drop for Retirement {
 /// cap of their own.
 fn pinned(step: &Step) -> usize {
     step.core().changed_len().saturating_sub(step.core().leased_len())
+}
+
+/// How many entries of due files are not settled.
+fn in_use(manifest: &Manifest) -> u64 {
+    let live = |settled: &Settled| u64::from(settled.live(0..settled.len()));
+    manifest.checkpoint.files.iter().map(|file| live(&file.settled)).sum()
 }
 
 /// A file that none of its messages is cold in.

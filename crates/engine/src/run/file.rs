@@ -9,6 +9,7 @@ use dwell_model::Number;
 use super::block;
 use super::filter::{self, Filter};
 use super::index::Index;
+use super::number_set::NumberSet;
 use super::value::{Home, Value};
 use crate::disk::Disk;
 use crate::journal::wire::Cursor;
@@ -154,11 +155,40 @@ impl<V: Value> Run<V> {
         Ok(())
     }
 
+    /// The values of all keys that are `wanted`. Blocks that have none of them are not read, others by 128 KiB where they
+    /// lie side by side.
+    pub(crate) fn find_all(&self, wanted: &NumberSet, mut each: impl FnMut(V)) -> Result<()> {
+        let is_wanted = |block: usize| {
+            let end = if block + 1 < self.index.blocks() { self.index.first(block + 1) } else { u64::MAX };
+            wanted.may_have(self.index.first(block)..end)
+        };
+        let mut next = 0;
+        while next < self.index.blocks() {
+            if !is_wanted(next) {
+                next += 1;
+                continue;
+            }
+            let (pairs, end) = self.read_while(next, is_wanted)?;
+            let found = pairs.into_iter().filter(|(key, _)| wanted.has(*key));
+            found.for_each(|(_, value)| each(value));
+            next = end;
+        }
+        Ok(())
+    }
+
     /// The pairs of as many blocks from `block` on as are read at a time; and where that ended.
     fn read_through(&self, block: usize) -> Result<(Vec<(u64, V)>, usize)> {
+        self.read_while(block, |_| true)
+    }
+
+    /// The same up to a block that is not `wanted`; the first one is.
+    fn read_while(&self, block: usize, wanted: impl Fn(usize) -> bool) -> Result<(Vec<(u64, V)>, usize)> {
         let start = self.index.place(block).start;
-        let ends = (block..self.index.blocks()).map(|block| self.index.place(block).end);
-        let count = ends.take_while(|end| (end - start) as usize <= READ_AHEAD).count().max(1);
+        let fits = |next: &usize| {
+            let end = self.index.place(*next).end;
+            (end - start) as usize <= READ_AHEAD && (*next == block || wanted(*next))
+        };
+        let count = (block..self.index.blocks()).take_while(fits).count().max(1);
         let end = block + count;
         let bytes = self.read_bytes(u64::from(start), (self.index.place(end - 1).end - start) as usize)?;
         let mut pairs = Vec::new();

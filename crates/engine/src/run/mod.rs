@@ -15,7 +15,8 @@
 //! # Layout
 //! - `value`, `hash`: what is in a run
 //! - `block`, `filter`, `index`: its parts, in memory and as bytes
-//! - `writer`, `file`, `merge`: writing, looking up and reading through, making one of several
+//! - `writer`, `file`, `merge`: writing, looking up and reading through, making one of several; `number_set`: of which
+//!   messages
 
 mod block;
 mod file;
@@ -23,6 +24,7 @@ mod filter;
 mod hash;
 mod index;
 mod merge;
+mod number_set;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -31,5 +33,6 @@ mod writer;
 pub(crate) use file::Run;
 pub(crate) use hash::key_hash;
 pub(crate) use merge::{Merge, Merged, merge};
+pub(crate) use number_set::NumberSet;
 pub(crate) use value::{Home, Value};
 pub(crate) use writer::Writer;

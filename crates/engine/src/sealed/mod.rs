@@ -16,12 +16,14 @@ mod fixtures;
 mod frame;
 mod name;
 mod open;
+mod several;
 mod writer;
 
 pub(crate) use error::{ReadError, Result};
 pub(crate) use frame::{FORMAT_VERSION, HEADER_LEN, is_header_of};
 pub(crate) use name::{Kind, Name};
 pub(crate) use open::Opened;
+pub(crate) use several::open_all;
 pub(crate) use writer::Appender;
 
 /// So many bytes are written or read at once where one piece follows another.

@@ -5,15 +5,14 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use dwell_model::{Now, Number, Timestamp};
-use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, ReplayError, WaiterId};
+use dwell_model::Now;
+use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, WaiterId};
 use dwell_store::{Delivery, Error, Put, Result};
 
 use super::command::{Command, Effect, Reply};
 use crate::cold::ColdSet;
 use crate::journal::batch::Batch;
 use crate::journal::segment::Place;
-use crate::recovery::{Refusal, Replay};
 
 /// Bodies of one put command that go into one batch, in bytes; what is over waits for the next batch.
 const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
@@ -218,32 +217,5 @@ impl Log<Place> for Told<'_> {
 
     fn cold(&mut self) -> Option<&mut dyn Cold<Place>> {
         Some(self.cold)
-    }
-}
-
-impl Step {
-    fn refusal(&mut self, error: &ReplayError) -> Refusal {
-        match self.cold.take_failure() {
-            Some(failure) => Refusal::Unreadable(failure),
-            None => Refusal::Contradiction(error.to_string()),
-        }
-    }
-}
-
-impl Replay for Step {
-    fn put(&mut self, record: PutRecord, body: Place) -> std::result::Result<(), Refusal> {
-        self.core.replay_put(record, body).map_err(|error| self.refusal(&error))
-    }
-
-    fn record(&mut self, record: Record) -> std::result::Result<(), Refusal> {
-        self.core.replay_with(record, Some(&mut self.cold)).map_err(|error| self.refusal(&error))
-    }
-
-    fn has(&mut self, number: Number) -> std::result::Result<bool, Refusal> {
-        self.core.replay_has(number, Some(&mut self.cold)).map_err(|error| self.refusal(&error))
-    }
-
-    fn time(&mut self, wall: Timestamp) {
-        self.core.replay_time(wall);
     }
 }

@@ -14,6 +14,7 @@ mod offline;
 mod opening;
 mod pressure;
 mod processes;
+mod reads;
 mod recovery;
 mod restart;
 mod support;

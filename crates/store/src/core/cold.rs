@@ -51,7 +51,8 @@ pub struct ColdMessage<B> {
 pub struct ColdHead {
     /// Priority, due and id of the one that goes out first of those that are due.
     pub first: Option<(u32, Timestamp, MessageId)>,
-    /// When the next of the others is due.
+    /// When the next of those is due that would go out before `first`: all that are not due, where there is no `first`,
+    /// else those with a more urgent priority. An earlier instant will do, if it lies behind `ripe`.
     pub next: Option<Timestamp>,
 }
 
@@ -75,6 +76,16 @@ pub struct ColdCounts {
 pub trait Cold<B> {
     /// Hands over the message of this number, if it is cold.
     fn by_number(&mut self, number: Number) -> Result<Option<ColdMessage<B>>>;
+
+    /// Hands over the message of this number, if it is cold. It has this id and is in this queue, if there is one.
+    fn by_id(
+        &mut self,
+        _queue: &QueueName,
+        _id: MessageId,
+        number: Number,
+    ) -> Result<Option<ColdMessage<B>>> {
+        self.by_number(number)
+    }
 
     /// Hands over the message of the queue that has this key, if it is cold and not dead.
     fn by_key(&mut self, queue: &QueueName, key: &Key) -> Result<Option<ColdMessage<B>>>;
@@ -134,7 +145,7 @@ pub(super) struct ColdView {
     pub(super) dead: u64,
     /// None of those that were due when this was found goes out before this.
     head: Option<ReadyKey>,
-    /// None of the others is due before this.
+    /// None of those that would go out before it is due before this.
     next: Option<Timestamp>,
 }
 
@@ -387,15 +398,19 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
         let is_dead = matches!(cold.message.standing.state, State::Dead(_));
         let slot = self.make_resident(cold);
-        let queue = self.entries.get(slot).queue;
-        let view = &mut self.queues.get_mut(queue).cold;
-        let count = if is_dead { &mut view.dead } else { &mut view.pending };
-        *count = count.checked_sub(1).expect("what was cold was counted");
-        self.cold -= 1;
+        self.count_out(self.entries.get(slot).queue, is_dead, 1);
         slot
     }
 
-    fn make_resident(&mut self, cold: ColdMessage<B>) -> u32 {
+    /// So many messages of a queue are cold no more.
+    pub(super) fn count_out(&mut self, queue: u32, dead: bool, count: u64) {
+        let view = &mut self.queues.get_mut(queue).cold;
+        let counted = if dead { &mut view.dead } else { &mut view.pending };
+        *counted = counted.checked_sub(count).expect("what was cold was counted");
+        self.cold -= count;
+    }
+
+    pub(super) fn make_resident(&mut self, cold: ColdMessage<B>) -> u32 {
         let ColdMessage { message, ready_since, copy } = cold;
         assert!(self.resident_number(message.number).is_none(), "{:?} is resident and cold", message.id);
         let queue = self.queues.find_or_insert(&message.queue);
@@ -556,6 +571,25 @@ impl<B: StoredBody> Core<B> {
         }
         let Some(cold) = log.cold() else { return Ok(None) };
         let found = cold.by_number(number)?;
+        Ok(found.map(|cold| self.page_in(cold)))
+    }
+
+    /// The message of this number, which goes by this id if it is in this queue, made resident if it is cold.
+    pub(super) fn find_identified(
+        &mut self,
+        queue: u32,
+        id: MessageId,
+        number: Number,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<u32>> {
+        if let Some(slot) = self.resident_number(number) {
+            return Ok(Some(slot));
+        }
+        if self.cold == 0 {
+            return Ok(None);
+        }
+        let Some(cold) = log.cold() else { return Ok(None) };
+        let found = cold.by_id(&self.queues.get(queue).name, id, number)?;
         Ok(found.map(|cold| self.page_in(cold)))
     }
 

@@ -3,12 +3,12 @@
 //! Time needs little care here: what the clock brought about is recorded, all but that messages became ready,
 //! and between two steps of the clock back it is the same whether a message became ready at once or at the end.
 
-use dwell_model::{Command, Key, Message, Now, Number, QueueName, State, Timestamp};
+use dwell_model::{Command, Key, Message, Now, Number, QueueName, Standing, State, Timestamp};
 use thiserror::Error;
 
 use super::entry::Place;
 use super::queue::mono;
-use super::{Cold, Core, Durability, Log, PutRecord, Record, StoredBody};
+use super::{Cold, ColdMessage, Core, Durability, Log, PutRecord, Record, StoredBody};
 
 /// A record that can not follow those before it: it is not this core's log, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -136,6 +136,49 @@ impl<B: StoredBody> Core<B> {
     ) -> Result<bool, ReplayError> {
         let found = self.find_number(number, &mut Replaying(cold));
         found.map(|found| found.is_some()).map_err(|_| unreadable(Some(number)))
+    }
+
+    /// Whether a message is resident.
+    pub fn is_resident(&self, number: Number) -> bool {
+        self.resident_number(number).is_some()
+    }
+
+    /// Takes a message in again that was cold, and stands otherwise now.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; nothing has changed then.
+    ///
+    /// # Panics
+    /// If it is resident, or was not counted among the cold.
+    pub fn replay_drawn(&mut self, mut cold: ColdMessage<B>, standing: Standing) -> Result<(), ReplayError> {
+        let is_dead = |standing: &Standing| matches!(standing.state, State::Dead(_));
+        let was_dead = is_dead(&cold.message.standing);
+        let keyed = !is_dead(&standing) && !standing.keyless;
+        if let (Some(key), Some(queue), true) =
+            (&cold.message.key, self.queues.find(&cold.message.queue), keyed)
+            && self.resident_key(queue, key).is_some()
+        {
+            let number = cold.message.number;
+            return Err(ReplayError { number, reason: "has the key of another live message" });
+        }
+        cold.message.standing = standing;
+        let slot = self.make_resident(cold);
+        self.count_out(self.entries.get(slot).queue, was_dead, 1);
+        self.mark_changed(slot);
+        self.note_ready(slot, self.seen);
+        Ok(())
+    }
+
+    /// So many cold messages of a queue, dead ones or others, are gone.
+    ///
+    /// # Panics
+    /// If they were not counted.
+    pub fn replay_cold_gone(&mut self, queue: &QueueName, dead: bool, count: u64) {
+        if count > 0 {
+            let queue = self.queues.find(queue).expect("what has cold messages is a queue");
+            self.count_out(queue, dead, count);
+            self.queues.remove_if_bare(queue);
+        }
     }
 
     /// The live message of a queue that has this key; it is resident then.

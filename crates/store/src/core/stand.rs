@@ -21,7 +21,7 @@ impl<B: StoredBody> Core<B> {
     ) -> Result<Option<u32>> {
         let Some(number) = self.numbering.number(id) else { return Ok(None) };
         let is_cold = self.resident_number(number).is_none();
-        let Some(slot) = self.find_number(number, log)? else { return Ok(None) };
+        let Some(slot) = self.find_identified(queue, id, number, log)? else { return Ok(None) };
         if is_cold {
             self.expire(self.entries.get(slot).queue, now, log);
         }

@@ -46,8 +46,8 @@ pub(super) fn save(
     for path in missing(&segments, dir, origin.directory, newest) {
         report.lose(&path, None, None, "the segment is missing");
     }
-    let mut step = Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512));
-    take_in(&*target.disk, &target.dir, manifest, &mut step)?;
+    let mut step = Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512, 256));
+    take_in(&*target.disk, &target.dir, manifest, &mut step, false)?;
     let home = Home {
         disk: Arc::clone(&target.disk),
         dir: target.dir.clone(),

@@ -99,10 +99,11 @@ impl Cold<Bytes> for Toy {
 
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead> {
         let state = |state| self.of(queue).filter(move |copy| copy.state(ripe) == state);
-        Ok(ColdHead {
-            first: state(StateKind::Ready).map(Copy::order).min(),
-            next: state(StateKind::Scheduled).map(|copy| copy.cold.message.standing.due).min(),
-        })
+        let first = state(StateKind::Ready).map(Copy::order).min();
+        // As little as may be said.
+        let matters = |copy: &&Copy| first.is_none_or(|(priority, ..)| copy.order().0 < priority);
+        let later = state(StateKind::Scheduled).filter(matters);
+        Ok(ColdHead { first, next: later.map(|copy| copy.cold.message.standing.due).min() })
     }
 
     fn next_expiry(&self) -> Option<Timestamp> {

@@ -1,0 +1,90 @@
+//! Where a message lies that stands as it was put: told by its id, without a look into the runs.
+//!
+//! An id says when its message was due, and its number rises with the puts. Messages that were put one after the other are
+//! retired together, into the files of one retirement: one of those covers the due, and of each later or earlier retirement
+//! none covers the number. So the index of one file tells the block. Files into which messages were moved from many
+//! others are left out: they cover every number.
+
+use dwell_model::{MessageId, Number, QueueName};
+
+use super::{ColdFile, ColdSet, Spot};
+use crate::due::{File, LaneState};
+use crate::sealed;
+
+/// Files count whose numbers are at most so many times their entries: those of one retirement, which makes at most 8.
+const SPREAD: u64 = 16;
+/// So many files are looked at. At most 8 are of one retirement.
+const LOOKED_AT: usize = 16;
+
+/// The numbers that a file has messages of, and the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    lowest: Number,
+    highest: Number,
+    file: u32,
+}
+
+/// Files whose messages were put one soon after the other, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Nearby(Vec<Span>);
+
+impl Nearby {
+    fn span(file: &File) -> Option<Span> {
+        let (lowest, highest) = file.number_range();
+        let is_narrow = highest.get() - lowest.get() < SPREAD * u64::from(file.len());
+        is_narrow.then_some(Span { lowest, highest, file: file.name().number })
+    }
+
+    pub(super) fn add(&mut self, file: &File) {
+        if let Some(span) = Nearby::span(file) {
+            let at = self.0.partition_point(|other| *other < span);
+            self.0.insert(at, span);
+        }
+    }
+
+    pub(super) fn remove(&mut self, file: &File) {
+        if let Some(span) = Nearby::span(file)
+            && let Ok(at) = self.0.binary_search(&span)
+        {
+            self.0.remove(at);
+        }
+    }
+
+    /// The files that may have a message of this number, those first that have no lower numbers.
+    fn of(&self, number: Number) -> impl Iterator<Item = u32> {
+        let behind = self.0.partition_point(|span| span.lowest <= number);
+        let before = self.0[..behind].iter().rev().take(LOOKED_AT);
+        before.filter(move |span| span.highest >= number).map(|span| span.file)
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<Span>()
+    }
+}
+
+impl ColdSet {
+    /// Where the cold message lies that has this id, if it stands as it was put. At most one read.
+    pub(super) fn nearby_home(
+        &mut self,
+        queue: &QueueName,
+        id: MessageId,
+        number: Number,
+    ) -> sealed::Result<Option<Spot>> {
+        let due = id.due_at_put();
+        let files: Vec<u32> = self.nearby.of(number).collect();
+        for file in files {
+            let cold: &ColdFile = &self.files[&file];
+            let mut lanes =
+                cold.file.lanes_of(queue).iter().filter(|lane| {
+                    lane.state != LaneState::Dead && lane.min_due <= due && due <= lane.max_due
+                });
+            let (Some(lane), None) = (lanes.next(), lanes.next()) else { continue };
+            let key = (due, id.as_bits());
+            let found = self.blocks.find(cold, cold.file.holding(lane, key), key)?;
+            let is_cold = |ordinal: &u32| lane.range().contains(ordinal) && !cold.out.has(*ordinal);
+            // There is one place where it can lie, and if it does not, it was moved.
+            return Ok(found.filter(is_cold).map(|ordinal| Spot { file, ordinal }));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,74 @@
+//! A block that is kept in memory as it was read. Entries are made of it one at a time, so that those in order cost no more
+//! than themselves, and those that nobody asks for nothing.
+
+use bytes::Bytes;
+use dwell_model::Timestamp;
+
+use super::block::{Found, Heads, Mark};
+use super::file::File;
+use super::index::BlockSpot;
+use crate::sealed::Result;
+
+/// A block whose heads were verified, and how far it was read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    spot: BlockSpot,
+    bytes: Bytes,
+    start: Mark,
+    next: Mark,
+    last: Option<Found>,
+}
+
+impl Reading {
+    /// A block of which nothing was read yet: `start` stands before its first entry.
+    pub(super) fn new(spot: BlockSpot, bytes: Bytes, start: Mark) -> Reading {
+        Reading { spot, bytes, start, next: start, last: None }
+    }
+
+    /// An entry of the block, without its body; `file` is the one that it was read from.
+    pub(crate) fn entry(&mut self, file: &File, ordinal: u32) -> Result<&Found> {
+        let range = self.spot.first..self.spot.first + self.spot.count;
+        assert!(range.contains(&ordinal), "entry {ordinal} does not lie in the block of {range:?}");
+        let is_last = self.last.as_ref().is_some_and(|last| last.ordinal == ordinal);
+        if !is_last {
+            self.last = None;
+            if self.next.ordinal() > ordinal {
+                self.next = self.start;
+            }
+            let (shard, lanes) = (file.name().shard, file.lanes());
+            let mut heads = Heads::resume(self.spot, &self.bytes, shard, lanes, self.next);
+            let found = loop {
+                let found =
+                    file.sound(heads.next())?.expect("a block holds the ordinals that its header says");
+                if found.ordinal == ordinal {
+                    break found;
+                }
+            };
+            self.next = heads.mark();
+            self.last = Some(found);
+        }
+        Ok(self.last.as_ref().expect("it was just read"))
+    }
+
+    /// The ordinal of the entry that has this due and id (its bits).
+    pub(crate) fn find(&mut self, file: &File, key: (Timestamp, u128)) -> Result<Option<u32>> {
+        for ordinal in self.spot.first..self.spot.first + self.spot.count {
+            let entry = &self.entry(file, ordinal)?.entry;
+            if (entry.standing.due, entry.id.as_bits()) == key {
+                return Ok(Some(ordinal));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the block begins in the file, and its bytes, if they were all read: a block with a large body is not.
+    pub(crate) fn whole(&self) -> Option<(u64, Bytes)> {
+        let is_whole = self.bytes.len() == self.spot.len as usize;
+        is_whole.then(|| (u64::from(self.spot.at), self.bytes.clone()))
+    }
+
+    /// Its bytes in memory, but for keys and headers.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Reading>() + self.bytes.len()
+    }
+}

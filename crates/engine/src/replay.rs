@@ -1,0 +1,128 @@
+//! Building the state again from records.
+//!
+//! What is recorded of a message that is cold, it being put before the journal began, is not looked up at once: that would
+//! be a read or two for each, wherever its number and its copy lie. It is remembered until all is read, and then looked
+//! up together, in the order of numbers, and read in the order of files. So a million messages that were taken out of due
+//! files and acked are a bit each here, and the runs are read through once. What is said of whole queues, or of time,
+//! comes to all that was remembered before it: so it is looked up then.
+
+use std::collections::HashMap;
+
+use dwell_model::{Number, Standing, Timestamp};
+use dwell_store::core::{Core, PutRecord, Record, ReplayError};
+
+use crate::cold::ColdSet;
+use crate::journal::segment::Place;
+use crate::recovery::{Refusal, Replay};
+use crate::run::NumberSet;
+use crate::sealed::ReadError;
+use crate::shard::step::Step;
+
+/// So many messages of which a standing is remembered are looked up at a time, so that no more is in memory.
+const MOST: usize = 64 * 1024;
+
+/// What was recorded of messages that are cold, or of none.
+#[derive(Debug, Default)]
+struct News {
+    /// How they stand now.
+    stand: HashMap<Number, Standing>,
+    /// Those that are gone.
+    gone: NumberSet,
+}
+
+/// A state that is built again.
+pub(crate) struct Rebuilding<'a> {
+    core: &'a mut Core<Place>,
+    cold: &'a mut ColdSet,
+    news: News,
+}
+
+impl<'a> Rebuilding<'a> {
+    /// Goes on from what `step` holds.
+    pub(crate) fn new(step: &'a mut Step) -> Rebuilding<'a> {
+        let (core, cold) = step.both();
+        Rebuilding { core, cold, news: News::default() }
+    }
+
+    fn refusal(&mut self, error: &ReplayError) -> Refusal {
+        match self.cold.take_failure() {
+            Some(failure) => Refusal::Unreadable(failure),
+            None => Refusal::Contradiction(error.to_string()),
+        }
+    }
+
+    fn replay(&mut self, record: Record) -> Result<(), Refusal> {
+        self.core.replay_with(record, Some(self.cold)).map_err(|error| self.refusal(&error))
+    }
+}
+
+impl From<ReadError> for Refusal {
+    fn from(error: ReadError) -> Refusal {
+        Refusal::Unreadable(error)
+    }
+}
+
+impl Replay for Rebuilding<'_> {
+    fn put(&mut self, record: PutRecord, body: Place) -> Result<(), Refusal> {
+        self.core.replay_put(record, body).map_err(|error| self.refusal(&error))
+    }
+
+    fn record(&mut self, record: Record) -> Result<(), Refusal> {
+        match &record {
+            // These go by which messages there are.
+            Record::Ripe { .. }
+            | Record::Purged { .. }
+            | Record::Discarded { .. }
+            | Record::Revived { .. }
+            | Record::Deleted { .. } => self.look_up()?,
+            Record::Stands { .. }
+            | Record::Gone { .. }
+            | Record::Answered { .. }
+            | Record::Configured { .. } => {}
+        }
+        self.replay(record)
+    }
+
+    fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), Refusal> {
+        if self.core.is_resident(number) {
+            return self.replay(match standing {
+                Some(standing) => Record::Stands { number, standing },
+                None => Record::Gone { number },
+            });
+        }
+        match standing {
+            // What is gone stays so.
+            Some(_) if self.news.gone.has(number.get()) => {}
+            Some(standing) => {
+                self.news.stand.insert(number, standing);
+                if self.news.stand.len() >= MOST {
+                    self.look_up()?;
+                }
+            }
+            None => {
+                self.news.stand.remove(&number);
+                self.news.gone.add(number.get());
+            }
+        }
+        Ok(())
+    }
+
+    fn time(&mut self, wall: Timestamp) {
+        self.core.replay_time(wall);
+    }
+
+    fn look_up(&mut self) -> Result<(), Refusal> {
+        let News { mut stand, gone } = std::mem::take(&mut self.news);
+        for (queue, (pending, dead)) in self.cold.settle(&gone)? {
+            self.core.replay_cold_gone(&queue, false, pending);
+            self.core.replay_cold_gone(&queue, true, dead);
+        }
+        let mut numbers: Vec<Number> = stand.keys().copied().collect();
+        numbers.sort_unstable();
+        for drawn in self.cold.draw(&numbers)? {
+            let standing = stand.remove(&drawn.message.number).expect("it was asked for");
+            self.core.replay_drawn(drawn, standing).map_err(|error| self.refusal(&error))?;
+        }
+        Ok(())
+    }
+}
