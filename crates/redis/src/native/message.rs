@@ -24,11 +24,12 @@ pub(super) fn shown(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<
     read(queue, reply, now).ok_or_else(|| unknown(queue))
 }
 
-/// Reads a message that was handed out: its record of form 2, or record, body and headers.
+/// Reads a message that was handed out: its record of form 2, or record, body and headers, packed.
 pub(super) fn held(queue: &QueueName, id: &Reply, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
-    match reply {
-        Reply::Bytes(record) => read_held(queue, id, record).ok_or_else(|| unknown(queue)),
-        _ => shown(queue, reply, now),
+    let record = reply.bytes().ok_or_else(|| unknown(queue))?;
+    match record.first() {
+        Some(2) => read_held(queue, id, record).ok_or_else(|| unknown(queue)),
+        _ => shown(queue, &Reply::decode(record).ok_or_else(|| unknown(queue))?, now),
     }
 }
 
@@ -45,7 +46,7 @@ fn read_held(queue: &QueueName, named: &Reply, record: &Bytes) -> Option<Shown> 
     let (deadline, rest) = number_in::<6>(rest)?;
     let (lease_ms, rest) = number_in::<6>(rest)?;
     let (process, rest) = number_in::<8>(rest)?;
-    let (created, rest) = number_in::<6>(rest)?;
+    let (created, rest) = number_in::<6>(rest.strip_prefix(&[1])?)?;
     let (_epoch, rest) = number_in::<4>(rest)?;
     let (_head, body) = rest.split_first_chunk::<8>()?;
     let instant = |ms: u64| Timestamp::from_ms(i64::try_from(ms).ok()?).ok();

@@ -59,9 +59,9 @@ impl From<Bytes> for Pack {
     }
 }
 
-/// The fields of a table.
+/// The fields of a table, and what goes to the script beside it as it is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields(Vec<(&'static str, Pack)>);
+pub(super) struct Fields(Vec<(&'static str, Pack)>, Vec<Bytes>);
 
 impl Fields {
     pub(super) fn new() -> Fields {
@@ -78,6 +78,18 @@ impl Fields {
             Some(value) => self.with(name, value),
             None => self,
         }
+    }
+
+    /// With these behind the table.
+    pub(super) fn beside(mut self, arguments: Vec<Bytes>) -> Fields {
+        self.1 = arguments;
+        self
+    }
+
+    /// The table, packed, and what goes beside it.
+    pub(super) fn encoded(self) -> (Vec<u8>, Vec<Bytes>) {
+        let Fields(fields, beside) = self;
+        (Pack::Map(fields).encoded(), beside)
     }
 
     pub(super) fn flag(self, name: &'static str, value: bool) -> Fields {

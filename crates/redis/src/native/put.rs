@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use dwell_model::{DEFAULT_PRIORITY, Invalid, MessageId, Number, QueueName, Setting, Timestamp};
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 
@@ -185,7 +186,7 @@ impl Inner {
             true => packed_fresh(items, at.index),
             false => Fields::new().with("items", items.iter().map(|item| packed(item)).collect::<Vec<_>>()),
         };
-        let (replies, now) = self.put_items(at, spread, fields).await?;
+        let (replies, now) = self.put_items(at, spread, with_numbers(fields, items)).await?;
         if replies.items().len() != items.len() {
             return Err(unreadable(&at.queue).into());
         }
@@ -281,21 +282,27 @@ fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
             record.extend_from_slice(&id[..8]);
             record.extend_from_slice(body);
             ids.push(Pack::from(&id[..]));
-            bodies.push(Pack::Bytes(record.into()));
+            bodies.push(Bytes::from(record));
             whens.push(Pack::from(due.as_ms().to_string().as_str()));
             first = first.into_iter().chain([due]).min();
             continue;
         }
         ids.push(Pack::from(&field_of(item.number)[..]));
-        bodies.push(Pack::Bytes(body.clone()));
+        bodies.push(body.clone());
         whens.push(match item.put.when {
             When::AfterMs(delay_ms) => delay_ms.into(),
             When::Level(level) => Pack::Int(-1 - i64::from(level)),
             When::Now | When::At(_) => Pack::Int(0),
         });
     }
-    let fields = Fields::new().with("ids", ids).with("bodies", bodies).with("whens", whens);
+    let fields = Fields::new().with("ids", ids).with("whens", whens).beside(bodies);
     fields.maybe("first", first.map(|first| first.as_ms()))
+}
+
+/// The least and the highest of their numbers.
+fn with_numbers(fields: Fields, items: &[&Item]) -> Fields {
+    let numbers = items.iter().map(|item| item.number);
+    fields.maybe("least", numbers.clone().min()).maybe("most", numbers.max())
 }
 
 fn packed(item: &Item) -> Pack {

@@ -1,5 +1,6 @@
 //! The scripts: each a prelude that yields `now`, what all have in common, and a file of its own.
 
+use bytes::Bytes;
 use redis::Cmd;
 
 /// What a script is called with besides its own text.
@@ -186,20 +187,35 @@ impl Scripts {
     }
 
     /// Calls a script that the server knows already, if it does.
-    pub(super) fn by_hash(&self, script: Script, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
+    pub(super) fn by_hash(
+        &self,
+        script: Script,
+        key: &str,
+        arguments: (&[u8], &[Bytes]),
+        now: Option<i64>,
+    ) -> Cmd {
         Scripts::command("EVALSHA", &self.0[script as usize].hash, key, arguments, now)
     }
 
     /// Calls a script and lets the server know it.
-    pub(super) fn by_text(&self, script: Script, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
+    pub(super) fn by_text(
+        &self,
+        script: Script,
+        key: &str,
+        arguments: (&[u8], &[Bytes]),
+        now: Option<i64>,
+    ) -> Cmd {
         Scripts::command("EVAL", &self.0[script as usize].text, key, arguments, now)
     }
 
-    fn command(name: &str, text: &str, key: &str, arguments: &[u8], now: Option<i64>) -> Cmd {
+    fn command(name: &str, text: &str, key: &str, arguments: (&[u8], &[Bytes]), now: Option<i64>) -> Cmd {
         let mut command = redis::cmd(name);
         // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a command
         // with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a partition.
-        command.arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(arguments);
+        command.arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(arguments.0);
+        arguments.1.iter().for_each(|argument| {
+            command.arg(&argument[..]);
+        });
         if let Some(now) = now {
             command.arg(now);
         }

@@ -17,7 +17,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::layout::Partition;
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Fields, Reply};
 use super::scripts::{Script, Scripts};
 use crate::Link;
 use crate::address::Confirm;
@@ -123,13 +123,13 @@ impl Wire {
     }
 
     async fn run(&self, script: Script, keys: &str, arguments: Fields) -> Result<Reply, Error> {
-        let arguments = Pack::from(arguments).encoded();
+        let (packed, beside) = arguments.encoded();
         let end_ms = self.patience.now().mono_ms + self.link.address().retry_ms;
         let mut unknown = false;
         let mut pause_ms = 5;
         let mut by_text = false;
         loop {
-            let reason = match self.once(script, keys, &arguments, by_text).await {
+            let reason = match self.once(script, keys, (&packed, &beside), by_text).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::NoScript) if !by_text => {
                     by_text = true;
@@ -160,7 +160,7 @@ impl Wire {
         &self,
         script: Script,
         keys: &str,
-        arguments: &[u8],
+        arguments: (&[u8], &[Bytes]),
         by_text: bool,
     ) -> Result<Reply, Failure> {
         let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
@@ -175,6 +175,10 @@ impl Wire {
         match sent {
             Ok(Value::BulkString(bytes)) => {
                 let reply = Reply::decode(&Bytes::from(bytes));
+                reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
+            }
+            Ok(Value::Array(parts)) => {
+                let reply = with_items(parts);
                 reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
             }
             Ok(other) => Err(refused(format!("a script answered {other:?}"))),
@@ -218,6 +222,19 @@ impl Wire {
             Err(error) => Err(Failure::Unknown(error.to_string())),
         }
     }
+}
+
+/// An answer whose `items` are not packed with the rest of it, but come behind.
+fn with_items(parts: Vec<Value>) -> Option<Reply> {
+    let mut parts = parts.into_iter().map(|part| match part {
+        Value::BulkString(bytes) => Some(Bytes::from(bytes)),
+        _ => None,
+    });
+    let Reply::Map(mut fields) = Reply::decode(&parts.next()??)? else { return None };
+    fields.retain(|(name, _)| name != "items");
+    let items = parts.map(|part| part.map(Reply::Bytes)).collect::<Option<Vec<_>>>()?;
+    fields.push((Bytes::from_static(b"items"), Reply::Array(items)));
+    Some(Reply::Map(fields))
 }
 
 /// Whether a script has only said what it needs to know first, and what it was called for is not done yet.

@@ -4,6 +4,7 @@
 -- KEYS[2]  its key `m`: see `Scripts::command`
 -- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `W` the spread that the client believes
 --          in, `D` the settings in force where the queue has none of its own; the rest is the script's
+-- ARGV[2…] what a script takes beside them, as it is
 -- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and
 --          `spread` alone: the client believes in another spread, and nothing was done
 --          `more` alone: there is more that time has brought about than one call may take on; call again
@@ -12,7 +13,7 @@ local call = redis.call
 local A = cmsgpack.unpack(ARGV[1])
 local out = { now = now }
 
-local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f')
+local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h')
 if M[1] and M[1] ~= '1' and M[1] ~= '2' then
   return redis.error_reply('DWELLVERSION layout ' .. M[1] .. ' is not known to this version of dwell')
 end
@@ -27,6 +28,7 @@ local epoch, dead_epoch = tonumber(M[4] or 0), tonumber(M[5] or 0)
 -- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so its last
 -- answer is the only one that can be asked for. What comes with a lower number than that was held up on its way, and
 -- its caller has given it up or made it again: done now, it would be done twice.
+local repeated
 if A.l then
   local last = call('HGET', P .. 'a', A.l)
   if last then
@@ -35,9 +37,13 @@ if A.l then
     if own_high < high or (own_high == high and own_low < low) then
       return redis.error_reply('DWELLLATE the call comes after one that was made later')
     end
-    if own_high == high and own_low == low and #last > 8 then
+    if own_high == high and own_low == low then
+      repeated = call('HGET', P .. 'a', A.l .. 'r')
       call('PEXPIRE', P .. 'a', 60000)
-      return string.sub(last, 9)
+      -- A take has kept the ids alone: it reads the messages again. What was too long is not kept.
+      if (not A.token or A.id) and repeated ~= '' then
+        return repeated
+      end
     end
   end
 end
@@ -47,13 +53,17 @@ if A.W and A.W ~= (own.spread or A.D.spread) then
   return cmsgpack.pack(out)
 end
 
-local function answer()
-  local packed = cmsgpack.pack(out)
+-- Keeps what a repeated call is answered with.
+local function keep_answer(packed)
   if A.l then
-    -- A take of large bodies is not kept: repeated, it takes others, and these leases run out.
-    call('HSET', P .. 'a', A.l, #packed <= 65536 and A.q .. packed or A.q)
+    call('HSET', P .. 'a', A.l, A.q, A.l .. 'r', #packed <= 65536 and packed or '')
     call('PEXPIRE', P .. 'a', 60000)
   end
+end
+
+local function answer()
+  local packed = cmsgpack.pack(out)
+  keep_answer(packed)
   return packed
 end
 

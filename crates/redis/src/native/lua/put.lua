@@ -2,8 +2,9 @@
 --
 -- Keys    m S B H k t T s u o r x w a, of the partition; l d g h y where time has brought something about
 -- A.ids   if all have a body of at most 1 KiB, an instant, and nothing else: their ids, or the last 8 bytes of these
---         where A.whens has no instant but a delay in ms or -1 less a level; A.bodies, behind the first 8 bytes
---         of the id where that is known; A.whens the instants as text; A.first the first of these. Else
+--         where A.whens has no instant but a delay in ms or -1 less a level; ARGV[2…] their bodies, behind the first 8
+--         bytes of the id where that is known; A.whens the instants as text; A.first the first of these; A.least and A.most
+--         their numbers. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
 --         `x` expiry, `t` token; `bad` refuses it unless its token is known;
@@ -147,13 +148,18 @@ local function put(item)
   return reply
 end
 
+-- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A partition
+-- that had messages before there was an `h` gets none.
+local highest = tonumber(M[6] or (call('EXISTS', P .. 'S') == 0 and 0) or -1)
+local is_new = highest >= 0 and A.least and A.least > highest
+
 -- Puts those that have a body and an instant alone: all of them are written at once, in form 1.
-local function put_fresh(ids, bodies, whens)
+local function put_fresh(ids, whens)
   local fields = {}
   for index, id in ipairs(ids) do
     fields[index] = string.sub(id, -8)
   end
-  local taken = call('HMGET', P .. 'S', unpack(fields))
+  local taken = is_new and {} or call('HMGET', P .. 'S', unpack(fields))
   local start = string.char(FRESH) .. struct.pack('>I6I4', now, epoch)
   local is_full = A.full and is_bare()
   local room = max_pending and max_pending - pending() - (A.others or 0)
@@ -164,7 +170,7 @@ local function put_fresh(ids, bodies, whens)
   -- Of the delay that came last: its instant, that as text, the first bytes of the ids; or why there is none.
   local delay, due, text, head, refusal
   for index, id in ipairs(ids) do
-    local body, at = bodies[index], whens[index]
+    local body, at = ARGV[index + 1], whens[index]
     local answer, refused = true, nil
     if type(at) == 'number' then
       if at ~= delay then
@@ -207,9 +213,12 @@ if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
 elseif M[1] == '1' then
   call('HSET', P .. 'm', 'v', 2)
 end
+if highest >= 0 and A.most and A.most > highest then
+  call('HSET', P .. 'm', 'h', string.format('%.0f', A.most))
+end
 out.items = {}
 if A.ids then
-  put_fresh(A.ids, A.bodies, A.whens)
+  put_fresh(A.ids, A.whens)
 else
   -- Tokens are forgotten before anything is put.
   write_unless_full()

@@ -4,7 +4,7 @@
 --   1     put with an instant and a short body alone, and never handed out since:
 --         created (6 bytes), epoch (4), first 8 bytes of the id, body. It is due at the instant that its id begins with.
 --   2     the same, handed out for the first time and held:
---         lease's token (16), deadline (6), length (6), process that it is bound to or zeros (8); then as form 1
+--         lease's token (16), deadline (6), length (6), process that it is bound to or zeros (8); then form 1, whole
 --   else  whatever has happened to it: packed fields, and its body in the hash `B`
 --
 -- Most messages never need more than 1 and 2, which no script takes apart to hand them out and to ack them. The fields,
@@ -31,7 +31,7 @@ local function decoded(packed, field)
   if form ~= FRESH and form ~= HELD then
     return cmsgpack.unpack(packed)
   end
-  local at = form == HELD and 38 or 2
+  local at = form == HELD and 39 or 2
   local created, made_in, due = struct.unpack('>I6I4I6', packed, at)
   local r = {
     i = string.sub(packed, at + 10, at + 17) .. field,

@@ -121,7 +121,7 @@ local function ack(ids, tokens)
   for index, id in ipairs(ids) do
     local record, field = records[index], fields[index]
     if record and string.byte(record) == HELD and string.sub(record, 2, 17) == tokens[index]
-      and string.sub(record, 48, 55) == string.sub(id, 1, 8) and not seen[field] then
+      and string.sub(record, 49, 56) == string.sub(id, 1, 8) and not seen[field] then
       seen[field] = true
       gone[#gone + 1], ends[#ends + 1] = field, id
       local process = string.sub(record, 30, 37)
