@@ -6,7 +6,7 @@
 #
 # "After" is this tree as it stands; "before" is a copy of it below target/, over which the heap is laid. All stores work
 # with the heap as they do without; its tests are not run, since they count what the timing queue touches. Both sides
-# share the target folder: what they depend on is built once, and a copy that has not changed is not built again.
+# share the target folder: what they depend on is built once, and a side that has not changed is not built again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -14,10 +14,10 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 work=$target/order-before-and-after
 timing_queue=crates/time/src/timing_queue
 
-build() { # DIRECTORY NAME
-    echo "== building $2" >&2
-    (cd "$1" && cargo build --release --locked -p dwell-bench --no-default-features --target-dir "$target")
-    cp "$target/release/dwell-bench" "$work/$2"
+build() { # NAME DIRECTORY
+    echo "== building $1" >&2
+    (cd "$2" && cargo build --release --offline -p dwell-bench --no-default-features --target-dir "$target")
+    cp "$target/release/dwell-bench" "$work/$1"
 }
 
 rm -rf "$work"
@@ -26,8 +26,12 @@ mkdir -p "$work/copy"
 git ls-files -z | tar --create --null --files-from=- | tar --extract --directory="$work/copy"
 rm "$work/copy/$timing_queue"/{meter,page,pages,run,sort,tests}.rs
 cp --preserve=timestamps bench/baseline/timing_queue_heap.rs "$work/copy/$timing_queue/mod.rs"
-build "$work/copy" before
-build . after
+# Cargo tells packages apart by name and version, not by where they lie, and must not take the copy's for the tree's.
+sed -i '/^\[workspace.package\]/,/^$/ s/^version = .*/version = "0.1.999"/' "$work/copy/Cargo.toml"
+cargo fetch --locked
+build before "$work/copy"
+build after .
+cmp -s "$work/before" "$work/after" && { echo "both sides are the same program" >&2; exit 1; }
 
 measure() { # SIDE SCENARIO ARGUMENTS...
     local side=$1 scenario=$2
