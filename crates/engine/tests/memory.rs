@@ -49,8 +49,9 @@ fn what_the_system_counts_stays_near_the_limit() {
     assert_eq!(resident + cold, MESSAGES);
     assert!(checkpoints > 5 && cold > MESSAGES / 2, "{counters:?}");
     assert!(resident_bytes + file_bytes <= LIMIT, "{counters:?}");
-    // Calls under way, the journal's batch, stacks, and what the allocator does not give back.
-    assert!(most <= LIMIT + LIMIT / 2 + 16 * 1024 * 1024, "{most} bytes for {counters:?}");
+    // Calls under way, the journal's batch, stacks, and what the allocator keeps for each thread: one that retires, and two
+    // that merge beside it.
+    assert!(most <= LIMIT + LIMIT / 2 + 32 * 1024 * 1024, "{most} bytes for {counters:?}");
     engine.close().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
 }

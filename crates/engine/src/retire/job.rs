@@ -247,7 +247,8 @@ impl Job {
 
     /// Does a part of what is left; true when nothing is.
     pub(crate) fn advance(&mut self) -> Result<bool, JobError> {
-        if self.cancelled.load(Ordering::Relaxed) {
+        // Once the manifest names its files, they stay.
+        if self.cancelled.load(Ordering::Relaxed) && !matches!(self.stage, Stage::Done) {
             return Err(self.again(io::Error::other("the store closes")));
         }
         match self.stage {
@@ -492,4 +493,35 @@ fn entry(captured: &Captured<Place>) -> Entry {
         captured.message.clone();
     let ready_since = captured.ready_since;
     Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::MemoryDisk;
+
+    /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is told to end. 3. It takes that for
+    /// a failure and removes what it has written, and the manifest names files that are gone.
+    #[test]
+    fn what_the_manifest_names_stays_though_the_store_closes() {
+        let (disk, dir) = (Arc::new(MemoryDisk::new()), PathBuf::from("/d"));
+        disk.create_dir(&dir).unwrap();
+        let manifest = Manifest {
+            incarnation: 1,
+            directory: 7,
+            made: Timestamp::MIN,
+            newest: 1,
+            next_number: 1,
+            checkpoint: Checkpoint::default(),
+        };
+        let settled = BTreeMap::new();
+        let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), settled };
+        let desk = Desk::new(disk, dir, 7, 8, 1);
+        let mut job = Job::new(desk, moment, Vec::new(), 0, &ColdSet::new(7, 1, 1));
+        while !matches!(job.stage, Stage::Done) {
+            assert!(!job.advance().unwrap());
+        }
+        job.cancelled.store(true, Ordering::Relaxed);
+        assert!(job.advance().unwrap(), "it was done before it was told to end");
+    }
 }

@@ -155,7 +155,7 @@ impl<V: Value> Run<V> {
         Ok(())
     }
 
-    /// The values of all keys that are `wanted`. Blocks that have none of them are not read, others by 128 KiB where they
+    /// The values of all keys that are `wanted`. Blocks that have none of them are not read, others by 32 KiB where they
     /// lie side by side.
     pub(crate) fn find_all(&self, wanted: &NumberSet, mut each: impl FnMut(V)) -> Result<()> {
         let is_wanted = |block: usize| {
@@ -222,9 +222,9 @@ impl Run<Home> {
 }
 
 /// So many bytes are read at a time where a run is read through.
-const READ_AHEAD: usize = 128 * 1024;
+const READ_AHEAD: usize = 32 * 1024;
 
-/// The pairs of a run, in order, read ahead by 128 KiB. After an error it ends.
+/// The pairs of a run, in order, read ahead by 32 KiB. After an error it ends.
 #[derive(Debug)]
 pub(crate) struct Iter<V> {
     run: Arc<Run<V>>,
