@@ -240,6 +240,12 @@ pub fn apply(
     Ok(transition(standing, next, now))
 }
 
+/// Whether an ack under `token` at `now` ends a message that is held under `lease`: what [`apply`] makes of
+/// [`Command::Ack`], for stores that need not look at the rest of its standing for that.
+pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
+    lease.token == token && !lease.has_lapsed(now)
+}
+
 /// The lease in force that `token` proves.
 fn held(standing: &Standing, token: LeaseToken) -> Result<Lease, Refusal> {
     match standing.state {

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use dwell_model::{
     AttemptLimit, Command, Counts, Death, DeathReason, Grant, Lease, LeaseToken, Now, Refusal, Standing,
-    State, Timestamp, Transition, apply, as_of,
+    State, Timestamp, Transition, apply, as_of, is_acked,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
@@ -352,4 +352,25 @@ fn time_comes_before_every_command() {
         }
     }
     assert_eq!(visited, 7 * 3 * 3 * commands(RIGHT).len());
+}
+
+/// What a store asks that looks at the lease alone.
+#[test]
+fn an_ack_depends_on_token_and_deadline_alone() {
+    let granted = now();
+    for lease_ms in [0, 1, 5_000] {
+        let lease = Lease::granted(RIGHT, lease_ms, false, granted);
+        for token in [RIGHT, WRONG] {
+            for later_ms in [0, 1, 2, 4_999, 5_000, 90_000] {
+                let later = Now {
+                    wall: at(NOW_MS + later_ms),
+                    mono_ms: granted.mono_ms + u64::try_from(later_ms).unwrap(),
+                };
+                let standing = standing(State::Leased(lease));
+                let applied = apply(&standing, &Command::Ack(token), later, ATTEMPTS_LEFT);
+                let is_gone = applied.is_ok_and(|transition| transition.next.is_none());
+                assert_eq!(is_acked(&lease, token, later), is_gone, "{lease:?} {token:?} {later:?}");
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! All queues, by name.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -16,6 +17,8 @@ pub(super) struct Queues {
     slots: Slab<Queue>,
     by_hash: SlotTable,
     by_name: BTreeMap<QueueName, u32>,
+    /// The one that was found last: the items of a call are mostly of one queue.
+    last: Cell<u32>,
 }
 
 impl Queues {
@@ -25,6 +28,7 @@ impl Queues {
             slots: Slab::new(),
             by_hash: SlotTable::new(),
             by_name: BTreeMap::new(),
+            last: Cell::new(0),
         }
     }
 
@@ -33,14 +37,19 @@ impl Queues {
     }
 
     pub(super) fn find(&self, name: &QueueName) -> Option<u32> {
-        self.by_hash.find(self.hash.queue(name), |queue| self.slots.get(queue).name == *name)
+        let last = self.last.get();
+        if self.slots.find(last).is_some_and(|queue| queue.name == *name) {
+            return Some(last);
+        }
+        let found = self.by_hash.find(self.hash.queue(name), |queue| self.slots.get(queue).name == *name);
+        found.inspect(|queue| self.last.set(*queue))
     }
 
     pub(super) fn find_or_insert(&mut self, name: &QueueName) -> u32 {
-        let hash = self.hash.queue(name);
-        if let Some(queue) = self.by_hash.find(hash, |queue| self.slots.get(queue).name == *name) {
+        if let Some(queue) = self.find(name) {
             return queue;
         }
+        let hash = self.hash.queue(name);
         let queue = self.slots.insert(Queue::new(name.clone()));
         self.by_hash.insert(hash, queue, |queue| self.hash.queue(&self.slots.get(queue).name));
         self.by_name.insert(name.clone(), queue);

@@ -157,9 +157,12 @@ impl Schedule {
         heads.min()
     }
 
-    /// The first messages of each lane that are due at `wall`, as far as their order is known already.
+    /// The first messages of each lane that are due at `wall`, as far as their order is known already; lane by lane, in
+    /// the order of their priorities.
     pub(super) fn upcoming(&self, wall: Timestamp) -> impl Iterator<Item = u32> {
-        self.lanes.iter().flat_map(move |lane| {
+        let mut lanes: Vec<&Lane> = self.lanes.iter().collect();
+        lanes.sort_unstable_by_key(|lane| lane.priority);
+        lanes.into_iter().flat_map(move |lane| {
             let due = lane.messages.upcoming().take_while(move |(due, _)| *due <= wall.as_ms());
             due.map(|(_, slot)| *slot)
         })

@@ -1,6 +1,6 @@
 //! How a lease ends: by its consumer, or because nobody was there to receive the message.
 
-use dwell_model::{Command, Limits, Now, Receipt, Refusal, State, Timestamp};
+use dwell_model::{Command, Limits, Now, Receipt, Refusal, State, Timestamp, is_acked};
 
 use super::stand::check_lease;
 use super::{Core, Durability, Log, StoredBody};
@@ -18,6 +18,15 @@ impl<B: StoredBody> Core<B> {
         check(&action)?;
         let slot = self.held(&receipt, now, log).ok_or(Error::LeaseLost)?;
         let queue = self.entries.get(slot).queue;
+        if action == Action::Ack {
+            let lease = self.lease_of(slot).expect("the message is held");
+            if !is_acked(&lease, receipt.token, now) {
+                return Err(Error::LeaseLost);
+            }
+            self.drop_message(slot, log);
+            self.queues.remove_if_bare(queue);
+            return Ok(Settled::Gone);
+        }
         let durability = match action {
             Action::Extend { .. } => Durability::Written,
             _ => Durability::Synced,

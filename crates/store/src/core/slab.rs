@@ -89,6 +89,14 @@ impl<T> Slab<T> {
     }
 
     /// The value at `slot`, if there is one now.
+    pub(super) fn find(&self, slot: u32) -> Option<&T> {
+        match self.chunks.get(slot as usize / CHUNK)?.get(slot as usize % CHUNK)? {
+            Place::Taken(value) => Some(value),
+            Place::Free { .. } => None,
+        }
+    }
+
+    /// The same, to be changed.
     pub(super) fn find_mut(&mut self, slot: u32) -> Option<&mut T> {
         match self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)? {
             Place::Taken(value) => Some(value),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use dwell_model::{Command, Grant, LeaseToken, MessageId, Now, QueueName, Receipt, Refusal, State};
+use dwell_model::{Command, Grant, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Refusal, State};
 
 use super::entry::Place;
 use super::queue::ReadyKey;
@@ -13,6 +13,8 @@ use crate::{Delivery, Error, Result, Take};
 
 /// So many messages are read at a time: what a processor has on its way at most, twice over.
 const FETCHED: usize = 64;
+/// There is room for so many deliveries before it grows.
+const USUAL: usize = 1024;
 
 impl<B: StoredBody> Core<B> {
     /// Hands out what is due now, without waiting. See [`Store::take`](crate::Store::take).
@@ -50,7 +52,7 @@ impl<B: StoredBody> Core<B> {
             first.extend(self.head(*queue, now, log)?);
         }
         let mut heads = Heads::new(first);
-        let mut deliveries = Vec::new();
+        let mut deliveries = Vec::with_capacity(if heads.first().is_some() { max.min(USUAL) } else { 0 });
         let (mut bytes, mut fetched): (usize, usize) = (0, 0);
         while deliveries.len() < max
             && let Some((queue, slot)) = heads.first()
@@ -82,6 +84,19 @@ impl<B: StoredBody> Core<B> {
         Ok(deliveries)
     }
 
+    /// What a take of this queue alone would be handed next, with where the bodies lie: the first ones, as far as their
+    /// order is known already. A hint, for whoever wants to read bodies before they are asked for.
+    pub fn upcoming(&self, queue: &QueueName) -> impl Iterator<Item = (Number, &B)> {
+        let found = self.queues.find(queue).map(|queue| self.queues.get(queue));
+        let slots = found
+            .into_iter()
+            .flat_map(|found| found.ready.values().copied().chain(found.scheduled.upcoming(found.ripe)));
+        slots.map(|slot| {
+            let entry = self.entries.get(slot);
+            (entry.number, &entry.body)
+        })
+    }
+
     /// Reads what the take is about to read, one thing beside the other: messages lie in the order of their puts, so
     /// each is far from the processor's cache, and the take would wait for one after another. Says for how many.
     fn fetch(&self, queue: u32, max: usize) -> usize {
@@ -89,7 +104,9 @@ impl<B: StoredBody> Core<B> {
         let (count, met) =
             found.scheduled.upcoming(found.ripe).take(max).fold((0, 0), |(count, met), slot| {
                 let entry = self.entries.get(slot);
-                (count + 1, met ^ entry.takes ^ u32::from(self.by_number.is_on_page(entry.number)))
+                // An entry's first field and one of its last: it lies in two cache lines.
+                let both = entry.id.as_bits() as u32 ^ entry.takes;
+                (count + 1, met ^ both ^ u32::from(self.by_number.is_on_page(entry.number)))
             });
         std::hint::black_box(met);
         count

@@ -133,11 +133,14 @@ impl<T> TimingQueue<T> {
         self.run.first().map(|head| head.due)
     }
 
-    /// The earliest items, first one first, as far as their order is known already: some hundreds, or what is left
-    /// of them, and at least one unless the queue is empty. For those who want to fetch what the items point to
+    /// The earliest items, first one first, as far as their order is known already: some hundreds or thousands, or what
+    /// is left of them, and at least one unless the queue is empty. For those who want to fetch what the items point to
     /// before they take them out, all at once.
     pub fn upcoming(&self) -> impl Iterator<Item = (i64, &T)> {
-        self.run.iter().map(|entry| (entry.due, self.slots.get(entry.slot)))
+        let pages = self.pages.iter().map(|(_, page)| page);
+        let sorted = pages.take_while(|page| page.is_ascending() && page.is_clean());
+        let entries = self.run.iter().chain(sorted.flat_map(page::Page::entries));
+        entries.map(|entry| (entry.due, self.slots.get(entry.slot)))
     }
 
     /// Takes out the earliest item if it is due at `now`.

@@ -129,7 +129,7 @@ impl Pages {
     }
 
     /// The pages in the order of time, with their numbers.
-    fn iter(&self) -> impl Iterator<Item = (u32, &Page)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Page)> {
         let numbers = self.blocks.iter().flat_map(|block| &block.pages);
         numbers.map(|number| (*number, &self.all[*number as usize]))
     }
