@@ -108,13 +108,18 @@ struct Active {
     sequence: u64,
 }
 
+/// What is written ahead of batches.
+static ZEROS: [u8; 512 * 1024] = [0; 512 * 1024];
+
 impl Writer {
     /// So many segments that could go are worth a new one that lets them.
     const WORTH_A_SEGMENT: usize = 4;
-    /// Batches of up to so many bytes are small: their syncs cost more than their bytes.
-    const SMALL: u64 = 32 * 1024;
-    /// So many bytes are written ahead of them.
+    /// Batches of up to so many bytes have zeros written ahead of them: a commit of the file system's journal costs more
+    /// than their bytes.
+    const SMALL: u64 = 1024 * 1024;
+    /// So many bytes are written ahead of them, or so many times their own.
     const AHEAD: u64 = 512 * 1024;
+    const AHEAD_TIMES: u64 = 4;
 
     /// Begins segment `number` behind those that were recovered, all synced up to `sequence`.
     pub(crate) fn begin(
@@ -201,12 +206,17 @@ impl Writer {
         if !self.home.synced_answers || len > Writer::SMALL || behind <= *written || behind >= *reserved {
             return Ok(());
         }
-        let zeros = (*reserved - behind).min(Writer::AHEAD);
-        match segment.file.write_at(&vec![0; zeros as usize], behind).map_err(WriteError::from) {
-            Ok(()) => *written = behind + zeros,
-            // The batch may fit all the same.
-            Err(WriteError::Full(_)) => {}
-            Err(failed) => return Err(failed),
+        let end = (*reserved).min(behind + Writer::AHEAD.max(len * Writer::AHEAD_TIMES));
+        let mut at = behind;
+        while at < end {
+            let zeros = &ZEROS[..ZEROS.len().min((end - at) as usize)];
+            match segment.file.write_at(zeros, at).map_err(WriteError::from) {
+                Ok(()) => at += zeros.len() as u64,
+                // The batch may fit all the same.
+                Err(WriteError::Full(_)) => break,
+                Err(failed) => return Err(failed),
+            }
+            *written = at;
         }
         Ok(())
     }
