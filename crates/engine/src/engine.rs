@@ -8,9 +8,7 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{
-    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind,
-};
+use dwell_model::{Cursor, Limits, Message, MessageId, Now, Number, QueueName, SettingChange, StateKind};
 use dwell_store::core::WaiterId;
 use dwell_store::{
     Blocking, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
@@ -23,7 +21,8 @@ use crate::journal::segment::Place;
 use crate::open::{Opened, open};
 use crate::report::{Counters, OpenReport};
 use crate::shard::Tally;
-use crate::shard::command::{Command, Reply};
+use crate::shard::ahead::next_body;
+use crate::shard::command::{Command, Handed, Reply};
 use crate::shard::inbox::Inbox;
 use crate::shard::seat::Seat;
 use crate::shard::thread::Driver;
@@ -142,11 +141,11 @@ impl Engine {
 
     /// The same engine for callers whose threads may be held while a sync lasts.
     ///
-    /// While its calls come one at a time, and are small, each is run, written and synced by the thread that polls its
-    /// future, at the first poll: that saves waking the shard's thread and being woken by it, which on a fast disk
-    /// takes as long as the sync. Calls that come together go to the shard's thread and share syncs as ever, and so do
-    /// nearly all calls while this takes over a millisecond. An async runtime that must not stand still even for that
-    /// long uses the engine as it was opened.
+    /// While its calls come one at a time, and are of a thousand messages at most, each is run, written and synced by
+    /// the thread that polls its future, at the first poll: that saves waking the shard's thread and being woken by it,
+    /// which on a fast disk takes as long as the sync. Calls that come together go to the shard's thread and share syncs
+    /// as ever, and so do nearly all calls while this takes over a millisecond. An async runtime that must not stand
+    /// still even for that long uses the engine as it was opened.
     #[must_use]
     pub fn taking_turns(&self) -> Engine {
         Engine { inner: Arc::clone(&self.inner), takes_turns: true }
@@ -235,7 +234,7 @@ impl Engine {
     /// Takes that may be dropped at any time: what they were handed goes back then.
     async fn ask_taken(
         &self,
-        command: impl FnOnce(WaiterId, Reply<Result<Vec<Delivery<Place>>>>) -> Command,
+        command: impl FnOnce(WaiterId, Reply<Result<Handed>>) -> Command,
     ) -> Result<Vec<Delivery>> {
         let id = WaiterId(self.inner.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
@@ -259,7 +258,7 @@ fn gone() -> Error {
 struct Asked<'a> {
     inner: &'a Inner,
     id: WaiterId,
-    answer: Option<oneshot::Receiver<Result<Vec<Delivery<Place>>>>>,
+    answer: Option<oneshot::Receiver<Result<Handed>>>,
 }
 
 impl Drop for Asked<'_> {
@@ -268,25 +267,25 @@ impl Drop for Asked<'_> {
         // From here on the shard notices that nobody is there; what it had sent before is here.
         answer.close();
         self.inner.inbox.send(match answer.try_recv() {
-            Ok(Some(Ok(deliveries))) => Command::GiveBack(receipts(&deliveries)),
+            Ok(Some(Ok(handed))) => Command::GiveBack(handed.receipts()),
             _ => Command::Forget(self.id),
         });
     }
 }
 
-fn receipts<B>(deliveries: &[Delivery<B>]) -> Vec<Receipt> {
-    deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
-}
-
 /// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: its lease
 /// runs out, and it is dead when its attempts are spent.
-fn read_deliveries(deliveries: Vec<Delivery<Place>>) -> Result<Vec<Delivery>> {
-    let places: Vec<_> = deliveries.iter().map(|delivery| place(&delivery.message)).collect();
-    let count = deliveries.len();
+fn read_deliveries(Handed { deliveries, ahead }: Handed) -> Result<Vec<Delivery>> {
+    let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
+    let ready: Vec<Option<Bytes>> =
+        deliveries.iter().map(|delivery| next_body(&mut ahead, delivery.message.number)).collect();
+    let missing = deliveries.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
+    let places: Vec<_> = missing.map(|(delivery, _)| place(&delivery.message)).collect();
+    let mut bodies = Place::read_all(&places).into_iter();
     let mut refusal = None;
-    let mut read = Vec::with_capacity(count);
-    for (delivery, body) in deliveries.into_iter().zip(Place::read_all(&places)) {
-        match body {
+    let mut read = Vec::with_capacity(deliveries.len());
+    for (delivery, ready) in deliveries.into_iter().zip(ready) {
+        match ready.map_or_else(|| bodies.next().expect("what is missing was read"), Ok) {
             Ok(body) => read.push(Delivery {
                 message: delivery.message.with_body(body),
                 receipt: delivery.receipt,
@@ -303,8 +302,8 @@ fn read_deliveries(deliveries: Vec<Delivery<Place>>) -> Result<Vec<Delivery>> {
     }
 }
 
-fn place(message: &Message<Place>) -> (Number, Place) {
-    (message.number, message.body.clone())
+fn place(message: &Message<Place>) -> (Number, &Place) {
+    (message.number, &message.body)
 }
 
 fn unreadable(error: &std::io::Error) -> Error {
@@ -313,11 +312,12 @@ fn unreadable(error: &std::io::Error) -> Error {
 
 fn read_messages(messages: Vec<Message<Place>>) -> impl Iterator<Item = Result<Message>> {
     let places: Vec<_> = messages.iter().map(place).collect();
+    let bodies = Place::read_all(&places);
     let with_body = |(message, body): (Message<Place>, std::io::Result<Bytes>)| match body {
         Ok(body) => Ok(message.with_body(body)),
         Err(error) => Err(unreadable(&error)),
     };
-    messages.into_iter().zip(Place::read_all(&places)).map(with_body)
+    messages.into_iter().zip(bodies).map(with_body)
 }
 
 impl Inner {

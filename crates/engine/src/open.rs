@@ -94,7 +94,7 @@ pub(crate) fn open(
         Arc::new(disk.clone()),
         dir.to_owned(),
         manifest.directory,
-        budget.generation(),
+        &budget,
         manifest.checkpoint.next_file,
     );
     budget.set_files(step.both().1.memory() as u64);

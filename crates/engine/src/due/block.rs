@@ -53,6 +53,11 @@ impl Builder {
         self.count
     }
 
+    /// Bytes of its bodies so far, with their checksums.
+    pub(super) fn bodies_len(&self) -> usize {
+        self.bodies.len()
+    }
+
     /// Its bytes so far.
     pub(super) fn len(&self) -> usize {
         HEADER_LEN + self.shares_len + self.heads.len() + self.bodies.len()

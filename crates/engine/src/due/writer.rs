@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dwell_model::{MessageId, Number, Timestamp};
 
-use super::block::Builder;
+use super::block::{BodyPlace, Builder};
 use super::entry::Entry;
 use super::expiry::{self, CHUNK, Expiry};
 use super::file::File;
@@ -16,7 +16,7 @@ use crate::sealed::{Appender, Name};
 
 /// A due file that is being written, from its first entry to its last.
 ///
-/// In memory are the last 256 KiB of it, its index, and 16 bytes for each entry that expires.
+/// In memory are the last 256 KiB of it, its index, 8 bytes for each entry, and 16 for each that expires.
 #[derive(Debug)]
 pub(crate) struct Writer {
     out: Appender,
@@ -30,6 +30,8 @@ pub(crate) struct Writer {
     entries: u32,
     numbers: Option<(Number, Number)>,
     expiries: Vec<Expiry>,
+    /// Where bodies lie; those of the block that is being filled from its first body on.
+    bodies: Vec<BodyPlace>,
     scratch: Vec<u8>,
 }
 
@@ -52,6 +54,7 @@ impl Writer {
             entries: 0,
             numbers: None,
             expiries: Vec::new(),
+            bodies: Vec::new(),
             scratch: Vec::new(),
         })
     }
@@ -82,6 +85,9 @@ impl Writer {
             let added = self.block.add(salt, self.out.name().shard, entry, body);
             assert!(added, "an empty block takes any entry");
         }
+        let len = u32::try_from(body.len()).expect("bodies have at most 64 MiB");
+        let at = self.block.bodies_len() - (4 + body.len());
+        self.bodies.push(BodyPlace { at: at as u32, len });
         if self.block.count() == 1 {
             self.block_key = (entry.standing.due.as_ms(), entry.id.as_bits());
         }
@@ -103,7 +109,12 @@ impl Writer {
     fn close_block(&mut self) -> io::Result<()> {
         let count = self.block.count();
         self.scratch.clear();
+        let bodies_len = self.block.bodies_len();
         self.block.close(self.out.salt(), self.entries - count, &mut self.scratch);
+        let bodies_at = self.out.position() + (self.scratch.len() - bodies_len) as u64;
+        let bodies_at = u32::try_from(bodies_at).expect("places in a due file are 32-bit numbers");
+        let first = self.bodies.len() - count as usize;
+        self.bodies[first..].iter_mut().for_each(|body| body.at += bodies_at);
         self.out.append(&self.scratch)?;
         let pushed = self.blocks.push(self.scratch.len() as u32, count, self.block_key);
         assert!(pushed, "places in a due file are 32-bit numbers");
@@ -116,7 +127,12 @@ impl Writer {
     ///
     /// # Panics
     /// If nothing was pushed.
-    pub(crate) fn finish(mut self) -> io::Result<File> {
+    pub(crate) fn finish(self) -> io::Result<File> {
+        Ok(self.finish_with_bodies()?.0)
+    }
+
+    /// The same, with where the body of each entry lies.
+    pub(crate) fn finish_with_bodies(mut self) -> io::Result<(File, Vec<BodyPlace>)> {
         let (lowest, highest) = self.numbers.expect("a due file has entries");
         self.close_block()?;
         self.expiries.sort_unstable();
@@ -140,6 +156,6 @@ impl Writer {
         index.shrink();
         let mut opened = self.out.finish(index.encode())?;
         opened.index = Vec::new();
-        Ok(File::new(opened, index))
+        Ok((File::new(opened, index), self.bodies))
     }
 }

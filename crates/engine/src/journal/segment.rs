@@ -57,14 +57,16 @@ impl Segment {
         self.recent().remove(&at);
     }
 
-    /// Bytes from `start` to `end`, if they are remembered. A copy: what is small should not keep a block in memory.
-    fn recall(&self, start: u64, end: u64) -> Option<Bytes> {
+    /// Copies the bytes from `start` on, if they are remembered: what is small should not keep a block in memory.
+    fn recall(&self, start: u64, into: &mut [u8]) -> bool {
         let recent = self.recent();
-        let (at, bytes) = recent.range(..=start).next_back()?;
+        let end = start + into.len() as u64;
+        let Some((at, bytes)) = recent.range(..=start).next_back() else { return false };
         if end > *at + bytes.len() as u64 {
-            return None;
+            return false;
         }
-        Some(Bytes::copy_from_slice(&bytes[(start - at) as usize..(end - at) as usize]))
+        into.copy_from_slice(&bytes[(start - at) as usize..(end - at) as usize]);
+        true
     }
 }
 
@@ -93,41 +95,66 @@ impl Place {
         u64::from(self.at) + 4 + u64::from(self.len)
     }
 
-    /// Reads the bodies of several messages, those that lie side by side in one call; in the order given.
-    pub(crate) fn read_all(places: &[(Number, Place)]) -> Vec<io::Result<Bytes>> {
-        let mut order: Vec<usize> = (0..places.len()).collect();
-        order.sort_by_key(|i| {
-            let place = &places[*i].1;
-            (place.segment.name.segment, place.at)
-        });
+    /// Reads the bodies of several messages, those that lie side by side in one call; in the order given. Small ones
+    /// share memory, a few dozen at a time.
+    pub(crate) fn read_all(places: &[(Number, &Place)]) -> Vec<io::Result<Bytes>> {
+        let order = in_order(places);
         let mut bodies: Vec<io::Result<Bytes>> = places.iter().map(|_| Ok(Bytes::new())).collect();
-        let mut rest = order.as_slice();
-        while let Some(first) = rest.first() {
-            let run = Run::starting_with(&places[*first].1, rest.iter().map(|i| &places[*i].1));
-            let (ours, others) = rest.split_at(run.count);
-            rest = others;
-            match run.read() {
-                Ok(bytes) => {
-                    for i in ours {
-                        let (number, place) = &places[*i];
-                        bodies[*i] = place.cut_from(&bytes, run.start, *number);
-                    }
-                }
-                Err(error) => {
-                    for i in ours {
-                        bodies[*i] = Err(io::Error::new(error.kind(), error.to_string()));
-                    }
-                }
+        let (mut rest, mut pieces) = (order.as_slice(), Vec::new());
+        while let Some((_, _, first)) = rest.first() {
+            let run = Run::starting_with(places[*first].1, rest.iter().map(|(_, _, index)| places[*index].1));
+            let (lying, others) = rest.split_at(run.count);
+            let from = pieces.last().map_or(0, Piece::end);
+            if from > 0 && from + run.len() > Run::SHARED {
+                read_pieces(places, &pieces, &mut bodies);
+                pieces.clear();
+                continue;
             }
+            rest = others;
+            pieces.push(Piece { run, lying, from });
         }
+        read_pieces(places, &pieces, &mut bodies);
         bodies
     }
 
-    /// The body, checked, out of bytes read from `start` on.
-    fn cut_from(&self, bytes: &Bytes, start: u64, number: Number) -> io::Result<Bytes> {
-        let from = (u64::from(self.at) - start) as usize;
-        let body = bytes.slice(from + 4..from + 4 + self.len as usize);
-        if self.segment.salt.body_checksum(number.get(), &body) != u32_at(bytes, from) {
+    /// Reads the bodies of many messages, in few calls, each behind the one before into `bodies`, which is made as long as
+    /// all of them; in the order given.
+    pub(crate) fn gather(places: &[(Number, &Place)], bodies: &mut Vec<u8>) -> io::Result<()> {
+        let mut len = 0;
+        let starts = places.iter().map(|(_, place)| {
+            let start = len;
+            len += place.len as usize;
+            start
+        });
+        let starts: Vec<usize> = starts.collect();
+        bodies.resize(len, 0);
+        let order = in_order(places);
+        let (mut rest, mut bytes) = (order.as_slice(), Vec::new());
+        while let Some((_, _, first)) = rest.first() {
+            let run = Run::starting_with(places[*first].1, rest.iter().map(|(_, _, index)| places[*index].1));
+            let (ours, others) = rest.split_at(run.count);
+            rest = others;
+            bytes.resize(run.len(), 0);
+            run.read(&mut bytes)?;
+            for (_, at, index) in ours {
+                let (number, place) = places[*index];
+                let body = place.check(&bytes, (u64::from(*at) - run.start) as usize, number)?;
+                bodies[starts[*index]..][..body.len()].copy_from_slice(body);
+            }
+        }
+        Ok(())
+    }
+
+    /// The body out of bytes in which its checksum stands at `from`.
+    fn cut_from(&self, bytes: &Bytes, from: usize, number: Number) -> io::Result<Bytes> {
+        self.check(bytes, from, number)?;
+        Ok(bytes.slice(from + 4..from + 4 + self.len as usize))
+    }
+
+    /// The same, not held.
+    fn check<'a>(&self, bytes: &'a [u8], from: usize, number: Number) -> io::Result<&'a [u8]> {
+        let body = &bytes[from + 4..from + 4 + self.len as usize];
+        if self.segment.salt.body_checksum(number.get(), body) != u32_at(bytes, from) {
             let path = self.segment.path.display();
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -138,6 +165,53 @@ impl Place {
             ));
         }
         Ok(body)
+    }
+}
+
+/// A body by the segment it lies in and where in it, and which of those that are wanted it is.
+type Lying = (u64, u32, usize);
+
+/// Bodies in the order in which they lie.
+fn in_order(places: &[(Number, &Place)]) -> Vec<Lying> {
+    let mut order: Vec<Lying> = places
+        .iter()
+        .zip(0..)
+        .map(|((_, place), index)| (place.segment.name.segment, place.at, index))
+        .collect();
+    order.sort_unstable();
+    order
+}
+
+/// A run that shares memory with others.
+struct Piece<'a> {
+    run: Run<'a>,
+    /// Its bodies.
+    lying: &'a [Lying],
+    /// Where it begins in that memory.
+    from: usize,
+}
+
+impl Piece<'_> {
+    /// Where it ends in that memory.
+    fn end(&self) -> usize {
+        self.from + self.run.len()
+    }
+}
+
+/// Reads pieces into one allocation, and cuts the bodies out of it.
+fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [io::Result<Bytes>]) {
+    let mut bytes = vec![0; pieces.last().map_or(0, Piece::end)];
+    let read = pieces.iter().map(|piece| piece.run.read(&mut bytes[piece.from..piece.end()]));
+    let read: Vec<io::Result<()>> = read.collect();
+    let bytes = Bytes::from(bytes);
+    for (Piece { run, lying, from }, read) in pieces.iter().zip(read) {
+        for (_, at, index) in *lying {
+            let (number, place) = places[*index];
+            bodies[*index] = match &read {
+                Ok(()) => place.cut_from(&bytes, from + (u64::from(*at) - run.start) as usize, number),
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            };
+        }
     }
 }
 
@@ -154,6 +228,8 @@ impl<'a> Run<'a> {
     const GAP: u64 = 1024;
     /// One call reads so many bytes, or one body.
     const MOST: u64 = 1024 * 1024;
+    /// Runs share memory up to so many bytes: whoever keeps one body keeps no more than this.
+    const SHARED: usize = 16 * 1024;
 
     fn starting_with(first: &'a Place, places: impl Iterator<Item = &'a Place>) -> Run<'a> {
         let mut run = Run { segment: &first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
@@ -170,12 +246,15 @@ impl<'a> Run<'a> {
         run
     }
 
-    fn read(&self) -> io::Result<Bytes> {
-        if let Some(bytes) = self.segment.recall(self.start, self.end) {
-            return Ok(bytes);
+    fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    fn read(&self, into: &mut [u8]) -> io::Result<()> {
+        if self.segment.recall(self.start, into) {
+            Ok(())
+        } else {
+            self.segment.file.read_at(into, self.start)
         }
-        let mut bytes = vec![0; (self.end - self.start) as usize];
-        self.segment.file.read_at(&mut bytes, self.start)?;
-        Ok(bytes.into())
     }
 }

@@ -56,8 +56,9 @@ pub fn dump(
                 let page = page.map_err(|error| damaged(error.to_string()))?;
                 core.evict(KEPT, LOOKED_AT, cold);
                 let places: Vec<_> =
-                    page.messages.iter().map(|message| (message.number, message.body.clone())).collect();
-                for (message, body) in page.messages.into_iter().zip(Place::read_all(&places)) {
+                    page.messages.iter().map(|message| (message.number, &message.body)).collect();
+                let bodies = Place::read_all(&places);
+                for (message, body) in page.messages.into_iter().zip(bodies) {
                     let body = body.map_err(|error| damaged(error.to_string()))?;
                     shown += 1;
                     if !each(&message.with_body(body)) {

@@ -2,7 +2,7 @@
 //!
 //! | share | for |
 //! |---|---|
-//! | a sixteenth, 16 MiB at most | buffers: the batch that is written, blocks that are read, files that are written |
+//! | a sixteenth, 16 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and half of it bodies on their way there |
 //! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled |
 //! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
 //! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
@@ -52,6 +52,11 @@ impl Budget {
 
     fn buffers(&self) -> u64 {
         (self.limit / 16).min(BUFFERS)
+    }
+
+    /// Bytes of bodies that a retirement has in memory at a time.
+    pub(crate) fn bodies(&self) -> usize {
+        usize::try_from(self.buffers() / 2).unwrap_or(usize::MAX)
     }
 
     /// What is left for messages and a retirement.

@@ -3,23 +3,24 @@
 //! On the way messages are moved from older files into new ones, see [`source`](super::source): they are written again
 //! with what was captured, into the files of their time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use dwell_model::{Message, Number, State, Timestamp};
+use dwell_model::{Message, MessageId, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
 
+use super::budget::Budget;
 use super::merge::room;
 use super::partition::partition;
 use super::source::{self, Source};
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::cold::ColdSet;
 use crate::disk::Disk;
-use crate::due::{BodyPlace, Entry, File, Settled, SortKey, Writer};
+use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
 use crate::journal::segment::{Place, Segment};
 use crate::manifest::Manifest;
 use crate::run::{self, Home, Run, key_hash};
@@ -27,8 +28,8 @@ use crate::sealed::{Kind, Name};
 
 /// A due file takes no more entries when it has so many bytes.
 const ENOUGH: u64 = 256 * 1024 * 1024;
-/// The bodies of so many messages are read at a time.
-const BODIES: usize = 512;
+/// After so many messages it is told how far the job is.
+const TOLD: usize = 512;
 
 /// Where retired messages go.
 #[derive(Clone, Debug)]
@@ -40,21 +41,27 @@ pub(crate) struct Desk {
     pub(crate) least: usize,
     /// So many messages are moved out of older files at a time.
     pub(crate) moved: usize,
+    /// So many bytes of bodies are in memory at a time, or one body.
+    body_bytes: usize,
     /// The number of the next sealed file.
     next_file: Arc<AtomicU32>,
 }
 
 impl Desk {
-    /// `generation` messages or so are retired at a time.
+    /// The manifest gives `directory` and `next_file`.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         directory: u64,
-        generation: usize,
+        budget: &Budget,
         next_file: u32,
     ) -> Desk {
+        // So many messages or so are retired at a time.
+        let generation = budget.generation();
         let (least, moved) = ((generation / 8).max(2), (generation / 2).max(2));
-        Desk { disk, dir, directory, least, moved, next_file: Arc::new(AtomicU32::new(next_file)) }
+        let body_bytes = budget.bodies();
+        let next_file = Arc::new(AtomicU32::new(next_file));
+        Desk { disk, dir, directory, least, moved, body_bytes, next_file }
     }
 
     /// The name of the next file.
@@ -129,6 +136,26 @@ pub(crate) struct Written {
     pub(crate) gone_files: Vec<u32>,
 }
 
+/// A message that is copied.
+#[derive(Debug)]
+pub(super) struct ToCopy {
+    pub(super) entry: Entry,
+    body: Place,
+    /// Where it was moved from, if it was not captured.
+    moved: Option<CopyAt>,
+}
+
+impl ToCopy {
+    fn of(captured: Captured<Place>) -> ToCopy {
+        let Captured { message, ready_since, copy: moved } = captured;
+        let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, body } =
+            message;
+        let entry =
+            Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since };
+        ToCopy { entry, body, moved }
+    }
+}
+
 /// What is to be done next.
 #[derive(Debug)]
 enum Stage {
@@ -153,9 +180,12 @@ pub(crate) struct Job {
     parted: usize,
     merged: usize,
     split: Vec<(u32, Timestamp)>,
-    to_copy: Vec<Captured<Place>>,
-    /// Messages that go into files, the part that is next at the end.
-    parts: Vec<Vec<Captured<Place>>>,
+    /// What was captured and is to be copied, then what is moved besides.
+    captured: Vec<Captured<Place>>,
+    /// The same, once there is nothing more.
+    to_copy: Vec<ToCopy>,
+    /// Places in `to_copy` that go into files, the part that is next at the end.
+    parts: Vec<Vec<u32>>,
     /// Leased messages that have a copy, and those that get one now.
     held: Vec<Held>,
     to_be_held: BTreeMap<Number, dwell_model::Standing>,
@@ -168,8 +198,6 @@ pub(crate) struct Job {
     key_hashes: Vec<(u64, Number)>,
     numbers: Vec<Arc<Run<Home>>>,
     keys: Vec<Arc<Run<Number>>>,
-    /// How many messages are to be copied.
-    total: usize,
     pub(crate) cancelled: Arc<AtomicBool>,
     /// How far it is, in thousandths.
     pub(crate) progress: Arc<AtomicU32>,
@@ -179,30 +207,29 @@ impl Job {
     pub(crate) fn new(
         desk: Desk,
         moment: Moment,
-        captured: Vec<Captured<Place>>,
+        mut captured: Vec<Captured<Place>>,
         merged: usize,
         cold: &ColdSet,
     ) -> Job {
         let Moment { manifest, start, seen, numbering, settled } = moment;
-        let (mut held, mut to_be_held, mut to_copy) = (Vec::new(), BTreeMap::new(), Vec::new());
-        for mut one in captured {
-            let standing = &one.message.standing;
+        let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
+        captured.retain_mut(|one| {
+            let standing = &mut one.message.standing;
             match (standing.state, one.copy) {
                 (State::Leased(_), Some(copy)) => {
                     held.push(Held { copy, number: one.message.number, standing: standing.clone() });
+                    return false;
                 }
                 (State::Leased(_), None) => {
                     to_be_held.insert(one.message.number, standing.clone());
                     // What the copy says of its standing is not looked at while it is held.
-                    one.message.standing.state = State::Ready;
-                    to_copy.push(one);
+                    standing.state = State::Ready;
                 }
-                _ => {
-                    one.copy = None;
-                    to_copy.push(one);
-                }
+                (_, Some(_)) => one.copy = None,
+                (_, None) => {}
             }
-        }
+            true
+        });
         let needed: BTreeSet<u32> = held.iter().map(|held| held.copy.file.get()).collect();
         let is_gone = |number: &u32, settled: &Settled| settled.is_full() && !needed.contains(number);
         let gone_files = settled.iter().filter(|(number, settled)| is_gone(number, settled));
@@ -226,7 +253,8 @@ impl Job {
             parted: 0,
             merged,
             split: Vec::new(),
-            to_copy,
+            captured,
+            to_copy: Vec::new(),
             parts: Vec::new(),
             held,
             to_be_held,
@@ -238,7 +266,6 @@ impl Job {
             key_hashes: Vec::new(),
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
-            total: 0,
             cancelled: Arc::default(),
             progress: Arc::default(),
             desk,
@@ -255,16 +282,24 @@ impl Job {
             Stage::Sources => match self.sources.pop() {
                 Some(source) => self.move_out(&source).map_err(|error| self.again(error))?,
                 None => {
-                    let to_copy = std::mem::take(&mut self.to_copy);
-                    self.total = to_copy.len();
-                    self.parts = partition(to_copy, self.manifest.checkpoint.seen, self.desk.least);
+                    // In the same memory.
+                    self.to_copy = std::mem::take(&mut self.captured).into_iter().map(ToCopy::of).collect();
+                    self.parts = partition(&self.to_copy, self.manifest.checkpoint.seen, self.desk.least);
                     self.parts.reverse();
                     self.stage = Stage::Files;
                 }
             },
             Stage::Files => match self.parts.pop() {
-                Some(part) => self.write_part(part).map_err(|error| self.again(error))?,
-                None => self.stage = Stage::Runs,
+                Some(part) => {
+                    let to_copy = std::mem::take(&mut self.to_copy);
+                    let written = self.write_part(&to_copy, &part);
+                    self.to_copy = to_copy;
+                    written.map_err(|error| self.again(error))?;
+                }
+                None => {
+                    self.to_copy = Vec::new();
+                    self.stage = Stage::Runs;
+                }
             },
             Stage::Runs => {
                 self.write_runs().map_err(|error| self.again(error))?;
@@ -279,9 +314,9 @@ impl Job {
         Ok(false)
     }
 
-    /// Of `part` thousandths of the work it has done as much as `done` is of all messages.
-    fn tell(&self, part: u64, done: usize) {
-        let progress = part * done as u64 / self.total.max(1) as u64;
+    /// Of `part` thousandths of the work it has done as much as was copied of `total` messages.
+    fn tell(&self, part: u64, total: usize) {
+        let progress = part * self.copies.len() as u64 / total.max(1) as u64;
         self.progress.store(u32::try_from(progress).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
@@ -337,7 +372,7 @@ impl Job {
                 source.file.read(ordinal..end, &mut found)?;
                 for one in found.drain(..).filter(|one| !source.settled.has(one.ordinal)) {
                     moved.push(one.ordinal);
-                    self.to_copy.push(source.captured(one, file));
+                    self.captured.push(source.captured(one, file));
                 }
                 next = source.settled.next_live(end).filter(|next| *next < range.end);
             }
@@ -356,60 +391,56 @@ impl Job {
         Ok(())
     }
 
-    fn write_part(&mut self, part: Vec<Captured<Place>>) -> io::Result<()> {
-        let mut order: Vec<(SortKey, usize)> =
-            part.iter().enumerate().map(|(at, one)| (entry(one).sort_key(), at)).collect();
-        order.sort_unstable();
-        let mut rest = order.into_iter().map(|(_, at)| at).peekable();
-        while rest.peek().is_some() {
+    fn write_part(&mut self, to_copy: &[ToCopy], part: &[u32]) -> io::Result<()> {
+        let order = in_order(to_copy, part);
+        let (mut rest, mut bodies) = (order.as_slice(), Vec::new());
+        while !rest.is_empty() {
             let name = self.new_name(Kind::Due)?;
             let mut writer = Writer::create(&*self.desk.disk, &self.desk.dir, name)?;
             let (first, mut held) = (self.copies.len(), Vec::new());
-            while writer.bytes() < ENOUGH && rest.peek().is_some() {
-                let some: Vec<usize> = rest.by_ref().take(BODIES).collect();
-                let places: Vec<(Number, Place)> = some
-                    .iter()
-                    .map(|at| (part[*at].message.number, part[*at].message.body.clone()))
-                    .collect();
-                for (at, body) in some.into_iter().zip(Place::read_all(&places)) {
-                    let body = body?;
-                    let entry = entry(&part[at]);
-                    let (ordinal, number) = (writer.push(&entry, &body)?, entry.number);
-                    let moved = part[at].copy;
+            while writer.bytes() < ENOUGH && !rest.is_empty() {
+                let (some, later) = rest.split_at(self.count_bodies(to_copy, rest));
+                rest = later;
+                let places = some.iter().map(|at| &to_copy[*at as usize]);
+                let places: Vec<(Number, &Place)> = places.map(|one| (one.entry.number, &one.body)).collect();
+                Place::gather(&places, &mut bodies)?;
+                let mut next = 0;
+                for at in some {
+                    let ToCopy { entry, body, moved } = &to_copy[*at as usize];
+                    let start = next;
+                    next += body.len as usize;
+                    let (ordinal, number) = (writer.push(entry, &bodies[start..next])?, entry.number);
                     if let (Some(key), false, None) = (&entry.key, entry.standing.keyless, moved) {
                         self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
                     }
-                    if self.to_be_held.contains_key(&number) {
+                    if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {
                         held.push((ordinal, number));
                     }
-                    let body = BodyPlace { at: 0, len: body.len() as u32 };
-                    self.tell(800, self.copies.len());
-                    self.copies.push(Copied { number, file: self.files.len(), ordinal, body, moved });
+                    let body = BodyPlace { at: 0, len: body.len };
+                    self.copies.push(Copied { number, file: self.files.len(), ordinal, body, moved: *moved });
+                    if self.copies.len().is_multiple_of(TOLD) {
+                        self.tell(800, to_copy.len());
+                    }
                 }
             }
-            let file = Arc::new(writer.finish()?);
-            self.find_bodies(&file, first)?;
-            self.take_in(name.number, file, held);
+            let (file, places) = writer.finish_with_bodies()?;
+            for (copy, place) in self.copies[first..].iter_mut().zip(places) {
+                copy.body = place;
+            }
+            self.take_in(name.number, Arc::new(file), held);
         }
         Ok(())
     }
 
-    /// Looks up where the bodies of the copies from `first` on lie.
-    fn find_bodies(&mut self, file: &Arc<File>, first: usize) -> io::Result<()> {
-        let mut found = Vec::new();
-        let mut next = 0;
-        while next < file.len() {
-            found.clear();
-            let end = file.block_end(next);
-            file.read(next..end, &mut found)?;
-            for one in &found {
-                let copy = &mut self.copies[first + one.ordinal as usize];
-                assert_eq!(copy.number, one.entry.number, "a file gives back what was written");
-                copy.body = one.body;
-            }
-            next = end;
-        }
-        Ok(())
+    /// How many of these have bodies that may be in memory together, at least one.
+    fn count_bodies(&self, to_copy: &[ToCopy], rest: &[u32]) -> usize {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|at| {
+            let has_room = bytes < self.desk.body_bytes;
+            bytes += to_copy[**at as usize].body.len as usize;
+            has_room
+        });
+        fits.count()
     }
 
     fn take_in(&mut self, number: u32, file: Arc<File>, held: Vec<(u32, Number)>) {
@@ -426,23 +457,17 @@ impl Job {
     }
 
     fn write_runs(&mut self) -> io::Result<()> {
-        let mut homes: Vec<(u64, Home)> = self
-            .copies
-            .iter()
-            .map(|copy| {
-                let file = self.files[copy.file].number.get();
-                (copy.number.get(), Home { file, ordinal: copy.ordinal })
-            })
-            .collect();
-        homes.sort_unstable();
-        if !homes.is_empty() {
+        // Messages are told of their copies in this order too: that in which they lie in memory.
+        self.copies.sort_unstable_by_key(|copy| copy.number);
+        if !self.copies.is_empty() {
             let name = self.new_name(Kind::Numbers)?;
             // The oldest run needs no filter: it is asked for what no other knows, and that is there.
             let all = self.numbers.iter().map(|run| run.len()).sum();
-            let filter_for = if self.numbers.is_empty() { 0 } else { room(homes.len() as u64, all) };
+            let filter_for = if self.numbers.is_empty() { 0 } else { room(self.copies.len() as u64, all) };
             let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
-            for (number, home) in homes {
-                writer.push(number, home)?;
+            for copy in &self.copies {
+                let file = self.files[copy.file].number.get();
+                writer.push(copy.number.get(), Home { file, ordinal: copy.ordinal })?;
             }
             self.numbers.insert(0, Arc::new(writer.finish()?));
         }
@@ -487,12 +512,38 @@ impl Job {
     }
 }
 
-/// A captured message as an entry of a due file.
-fn entry(captured: &Captured<Place>) -> Entry {
-    let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } =
-        captured.message.clone();
-    let ready_since = captured.ready_since;
-    Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
+/// The messages of a part in the order of a file.
+fn in_order(to_copy: &[ToCopy], part: &[u32]) -> Vec<u32> {
+    // Names are compared once each.
+    let (mut known, mut names) = (HashMap::new(), Vec::new());
+    let mut last: Option<(&QueueName, usize)> = None;
+    let mut queues = Vec::with_capacity(part.len());
+    for at in part {
+        let name = &to_copy[*at as usize].entry.queue;
+        let queue = match last {
+            Some((before, queue)) if before == name => queue,
+            _ => *known.entry(name).or_insert_with(|| {
+                names.push(name);
+                names.len() - 1
+            }),
+        };
+        last = Some((name, queue));
+        queues.push(queue);
+    }
+    let mut by_name: Vec<usize> = (0..names.len()).collect();
+    by_name.sort_unstable_by_key(|at| names[*at]);
+    let mut ranks = vec![0; names.len()];
+    by_name.into_iter().zip(0..).for_each(|(at, rank)| ranks[at] = rank);
+
+    type Key = (u32, LaneState, u32, Timestamp, MessageId);
+    let keys = part.iter().zip(queues).map(|(at, queue)| {
+        let entry = &to_copy[*at as usize].entry;
+        let standing = &entry.standing;
+        ((ranks[queue], entry.lane_state(), standing.priority, standing.due, entry.id), *at)
+    });
+    let mut keys: Vec<(Key, u32)> = keys.collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(_, at)| at).collect()
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@
 //! parted when its time comes near. Too few for a file of their own join the next later ones.
 
 use dwell_model::{State, Timestamp};
-use dwell_store::core::Captured;
 
-use crate::journal::segment::Place;
+use super::job::ToCopy;
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -16,24 +15,21 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 /// How far away a message is due that goes into the first, second, … file; what is further away shares one.
 const BOUNDS_MS: [u64; 6] = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 2 * DAY_MS, 3 * DAY_MS];
 
-/// Cuts captured messages into parts, a file each or more. A retirement makes at most 8 parts.
-pub(super) fn partition(
-    captured: Vec<Captured<Place>>,
-    now: Timestamp,
-    least: usize,
-) -> Vec<Vec<Captured<Place>>> {
-    let mut parts: Vec<Vec<Captured<Place>>> = (0..BOUNDS_MS.len() + 2).map(|_| Vec::new()).collect();
-    for one in captured {
-        let part = match one.message.standing.state {
+/// Cuts messages into parts, a file each or more, as places in `to_copy`. A retirement makes at most 8 parts.
+pub(super) fn partition(to_copy: &[ToCopy], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
+    let mut parts: Vec<Vec<u32>> = (0..BOUNDS_MS.len() + 2).map(|_| Vec::new()).collect();
+    for (one, at) in to_copy.iter().zip(0..) {
+        let standing = &one.entry.standing;
+        let part = match standing.state {
             State::Dead(_) => BOUNDS_MS.len() + 1,
             _ => {
-                let ahead_ms = one.message.standing.due.ms_since(now);
+                let ahead_ms = standing.due.ms_since(now);
                 BOUNDS_MS.partition_point(|bound| *bound <= ahead_ms)
             }
         };
-        parts[part].push(one);
+        parts[part].push(at);
     }
-    let mut joined: Vec<Vec<Captured<Place>>> = Vec::new();
+    let mut joined: Vec<Vec<u32>> = Vec::new();
     let mut small = Vec::new();
     for mut part in parts {
         part.append(&mut small);

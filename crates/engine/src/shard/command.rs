@@ -1,5 +1,7 @@
 //! What a shard may be asked, and how its answers leave.
 
+use std::sync::Arc;
+
 use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
 use dwell_store::core::WaiterId;
 use dwell_store::{
@@ -8,11 +10,12 @@ use dwell_store::{
 };
 use futures_channel::oneshot;
 
+use super::ahead::Reading;
 use crate::backup::Snapshot;
 use crate::journal::segment::Place;
 
-/// So many messages, and bytes of them, are few.
-const FEW: usize = 128;
+/// So many messages, and bytes of them, are few: what takes about as long as a sync, with it.
+const FEW: usize = 1024;
 const FEW_BYTES: usize = 1024 * 1024;
 
 /// Where an answer goes. Whoever waits there may have gone.
@@ -20,6 +23,26 @@ pub(crate) type Reply<T> = oneshot::Sender<T>;
 
 /// Where messages are, by their numbers.
 type Located = Vec<Option<(QueueName, MessageId)>>;
+
+/// Messages handed out, and what was read of their bodies already.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) deliveries: Vec<Delivery<Place>>,
+    pub(crate) ahead: Option<Arc<Reading>>,
+}
+
+impl From<Vec<Delivery<Place>>> for Handed {
+    fn from(deliveries: Vec<Delivery<Place>>) -> Handed {
+        Handed { deliveries, ahead: None }
+    }
+}
+
+impl Handed {
+    /// The receipts.
+    pub(crate) fn receipts(&self) -> Vec<Receipt> {
+        self.deliveries.iter().map(|delivery| delivery.receipt.clone()).collect()
+    }
+}
 
 /// A command and the way back. Bodies go back as places: whoever asked reads them.
 #[derive(Debug)]
@@ -32,7 +55,7 @@ pub(crate) enum Command {
     Take {
         id: WaiterId,
         take: Take,
-        reply: Reply<Result<Vec<Delivery<Place>>>>,
+        reply: Reply<Result<Handed>>,
     },
     Forget(WaiterId),
     GiveBack(Vec<Receipt>),
@@ -41,7 +64,7 @@ pub(crate) enum Command {
         id: MessageId,
         lease_ms: Option<u64>,
         bound: bool,
-        reply: Reply<Result<Vec<Delivery<Place>>>>,
+        reply: Reply<Result<Handed>>,
     },
     Settle(Vec<Settle>, Reply<Vec<Result<Settled>>>),
     Cancel(QueueName, Vec<Target>, Reply<Vec<Result<Cancelled>>>),
@@ -80,7 +103,7 @@ pub(crate) enum Effect {
     /// Any answer but messages handed out.
     Answer(Box<dyn FnOnce(&Outcome) + Send>),
     /// Messages handed out: if nobody is there to receive them, they go back.
-    Deliver(Reply<Result<Vec<Delivery<Place>>>>, Result<Vec<Delivery<Place>>>),
+    Deliver(Reply<Result<Handed>>, Result<Handed>),
 }
 
 impl Effect {
@@ -110,13 +133,13 @@ impl Effect {
         match (self, outcome) {
             (Effect::Answer(answer), _) => answer(outcome),
             (Effect::Deliver(reply, answer), Outcome::Done) => {
-                if let Err(Ok(deliveries)) = reply.send(answer) {
-                    return deliveries.into_iter().map(|delivery| delivery.receipt).collect();
+                if let Err(Ok(handed)) = reply.send(answer) {
+                    return handed.receipts();
                 }
             }
             (Effect::Deliver(reply, answer), Outcome::Failed(reason)) => {
                 // Whether the leases were written is not known; where there were none, nothing was done.
-                let took = answer.is_ok_and(|deliveries| !deliveries.is_empty());
+                let took = answer.is_ok_and(|handed| !handed.deliveries.is_empty());
                 let error = if took { outcome_unknown(reason) } else { unavailable(reason) };
                 let _ = reply.send(Err(error));
             }

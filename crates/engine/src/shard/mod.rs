@@ -4,6 +4,7 @@
 //! - `command`: what a shard may be asked, and how its answers leave
 //! - `step`: the deterministic part, commands to records
 //! - this file: a turn, which is a batch of commands, written and synced before it is answered
+//! - `ahead`: bodies that are read before they are asked for
 //! - `inbox`: where commands wait; `turns`: a shard with its commands and its clock
 //! - `thread`: who takes the turns, and sleeps between them; `seat`: where callers take turns themselves
 //!
@@ -15,6 +16,7 @@
 //!    second time. The shard answers `OutcomeUnknown`, and nothing after.
 //! 3. A write that found no room has changed nothing that counts: its batch is kept and written again.
 
+pub(crate) mod ahead;
 pub(crate) mod command;
 pub(crate) mod inbox;
 pub(crate) mod seat;
@@ -227,8 +229,9 @@ impl Shard {
         }
     }
 
-    /// From now on a thread retires messages, and says here when it is done.
+    /// From now on a thread retires messages, and says here when it is done; another reads bodies ahead.
     pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
+        self.step.read_ahead();
         self.retirement.use_threads(notifier);
     }
 

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use dwell_model::Now;
 use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, WaiterId};
-use dwell_store::{Delivery, Error, Put, Result};
+use dwell_store::{Error, Put, Result};
 
-use super::command::{Command, Effect, Reply};
+use super::ahead::Ahead;
+use super::command::{Command, Effect, Handed, Reply};
 use crate::cold::ColdSet;
 use crate::journal::batch::Batch;
 use crate::journal::segment::Place;
@@ -21,7 +22,9 @@ const MOST_PUT_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct Step {
     core: Core<Place>,
     cold: ColdSet,
-    waiting: HashMap<WaiterId, Reply<Result<Vec<Delivery<Place>>>>>,
+    /// Who reads bodies before they are asked for, if anybody does.
+    ahead: Option<Ahead>,
+    waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
 }
 
 /// What came of a command, its records apart.
@@ -37,7 +40,12 @@ pub(crate) enum Stepped {
 
 impl Step {
     pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
-        Step { core, cold, waiting: HashMap::new() }
+        Step { core, cold, ahead: None, waiting: HashMap::new() }
+    }
+
+    /// From now on a thread reads bodies ahead of takes.
+    pub(crate) fn read_ahead(&mut self) {
+        self.ahead = Some(Ahead::begin());
     }
 
     /// Messages in memory, and those that are not.
@@ -90,7 +98,14 @@ impl Step {
                 let taken = core.take(&take, now, batch);
                 let waits = take.wait_ms > 0 && taken.as_ref().is_ok_and(Vec::is_empty);
                 if !waits {
-                    Effect::Deliver(reply, taken)
+                    let handed = taken.map(|deliveries| {
+                        let ahead = match (&mut self.ahead, take.queues.as_slice()) {
+                            (Some(ahead), [queue]) => ahead.go_on(core, queue, deliveries.len()),
+                            _ => None,
+                        };
+                        Handed { deliveries, ahead }
+                    });
+                    Effect::Deliver(reply, handed)
                 } else if let Err(refusal) = core.wait(id, take, now, batch) {
                     Effect::Deliver(reply, Err(refusal))
                 } else {
@@ -109,7 +124,7 @@ impl Step {
             }
             Command::TakeId { queue, id, lease_ms, bound, reply } => {
                 let taken = core.take_id(&queue, id, lease_ms, bound, now, batch);
-                Effect::Deliver(reply, taken.map(|delivery| vec![delivery]))
+                Effect::Deliver(reply, taken.map(|delivery| vec![delivery].into()))
             }
             Command::Settle(settles, reply) => Effect::change(reply, core.settle(settles, now, batch)),
             Command::Cancel(queue, targets, reply) => {
@@ -168,7 +183,7 @@ impl Step {
             .into_iter()
             .map(|(id, answer)| {
                 let reply = waiting.remove(&id).expect("a take that waits has its reply here");
-                Effect::Deliver(reply, answer)
+                Effect::Deliver(reply, answer.map(Handed::from))
             })
             .collect()
     }
