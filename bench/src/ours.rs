@@ -136,8 +136,9 @@ impl Ours {
 pub(crate) fn puts(items: &[Item]) -> Vec<Put> {
     let bodies: Bytes = items.iter().flat_map(|item| item.body).collect();
     let places = (0..items.len()).map(|index| index * BODY_BYTES..(index + 1) * BODY_BYTES);
+    let (queue, start) = (queue(), start());
     let put = |(item, place): (&Item, std::ops::Range<usize>)| {
-        Put::new(queue(), bodies.slice(place)).at(start().saturating_after(item.due_ms))
+        Put::new(queue.clone(), bodies.slice(place)).at(start.saturating_after(item.due_ms))
     };
     items.iter().zip(places).map(put).collect()
 }
