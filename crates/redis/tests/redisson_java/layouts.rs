@@ -6,7 +6,7 @@ use dwell_model::Timestamp;
 use dwell_redis::redisson::{Event, Layout, When};
 use serde_json::json;
 
-use crate::java::{NEW, OLD, new_ones};
+use crate::java::{Java, MIDDLE, NEW, OLD, new_ones};
 use crate::{Bed, HOUR_MS, for_layout, run, text};
 
 #[test]
@@ -72,19 +72,34 @@ fn beside_a_java_mover_foreign_elements_are_rewritten_before_they_are_due() {
 }
 
 #[test]
-fn what_java_repeats_by_itself_is_counted_and_ours_ends_it() {
+fn what_3_17_repeats_by_itself_is_counted_and_ours_ends_it() {
+    repeats_until_ours_ends_it(&OLD, Layout::Old, Layout::New);
+}
+
+#[test]
+fn what_3_45_repeats_by_itself_is_counted_and_ours_ends_it() {
+    repeats_until_ours_ends_it(&MIDDLE, Layout::New, Layout::Old);
+}
+
+#[test]
+fn what_4_7_repeats_by_itself_is_counted_and_ours_ends_it() {
+    repeats_until_ours_ends_it(&NEW, Layout::New, Layout::Old);
+}
+
+fn repeats_until_ours_ends_it(java: &'static Java, own: Layout, other: Layout) {
     run(async {
         let bed = Bed::new().await;
-        let new = NEW.connect(bed.server.port(), "").await;
-        let theirs = new.queue("orders");
-        // A new element that is due first, one that Java's script fails at, and another new one: all due already
-        // when Java begins to move, so that they come into one script.
-        let ours = bed.queue("orders");
-        let foreign = bed.queue("orders").with_layout(Layout::Old);
+        let client = java.connect(bed.server.port(), "").await;
+        let theirs = client.queue("orders");
+        // An element of Java's layout that is due first, one of the other, at which Java's script fails, and another
+        // of its own: all due already when Java begins to move, so that they come into one script.
+        let ours = bed.queue("orders").with_layout(own);
+        let foreign = bed.queue("orders").with_layout(other);
         for (queue, value, ms) in
             [(&ours, "first", 1_000), (&foreign, "foreign", 1_001), (&ours, "last", 1_002)]
         {
-            queue.offer(&text(value), When::At(Timestamp::from_ms(ms).unwrap())).await.unwrap();
+            let due = Timestamp::from_ms(ms).expect("it is an instant");
+            queue.offer(&text(value), When::At(due)).await.expect("it is offered");
         }
         theirs.open().await;
         // Java repeats the first every 5 s and never comes to the last.
@@ -92,17 +107,17 @@ fn what_java_repeats_by_itself_is_counted_and_ours_ends_it() {
         while taken.iter().filter(|value| *value == "first").count() < 2 {
             taken.push(theirs.take(20_000).await.as_str().expect("something comes").to_owned());
         }
-        println!("4.7.0 alone delivered {taken:?} of first, foreign and last");
+        println!("{} alone delivered {taken:?} of first, foreign and last", java.release);
         assert!(!taken.contains(&text("last")) && !taken.contains(&text("foreign")), "{taken:?}");
         // Our mover ends it: each of the three comes once more at most, and then nothing.
-        let mover = bed.mover("orders", for_layout(Layout::New)).await;
+        let mover = bed.mover("orders", for_layout(own)).await;
         let rest = theirs.collect(10, 6_000).await;
         assert!(rest.contains(&text("foreign")) && rest.contains(&text("last")), "{rest:?}");
         let firsts = rest.iter().filter(|value| *value == "first").count();
         assert!(firsts <= 2 && rest.len() == firsts + 2, "{rest:?}");
-        assert_eq!(ours.size().await.unwrap(), 0);
+        assert_eq!(ours.size().await.expect("Redis answers"), 0);
         mover.stop().await;
-        new.shutdown().await;
+        client.shutdown().await;
     });
 }
 
