@@ -34,7 +34,7 @@ use crate::retire::{Budget, Desk, Retirement};
 use crate::run::Run;
 use crate::sealed::{self, Kind, Name};
 use crate::shard::step::Step;
-use crate::shard::{Shard, Tally};
+use crate::shard::{BURIED_WHEN_DRIVEN, Shard, Tally};
 use crate::{Durability, OpenError, Options};
 
 /// The file whose lock keeps a second process out.
@@ -70,6 +70,7 @@ pub(crate) fn open(
     let core = CoreConfig {
         incarnation: manifest.incarnation + 1,
         waiting_limit: options.waiting,
+        buried_a_call: BURIED_WHEN_DRIVEN,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
     let mut budget = Budget::of(options.memory_limit, options.segment_bytes);

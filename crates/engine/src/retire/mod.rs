@@ -259,6 +259,9 @@ impl Retirement {
 
     /// When the shard has to come back to it by itself.
     pub(crate) fn next_wake(&self, step: &Step) -> Option<u64> {
+        if step.core().has_ghosts() {
+            return Some(0);
+        }
         match &self.phase {
             Phase::Idle if pinned(step) >= self.budget.changed(step.core()) => Some(self.not_before_ms),
             Phase::Idle if self.merges_by_turns() => Some(0),
@@ -499,8 +502,11 @@ impl Retirement {
             || self.merging_keys.as_ref().is_some_and(Merging::takes_turns)
     }
 
-    /// Lets go of clean messages, if too many are resident.
+    /// Lets go of messages that are gone, and then of clean ones, if too many are resident.
     pub(crate) fn evict(&self, step: &mut Step) {
+        if step.core().has_ghosts() {
+            return step.core_mut().bury(self.at_a_time());
+        }
         // Some messages know of copies in files that are not asked yet.
         if let Phase::Placing { .. } = self.phase {
             return;

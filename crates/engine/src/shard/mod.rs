@@ -46,6 +46,11 @@ use crate::sealed::Kind;
 /// How long a batch that found no room waits before it is tried again.
 const RETRY_MS: u64 = 100;
 
+/// What a purge has removed is forgotten by and by, so many messages by each call and more of them after each turn.
+const BURIED_A_CALL: usize = 256;
+/// The same where turns are driven, so that much happens in between.
+pub(crate) const BURIED_WHEN_DRIVEN: usize = 2;
+
 /// A put that waits for a retirement is refused after so long.
 const HELD_MS: u64 = 3_000;
 /// How often it is looked whether held puts may go on.
@@ -233,6 +238,7 @@ impl Shard {
     pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
         self.step.read_ahead();
         self.retirement.use_threads(notifier);
+        self.step.core_mut().set_buried_a_call(BURIED_A_CALL);
     }
 
     /// Goes on with retiring messages, or begins with it if it is time, and lets go of clean ones.

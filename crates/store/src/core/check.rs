@@ -18,6 +18,11 @@ impl<B: StoredBody> Core<B> {
         let mut counts: BTreeMap<u32, StateCounts> = BTreeMap::new();
         let (mut keyed, mut expiring): (usize, BTreeMap<u32, usize>) = (0, BTreeMap::new());
         for (slot, entry) in self.entries.iter() {
+            if self.is_ghost(slot) {
+                assert_eq!(self.resident_number(entry.number), None, "{:?} is gone", entry.id);
+                keyed += usize::from(entry.live_key().is_some());
+                continue;
+            }
             let queue = self.queues.get(entry.queue);
             assert_eq!(self.resident_id(entry.queue, entry.id), Some(slot), "{:?} by id", entry.id);
             assert_eq!(self.resident_number(entry.number), Some(slot), "{:?} by number", entry.id);
@@ -65,6 +70,7 @@ impl<B: StoredBody> Core<B> {
                 *expiring.entry(entry.queue).or_default() += 1;
             }
         }
+        self.check_graves();
         assert_eq!(self.by_number.len(), self.entries.len(), "numbers");
         assert_eq!(self.by_key.len(), keyed, "live keys");
         let changed = self.entries.iter().filter(|(_, entry)| entry.mark.is_changed()).count();

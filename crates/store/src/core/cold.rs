@@ -274,6 +274,7 @@ impl<B: StoredBody> Core<B> {
         let end = u32::try_from(self.entries.places()).expect("slots are 32-bit numbers");
         self.capturing = Some(Box::new(Capturing { span: self.span, next: 0, end, capture }));
         self.span = self.span.next();
+        self.captures += 1;
     }
 
     /// Goes on with the capture, looking at `most` places; all that was captured, if that was the last of it.
@@ -303,6 +304,9 @@ impl<B: StoredBody> Core<B> {
     /// A message is about to change or to go: captures it, if a capture is under way that it belongs to.
     pub(super) fn capture_before_change(&mut self, slot: u32) {
         let Some(capturing) = &self.capturing else { return };
+        if !self.was_there_when_captured(slot) {
+            return;
+        }
         let span = capturing.span;
         let entry = self.entries.get(slot);
         if entry.mark == span {
@@ -360,7 +364,10 @@ impl<B: StoredBody> Core<B> {
             }
             self.hand = if self.hand + 1 < room as u32 { self.hand + 1 } else { 0 };
             let slot = self.hand;
-            let Some(entry) = self.entries.find_mut(slot) else { continue };
+            if self.entries.find_mut(slot).is_none() || self.is_ghost(slot) {
+                continue;
+            }
+            let entry = self.entries.get(slot);
             let is_over = entry.expires().is_some_and(|expires| expires <= seen);
             let (Some(copy), Mark::Captured, false) =
                 (entry.copy, entry.mark, entry.place.is_leased() || is_over)
@@ -437,6 +444,7 @@ impl<B: StoredBody> Core<B> {
             takes: 0,
             mark: Mark::Captured,
             place: Place::Ready,
+            epoch: 0,
         };
         let is_ripe = standing.due <= self.queues.get(queue).ripe;
         let state = match standing.state {

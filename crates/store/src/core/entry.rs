@@ -27,6 +27,8 @@ pub(super) struct Entry<B> {
     pub(super) takes: u32,
     pub(super) mark: Mark,
     pub(super) place: Place,
+    /// The epoch of its queue in which it came to its place; of no meaning while it is leased.
+    pub(super) epoch: u16,
 }
 
 /// Whether a message has changed since it was captured, or never was; and if so in which of two spans of time: those

@@ -30,7 +30,7 @@
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin
 //! - `wait`: takes that wait
-//! - `cold`: messages that are not in memory
+//! - `cold`: messages that are not in memory; `grave`: those that are gone and not forgotten yet
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
@@ -40,6 +40,7 @@ mod cold;
 mod configure;
 mod entry;
 mod get;
+mod grave;
 mod index;
 mod list;
 mod numbers;
@@ -71,6 +72,7 @@ use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 use crate::{Error, Result};
 use cold::Capturing;
 use entry::{Entry, Held, Mark};
+use grave::Graves;
 use index::{Numbering, SlotTable, TextHash};
 use numbers::Numbers;
 use queues::Queues;
@@ -86,6 +88,9 @@ pub use wait::{Answer, WaiterId};
 
 /// What a lease takes in memory beside its message.
 const LEASE_BYTES: usize = 96;
+
+/// So many messages are forgotten in less time than a sync takes.
+const BURIED_A_CALL: usize = 1_000;
 
 /// How a core begins.
 #[derive(Clone, Debug)]
@@ -105,10 +110,14 @@ pub struct CoreConfig {
     pub waiting_limit: usize,
     /// Where its chance begins: the jitter of backoff.
     pub seed: u64,
+    /// How many messages that were removed with all others of their queue each call forgets, and so how many a purge
+    /// forgets itself; at least 1.
+    pub buried_a_call: usize,
 }
 
 impl CoreConfig {
-    /// Shard 0, incarnation 0, numbers from 1, and so many takes waiting that memory is the limit.
+    /// Shard 0, incarnation 0, numbers from 1, so many takes waiting that memory is the limit, and 1,000 messages of a purge
+    /// forgotten by each call.
     pub fn new(limits: Limits, seed: u64) -> CoreConfig {
         CoreConfig {
             shard: 0,
@@ -118,6 +127,7 @@ impl CoreConfig {
             limits,
             waiting_limit: 1_000_000,
             seed,
+            buried_a_call: BURIED_A_CALL,
         }
     }
 }
@@ -157,6 +167,9 @@ pub struct Core<B> {
     /// How those are marked that change now.
     span: Mark,
     capturing: Option<Box<Capturing<B>>>,
+    /// How many captures were begun.
+    captures: u64,
+    graves: Graves,
     /// What all resident messages take in memory, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that was looked at last for eviction.
@@ -167,11 +180,12 @@ impl<B: StoredBody> Core<B> {
     /// A core without messages.
     ///
     /// # Panics
-    /// If shard or incarnation are over their maximum, or the step of numbers is 0.
+    /// If shard or incarnation are over their maximum, or if numbers do not rise or nothing is buried.
     pub fn new(config: CoreConfig) -> Core<B> {
         assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
         assert!(config.number_step > 0, "numbers rise");
+        assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
         Core {
             next_counter: 0,
             next_number: config.next_number,
@@ -194,6 +208,8 @@ impl<B: StoredBody> Core<B> {
             changed: 0,
             span: Mark::Odd,
             capturing: None,
+            captures: 0,
+            graves: Graves::default(),
             weight: 0,
             hand: 0,
             config,
@@ -205,7 +221,8 @@ impl<B: StoredBody> Core<B> {
         &self.config.limits
     }
 
-    /// How many messages are resident, in all queues and states.
+    /// How many messages are resident, in all queues and states, with those that are gone and [not
+    /// forgotten](Core::has_ghosts) yet: so many take memory.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -228,7 +245,7 @@ impl<B: StoredBody> Core<B> {
 
     /// Whether there are no messages, resident or cold.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.cold == 0
+        self.len() == self.graves.ghosts() && self.cold == 0
     }
 
     /// Where the body of a message lies; `None` if there is no such message.

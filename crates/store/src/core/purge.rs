@@ -1,10 +1,12 @@
-//! Removing a queue's messages at once.
+//! Removing a queue's messages at once, in the same time however many they are: see [`super::grave`].
 
 use std::mem;
 
 use dwell_model::{Now, QueueName};
 
 use super::cold::Which;
+use super::grave::Orders;
+use super::schedule::Timers;
 use super::{Core, Durability, Log, Record, StoredBody};
 
 impl<B: StoredBody> Core<B> {
@@ -37,17 +39,11 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn purge_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
         let cold = self.forget_cold(queue, Which::Pending, log);
         let found = self.queues.get_mut(queue);
-        let scheduled = mem::take(&mut found.scheduled);
-        let ready = mem::take(&mut found.ready);
+        let (scheduled, ready) = (mem::take(&mut found.scheduled), mem::take(&mut found.ready));
         found.ready_urgent = 0;
-        found.expiries.clear();
-        let purged = (scheduled.len() + ready.len()) as u64;
-        for slot in scheduled.iter() {
-            self.purge_one(slot);
-        }
-        for slot in ready.into_values() {
-            self.purge_one(slot);
-        }
+        found.expiries = Timers::default();
+        let orders = Orders { scheduled, ready, ..Orders::default() };
+        let purged = self.remove_all(queue, Which::Pending, orders);
         self.look_at(queue);
         purged + cold
     }
@@ -56,11 +52,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn discard_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
         let cold = self.forget_cold(queue, Which::Dead, log);
         let dead = mem::take(&mut self.queues.get_mut(queue).dead);
-        let discarded = dead.by_death.len() as u64;
-        for slot in dead.by_death.into_values() {
-            self.purge_one(slot);
-        }
-        discarded + cold
+        cold + self.remove_all(queue, Which::Dead, Orders { dead, ..Orders::default() })
     }
 
     /// Removes all messages but the leased, and the settings. The queue may be gone after it.
@@ -69,13 +61,5 @@ impl<B: StoredBody> Core<B> {
         self.set_own(queue, Default::default());
         self.queues.remove_if_bare(queue);
         deleted
-    }
-
-    /// Forgets a message that its queue has forgotten already.
-    fn purge_one(&mut self, slot: u32) {
-        self.capture_before_change(slot);
-        self.release_key(slot);
-        let entry = self.entries.remove(slot);
-        self.strike_off(&entry, slot);
     }
 }

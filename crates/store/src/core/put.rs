@@ -178,6 +178,7 @@ impl<B: StoredBody> Core<B> {
             takes: 0,
             mark: self.span,
             place: Place::Ready,
+            epoch: 0,
         };
         self.insert(entry, standing.state);
         queue

@@ -42,6 +42,11 @@ pub(super) struct Queue {
     pub(super) expiries: Timers,
     pub(super) dead: Dead,
     pub(super) cold: ColdView,
+    /// How often all pending messages were removed at once, and all dead ones; see [`super::grave`].
+    pub(super) epoch: u16,
+    pub(super) dead_epoch: u16,
+    /// Removals of which messages are not forgotten yet.
+    pub(super) graves: u32,
     /// The call that last let time act here.
     pub(super) touched: u64,
     pub(super) watch: Option<Box<Watch>>,
@@ -94,6 +99,9 @@ impl Queue {
             expiries: Timers::default(),
             dead: Dead::default(),
             cold: ColdView::default(),
+            epoch: 0,
+            dead_epoch: 0,
+            graves: 0,
             touched: 0,
             watch: None,
         }

@@ -1,7 +1,7 @@
 //! All queues, by name.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use dwell_model::QueueName;
@@ -19,6 +19,8 @@ pub(super) struct Queues {
     by_name: BTreeMap<QueueName, u32>,
     /// The one that was found last: the items of a call are mostly of one queue.
     last: Cell<u32>,
+    /// Those that are gone, and whose numbers the messages still have that were removed with them.
+    gone: BTreeSet<u32>,
 }
 
 impl Queues {
@@ -29,11 +31,12 @@ impl Queues {
             by_hash: SlotTable::new(),
             by_name: BTreeMap::new(),
             last: Cell::new(0),
+            gone: BTreeSet::new(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.by_name.len()
     }
 
     pub(super) fn find(&self, name: &QueueName) -> Option<u32> {
@@ -58,12 +61,33 @@ impl Queues {
 
     /// Lets go of a queue that nothing keeps.
     pub(super) fn remove_if_bare(&mut self, queue: u32) {
-        if !self.slots.get(queue).is_bare() {
+        let found = self.slots.get(queue);
+        if !found.is_bare() || self.gone.contains(&queue) {
             return;
         }
-        let Queue { name, .. } = self.slots.remove(queue);
-        self.by_hash.remove(self.hash.queue(&name), queue);
-        self.by_name.remove(&name);
+        self.by_hash.remove(self.hash.queue(&found.name), queue);
+        self.by_name.remove(&found.name);
+        if found.graves == 0 {
+            self.slots.remove(queue);
+        } else {
+            self.gone.insert(queue);
+            // Its name may be another's from now on.
+            self.last.set(u32::MAX);
+        }
+    }
+
+    /// All messages of one removal are forgotten.
+    pub(super) fn leave_grave(&mut self, queue: u32) {
+        let found = self.slots.get_mut(queue);
+        found.graves -= 1;
+        if found.graves == 0 && self.gone.remove(&queue) {
+            self.slots.remove(queue);
+        }
+    }
+
+    /// All queues, and those that are gone and not forgotten yet.
+    pub(super) fn with_gone(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.slots.iter()
     }
 
     pub(super) fn get(&self, queue: u32) -> &Queue {

@@ -101,12 +101,14 @@ impl<B: StoredBody> Core<B> {
             Record::Purged { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
                     self.purge_all(queue, log);
+                    self.bury(usize::MAX);
                     self.queues.remove_if_bare(queue);
                 }
             }
             Record::Discarded { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
                     self.discard_all(queue, log);
+                    self.bury(usize::MAX);
                     self.queues.remove_if_bare(queue);
                 }
             }
@@ -119,6 +121,7 @@ impl<B: StoredBody> Core<B> {
             Record::Deleted { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
                     self.delete_all(queue, log);
+                    self.bury(usize::MAX);
                 }
             }
         }

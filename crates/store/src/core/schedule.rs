@@ -76,12 +76,6 @@ impl Timers {
     pub(super) fn iter_from(&self, from: i64) -> impl Iterator<Item = (i64, u32)> {
         self.0.iter().flat_map(move |timers| timers.iter_from(from)).map(|(due, slot)| (due, *slot))
     }
-
-    pub(super) fn clear(&mut self) {
-        if let Some(timers) = &mut self.0 {
-            timers.clear();
-        }
-    }
 }
 
 impl Schedule {
@@ -201,11 +195,6 @@ impl Schedule {
         let beside = self.beside.0.as_deref();
         let parts = self.lanes.iter().map(|lane| &lane.messages).chain(beside);
         parts.map(move |part| part.iter_from(from.as_ms()).map(|(due, slot)| (due, *slot)))
-    }
-
-    /// All messages.
-    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.parts_from(Timestamp::MIN).flatten().map(|(_, slot)| slot)
     }
 
     /// Verifies the order of the lanes.

@@ -36,7 +36,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn resident_number(&self, number: Number) -> Option<u32> {
-        self.by_number.find(number, |slot| self.entries.get(slot).number == number)
+        let slot = self.by_number.find(number, |slot| self.entries.get(slot).number == number)?;
+        (!self.is_ghost(slot)).then_some(slot)
     }
 
     /// The live message of the queue that has the key, made resident if it is cold.
@@ -64,7 +65,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn resident_key(&self, queue: u32, key: &Key) -> Option<u32> {
         self.by_key.find(self.key_hash.key(queue, key), |slot| {
             let entry = self.entries.get(slot);
-            entry.queue == queue && entry.live_key() == Some(key)
+            entry.queue == queue && entry.live_key() == Some(key) && !self.is_ghost(slot)
         })
     }
 
@@ -177,8 +178,9 @@ impl<B: StoredBody> Core<B> {
         match state {
             State::Scheduled => {
                 let entry = self.entries.get_mut(slot);
-                let scheduled = &mut self.queues.get_mut(entry.queue).scheduled;
-                entry.place = Place::Scheduled(scheduled.insert_put(entry.priority, entry.due, slot));
+                let queue = self.queues.get_mut(entry.queue);
+                entry.place = Place::Scheduled(queue.scheduled.insert_put(entry.priority, entry.due, slot));
+                entry.epoch = queue.epoch;
             }
             _ => self.place(slot, state),
         }
@@ -246,6 +248,7 @@ impl<B: StoredBody> Core<B> {
     fn place(&mut self, slot: u32, state: State) {
         let entry = self.entries.get_mut(slot);
         let queue = self.queues.get_mut(entry.queue);
+        entry.epoch = if matches!(state, State::Dead(_)) { queue.dead_epoch } else { queue.epoch };
         entry.place = match state {
             State::Scheduled => Place::Scheduled(queue.scheduled.insert(entry.due, slot)),
             State::Ready => {

@@ -13,6 +13,7 @@ impl<B: StoredBody> Core<B> {
     /// Begins a call.
     pub(super) fn begin(&mut self, now: Now, log: &mut impl Log<B>) {
         self.call += 1;
+        self.bury_some();
         if now.wall < self.seen {
             let wall = self.seen;
             self.ripen_all(wall);

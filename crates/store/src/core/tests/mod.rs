@@ -4,6 +4,7 @@
 
 mod calls;
 mod cold;
+mod grave;
 mod random;
 mod waiting;
 
@@ -75,7 +76,8 @@ impl Rig {
     }
 
     fn with(limits: Limits) -> Rig {
-        Rig::configured(CoreConfig::new(limits, 7))
+        // So few at a time that what was purged is there for long.
+        Rig::configured(CoreConfig { buried_a_call: 1, ..CoreConfig::new(limits, 7) })
     }
 
     fn configured(config: CoreConfig) -> Rig {
