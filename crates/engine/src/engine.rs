@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{Cursor, Limits, Message, MessageId, Now, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind,
+};
 use dwell_store::core::WaiterId;
 use dwell_store::{
     Blocking, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
@@ -176,6 +178,8 @@ impl Engine {
             due_bytes: read(&tally.due_bytes),
             runs: read(&tally.runs),
             held: read(&tally.held),
+            damaged: read(&tally.damaged),
+            unread: read(&tally.unread),
         }
     }
 
@@ -245,7 +249,12 @@ impl Engine {
             None => Err(oneshot::Canceled),
         };
         asked.answer = None;
-        read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?)
+        let (read, unread) = read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?);
+        if !unread.is_empty() {
+            self.inner.tally.unread.fetch_add(unread.len() as u64, Ordering::Relaxed);
+            self.inner.inbox.send(Command::Unread(unread));
+        }
+        read
     }
 }
 
@@ -273,17 +282,20 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: its lease
-/// runs out, and it is dead when its attempts are spent.
-fn read_deliveries(Handed { deliveries, ahead }: Handed) -> Result<Vec<Delivery>> {
+/// Messages that nobody is handed, and why.
+type Unread = Vec<(Receipt, Arc<str>)>;
+
+/// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: that is an attempt
+/// that failed, so it is tried again after its queue's backoff, and dead when its attempts are spent. Given back at once
+/// it would be the next to be taken, again and again, and nothing behind it would be.
+fn read_deliveries(Handed { deliveries, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
     let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
     let ready: Vec<Option<Bytes>> =
         deliveries.iter().map(|delivery| next_body(&mut ahead, delivery.message.number)).collect();
     let missing = deliveries.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
     let places: Vec<_> = missing.map(|(delivery, _)| place(&delivery.message)).collect();
     let mut bodies = Place::read_all(&places).into_iter();
-    let mut refusal = None;
-    let mut read = Vec::with_capacity(deliveries.len());
+    let (mut read, mut unread) = (Vec::with_capacity(deliveries.len()), Unread::new());
     for (delivery, ready) in deliveries.into_iter().zip(ready) {
         match ready.map_or_else(|| bodies.next().expect("what is missing was read"), Ok) {
             Ok(body) => read.push(Delivery {
@@ -293,13 +305,23 @@ fn read_deliveries(Handed { deliveries, ahead }: Handed) -> Result<Vec<Delivery>
                 taken_at: delivery.taken_at,
                 lateness_ms: delivery.lateness_ms,
             }),
-            Err(error) => refusal = Some(unreadable(&error)),
+            Err(error) => unread.push((delivery.receipt, reason(&error).into())),
         }
     }
-    match refusal {
-        Some(refusal) if read.is_empty() => Err(refusal),
-        _ => Ok(read),
+    match unread.first() {
+        Some((_, reason)) if read.is_empty() => {
+            let reason = format!("{reason}; it counts as an attempt, and the message is tried again").into();
+            (Err(Error::Unavailable { reason }), unread)
+        }
+        _ => (Ok(read), unread),
     }
+}
+
+/// Why a body can not be read, short enough to be kept with its message.
+fn reason(error: &std::io::Error) -> String {
+    let mut reason = format!("a body can not be read: {error}");
+    reason.truncate(reason.floor_char_boundary(Limits::MAX_ERROR_TEXT_LEN));
+    reason
 }
 
 fn place(message: &Message<Place>) -> (Number, &Place) {
@@ -307,7 +329,7 @@ fn place(message: &Message<Place>) -> (Number, &Place) {
 }
 
 fn unreadable(error: &std::io::Error) -> Error {
-    Error::Unavailable { reason: format!("a body can not be read: {error}").into() }
+    Error::Unavailable { reason: reason(error).into() }
 }
 
 fn read_messages(messages: Vec<Message<Place>>) -> impl Iterator<Item = Result<Message>> {

@@ -97,4 +97,8 @@ pub struct Counters {
     pub runs: u64,
     /// Put commands that had to wait for a retirement.
     pub held: u64,
+    /// Bodies that have failed their checksums when their messages were to be retired. They are taken along as they are.
+    pub damaged: u64,
+    /// Messages that takes have handed to nobody, since their bodies could not be read.
+    pub unread: u64,
 }

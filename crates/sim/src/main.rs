@@ -97,6 +97,21 @@ enum Command {
         #[arg(long, requires = "seed")]
         verbose: bool,
     },
+    /// Let the disk be full at each write of a run in turn, and have room again: nothing may be lost, nothing be opened again
+    Squeeze {
+        /// How many seeds
+        #[arg(long, default_value_t = 10, conflicts_with = "seed")]
+        seeds: u64,
+        /// The first of them
+        #[arg(long, default_value_t = 1, conflicts_with = "seed")]
+        first: u64,
+        /// This one alone, told in full
+        #[arg(long, requires = "write")]
+        seed: Option<u64>,
+        /// After so many writes
+        #[arg(long, requires = "seed")]
+        write: Option<u64>,
+    },
     /// Plant faults around the engine; each has to be found
     Mutants {
         /// How many seeds a fault may survive
@@ -152,6 +167,8 @@ fn perform(command: Command) -> io::Result<bool> {
         }
         Command::Run { seed: Some(seed), verbose, .. } => Ok(run::one(seed, verbose)),
         Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),
+        Command::Squeeze { seed: Some(seed), write: Some(write), .. } => Ok(run::squeeze_one(seed, write)),
+        Command::Squeeze { seeds, first, .. } => Ok(run::squeeze_all(first, seeds)),
         Command::Mutants { seeds } => Ok(mutants::hunt(seeds)),
     }
 }

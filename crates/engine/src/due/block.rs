@@ -63,8 +63,8 @@ impl Builder {
         HEADER_LEN + self.shares_len + self.heads.len() + self.bodies.len()
     }
 
-    /// Adds an entry and its body, if the block has room for it; an empty one has room for any.
-    pub(super) fn add(&mut self, salt: Salt, shard: u16, entry: &Entry, body: &[u8]) -> bool {
+    /// Adds an entry and its body with its checksum, if the block has room for it; an empty one has room for any.
+    pub(super) fn add(&mut self, shard: u16, entry: &Entry, checksum: u32, body: &[u8]) -> bool {
         let mut before = self.before;
         self.scratch.clear();
         head::put(&mut self.scratch, &mut before, shard, entry, body.len());
@@ -80,7 +80,7 @@ impl Builder {
         self.shares_len += share_len;
         self.before = before;
         self.heads.extend_from_slice(&self.scratch);
-        self.bodies.extend_from_slice(&salt.body_checksum(entry.number.get(), body).to_le_bytes());
+        self.bodies.extend_from_slice(&checksum.to_le_bytes());
         self.bodies.extend_from_slice(body);
         self.count += 1;
         true

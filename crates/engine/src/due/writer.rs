@@ -64,10 +64,21 @@ impl Writer {
     /// # Panics
     /// If the entry is leased, or does not come after the one before, or if the file has [`Writer::MOST`] bytes.
     pub(crate) fn push(&mut self, entry: &Entry, body: &[u8]) -> io::Result<u32> {
+        let checksum = self.out.salt().body_checksum(entry.number.get(), body);
+        self.push_with(entry, checksum, body)
+    }
+
+    /// The same for a body that failed its checksum where it was: it fails it here too.
+    pub(crate) fn push_damaged(&mut self, entry: &Entry, body: &[u8]) -> io::Result<u32> {
+        let checksum = !self.out.salt().body_checksum(entry.number.get(), body);
+        self.push_with(entry, checksum, body)
+    }
+
+    fn push_with(&mut self, entry: &Entry, checksum: u32, body: &[u8]) -> io::Result<u32> {
         assert!(self.bytes() < Writer::MOST, "places in a due file are 32-bit numbers");
         let ordinal = self.entries;
         let key = (entry.standing.due, entry.id);
-        let salt = self.out.salt();
+        let shard = self.out.name().shard;
         match self.lanes.last_mut().filter(|lane| lane.takes(entry)) {
             Some(lane) => {
                 assert!(self.last < Some(key), "message {} is out of order", entry.number);
@@ -80,9 +91,9 @@ impl Writer {
                 self.lanes.push(lane);
             }
         }
-        if !self.block.add(salt, self.out.name().shard, entry, body) {
+        if !self.block.add(shard, entry, checksum, body) {
             self.close_block()?;
-            let added = self.block.add(salt, self.out.name().shard, entry, body);
+            let added = self.block.add(shard, entry, checksum, body);
             assert!(added, "an empty block takes any entry");
         }
         let len = u32::try_from(body.len()).expect("bodies have at most 64 MiB");

@@ -1,6 +1,6 @@
 //! A segment of the journal as the process holds it, and the place of a body in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -118,8 +118,8 @@ impl Place {
     }
 
     /// Reads the bodies of many messages, in few calls, each behind the one before into `bodies`, which is made as long as
-    /// all of them; in the order given.
-    pub(crate) fn gather(places: &[(Number, &Place)], bodies: &mut Vec<u8>) -> io::Result<()> {
+    /// all of them; in the order given. Says which of them fail their checksums: those are as they lie on the disk.
+    pub(crate) fn gather(places: &[(Number, &Place)], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
         let mut len = 0;
         let starts = places.iter().map(|(_, place)| {
             let start = len;
@@ -129,7 +129,7 @@ impl Place {
         let starts: Vec<usize> = starts.collect();
         bodies.resize(len, 0);
         let order = in_order(places);
-        let (mut rest, mut bytes) = (order.as_slice(), Vec::new());
+        let (mut rest, mut bytes, mut damaged) = (order.as_slice(), Vec::new(), BTreeSet::new());
         while let Some((_, _, first)) = rest.first() {
             let run = Run::starting_with(places[*first].1, rest.iter().map(|(_, _, index)| places[*index].1));
             let (ours, others) = rest.split_at(run.count);
@@ -138,20 +138,40 @@ impl Place {
             run.read(&mut bytes)?;
             for (_, at, index) in ours {
                 let (number, place) = places[*index];
-                let body = place.check(&bytes, (u64::from(*at) - run.start) as usize, number)?;
-                bodies[starts[*index]..][..body.len()].copy_from_slice(body);
+                let into = &mut bodies[starts[*index]..][..place.len as usize];
+                let from = (u64::from(*at) - run.start) as usize;
+                if let Ok(body) = place.check(&bytes, from, number) {
+                    into.copy_from_slice(body);
+                    continue;
+                }
+                let again = place.bytes()?;
+                into.copy_from_slice(&again[4..]);
+                if place.check(&again, 0, number).is_err() {
+                    damaged.insert(*index);
+                }
             }
         }
-        Ok(())
+        Ok(damaged)
     }
 
-    /// The body out of bytes in which its checksum stands at `from`.
+    /// Checksum and body, as they are on the disk: what was wrong on its way into memory may be right there.
+    fn bytes(&self) -> io::Result<Bytes> {
+        let mut bytes = vec![0; 4 + self.len as usize];
+        self.segment.file.read_at(&mut bytes, u64::from(self.at))?;
+        Ok(bytes.into())
+    }
+
+    /// The body out of bytes in which its checksum stands at `from`, or else as it is on the disk.
     fn cut_from(&self, bytes: &Bytes, from: usize, number: Number) -> io::Result<Bytes> {
-        self.check(bytes, from, number)?;
-        Ok(bytes.slice(from + 4..from + 4 + self.len as usize))
+        if self.check(bytes, from, number).is_ok() {
+            return Ok(bytes.slice(from + 4..from + 4 + self.len as usize));
+        }
+        let again = self.bytes()?;
+        self.check(&again, 0, number)?;
+        Ok(again.slice(4..))
     }
 
-    /// The same, not held.
+    /// The body out of bytes in which its checksum stands at `from`, not held.
     fn check<'a>(&self, bytes: &'a [u8], from: usize, number: Number) -> io::Result<&'a [u8]> {
         let body = &bytes[from + 4..from + 4 + self.len as usize];
         if self.segment.salt.body_checksum(number.get(), body) != u32_at(bytes, from) {

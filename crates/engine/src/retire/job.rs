@@ -8,7 +8,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use dwell_model::{Message, MessageId, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
@@ -45,6 +45,8 @@ pub(crate) struct Desk {
     body_bytes: usize,
     /// The number of the next sealed file.
     next_file: Arc<AtomicU32>,
+    /// How many bodies have failed their checksums when they were to be copied.
+    pub(crate) damaged: Arc<AtomicU64>,
 }
 
 impl Desk {
@@ -61,7 +63,7 @@ impl Desk {
         let (least, moved) = ((generation / 8).max(2), (generation / 2).max(2));
         let body_bytes = budget.bodies();
         let next_file = Arc::new(AtomicU32::new(next_file));
-        Desk { disk, dir, directory, least, moved, body_bytes, next_file }
+        Desk { disk, dir, directory, least, moved, body_bytes, next_file, damaged: Arc::default() }
     }
 
     /// The name of the next file.
@@ -280,7 +282,7 @@ impl Job {
         }
         match self.stage {
             Stage::Sources => match self.sources.pop() {
-                Some(source) => self.move_out(&source).map_err(|error| self.again(error))?,
+                Some(source) => self.move_out(source),
                 None => {
                     // In the same memory.
                     self.to_copy = std::mem::take(&mut self.captured).into_iter().map(ToCopy::of).collect();
@@ -353,8 +355,23 @@ impl Job {
         Ok(name)
     }
 
+    /// Moves messages out of a file, or leaves it as it is: what can not be read there keeps nothing else in memory.
+    fn move_out(&mut self, source: Source) {
+        let before = self.captured.len();
+        if self.read_out(&source).is_ok() {
+            return;
+        }
+        self.captured.truncate(before);
+        if source.until.is_none() {
+            let state = source.state();
+            self.gone_files.retain(|number| *number != state.number);
+            self.old_files.push(state);
+            self.old_files.sort_unstable_by_key(|file| file.number);
+        }
+    }
+
     /// Reads what is to be moved out of a file, to be copied with what was captured.
-    fn move_out(&mut self, source: &Source) -> io::Result<()> {
+    fn read_out(&mut self, source: &Source) -> io::Result<()> {
         let number = source.file.name().number;
         let file = NonZeroU32::new(number).expect("files are counted from 1");
         let (mut found, mut moved) = (Vec::new(), Vec::new());
@@ -403,13 +420,21 @@ impl Job {
                 rest = later;
                 let places = some.iter().map(|at| &to_copy[*at as usize]);
                 let places: Vec<(Number, &Place)> = places.map(|one| (one.entry.number, &one.body)).collect();
-                Place::gather(&places, &mut bodies)?;
+                // Damage is taken along: it stays seen, and the other messages do not stay here for it.
+                let damaged = Place::gather(&places, &mut bodies)?;
+                self.desk.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);
                 let mut next = 0;
-                for at in some {
+                for (index, at) in some.iter().enumerate() {
                     let ToCopy { entry, body, moved } = &to_copy[*at as usize];
                     let start = next;
                     next += body.len as usize;
-                    let (ordinal, number) = (writer.push(entry, &bodies[start..next])?, entry.number);
+                    let bytes = &bodies[start..next];
+                    let ordinal = if damaged.contains(&index) {
+                        writer.push_damaged(entry, bytes)?
+                    } else {
+                        writer.push(entry, bytes)?
+                    };
+                    let number = entry.number;
                     if let (Some(key), false, None) = (&entry.key, entry.standing.keyless, moved) {
                         self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
                     }

@@ -188,6 +188,11 @@ impl Retirement {
         Ok((path, file))
     }
 
+    /// How many bodies have failed their checksums when they were to be copied.
+    pub(crate) fn damaged(&self) -> u64 {
+        self.desk.damaged.load(Ordering::Relaxed)
+    }
+
     /// Whether the manifest names files that do not answer yet.
     pub(crate) fn is_placing(&self) -> bool {
         matches!(self.phase, Phase::Placing { .. })

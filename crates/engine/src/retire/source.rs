@@ -18,6 +18,7 @@ use std::sync::Arc;
 use dwell_model::{State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
 
+use crate::checkpoint::FileState;
 use crate::cold::ColdSet;
 use crate::due::{File, Found, LaneState, Settled};
 use crate::journal::segment::{Place, Segment};
@@ -48,6 +49,11 @@ impl Source {
             Ok(lane.first..end)
         });
         near.collect()
+    }
+
+    /// The file as it stays if nothing is moved.
+    pub(super) fn state(&self) -> FileState {
+        FileState { number: self.file.name().number, ripe: self.ripe, settled: self.settled.clone() }
     }
 
     /// An entry as a message that is to be copied.

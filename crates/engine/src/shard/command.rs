@@ -59,6 +59,8 @@ pub(crate) enum Command {
     },
     Forget(WaiterId),
     GiveBack(Vec<Receipt>),
+    /// Messages that were leased and whose bodies could not be read, and why.
+    Unread(Vec<(Receipt, Arc<str>)>),
     TakeId {
         queue: QueueName,
         id: MessageId,
@@ -194,6 +196,7 @@ impl Command {
             Command::TakeId { .. } | Command::Stats(..) => true,
             Command::Forget(_)
             | Command::GiveBack(_)
+            | Command::Unread(_)
             | Command::List { .. }
             | Command::Queues(..)
             | Command::Configure(..)
@@ -220,7 +223,7 @@ impl Command {
                 let _ = reply.send(answered);
             }
             Command::Take { reply, .. } | Command::TakeId { reply, .. } => one(reply, error),
-            Command::Forget(_) | Command::GiveBack(_) => {}
+            Command::Forget(_) | Command::GiveBack(_) | Command::Unread(_) => {}
             Command::Settle(items, reply) => each(reply, items.len(), error),
             Command::Cancel(_, items, reply) => each(reply, items.len(), error),
             Command::Reschedule(_, items, reply) => each(reply, items.len(), error),

@@ -75,6 +75,8 @@ pub(crate) struct Tally {
     pub(crate) due_bytes: AtomicU64,
     pub(crate) runs: AtomicU64,
     pub(crate) held: AtomicU64,
+    pub(crate) damaged: AtomicU64,
+    pub(crate) unread: AtomicU64,
 }
 
 /// A shard between two turns.
@@ -323,6 +325,7 @@ impl Shard {
         tell(&self.tally.due_files, cold.files().len() as u64);
         tell(&self.tally.runs, (cold.numbers().len() + cold.keys().len()) as u64);
         tell(&self.tally.due_bytes, self.retirement.due_bytes);
+        tell(&self.tally.damaged, self.retirement.damaged());
         tell(&self.tally.resident_bytes, core.weight() as u64);
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);
     }

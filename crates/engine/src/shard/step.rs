@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use dwell_model::Now;
 use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, WaiterId};
-use dwell_store::{Error, Put, Result};
+use dwell_store::{Action, Error, Put, Result, Settle};
 
 use super::ahead::Ahead;
 use super::command::{Command, Effect, Handed, Reply};
@@ -120,6 +120,13 @@ impl Step {
             }
             Command::GiveBack(receipts) => {
                 core.give_back(&receipts, now, batch);
+                return Stepped::Quiet;
+            }
+            Command::Unread(unread) => {
+                let retry = |error| Action::Retry { after_ms: None, error: Some(error), priority: None };
+                let settle = |(receipt, error)| Settle { receipt, action: retry(error) };
+                // A lease that is over by now has been seen to already.
+                drop(core.settle(unread.into_iter().map(settle).collect(), now, batch));
                 return Stepped::Quiet;
             }
             Command::TakeId { queue, id, lease_ms, bound, reply } => {

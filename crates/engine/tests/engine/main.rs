@@ -20,4 +20,5 @@ mod restart;
 mod support;
 mod threads;
 mod turns;
+mod unread;
 mod years;

@@ -172,7 +172,13 @@ struct MutantFile {
 
 impl DiskFile for MutantFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_at(buf, offset)
+        self.file.read_at(buf, offset)?;
+        let flips = self.is_sealed && self.disk.fault == DiskFault::ReadFlipped;
+        if flips && self.disk.call().is_multiple_of(23) {
+            let middle = buf.len() / 2;
+            buf[middle] ^= 1;
+        }
+        Ok(())
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

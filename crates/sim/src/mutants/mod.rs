@@ -62,6 +62,8 @@ pub(crate) enum DiskFault {
     TailCutShort,
     /// The last sector of the journal is gone when it is next opened.
     LastSectorLost,
+    /// A read of a due file or a run comes back, now and then, with one bit changed.
+    ReadFlipped,
     /// The manifest stays as it was first: incarnations, and so ids and lease tokens, are used again.
     ManifestKept,
 }
@@ -99,12 +101,16 @@ pub(crate) enum StoreFault {
     BoundOutlives,
     /// A body comes back with one bit changed.
     BitRot,
+    /// A message is leased, and nobody is handed it.
+    HandedToNobody,
+    /// A message that could not be read is passed off as one that was.
+    UnreadPassedOff,
     /// Counts are off by one.
     CountOff,
 }
 
 /// All of them, by the names that the command prints.
-const ALL: [(&str, Mutant); 33] = [
+const ALL: [(&str, Mutant); 36] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
@@ -119,6 +125,7 @@ const ALL: [(&str, Mutant); 33] = [
     ("failed sync ignored", Mutant::Disk(DiskFault::SyncFailureIgnored)),
     ("failed write ignored", Mutant::Disk(DiskFault::WriteFailureIgnored)),
     ("write lost", Mutant::Disk(DiskFault::WriteLost)),
+    ("read of a due file off by a bit", Mutant::Disk(DiskFault::ReadFlipped)),
     ("torn tail cut one byte too early", Mutant::Disk(DiskFault::TailCutShort)),
     ("last sector lost", Mutant::Disk(DiskFault::LastSectorLost)),
     ("incarnation used again", Mutant::Disk(DiskFault::ManifestKept)),
@@ -137,6 +144,8 @@ const ALL: [(&str, Mutant); 33] = [
     ("lease shorter than said", Mutant::Store(StoreFault::LeaseShort)),
     ("bound lease outlives its process", Mutant::Store(StoreFault::BoundOutlives)),
     ("bit rot in a body", Mutant::Store(StoreFault::BitRot)),
+    ("lease of a message that nobody is handed", Mutant::Store(StoreFault::HandedToNobody)),
+    ("message that could not be read passed off", Mutant::Store(StoreFault::UnreadPassedOff)),
     ("count off by one", Mutant::Store(StoreFault::CountOff)),
 ];
 

@@ -10,8 +10,8 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Action, Cancelled, Delivery, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Action, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Swept, Take, Target, When,
 };
 
 use super::StoreFault;
@@ -115,7 +115,16 @@ impl Store for MutantStore {
         if self.has(StoreFault::Withheld) {
             take.max = take.max.saturating_sub(1).max(1);
         }
-        let mut deliveries = self.store.take(take).await?;
+        let taken = self.store.take(take).await;
+        if let (Err(Error::Unavailable { .. }), Some(last), true) =
+            (&taken, lock(&self.last).get(&queue), self.has(StoreFault::UnreadPassedOff))
+        {
+            return Ok(vec![last.clone()]);
+        }
+        let mut deliveries = taken?;
+        if !deliveries.is_empty() && self.strikes(StoreFault::HandedToNobody) {
+            deliveries.pop();
+        }
         for delivery in &mut deliveries {
             match (self.fault, asked_ms) {
                 (Some(StoreFault::LeaseShort), Some(ms)) => {
@@ -124,7 +133,7 @@ impl Store for MutantStore {
                 (Some(StoreFault::BitRot), _) if self.strikes(StoreFault::BitRot) => {
                     delivery.message.body = with_bit_flipped(&delivery.message.body);
                 }
-                (Some(StoreFault::ReceiptTwice), _) => {
+                (Some(StoreFault::ReceiptTwice | StoreFault::UnreadPassedOff), _) => {
                     lock(&self.last).insert(queue.clone(), delivery.clone());
                 }
                 _ => {}

@@ -48,6 +48,9 @@ pub(crate) enum Ask {
     Put(GroupId, Spec),
     /// Take from these queues. A lease has to be named, since a lost take leaves one behind.
     Take { queues: Vec<u32>, lease_ms: i64, bound: bool },
+    /// Not a command: a take that was answered could not read all that it had leased, so that the store has to see to
+    /// the rest. That counts as an attempt that failed, after which it is due then.
+    Unread { queues: Vec<u32>, due: Due },
     /// Take by id.
     TakeById { message: Address, lease_ms: i64, bound: bool },
     /// Settle with the receipt of `token`.
@@ -80,6 +83,8 @@ pub(crate) enum Answer {
     Put(PutHeard),
     /// To a take, in the order handed over.
     Took(Vec<(Address, Delivered)>),
+    /// To a take that could not read all that it had leased: what it could read, in the order handed over.
+    TookPart(Vec<(Address, Delivered)>),
     /// To a take by id.
     TookById(TakenById),
     /// To a settlement.
@@ -106,7 +111,7 @@ impl Ask {
     /// The queues of which a command may touch any group.
     pub(super) fn wide_queues(&self) -> Vec<u32> {
         match self {
-            Ask::Take { queues, .. } => queues.clone(),
+            Ask::Take { queues, .. } | Ask::Unread { queues, .. } => queues.clone(),
             Ask::ListAll { queue } | Ask::Sweep { queue, .. } | Ask::ReadSettings { queue } => vec![*queue],
             _ => Vec::new(),
         }
@@ -123,6 +128,7 @@ impl Ask {
             | Ask::Revive(message, _)
             | Ask::Discard(message) => Some(message.group()),
             Ask::Take { .. }
+            | Ask::Unread { .. }
             | Ask::ListAll { .. }
             | Ask::Sweep { .. }
             | Ask::Configure { .. }

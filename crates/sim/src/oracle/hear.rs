@@ -36,10 +36,13 @@ impl Oracle {
                 self.push(group, heard, What::Put(spec, Some(answer)));
             }
             (Ask::Take { queues, lease_ms, bound }, Answer::Took(batch)) => {
-                for (_, delivered) in &batch {
-                    self.handed_over(delivered, (lease_ms, bound), heard);
+                self.took(&queues, (lease_ms, bound), batch, heard);
+            }
+            (Ask::Take { queues, lease_ms, bound }, Answer::TookPart(batch)) => {
+                self.took(&queues, (lease_ms, bound), batch, heard);
+                for queue in queues {
+                    self.all_of(queue, heard, |_| What::UnreadTake { lease_ms, bound });
                 }
-                self.took(&queues, batch, heard);
             }
             (Ask::TakeById { message, lease_ms, bound }, Answer::TookById(answer)) => {
                 if let TakenById::Delivered(delivered) = &answer {
@@ -101,6 +104,11 @@ impl Oracle {
                     self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
                 }
             }
+            Ask::Unread { queues, due } => {
+                for queue in queues {
+                    self.all_of(queue, heard, |_| What::SentBack { due, heard: false });
+                }
+            }
             Ask::TakeById { message, lease_ms, bound } => {
                 let what = What::TakeById { no: message.no, lease_ms, bound, heard: None };
                 self.push(message.group(), heard, what);
@@ -127,7 +135,10 @@ impl Oracle {
         }
     }
 
-    fn took(&mut self, queues: &[u32], batch: Vec<(Address, Delivered)>, heard: Heard) {
+    fn took(&mut self, queues: &[u32], asked: (i64, bool), batch: Vec<(Address, Delivered)>, heard: Heard) {
+        for (_, delivered) in &batch {
+            self.handed_over(delivered, asked, heard);
+        }
         let place = |delivered: &Delivered| (delivered.priority, delivered.due, delivered.id);
         for pair in batch.windows(2) {
             if place(&pair[0].1) > place(&pair[1].1) {

@@ -26,6 +26,8 @@ pub(crate) struct Lease {
     pub(crate) lease_ms: i64,
     /// Whether it ends with the process.
     pub(crate) bound: bool,
+    /// Whether the message could not be read, so that nobody was handed it.
+    pub(crate) unread: bool,
 }
 
 /// The part of a message that changes.

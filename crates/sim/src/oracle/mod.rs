@@ -175,8 +175,10 @@ impl Oracle {
     pub(crate) fn lose(&mut self, op: Op, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
-        self.counts.unknown +=
-            u64::from(!matches!(ask, Ask::Get(..) | Ask::ListAll { .. } | Ask::ReadSettings { .. }));
+        self.counts.unknown += u64::from(!matches!(
+            ask,
+            Ask::Get(..) | Ask::ListAll { .. } | Ask::ReadSettings { .. } | Ask::Unread { .. }
+        ));
         self.over(op, &ask);
         self.miss(ask, heard);
         self.settle();
@@ -191,6 +193,18 @@ impl Oracle {
         for queue in queues {
             self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
             self.all_of(queue, heard, |_| What::GaveBack);
+        }
+        self.settle();
+    }
+
+    /// What a take could not read, and so has handed to nobody, has been seen to.
+    pub(crate) fn sent_back(&mut self, op: Op, now: Reading) {
+        let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
+        let heard = self.heard(begin, from, now);
+        self.over(op, &ask);
+        let Ask::Unread { queues, due } = ask else { panic!("{ask:?} reads nothing") };
+        for queue in queues {
+            self.all_of(queue, heard, |_| What::SentBack { due, heard: true });
         }
         self.settle();
     }
@@ -244,6 +258,13 @@ impl Oracle {
         for queue in ask.wide_queues() {
             self.wide.get_mut(&queue).expect("entered at its begin").insert(op, begin);
         }
+    }
+
+    /// The queues that a command under way is about.
+    pub(crate) fn queues_of(&self, op: Op) -> Vec<u32> {
+        let (ask, ..) = &self.open[&op];
+        let narrow = ask.narrow_group().map(|group| group.queue);
+        ask.wide_queues().into_iter().chain(narrow).collect()
     }
 
     /// What was counted.

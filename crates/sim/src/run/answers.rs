@@ -40,7 +40,21 @@ fn other(error: &Error) -> Fate {
 
 /// Whether the error says that the store can serve no more until it is opened again.
 pub(super) fn is_fatal(error: &Error) -> bool {
-    matches!(error, Error::OutcomeUnknown { .. } | Error::Unavailable { .. } | Error::Closed)
+    match error {
+        Error::OutcomeUnknown { .. } | Error::Closed => true,
+        Error::Unavailable { reason } => reason.contains("open the store again"),
+        _ => false,
+    }
+}
+
+/// Whether the error says that something could not be read, and that all else goes on.
+pub(super) fn is_unread(error: &Error) -> bool {
+    matches!(error, Error::Unavailable { .. }) && !is_fatal(error)
+}
+
+/// Whether the error says that a body could not be read: its message was leased by then.
+fn is_body_unread(error: &Error) -> bool {
+    matches!(error, Error::Unavailable { reason } if reason.starts_with("a body can not be read"))
 }
 
 fn is_nowhere(error: &Error) -> bool {
@@ -95,18 +109,20 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     Some((address, delivered))
 }
 
-pub(super) fn took(answer: &Result<Vec<Delivery>>) -> Fate {
+/// `bad_reads` says that something could not be read when it was answered.
+pub(super) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
     match answer {
         Ok(deliveries) => match deliveries.iter().map(delivered).collect() {
+            Some(delivered) if bad_reads => Fate::Heard(Answer::TookPart(delivered)),
             Some(delivered) => Fate::Heard(Answer::Took(delivered)),
             None => Fate::Odd(format!("other bytes: {deliveries:?}")),
         },
-        // It had a lease written before the disk failed.
-        Err(Error::Unavailable { .. }) => Fate::Unknown,
+        Err(error) if is_body_unread(error) => Fate::Heard(Answer::TookPart(Vec::new())),
         Err(error) => other(error),
     }
 }
 
+/// The same for one that was asked for by its id.
 pub(super) fn took_by_id(answer: &Result<Delivery>) -> Fate {
     let heard = match answer {
         Ok(delivery) => match delivered(delivery) {
@@ -115,7 +131,7 @@ pub(super) fn took_by_id(answer: &Result<Delivery>) -> Fate {
         },
         Err(Error::Leased { .. }) => TakenById::Leased,
         Err(Error::KeyTaken { id }) => TakenById::KeyTaken { id: id.as_bits() },
-        Err(Error::Unavailable { .. }) => return Fate::Unknown,
+        Err(error) if is_body_unread(error) => TakenById::Unread,
         Err(error) if is_nowhere(error) => TakenById::NotFound,
         Err(error) => return other(error),
     };

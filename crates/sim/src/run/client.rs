@@ -12,7 +12,9 @@ use dwell_store::{
 
 use super::answers::{self, Fate};
 use super::world::World;
-use crate::oracle::{Address, Answer, Ask, GroupId, Member, Op, PutHeard, Sweep, Target};
+use crate::oracle::{
+    Address, Answer, Ask, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target,
+};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
 /// A lease that was granted.
@@ -292,18 +294,12 @@ impl World {
         });
     }
 
-    /// Tells the oracle what a call was answered, and remembers what later commands may be about.
-    pub(super) fn land(&mut self, ops: Vec<Op>, about: About, said: Said) {
-        let said = match said {
-            // The power has failed before all bodies were read: messages were leased that nobody is told of.
-            Said::Took(Ok(deliveries)) if self.disk.is_off() && !deliveries.is_empty() => {
-                Said::Took(Err(Error::OutcomeUnknown { reason: "the power failed while it was read".into() }))
-            }
-            said => said,
-        };
+    /// Tells the oracle what a call was answered, and remembers what later commands may be about. `bad_reads` says that
+    /// something could not be read when it was answered.
+    pub(super) fn land(&mut self, ops: Vec<Op>, about: About, said: Said, bad_reads: bool) {
         let fates = match &said {
             Said::Put(answer) => vec![answers::put(answer)],
-            Said::Took(answer) => vec![answers::took(answer)],
+            Said::Took(answer) => vec![answers::took(answer, bad_reads)],
             Said::TookById(answer) => vec![answers::took_by_id(answer)],
             Said::Settled(answers) => answers.iter().map(answers::settled).collect(),
             Said::Cancelled(answer) => vec![answers::cancelled(answer)],
@@ -320,9 +316,15 @@ impl World {
             self.oracle.numbered(again.put.spec.no, answer.number.get());
             self.pool.add(&mut self.rng, again.put.address, answer.id);
         }
+        let unread = self.leased_unread(&ops, &fates);
         let heard: Vec<bool> = fates.iter().map(|fate| matches!(fate, Fate::Heard(_))).collect();
         for (op, fate) in ops.into_iter().zip(fates) {
             self.conclude(op, fate);
+        }
+        if let Some(queues) = unread {
+            let due = Due::Within(workload::BACKOFF_CAP_MS);
+            let op = self.begin(Ask::Unread { queues, due });
+            self.unread.push(op);
         }
         match (said, about) {
             (Said::Put(_), About::Put(again)) if again.put.spec.token => {
@@ -369,8 +371,15 @@ impl World {
         }
     }
 
+    /// The queues of a take that has leased messages which it could not read.
+    fn leased_unread(&self, ops: &[Op], fates: &[Fate]) -> Option<Vec<u32>> {
+        let is_unread =
+            matches!(fates, [Fate::Heard(Answer::TookPart(_) | Answer::TookById(TakenById::Unread))]);
+        is_unread.then(|| self.oracle.queues_of(ops[0]))
+    }
+
     fn note_failure(&mut self, said: &Said) {
-        let is_fatal = match said {
+        let errors: Vec<&Error> = match said {
             Said::Put(Err(error))
             | Said::Took(Err(error))
             | Said::TookById(Err(error))
@@ -378,12 +387,18 @@ impl World {
             | Said::Moved(Err(error))
             | Said::Got(Err(error))
             | Said::Raised(Err(error))
-            | Said::Swept(Err(error)) => answers::is_fatal(error),
-            Said::Settled(answers) => {
-                answers.iter().any(|answer| answer.as_ref().is_err_and(answers::is_fatal))
-            }
-            _ => false,
+            | Said::Swept(Err(error)) => vec![error],
+            Said::Settled(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).collect(),
+            Said::Raised(Ok(swept)) => swept.refused.iter().map(|(_, error)| error).collect(),
+            _ => Vec::new(),
         };
+        let is_fatal = errors.iter().any(|error| answers::is_fatal(error));
+        let unread = errors.into_iter().find(|error| answers::is_unread(error));
+        let may_be = !self.weather.lets_read() || self.disk.is_off() || self.is_scarred;
+        if let Some(error) = unread.filter(|_| !may_be) {
+            let text = format!("nothing keeps the store from reading, and it says {error}");
+            self.oracle.accuse(Kind::Contradiction, text);
+        }
         self.has_failed |= is_fatal;
     }
 }

@@ -11,6 +11,18 @@ use super::world::{Running, World};
 use crate::mutants::MutantStore;
 use crate::oracle::{Kind, Op, Reading};
 
+/// Which disasters a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Climate {
+    /// All of them.
+    Storms,
+    /// The disk runs full, again and again, and has room again. Nothing else happens, and the store is not to be opened
+    /// again for it.
+    Full,
+    /// The same once: so many writes after this many others find no room.
+    FullAt { writes: u64, times: u64 },
+}
+
 /// What the disk is up to.
 #[derive(Debug, Default)]
 pub(super) struct Weather {
@@ -18,8 +30,14 @@ pub(super) struct Weather {
     full: u64,
     /// When the store will have tried again what found no room, on the monotonic clock.
     tried_again_at: i64,
-    /// Faults were asked for that may still come.
+    /// Writes that find no room were asked for, and may still come.
+    finds_none: bool,
+    /// Faults of writes were asked for that may still come.
     is_faulty: bool,
+    /// For so many more ticks reads may fail.
+    blind: u64,
+    /// For so many more ticks bits read as what they are not.
+    rotten: u64,
 }
 
 /// How long a store may wait before it tries again what found no room, in milliseconds.
@@ -27,9 +45,23 @@ const RETRY_MS: i64 = 100;
 
 impl Weather {
     /// Whether writes work, and nothing waits any more that found no room.
-    pub(super) fn is_clear(&self, now: Reading) -> bool {
-        self.full == 0 && !self.is_faulty && now.mono >= self.tried_again_at
+    pub(super) fn lets_write(&self, now: Reading) -> bool {
+        self.full == 0 && !self.finds_none && !self.is_faulty && now.mono >= self.tried_again_at
     }
+
+    /// Whether reads work.
+    pub(super) fn lets_read(&self) -> bool {
+        self.blind == 0 && self.rotten == 0
+    }
+
+    /// Whether all is well.
+    pub(super) fn is_clear(&self, now: Reading) -> bool {
+        self.lets_write(now) && self.lets_read()
+    }
+}
+
+fn is_sealed(name: &str) -> bool {
+    ["due-", "numbers-", "keys-"].iter().any(|kind| name.starts_with(kind))
 }
 
 /// How often a store may fail to open before that is a violation by itself.
@@ -46,6 +78,49 @@ impl World {
                 self.weather.tried_again_at = self.reading().mono + RETRY_MS;
             }
         }
+        if self.weather.finds_none && !self.disk.has_faults() {
+            self.trace.add(format_args!("  writes find room"));
+            self.weather.finds_none = false;
+            self.weather.tried_again_at = self.reading().mono + RETRY_MS;
+        }
+        self.end_bad_reads();
+        match self.climate {
+            Climate::Storms => self.brew_anything(),
+            Climate::Full => {
+                if self.rng.percent(15) && self.weather.lets_write(self.reading()) {
+                    self.fill();
+                }
+            }
+            Climate::FullAt { writes, times } => {
+                if !self.is_filled {
+                    self.is_filled = true;
+                    self.find_none(writes, times);
+                }
+            }
+        }
+    }
+
+    /// Lets the disk have little room for a while, or some writes find none.
+    fn fill(&mut self) {
+        if self.rng.percent(50) {
+            let capacity = self.disk.used() + self.rng.below(600);
+            self.trace.add(format_args!("  disk full at {capacity}"));
+            self.disk.set_capacity(Some(capacity));
+            self.weather.full = self.rng.between(1, 12);
+        } else {
+            let (after, times) = (self.rng.below(8), *self.rng.pick(&[1, 1, 2, 5]));
+            self.find_none(after, times);
+        }
+    }
+
+    fn find_none(&mut self, after: u64, times: u64) {
+        let fault = Fault { calls: Calls::Writes, after, times, error: io::ErrorKind::StorageFull };
+        self.trace.add(format_args!("  {fault:?}"));
+        self.disk.fail(fault);
+        self.weather.finds_none = true;
+    }
+
+    fn brew_anything(&mut self) {
         match self.rng.below(1_000) {
             0..20 => {
                 let change = self.disk.changes() + self.rng.between(1, 8);
@@ -67,7 +142,46 @@ impl World {
                 self.disk.set_capacity(Some(capacity));
                 self.weather.full = self.rng.between(1, 12);
             }
+            45..60 => {
+                let (after, times) = (self.rng.below(6), *self.rng.pick(&[1, 1, 2, 6, u64::MAX]));
+                let fault = Fault { calls: Calls::Reads, after, times, error: io::ErrorKind::Other };
+                self.trace.add(format_args!("  {fault:?}"));
+                self.disk.fail(fault);
+                self.weather.blind = self.rng.between(1, 10);
+            }
+            60..80 => self.rot(),
             _ => {}
+        }
+    }
+
+    /// Lets some bits of the journal or of sealed files read as what they are not, for a while.
+    fn rot(&mut self) {
+        for _ in 0..self.rng.between(1, 4) {
+            let part = *self.rng.pick(&["journal-", "due-", "due-", "numbers-", "keys-"]);
+            let seed = self.rng.next();
+            let spot = self.disk.rot(seed, |name| name.starts_with(part));
+            self.trace.add(format_args!("  rot at {spot:?}"));
+            if spot.is_some() {
+                self.weather.rotten = self.weather.rotten.max(self.rng.between(1, 20));
+            }
+        }
+    }
+
+    /// Reads work again when their time has come.
+    fn end_bad_reads(&mut self) {
+        if self.weather.blind > 0 {
+            self.weather.blind -= 1;
+            if self.weather.blind == 0 {
+                self.trace.add(format_args!("  reads work"));
+                self.disk.heal_reads();
+            }
+        }
+        if self.weather.rotten > 0 {
+            self.weather.rotten -= 1;
+            if self.weather.rotten == 0 {
+                self.trace.add(format_args!("  no rot is left"));
+                self.disk.heal_rot(|_| true);
+            }
         }
     }
 
@@ -76,7 +190,7 @@ impl World {
         let choice = self.rng.below(10);
         if self.disk.is_off() || choice < 5 {
             self.fail_power();
-        } else if choice < 8 || self.has_failed || !self.weather.is_clear(self.reading()) {
+        } else if choice < 8 || self.has_failed || !self.weather.lets_write(self.reading()) {
             self.trace.add(format_args!("  killed"));
             self.end_process();
             self.oracle.killed();
@@ -100,7 +214,7 @@ impl World {
                 self.repeat(*again);
             }
         }
-        for op in ops.into_iter().chain(self.lost.drain(..)) {
+        for op in ops.into_iter().chain(self.lost.drain(..)).chain(self.unread.drain(..)) {
             self.oracle.lose(op, now);
         }
         for op in self.abandoned.drain(..) {
@@ -151,6 +265,8 @@ impl World {
             self.disk.heal();
             self.disk.set_capacity(None);
             self.weather = Weather::default();
+            // Where the end of the journal is damaged, what was there counts as torn.
+            self.disk.heal_rot(|name| !is_sealed(name) || self.reopened == 0);
             if self.reopened > 0 {
                 super::time::pass(&self.clock, &mut self.rng);
                 self.plan_trouble_while_opening();
@@ -167,6 +283,7 @@ impl World {
             match opened {
                 Ok((engine, driver)) if !is_off => {
                     self.disk.heal();
+                    self.disk.heal_rot(|_| true);
                     let store = Arc::new(MutantStore::new(Arc::new(engine.clone()), self.fault));
                     self.running = Some(Running { driver, engine, store });
                     self.oracle.reopened(now);
@@ -176,6 +293,8 @@ impl World {
                 Ok(_) => self.power_on(),
                 Err(_) if is_off => self.power_on(),
                 Err(OpenError::Io { .. }) => {}
+                // It says so, changes nothing, and opens when the medium is well again.
+                Err(OpenError::Damaged { .. }) if self.disk.is_rotten() => self.disk.heal_rot(|_| true),
                 Err(error) => {
                     self.oracle.accuse(Kind::Lost, format!("the store can not be opened: {error}"));
                     return;
@@ -186,6 +305,11 @@ impl World {
     }
 
     fn plan_trouble_while_opening(&mut self) {
+        if self.rng.percent(10) {
+            let seed = self.rng.next();
+            let spot = self.disk.rot(seed, is_sealed);
+            self.trace.add(format_args!("  rot at {spot:?}"));
+        }
         match self.rng.below(10) {
             0..2 => self.disk.power_off_at(self.rng.between(1, 12)),
             2 => {

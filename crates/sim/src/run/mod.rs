@@ -7,6 +7,7 @@
 //! - `time`: how the clocks move
 //! - `disaster`: power failures, kills, disks that break or run full, and opening again after them
 //! - `invariants`: what must be so where nothing is uncertain
+//! - `totals`: many runs, and what they came to
 //! - `trace`: all that happened, as a hash or in full
 
 mod answers;
@@ -14,14 +15,11 @@ mod client;
 mod disaster;
 mod invariants;
 mod time;
+mod totals;
 mod trace;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-
+use self::disaster::Climate;
 use self::world::World;
 use crate::mutants::Mutant;
 use crate::oracle::Violation;
@@ -35,99 +33,70 @@ pub(crate) struct Outcome {
     pub(crate) acknowledged: u64,
     /// How often the store was opened again after a disaster.
     pub(crate) reopened: u64,
+    /// How many writes there were since the store was last opened before the end.
+    pub(crate) writes: u64,
+    /// Whether messages were retired to due files meanwhile.
+    pub(crate) retired: bool,
     /// What was violated.
     pub(crate) violations: Vec<Violation>,
 }
 
 /// Runs one seed; prints all that happens if it is to be `told`.
 pub(crate) fn run_seed(seed: u64, told: bool) -> Outcome {
-    World::new(seed, told, None).run()
+    World::new(seed, told, None, None).run()
 }
 
 /// Runs one seed with a fault planted.
 pub(crate) fn run_mutant(seed: u64, mutant: Mutant) -> Outcome {
-    World::new(seed, false, Some(mutant)).run()
+    World::new(seed, false, Some(mutant), None).run()
 }
 
 /// Runs one seed, and tells of it. True if nothing was violated.
 pub(crate) fn one(seed: u64, told: bool) -> bool {
-    let outcome = run_seed(seed, told);
+    tell(seed, &run_seed(seed, told))
+}
+
+fn tell(seed: u64, outcome: &Outcome) -> bool {
     for violation in outcome.violations.iter().take(3) {
         println!("VIOLATION {violation}");
     }
     println!(
-        "seed {seed}, acknowledged {}, reopened {}, trace {:016x}, violations {}",
+        "seed {seed}, acknowledged {}, reopened {}, retired {}, trace {:016x}, violations {}",
         outcome.acknowledged,
         outcome.reopened,
+        outcome.retired,
         outcome.trace,
         outcome.violations.len()
     );
     outcome.violations.is_empty()
 }
 
-/// What all seeds came to.
-#[derive(Debug, Default)]
-struct Totals {
-    seeds: u64,
-    acknowledged: u64,
-    reopened: u64,
-    violations: u64,
-    told: u32,
-}
-
 /// Runs seeds from `first` on. True if nothing was violated.
 pub(crate) fn many(first: u64, seeds: u64) -> bool {
-    let next = AtomicU64::new(first);
-    let totals = Mutex::new(Totals::default());
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed - first >= seeds {
-                        break;
-                    }
-                    let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(seed, false)));
-                    let mut totals = totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    totals.add(seed, outcome.ok());
-                }
-            });
-        }
-    });
-    let totals = totals.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    println!(
-        "seeds {}, acknowledged {}, reopened {}, violations {}",
-        totals.seeds, totals.acknowledged, totals.reopened, totals.violations
-    );
-    totals.violations == 0
+    let again = |seed| format!("dwell-sim run --seed {seed} --verbose");
+    totals::of((first..first + seeds).collect(), |seed| run_seed(*seed, false), again)
 }
 
-impl Totals {
-    /// Adds a seed's outcome; none if it panicked, which is a violation as well.
-    fn add(&mut self, seed: u64, outcome: Option<Outcome>) {
-        self.seeds += 1;
-        let first = match &outcome {
-            Some(outcome) => {
-                self.acknowledged += outcome.acknowledged;
-                self.reopened += outcome.reopened;
-                self.violations += outcome.violations.len() as u64;
-                outcome.violations.first().map(ToString::to_string)
-            }
-            None => {
-                self.violations += 1;
-                Some("it panicked; see above".to_owned())
-            }
-        };
-        if let Some(first) = first
-            && self.told < 5
-        {
-            self.told += 1;
-            println!(
-                "VIOLATION in seed {seed}; again, in full: dwell-sim run --seed {seed} --verbose\n{first}"
-            );
-        }
-    }
+/// For each seed, lets the disk be full at each of its writes in turn. True if nothing was violated.
+pub(crate) fn squeeze_all(first: u64, seeds: u64) -> bool {
+    let runs = (first..first + seeds).flat_map(|seed| (0..squeezable(seed)).map(move |write| (seed, write)));
+    let again = |(seed, write)| format!("dwell-sim squeeze --seed {seed} --write {write}");
+    totals::of(runs.collect(), |(seed, write)| squeezed(*seed, *write, false), again)
+}
+
+/// One of these runs, told. True if nothing was violated.
+pub(crate) fn squeeze_one(seed: u64, write: u64) -> bool {
+    tell(seed, &squeezed(seed, write, true))
+}
+
+/// How many writes a seed has that may find no room.
+fn squeezable(seed: u64) -> u64 {
+    squeezed(seed, u64::MAX, false).writes
+}
+
+/// Runs a seed in which nothing happens but that one to three writes find no room, after so many others.
+fn squeezed(seed: u64, writes: u64, told: bool) -> Outcome {
+    World::new(seed, told, None, Some(Climate::FullAt { writes, times: 1 + writes % 3 })).run()
 }
 
 #[cfg(test)]
@@ -141,6 +110,20 @@ mod tests {
             assert_eq!(first.trace, second.trace, "dwell-sim run --seed {seed} --verbose");
             assert_ne!(first.trace, run_seed(seed + 1_000, false).trace);
         }
+    }
+
+    #[test]
+    fn a_disk_that_is_full_at_any_write_loses_nothing_and_needs_no_opening() {
+        let (mut runs, mut retired) = (0, false);
+        for seed in 1..=3 {
+            for write in (0..squeezable(seed)).step_by(7) {
+                let outcome = squeezed(seed, write, false);
+                let first = outcome.violations.first();
+                assert!(first.is_none(), "dwell-sim squeeze --seed {seed} --write {write}\n{first:?}");
+                (runs, retired) = (runs + 1, retired || outcome.retired);
+            }
+        }
+        assert!(runs > 30 && retired, "{runs} runs");
     }
 
     #[test]

@@ -16,6 +16,11 @@ impl Trace {
         Trace { hash: 0xcbf2_9ce4_8422_2325, is_told }
     }
 
+    /// Whether it is printed.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told
+    }
+
     /// Something happened.
     pub(super) fn add(&mut self, line: Arguments<'_>) {
         let line = line.to_string();

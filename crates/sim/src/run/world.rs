@@ -13,7 +13,7 @@ use dwell_time::{Clock as _, ManualClock};
 use super::Outcome;
 use super::answers::Fate;
 use super::client::{Again, Flight, Held};
-use super::disaster::Weather;
+use super::disaster::{Climate, Weather};
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
@@ -47,19 +47,29 @@ pub(super) struct World {
     pub(super) lost: Vec<Op>,
     /// Takes whose caller went away, until the store has noticed.
     pub(super) abandoned: Vec<Op>,
+    /// Takes that could not read all that they leased, until the store has seen to the rest.
+    pub(super) unread: Vec<Op>,
     pub(super) held: Vec<Held>,
     pub(super) spent: Vec<Held>,
     pub(super) again: Option<Again>,
     /// The store has said that it can serve no more.
     pub(super) has_failed: bool,
     pub(super) weather: Weather,
+    pub(super) climate: Climate,
+    /// The disk of a run in which it is full once has been.
+    pub(super) is_filled: bool,
+    /// Rot was copied while it was there, and so stays: some messages can not be read any more, for good.
+    pub(super) is_scarred: bool,
     pub(super) reopened: u64,
 }
 
 impl World {
-    /// The world of `seed`, with a fault planted in it if there is to be one.
-    pub(super) fn new(seed: u64, is_told: bool, mutant: Option<Mutant>) -> World {
+    /// The world of `seed`, with a fault planted in it if there is to be one. Which disasters it has follows from the seed
+    /// too, if nobody says so.
+    pub(super) fn new(seed: u64, is_told: bool, mutant: Option<Mutant>, climate: Option<Climate>) -> World {
         let mut rng = Rng::new(seed);
+        let own = if rng.percent(10) { Climate::Full } else { Climate::Storms };
+        let climate = climate.unwrap_or(own);
         let clock = ManualClock::new(Timestamp::from_ms(time::START_MS).expect("it lies in this century"));
         let disk = MemoryDisk::new();
         let (mutant_disk, fault) = match mutant {
@@ -96,11 +106,15 @@ impl World {
             flights: Vec::new(),
             lost: Vec::new(),
             abandoned: Vec::new(),
+            unread: Vec::new(),
             held: Vec::new(),
             spent: Vec::new(),
             again: None,
             has_failed: false,
             weather: Weather::default(),
+            climate,
+            is_filled: false,
+            is_scarred: false,
             reopened: 0,
         }
     }
@@ -115,8 +129,14 @@ impl World {
             }
             self.tick(tick);
         }
+        let counters = self.running.as_ref().map(|running| running.engine.counters());
+        let writes = counters.as_ref().map_or(0, |counters| counters.disk.writes);
+        let retired = counters.is_some_and(|counters| counters.checkpoints > 0);
         if self.oracle.violations().is_empty() {
             self.last_look();
+        }
+        if !self.oracle.violations().is_empty() && self.trace.is_told() {
+            self.show_all();
         }
         // In this order: nothing is written once the driver is gone, and nothing is heard.
         self.running = None;
@@ -125,6 +145,8 @@ impl World {
             trace: self.trace.hash(),
             acknowledged: self.oracle.counts().acknowledged,
             reopened: self.reopened,
+            writes,
+            retired,
             violations: self.oracle.violations().to_vec(),
         }
     }
@@ -137,7 +159,12 @@ impl World {
             again.latest = again.latest.max(now.wall);
         }
         self.brew();
-        if self.has_failed || self.rng.below(1_000) < 12 {
+        let strikes = self.rng.below(1_000) < 12 && self.climate == Climate::Storms;
+        if self.has_failed && self.climate != Climate::Storms {
+            let text = "the store gave up, and all that it met is writes that find no room".to_owned();
+            return self.oracle.accuse(Kind::Contradiction, text);
+        }
+        if self.has_failed || strikes {
             self.strike();
             return;
         }
@@ -161,13 +188,18 @@ impl World {
         let now = self.reading();
         self.oracle.shown(now.wall);
         // While the disk is full the store may not have come to them.
-        let is_noticed = self.weather.is_clear(now);
-        let abandoned = if is_noticed { std::mem::take(&mut self.abandoned) } else { Vec::new() };
+        let is_noticed = self.weather.lets_write(now);
+        let noticed = |ops: &mut Vec<Op>| if is_noticed { std::mem::take(ops) } else { Vec::new() };
+        let (abandoned, unread) = (noticed(&mut self.abandoned), noticed(&mut self.unread));
         if let Some(running) = &mut self.running {
             running.driver.turn();
+            self.is_scarred |= running.engine.counters().damaged > 0;
         }
         for op in abandoned {
             self.oracle.abandon(op, now);
+        }
+        for op in unread {
+            self.oracle.sent_back(op, now);
         }
         for flight in std::mem::take(&mut self.flights) {
             self.listen(flight, true);
@@ -181,20 +213,29 @@ impl World {
 
     /// Hears a call's answer, if it is there.
     fn listen(&mut self, mut flight: Flight, had_turn: bool) {
+        let before = self.unread_so_far();
         match flight.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(said) => {
-                self.trace.add(format_args!("  said {said:?}"));
-                self.land(flight.ops, flight.about, said);
+                // Whoever asked for bodies reads them just now.
+                let bad_reads = self.unread_so_far() > before;
+                self.trace
+                    .add(format_args!("  said {said:?}{}", if bad_reads { ", read badly" } else { "" }));
+                self.land(flight.ops, flight.about, said, bad_reads);
             }
             Poll::Pending => {
                 // Whatever the store does to a message it answers in the same turn, unless the disk is full.
                 let now = self.reading();
-                if had_turn && self.weather.is_clear(now) && !self.disk.is_off() {
+                if had_turn && self.weather.lets_write(now) && !self.disk.is_off() {
                     flight.ops.iter().for_each(|op| self.oracle.still_waits(*op, now));
                 }
                 self.flights.push(flight);
             }
         }
+    }
+
+    /// How many messages the store says that it has handed to nobody, since it could not read them.
+    pub(super) fn unread_so_far(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.engine.counters().unread)
     }
 
     /// Tells the oracle what came of a command.
@@ -223,6 +264,7 @@ impl World {
         self.flights.is_empty()
             && self.lost.is_empty()
             && self.abandoned.is_empty()
+            && self.unread.is_empty()
             && self.weather.is_clear(self.reading())
     }
 

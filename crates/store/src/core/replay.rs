@@ -114,8 +114,9 @@ impl<B: StoredBody> Core<B> {
             }
             Record::Revived { queue, due, wall } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    self.page_in_dead(queue, log).map_err(|_| unreadable(None))?;
-                    self.revive_all(queue, due, Now { wall, mono_ms: 0 }, log);
+                    let paged_in = self.page_in_dead(queue, log);
+                    paged_in.and_then(|()| self.page_in_owners(queue, log)).map_err(|_| unreadable(None))?;
+                    self.revive_all(queue, due, Now { wall, mono_ms: 0 });
                 }
             }
             Record::Deleted { queue } => {

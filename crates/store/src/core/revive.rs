@@ -30,8 +30,9 @@ impl<B: StoredBody> Core<B> {
             let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else {
                 return Ok(Swept::default());
             };
+            self.page_in_owners(queue, log)?;
             log.record(&Record::Revived { queue: name.clone(), due, wall: now.wall }, Durability::Synced);
-            return Ok(self.revive_all(queue, due, now, log));
+            return Ok(self.revive_all(queue, due, now));
         }
         let mut swept = Swept::default();
         for id in self.selected(queue, which) {
@@ -47,25 +48,37 @@ impl<B: StoredBody> Core<B> {
         Ok(swept)
     }
 
-    /// Revives all dead messages of a queue whose keys are free, oldest first. Nothing is recorded singly.
-    pub(super) fn revive_all(
-        &mut self,
-        queue: u32,
-        due: Timestamp,
-        now: Now,
-        log: &mut impl Log<B>,
-    ) -> Swept {
+    /// Makes the messages resident that have a key of a dead message of the queue. What can not be read is known before
+    /// anything is recorded: a replay that could read it would come to something else.
+    pub(super) fn page_in_owners(&mut self, queue: u32, log: &mut impl Log<B>) -> Result<()> {
         // Time has acted before the record, and must not act behind it.
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
+        for slot in self.oldest(queue, usize::MAX) {
+            if let Some(key) = self.entries.get(slot).key().cloned() {
+                self.find_key(queue, &key, before_time, log)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Revives all dead messages of a queue whose keys are free, oldest first. Nothing is recorded singly. Whoever has
+    /// one of the keys [is resident](Core::page_in_owners).
+    pub(super) fn revive_all(&mut self, queue: u32, due: Timestamp, now: Now) -> Swept {
         let mut swept = Swept::default();
         for slot in self.oldest(queue, usize::MAX) {
-            let id = self.entries.get(slot).id;
-            let revived = self.check_key(slot, before_time, log).map(|()| {
-                let revived = self.apply(slot, &Command::Revive(due), now);
-                let next = revived.expect("a dead message can be revived").next;
-                self.restand(slot, next.expect("a revived message is there"));
-                self.note_ready(slot, now.wall);
-            });
+            let entry = self.entries.get(slot);
+            let (id, key) = (entry.id, entry.key());
+            let owner = key.and_then(|key| self.resident_key(queue, key));
+            let revived = match owner {
+                Some(owner) => Err(Error::KeyTaken { id: self.entries.get(owner).id }),
+                None => {
+                    let revived = self.apply(slot, &Command::Revive(due), now);
+                    let next = revived.expect("a dead message can be revived").next;
+                    self.restand(slot, next.expect("a revived message is there"));
+                    self.note_ready(slot, now.wall);
+                    Ok(())
+                }
+            };
             swept.count(id, revived);
         }
         swept

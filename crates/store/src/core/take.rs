@@ -47,9 +47,13 @@ impl<B: StoredBody> Core<B> {
         for queue in queues {
             self.touch(*queue, now, log);
         }
-        let mut first = Vec::with_capacity(queues.len());
+        let (mut first, mut refusal) = (Vec::with_capacity(queues.len()), None);
         for queue in queues {
-            first.extend(self.head(*queue, now, log)?);
+            match self.head(*queue, now, log) {
+                Ok(head) => first.extend(head),
+                // A queue whose next message can not be read holds up none of the others.
+                Err(error) => refusal = Some(error),
+            }
         }
         let mut heads = Heads::new(first);
         let mut deliveries = Vec::with_capacity(if heads.first().is_some() { max.min(USUAL) } else { 0 });
@@ -81,7 +85,10 @@ impl<B: StoredBody> Core<B> {
                 Err(_) => break,
             }
         }
-        Ok(deliveries)
+        match refusal {
+            Some(refusal) if deliveries.is_empty() => Err(refusal),
+            _ => Ok(deliveries),
+        }
     }
 
     /// What a take of this queue alone would be handed next, with where the bodies lie: the first ones, as far as their

@@ -146,6 +146,7 @@ impl DiskFile for MemoryFile {
         let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         let part = seen.get(start..start + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         buf.copy_from_slice(part);
+        state.spoil(self.file, buf, offset);
         Ok(())
     }
 
@@ -194,9 +195,9 @@ impl DiskFile for MemoryFile {
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
-        let old = self.size()?;
         let mut state = self.disk.state();
         let dies = state.enter(self.life, Calls::Changes)?;
+        let old = state.content(self.file).seen.len() as u64;
         if len > old {
             if state.grant(old, len) < len {
                 return Err(io::ErrorKind::StorageFull.into());

@@ -82,6 +82,8 @@ struct State {
     is_off: bool,
     capacity: Option<u64>,
     faults: Vec<Fault>,
+    /// Bits that read as what they are not: file, byte, and which of its bits.
+    rot: Vec<(u64, u64, u8)>,
     syncs_lie: bool,
 }
 
@@ -127,6 +129,11 @@ impl State {
 
     fn change_file(&mut self, file: u64, what: FileChange) {
         let at = self.order;
+        let is_over = |at: u64| match &what {
+            FileChange::Write { offset, bytes } => (*offset..*offset + bytes.len() as u64).contains(&at),
+            FileChange::Size(len) => at >= *len,
+        };
+        self.rot.retain(|(other, at, _)| *other != file || !is_over(*at));
         let content = self.content(file);
         what.apply(&mut content.seen);
         content.ops.push(FileOp { at, what });
@@ -136,6 +143,16 @@ impl State {
         let op = NameOp { at: self.order, removed, added };
         op.apply(&mut self.names);
         self.name_ops.push(op);
+    }
+
+    /// What was read at `offset` of a file, with its rot.
+    fn spoil(&self, file: u64, read: &mut [u8], offset: u64) {
+        for (_, at, bit) in self.rot.iter().filter(|(other, ..)| *other == file) {
+            let place = at.checked_sub(offset).and_then(|place| read.get_mut(usize::try_from(place).ok()?));
+            if let Some(byte) = place {
+                *byte ^= bit;
+            }
+        }
     }
 
     fn used(&self) -> u64 {
@@ -177,6 +194,58 @@ impl MemoryDisk {
     /// Takes back all failures that have not come.
     pub fn heal(&self) {
         self.state().faults.clear();
+    }
+
+    /// Takes back all failures of reads.
+    pub fn heal_reads(&self) {
+        self.state().faults.retain(|fault| fault.calls != Calls::Reads);
+    }
+
+    /// Whether failures are still to come.
+    pub fn has_faults(&self) -> bool {
+        self.state().faults.iter().any(|fault| fault.times > 0)
+    }
+
+    /// Lets the lowest bit of a byte read as what it is not, until it is written anew or [healed](MemoryDisk::heal_rot);
+    /// nothing happens if there is no such file.
+    pub fn rot_at(&self, path: &Path, at: u64) {
+        let mut state = self.state();
+        if let Some(file) = state.names.get(path).copied() {
+            state.rot.push((file, at, 1));
+        }
+    }
+
+    /// Lets one bit of a file read as what it is not, until it is written anew or [healed](MemoryDisk::heal_rot): a file,
+    /// a byte and a bit by chance, of those whose names `concerns`. Says where that is; nothing if there is no such byte.
+    pub fn rot(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
+        let (mut state, mut chance) = (self.state(), Chance(seed));
+        let is_one = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
+        let files: Vec<(&PathBuf, u64)> =
+            state.names.iter().filter(|(path, _)| is_one(path)).map(|(path, file)| (path, *file)).collect();
+        let (path, file) = files.get(chance.below(files.len() as u64) as usize).copied()?;
+        let bytes = &state.files[&file].seen;
+        let from = chance.below(bytes.len() as u64) as usize;
+        // Most of what was set aside and not written yet is read by nobody.
+        let at = (from..bytes.len()).chain(0..from).find(|at| bytes[*at] != 0)? as u64;
+        let path = path.clone();
+        state.rot.push((file, at, 1 << chance.below(8)));
+        Some((path, at))
+    }
+
+    /// Takes back all rot in files whose names `concerns`.
+    pub fn heal_rot(&self, concerns: impl Fn(&str) -> bool) {
+        let mut state = self.state();
+        let name = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
+        let healed: BTreeSet<u64> =
+            state.names.iter().filter(|(path, _)| name(path)).map(|(_, file)| *file).collect();
+        // What has no name any more is read only by who had it open.
+        let named: BTreeSet<u64> = state.names.values().copied().collect();
+        state.rot.retain(|(file, ..)| named.contains(file) && !healed.contains(file));
+    }
+
+    /// Whether any bit reads as what it is not.
+    pub fn is_rotten(&self) -> bool {
+        !self.state().rot.is_empty()
     }
 
     /// From now on holds at most so many bytes; `None` for no bound.

@@ -78,7 +78,11 @@ pub(crate) enum What {
     Taken(Delivered),
     /// A take of which nothing was heard: it may have leased anything that was ready, for so long.
     LostTake { lease_ms: i64, bound: bool },
-    /// What such a take had leased may have gone back.
+    /// A take that could not read all that it leased: it may have leased anything that was ready, for so long.
+    UnreadTake { lease_ms: i64, bound: bool },
+    /// What such a take could not read counts as tried, and is due then; not known to have happened unless `heard`.
+    SentBack { due: Due, heard: bool },
+    /// What a take of which nothing was heard had leased may have gone back.
     GaveBack,
     /// A take by id.
     TakeById { no: u64, lease_ms: i64, bound: bool, heard: Option<TakenById> },
@@ -113,7 +117,13 @@ impl Effect for What {
         match self {
             What::Put(spec, heard) => put::after(state, spec, *heard, at),
             What::Taken(delivered) => take::taken(state, delivered, at),
-            What::LostTake { lease_ms, bound } => take::lost(state, *lease_ms, *bound, at),
+            What::LostTake { lease_ms, bound } => {
+                take::lost(state, granted(None, *lease_ms, *bound, &at.window), at)
+            }
+            What::UnreadTake { lease_ms, bound } => {
+                take::lost(state, granted_to_nobody(*lease_ms, *bound, &at.window), at)
+            }
+            What::SentBack { due, heard } => take::sent_back(state, *due, *heard, at),
             What::GaveBack => take::gave_back(state, at),
             What::TakeById { no, lease_ms, bound, heard } => {
                 take::by_id(state, *no, (*lease_ms, *bound), heard.as_ref(), at)
@@ -222,11 +232,21 @@ fn or_nothing(heard: bool, state: &State, mut done: Vec<State>) -> Vec<State> {
 
 /// A lease granted within `window`.
 fn granted(token: Option<u128>, lease_ms: i64, bound: bool, window: &Window) -> Phase {
+    lease(token, lease_ms, bound, false, window)
+}
+
+/// A lease of a message that could not be read.
+fn granted_to_nobody(lease_ms: i64, bound: bool, window: &Window) -> Phase {
+    lease(None, lease_ms, bound, true, window)
+}
+
+fn lease(token: Option<u128>, lease_ms: i64, bound: bool, unread: bool, window: &Window) -> Phase {
     Phase::Leased(Lease {
         token,
         until: window.mono.plus(lease_ms),
         until_wall: window.wall.plus(lease_ms),
         lease_ms,
         bound,
+        unread,
     })
 }

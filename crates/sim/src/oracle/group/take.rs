@@ -1,6 +1,6 @@
 //! Take: a message is handed out, and somebody may have it who never heard of it.
 
-use super::{At, Message, Phase, Span, Standing, State, granted};
+use super::{At, Due, Lease, Message, Phase, Span, Standing, State, granted, granted_to_nobody};
 
 /// What a take handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub(crate) enum TakenById {
     KeyTaken { id: u128 },
     /// There is no such message.
     NotFound,
+    /// Leased, and then it could not be read: nobody was handed it.
+    Unread,
     /// Refused for a reason that lies outside the group.
     Refused,
 }
@@ -83,14 +85,13 @@ fn hand_over(message: &mut Message, delivered: &Delivered, at: At<'_>) {
     message.change_unsynced(at, |standing| standing.phase = phase);
 }
 
-pub(super) fn lost(state: &State, lease_ms: i64, bound: bool, at: At<'_>) -> Vec<State> {
+pub(super) fn lost(state: &State, phase: Phase, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
         let versions: Vec<State> = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
         for mut version in versions {
             let message = &mut version.messages[place];
             if message.standing.phase == Phase::Pending && message.may_be_ready(at) {
-                let phase = granted(None, lease_ms, bound, &at.window);
                 message.change_unsynced(at, |standing| standing.phase = phase);
                 states.push(version);
             }
@@ -110,6 +111,46 @@ pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
                 states.extend(version.settled_by_time(place, at));
             }
         }
+    }
+    states
+}
+
+/// What could not be read has had its attempt, unless its lease was over by then.
+pub(super) fn sent_back(state: &State, due: Due, heard: bool, at: At<'_>) -> Vec<State> {
+    let mut states = vec![state.clone()];
+    for place in 0..state.messages.len() {
+        let is_unread =
+            |message: &Message| matches!(message.standing.phase, Phase::Leased(Lease { unread: true, .. }));
+        if !is_unread(&state.messages[place]) {
+            continue;
+        }
+        let sent_back = |mut version: State| -> Vec<State> {
+            let message = &mut version.messages[place];
+            if !is_unread(message) {
+                return vec![version];
+            }
+            let mut after = message.standing.clone();
+            message.spend_attempt(&mut after);
+            // A dead message has no next instant.
+            if after.phase == Phase::Pending {
+                after.due = due.span(&at.window);
+                after.since = at.begin;
+            }
+            message.change(|standing| *standing = after);
+            version.settled_by_time(place, at)
+        };
+        let versions = states.iter().flat_map(|state| state.versions(place, at, false));
+        states = versions.flat_map(sent_back).collect();
+    }
+    if !heard {
+        // The process that was to see to it is gone: whatever was leased stays so.
+        let mut left = state.clone();
+        for message in &mut left.messages {
+            if let Phase::Leased(lease) = &mut message.standing.phase {
+                lease.unread = false;
+            }
+        }
+        states.push(left);
     }
     states
 }
@@ -162,17 +203,18 @@ pub(super) fn by_id(
             let mut state = state.clone();
             let message = &mut state.messages[place];
             message.change_unsynced(at, |old| *old = Standing { due, ..standing });
-            let (token, lease_ms, bound) = match heard {
+            let phase = match heard {
                 Some(TakenById::Delivered(delivered)) => {
                     if !fits(message, delivered) {
                         return None;
                     }
-                    (Some(delivered.token), delivered.lease_ms, delivered.bound)
+                    granted(Some(delivered.token), delivered.lease_ms, delivered.bound, &at.window)
                 }
-                None => (None, lease_ms, bound),
+                Some(TakenById::Unread) => granted_to_nobody(lease_ms, bound, &at.window),
+                None => granted(None, lease_ms, bound, &at.window),
                 Some(_) => return None,
             };
-            message.standing.phase = granted(token, lease_ms, bound, &at.window);
+            message.standing.phase = phase;
             Some(state)
         };
         standings.into_iter().filter_map(taken).collect()
