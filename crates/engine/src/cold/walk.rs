@@ -156,8 +156,9 @@ impl ColdSet {
                 ready.push(Reverse(read));
             }
         }
-        // What becomes due later goes out after the first of its own priority.
-        let matters = |lead: &Lead| first.is_none_or(|(rank, _, _)| lead.key.0 < rank);
+        // What becomes due later goes out after the first of its own priority: but for one that has stayed ready though
+        // the clock stepped back, which may be due later still.
+        let matters = |lead: &Lead| first.is_none_or(|(rank, due, id)| lead.key < (rank, due, id.as_bits()));
         let by_due = |lead: Lead| Reverse((lead.key.1, lead));
         let mut later: BinaryHeap<_> = later.into_iter().filter(matters).map(by_due).collect();
         let mut next = None;

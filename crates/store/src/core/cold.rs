@@ -52,7 +52,7 @@ pub struct ColdHead {
     /// Priority, due and id of the one that goes out first of those that are due.
     pub first: Option<(u32, Timestamp, MessageId)>,
     /// When the next of those is due that would go out before `first`: all that are not due, where there is no `first`,
-    /// else those with a more urgent priority. An earlier instant will do, if it lies behind `ripe`.
+    /// else those before it by (priority, due, id). An earlier instant will do, if it lies behind `ripe`.
     pub next: Option<Timestamp>,
 }
 

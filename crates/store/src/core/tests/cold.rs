@@ -101,7 +101,7 @@ impl Cold<Bytes> for Toy {
         let state = |state| self.of(queue).filter(move |copy| copy.state(ripe) == state);
         let first = state(StateKind::Ready).map(Copy::order).min();
         // As little as may be said.
-        let matters = |copy: &&Copy| first.is_none_or(|(priority, ..)| copy.order().0 < priority);
+        let matters = |copy: &&Copy| first.is_none_or(|first| copy.order() < first);
         let later = state(StateKind::Scheduled).filter(matters);
         Ok(ColdHead { first, next: later.map(|copy| copy.cold.message.standing.due).min() })
     }
