@@ -98,6 +98,8 @@ model_check() {
 long_core() {
     stage "long: timing queue and core" env PROPTEST_CASES=200000 \
         cargo test --locked -p dwell-time -p dwell-store --lib
+    stage "long: delay queue, 5 million items" env DWELL_STRESS_ITEMS=5000000 \
+        cargo test --release --locked -p dwell-time --test delay_queue_stress
     stage "long: model test, memory" env DWELL_CASES=20000 \
         cargo test --locked -p dwell-store --test memory behaves_as_the_model_does
     stage "long: model test, engine in memory" env DWELL_CASES=20000 \

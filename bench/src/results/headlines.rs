@@ -83,7 +83,22 @@ const HEADLINES: &[Headline] = &[
         Some("jdk"),
         "`DelayQueue<T>` in a process: put and take a second, 1 M pending",
     ),
+    headline("delay-queue", "4 put, 1 take", "per_s", Some("jdk"), "the same: four threads put, one takes"),
     headline("delay-queue", "lateness", "p99_us", Some("jdk"), "the same: lateness, µs, 99th percentile"),
+    headline(
+        "redis",
+        "put, batches of 64, 100000 in all",
+        "per_s",
+        Some("redisson-scripts"),
+        "on Redis: puts a second, in batches of 64",
+    ),
+    headline(
+        "redis",
+        "take + ack 4000 of 300000 pending",
+        "per_s",
+        Some("redisson-scripts"),
+        "on Redis: takes with acks a second, 300,000 pending",
+    ),
 ];
 
 /// The README with its table made anew. A headline whose scenario was not run is left out.

@@ -171,6 +171,31 @@ fn a_dropped_future_loses_neither_item_nor_lead() {
     });
 }
 
+/// The clock stands still: nothing but the drop itself can call the other consumer.
+#[test]
+fn a_dropped_future_passes_its_call_on_while_no_time_passes() {
+    check(|| {
+        let (queue, _clock) = queue();
+        let dropped = with(&queue, |queue| {
+            let mut take = queue.take_async();
+            let polled = block_on(std::future::poll_fn(|context| {
+                std::task::Poll::Ready(std::pin::Pin::new(&mut take).poll(context))
+            }));
+            thread::yield_now();
+            drop(take);
+            matches!(polled, std::task::Poll::Ready(Ok(_)))
+        });
+        let consumer = with(&queue, |queue| queue.take());
+        let producer = with(&queue, |queue| queue.put(1, Duration::ZERO).map(drop));
+        if dropped.join().unwrap() {
+            queue.put(2, Duration::ZERO).unwrap();
+        }
+        consumer.join().unwrap().unwrap();
+        producer.join().unwrap().unwrap();
+        assert!(queue.is_empty());
+    });
+}
+
 #[test]
 fn closing_ends_every_wait() {
     check(|| {
