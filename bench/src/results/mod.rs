@@ -58,7 +58,7 @@ impl Place {
         self.0.join("README.md")
     }
 
-    /// All runs, by the list of scenarios, then those that are no longer on it.
+    /// All runs, by the names of their scenarios: which of them this program was built with makes no difference.
     fn read_runs(&self) -> Result<Vec<Measured>> {
         let mut runs = Vec::new();
         for entry in fs::read_dir(self.runs())? {
@@ -68,12 +68,7 @@ impl Place {
                 runs.push(run.map_err(|error| format!("{}: {error}", path.display()))?);
             }
         }
-        let place = |run: &Measured| {
-            let listed =
-                crate::scenarios::SCENARIOS.iter().position(|scenario| scenario.name == run.scenario);
-            listed.unwrap_or(usize::MAX)
-        };
-        runs.sort_by_key(|run| (place(run), run.scenario.clone()));
+        runs.sort_by(|one, other| one.scenario.cmp(&other.scenario));
         Ok(runs)
     }
 }
