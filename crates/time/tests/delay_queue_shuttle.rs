@@ -137,6 +137,12 @@ fn the_lead_is_not_lost_with_a_deadline() {
     });
 }
 
+fn polled_once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+    block_on(std::future::poll_fn(|context| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context))
+    }))
+}
+
 #[test]
 fn a_dropped_future_loses_neither_item_nor_lead() {
     check(|| {
@@ -145,9 +151,7 @@ fn a_dropped_future_loses_neither_item_nor_lead() {
         // Polled once, then dropped, at whatever moment: as leader, as follower, or when it was called.
         let dropped = with(&queue, |queue| {
             let mut take = queue.take_async();
-            let polled = block_on(std::future::poll_fn(|context| {
-                std::task::Poll::Ready(std::pin::Pin::new(&mut take).poll(context))
-            }));
+            let polled = polled_once(&mut take);
             thread::yield_now();
             drop(take);
             match polled {
@@ -178,9 +182,7 @@ fn a_dropped_future_passes_its_call_on_while_no_time_passes() {
         let (queue, _clock) = queue();
         let dropped = with(&queue, |queue| {
             let mut take = queue.take_async();
-            let polled = block_on(std::future::poll_fn(|context| {
-                std::task::Poll::Ready(std::pin::Pin::new(&mut take).poll(context))
-            }));
+            let polled = polled_once(&mut take);
             thread::yield_now();
             drop(take);
             matches!(polled, std::task::Poll::Ready(Ok(_)))
