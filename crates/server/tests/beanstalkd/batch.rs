@@ -88,7 +88,7 @@ async fn reserves_that_wait_together_are_served_one_by_one() {
 
 async fn counting() -> (Running, Arc<Counting>) {
     let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-    let counting = Arc::new(Counting::new(Arc::clone(&inner)));
+    let counting = Arc::new(Counting::new(Arc::clone(&inner) as Arc<dyn Store>));
     (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
 }
 

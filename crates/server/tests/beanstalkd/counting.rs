@@ -1,4 +1,4 @@
-//! A store that counts calls, and tells how many of others came before one.
+//! A store that counts calls, and tells how many of others came before one, and were answered before it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,20 +10,25 @@ use dwell_store::*;
 
 /// Counts calls.
 pub(crate) struct Counting {
-    inner: Arc<MemoryStore>,
+    inner: Arc<dyn Store>,
     pub(crate) puts: AtomicU64,
     pub(crate) settles: AtomicU64,
     pub(crate) takes: AtomicU64,
     calls: AtomicU64,
+    /// Puts and takes that were answered.
+    answers: AtomicU64,
     /// How many calls there had been when the last take of a queue came.
     takes_at: Mutex<HashMap<QueueName, u64>>,
+    /// How many answers there had been when the last take of a queue was answered.
+    taken_at: Mutex<HashMap<QueueName, u64>>,
 }
 
 impl Counting {
-    pub(crate) fn new(inner: Arc<MemoryStore>) -> Counting {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Counting {
         let zero = || AtomicU64::new(0);
-        let (puts, settles, takes, calls) = (zero(), zero(), zero(), zero());
-        Counting { inner, puts, settles, takes, calls, takes_at: Mutex::default() }
+        let (puts, settles, takes, calls, answers) = (zero(), zero(), zero(), zero(), zero());
+        let (takes_at, taken_at) = (Mutex::default(), Mutex::default());
+        Counting { inner, puts, settles, takes, calls, answers, takes_at, taken_at }
     }
 
     /// All calls so far.
@@ -36,6 +41,16 @@ impl Counting {
         self.takes_at.lock().unwrap()[&queue.parse().unwrap()]
     }
 
+    /// All puts and takes so far that were answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::SeqCst)
+    }
+
+    /// How many of these there had been when the last take of `queue` was answered.
+    pub(crate) fn answers_before_take(&self, queue: &str) -> u64 {
+        self.taken_at.lock().unwrap()[&queue.parse().unwrap()]
+    }
+
     fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::SeqCst)
     }
@@ -46,7 +61,9 @@ impl Store for Counting {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         self.call();
         self.puts.fetch_add(1, Ordering::SeqCst);
-        self.inner.put(puts).await
+        let answers = self.inner.put(puts).await;
+        self.answers.fetch_add(1, Ordering::SeqCst);
+        answers
     }
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
         let before = self.call();
@@ -54,7 +71,11 @@ impl Store for Counting {
             self.takes_at.lock().unwrap().insert(queue.clone(), before);
         }
         self.takes.fetch_add(1, Ordering::SeqCst);
-        self.inner.take(take).await
+        let queues = take.queues.clone();
+        let answer = self.inner.take(take).await;
+        let answered = self.answers.fetch_add(1, Ordering::SeqCst);
+        self.taken_at.lock().unwrap().extend(queues.into_iter().map(|queue| (queue, answered)));
+        answer
     }
     async fn take_id(
         &self,

@@ -1,5 +1,6 @@
-//! Fairness: a client that always has another command under way delays another one's take by a bounded number of
-//! turns, whatever it sends and however fast the store answers.
+//! Fairness: clients that always have another command under way delay another one's take by a bounded number of
+//! turns each, whatever they send and however fast the store answers; and so a queue with many clients and a backlog
+//! delays another queue's messages.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use dwell_engine::{Engine, Options};
 use dwell_model::{Limits, Wake};
 use dwell_server::{BeanstalkdConfig, Server, ServerConfig};
 use dwell_store::{MemoryStore, Store};
@@ -28,6 +30,10 @@ const BOUND_OF_HTTP: u64 = 2 * 16 * 61;
 
 /// How often the other client takes.
 const TAKES: usize = 40;
+
+/// How many clients a busy queue has, and messages that are due and wait there when the other client begins.
+const BUSY: usize = 32;
+const BACKLOG: u64 = 5_000;
 
 struct Running {
     http: SocketAddr,
@@ -139,6 +145,90 @@ fn play(commands: &[u8], over_http: bool) {
     running.server.join().unwrap();
     let bound = if over_http { BOUND_OF_HTTP } else { BOUND };
     assert!(most <= bound, "{most} calls of the flood before another's take, and {bound} may be");
+}
+
+/// The most calls of others that came before a take, and the most that were answered before it was, since its message
+/// was put: by a client of a queue of its own.
+fn most_before_a_delivery(store: &Counting, address: SocketAddr) -> (u64, u64) {
+    let mut stream = connect(address);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = |expected: &str| {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line.strip_prefix(expected).unwrap_or_else(|| panic!("{line} instead of {expected}")).to_owned()
+    };
+    stream.write_all(b"use other\r\nwatch other\r\nignore default\r\n").unwrap();
+    ["USING", "WATCHING 2", "WATCHING 1"].into_iter().for_each(|expected| drop(line(expected)));
+    let (mut most_calls, mut most_answers) = (0, 0);
+    for _ in 0..TAKES {
+        stream.write_all(b"put 0 0 60 1\r\nx\r\nreserve-with-timeout 60\r\n").unwrap();
+        let (calls, answers) = (store.calls(), store.answers());
+        line("INSERTED");
+        let job = line("RESERVED ");
+        line("x");
+        most_calls = most_calls.max(store.calls_before_take("other").saturating_sub(calls));
+        most_answers = most_answers.max(store.answers_before_take("other").saturating_sub(answers));
+        let number = job.split(' ').next().unwrap();
+        stream.write_all(format!("delete {number}\r\n").as_bytes()).unwrap();
+        line("DELETED");
+    }
+    (most_calls, most_answers)
+}
+
+/// Lets many clients put to a queue with a backlog and take from it without end, and one be served from another.
+fn serve_beside_a_busy_queue(store: Arc<dyn Store>) {
+    let store = Arc::new(Counting::new(store));
+    let running = start(Arc::clone(&store) as Arc<dyn Store>);
+    let stop = Arc::new(AtomicBool::new(false));
+    fill(running.beanstalkd);
+    let flooding: Vec<_> = (0..BUSY)
+        .flat_map(|_| flood(running.beanstalkd, b"put 0 0 60 1\r\nx\r\nreserve-with-timeout 0\r\n", &stop))
+        .collect();
+    let (before, clock) = (store.answers(), SystemClock::new());
+    let mut sleeper = clock.sleeper();
+    let deadline_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64;
+    while store.answers() < before + BUSY as u64 {
+        let now_ms = clock.now().mono_ms;
+        assert!(now_ms < deadline_ms, "the busy queue is not busy");
+        sleeper.sleep(Wake { wall: None, mono_ms: Some(now_ms + 1) });
+    }
+    let before = store.answers();
+    let (calls, answers) = most_before_a_delivery(&store, running.beanstalkd);
+    let in_all = store.answers() - before;
+    println!("{TAKES} deliveries, {in_all} answers; at most {calls} calls and {answers} answers before one");
+    assert!(in_all > 3 * TAKES as u64, "the busy queue was busy all the time: {in_all}");
+    stop.store(true, Ordering::Relaxed);
+    flooding.into_iter().for_each(|thread| thread.join().unwrap());
+    running.stop.send(()).unwrap();
+    running.server.join().unwrap();
+    let bound = (BUSY as u64 + 1) * BOUND;
+    assert!(calls <= bound && answers <= bound, "{calls} calls and {answers} answers, and {bound} may be");
+}
+
+/// Puts the backlog.
+fn fill(address: SocketAddr) {
+    let mut stream = connect(address);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    for _ in 0..BACKLOG / 100 {
+        stream.write_all(&b"put 0 0 60 1\r\nx\r\n".repeat(100)).unwrap();
+        for _ in 0..100 {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            assert!(line.starts_with("INSERTED "), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_busy_queue_lets_another_have_its_turn_in_memory() {
+    serve_beside_a_busy_queue(Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()))));
+}
+
+#[test]
+fn a_busy_queue_lets_another_have_its_turn_on_the_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    serve_beside_a_busy_queue(Arc::new(Engine::open(dir.path(), Options::default()).unwrap()));
 }
 
 #[test]
