@@ -9,6 +9,7 @@ pub(crate) mod drain;
 pub(crate) mod fill;
 pub(crate) mod get;
 pub(crate) mod reopen;
+pub(crate) mod sweep;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::stopwatch::{Stopwatch, pause};
 
 /// All of them.
 pub(crate) const PARTS: &[Part] =
-    &[fill::PART, get::PART, change::PART, change::ONE, drain::PART, drain::MONTH, reopen::PART];
+    &[fill::PART, get::PART, change::PART, change::ONE, drain::PART, drain::MONTH, reopen::PART, sweep::PART];
 
 /// What a message of a mix takes on the disk at the most, in the journal, in due files and runs, and while they are
 /// merged: a rough bound, for who asks whether there is room.

@@ -11,6 +11,7 @@ mod engine_growth;
 mod engine_put;
 mod engine_put_1;
 mod engine_restart;
+mod engine_sweeps;
 mod lateness;
 mod lateness_longpoll;
 #[cfg(feature = "redis")]
@@ -50,6 +51,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_backlog::SCENARIO,
     engine_restart::SCENARIO,
     engine_growth::SCENARIO,
+    engine_sweeps::SCENARIO,
     lateness_longpoll::SCENARIO,
     lateness::SCENARIO,
     #[cfg(feature = "redis")]

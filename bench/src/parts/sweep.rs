@@ -1,0 +1,81 @@
+//! Sweeps: what removes or revives all messages of a queue at once, and how long it takes to answer.
+//!
+//! Parameters: `dead`, so many messages of each of the third and the fourth queue are buried first, if they have so many.
+//! Then the first queue is purged, the second is deleted, the dead of the third are revived, and those of the fourth are
+//! discarded; after each, others are served: a synced put to another queue, a hundred times.
+
+use dwell_model::QueueName;
+use dwell_store::{Action, Put, Selection, Settle, Take, When};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::Opened;
+use crate::Result;
+use crate::own_process::{Part, count};
+use crate::run::progress;
+use crate::stopwatch::Stopwatch;
+use crate::workload::{BATCH, BODY_BYTES};
+
+pub(crate) const PART: Part = Part { name: "sweep", run };
+
+/// How often others are served after a sweep.
+const OTHERS: usize = 100;
+
+fn run(parameters: &Value) -> Result<Value> {
+    let opened = Opened::open(parameters)?;
+    let most = count(parameters, "dead")?;
+    let [purged, deleted, revived, discarded] = std::array::from_fn(|queue| opened.mix.queue_name(queue));
+    let (third, fourth) = (bury(&opened, &revived, most)?, bury(&opened, &discarded, most)?);
+    let calls = opened.ours.calls();
+    let sweeps = json!({
+        "purge": timed(&opened, || Ok(calls.purge(purged)?))?,
+        "delete_queue": timed(&opened, || Ok(calls.delete_queue(deleted)?))?,
+        "revive_all": timed(&opened, || Ok(calls.revive(revived, Selection::All, When::AfterMs(0))?.done))?,
+        "discard_all": timed(&opened, || Ok(calls.discard(discarded, Selection::All)?.done))?,
+    });
+    for (sweep, expected) in [("revive_all", third), ("discard_all", fourth)] {
+        if sweeps[sweep]["swept"] != expected {
+            return Err(format!("{sweep} of {expected} swept {}", sweeps[sweep]["swept"]).into());
+        }
+    }
+    opened.close(sweeps)
+}
+
+/// Buries so many messages of a queue, or all that are due; says how many.
+fn bury(opened: &Opened, queue: &QueueName, most: u64) -> Result<u64> {
+    let (calls, bar) = (opened.ours.calls(), progress("bury", most));
+    let mut buried = 0;
+    while buried < most {
+        let max = BATCH.min(usize::try_from(most - buried)?);
+        let taken = calls.take(Take::from(queue.clone()).max(max))?;
+        if taken.is_empty() {
+            break;
+        }
+        buried += taken.len() as u64;
+        bar.inc(taken.len() as u64);
+        let settles = taken.into_iter().map(|delivery| Settle {
+            receipt: delivery.receipt,
+            action: Action::Bury { reason: None, priority: None },
+        });
+        for answer in calls.settle(settles.collect()) {
+            answer?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(buried)
+}
+
+/// How many a sweep swept, how long it took, and what others waited after it.
+fn timed(opened: &Opened, sweep: impl FnOnce() -> Result<u64>) -> Result<Value> {
+    let watch = Stopwatch::start();
+    let swept = sweep()?;
+    let answer_ms = watch.elapsed().as_secs_f64() * 1_000.0;
+    let other: QueueName = "other".parse().expect("it is a queue's name");
+    let mut micros: Histogram<u64> = Histogram::new(3)?;
+    for _ in 0..OTHERS {
+        let watch = Stopwatch::start();
+        opened.ours.put_patiently(&[Put::new(other.clone(), vec![0; BODY_BYTES])])?;
+        micros.record(u64::try_from(watch.elapsed().as_micros())?)?;
+    }
+    Ok(json!({ "swept": swept, "answer_ms": answer_ms, "others_max_ms": micros.max() as f64 / 1_000.0 }))
+}
