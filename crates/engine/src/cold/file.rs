@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dwell_model::{MessageId, Timestamp};
 
+use super::expired::{Aside, Progress};
 use crate::due::{self, File, Settled};
 use crate::journal::segment::Segment;
 
@@ -48,10 +49,12 @@ pub(crate) struct ColdFile {
     /// Scheduled entries that are due by then are ready.
     pub(crate) ripe: Timestamp,
     pub(super) lanes: Vec<LaneState>,
-    /// Expiries up to this one were looked at.
-    pub(super) expired_to: Option<(Timestamp, u32)>,
-    /// No cold entry expires before this.
+    /// So far its expiries were looked at.
+    pub(super) expired_to: Progress,
+    /// No cold entry expires before this, but for those set aside.
     pub(super) next_expiry: Option<Timestamp>,
+    /// What of it could not be read when it expired.
+    pub(super) aside: Option<Box<Aside>>,
     /// If it is coarse: from when to when its scheduled entries are due that have not been moved out of it.
     coarse: Option<(Timestamp, Timestamp)>,
 }
@@ -70,7 +73,17 @@ impl ColdFile {
             LaneState { live: out.live(range.clone()), from: range.start, head: None }
         });
         let (lanes, next_expiry, coarse) = (lanes.collect(), file.first_expiry(), coarse(&file, now));
-        ColdFile { file, segment, out, ripe, lanes, expired_to: None, next_expiry, coarse }
+        ColdFile {
+            file,
+            segment,
+            out,
+            ripe,
+            lanes,
+            expired_to: Progress::default(),
+            next_expiry,
+            aside: None,
+            coarse,
+        }
     }
 
     /// If it is coarse: no scheduled entry that could be moved out of it is due before this.
@@ -101,7 +114,8 @@ impl ColdFile {
     pub(super) fn memory(&self) -> usize {
         // Each lane is on the list of its queue besides.
         let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>());
-        size_of::<ColdFile>() + lanes + self.out.memory() + self.file.memory()
+        let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
+        size_of::<ColdFile>() + lanes + self.out.memory() + self.file.memory() + aside
     }
 
     /// The first cold entry of a lane from `ordinal` on.
@@ -125,9 +139,7 @@ impl ColdFile {
         let lane = &mut self.lanes[self.file.lane_of(ordinal)];
         lane.live += 1;
         lane.from = lane.from.min(ordinal);
-        if self.expired_to.take().is_some() {
-            self.next_expiry = self.file.first_expiry();
-        }
+        self.look_again_from(0);
     }
 
     /// All entries of a lane are gone.

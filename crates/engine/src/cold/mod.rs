@@ -6,12 +6,14 @@
 //!
 //! # Layout
 //! - `file`: a due file and its bitmap
+//! - `expired`: messages that expire meanwhile
 //! - `blocks`: blocks that were read a moment ago
 //! - `nearby`: where a message lies by its id
 //! - `walk`: the messages of a queue in order, and counted
 //! - this file: lookups, and handing over
 
 mod blocks;
+mod expired;
 mod file;
 mod nearby;
 mod walk;
@@ -20,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use dwell_model::{Key, Message, MessageId, Number, QueueName, State, StateKind, Timestamp};
+use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
 use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Which};
 use dwell_store::{Error, Result};
 
@@ -78,8 +80,10 @@ pub(crate) struct ColdSet {
     window: usize,
     /// The latest wall time that messages were ripened with since this was last asked for.
     ripened: Timestamp,
-    /// No cold message expires before this.
+    /// No cold message expires before this, but for those set aside.
     next_expiry: Option<Timestamp>,
+    /// When what was set aside is to be tried again, if anything was: on the monotonic clock.
+    again_ms: Option<u64>,
     /// Entries of all files, whatever has become of them.
     entries: u64,
     /// No scheduled entry that could be moved out of a coarse file is due before this.
@@ -102,6 +106,7 @@ impl ColdSet {
             window: window.max(1),
             ripened: Timestamp::MIN,
             next_expiry: None,
+            again_ms: None,
             entries: 0,
             split_from: None,
             failed: None,
@@ -345,32 +350,6 @@ impl ColdSet {
         }
         Ok(None)
     }
-
-    /// Entries that expire by `wall`, file by file; what was looked at is not looked at again.
-    fn over(&mut self, wall: Timestamp, most: usize) -> sealed::Result<Vec<Spot>> {
-        let mut spots = Vec::new();
-        let numbers: Vec<u32> = self.files.keys().copied().collect();
-        for number in numbers {
-            let file = &self.files[&number];
-            if file.next_expiry.is_none_or(|next| next > wall) || spots.len() >= most {
-                continue;
-            }
-            let expiries = file.file.expiries(file.expired_to, wall, most - spots.len())?;
-            let is_cold = |ordinal: u32| {
-                let lane = &file.file.lanes()[file.file.lane_of(ordinal)];
-                !file.out.has(ordinal) && lane.state != LaneState::Dead
-            };
-            let mut ordinals: Vec<u32> =
-                expiries.iter().map(|(_, ordinal)| *ordinal).filter(|ordinal| is_cold(*ordinal)).collect();
-            ordinals.sort_unstable();
-            spots.extend(ordinals.into_iter().map(|ordinal| Spot { file: number, ordinal }));
-            let to = expiries.last().copied().or(file.expired_to);
-            let next = file.file.expiries(to, Timestamp::MAX, 1)?;
-            let file = self.files.get_mut(&number).expect("it was just there");
-            (file.expired_to, file.next_expiry) = (to, next.first().map(|(at, _)| *at));
-        }
-        Ok(spots)
-    }
 }
 
 /// Puts `new` in the place of `old`, which lie side by side.
@@ -440,21 +419,18 @@ impl Cold<Place> for ColdSet {
         self.tell(found)
     }
 
-    fn next_expiry(&self) -> Option<Timestamp> {
-        self.next_expiry
+    fn expired(&mut self, now: Now, most: usize, into: &mut Vec<ColdMessage<Place>>) {
+        self.hand_over_expired(now, most, into);
     }
 
-    fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
-        let spots = self.over(wall, most).and_then(|spots| self.read_all(&spots));
-        let found = spots.map(|found| self.hand_over(found, into));
-        if found.is_err() {
-            // To be looked at again, all of it.
-            for file in self.files.values_mut() {
-                (file.expired_to, file.next_expiry) = (None, file.file.first_expiry());
-            }
-        }
-        self.next_expiry = self.files.values().filter_map(|file| file.next_expiry).min();
-        self.tell(found)
+    fn expired_of(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        most: usize,
+        into: &mut Vec<ColdMessage<Place>>,
+    ) -> Result<()> {
+        self.hand_over_expired_of(queue, now, most, into)
     }
 
     fn page(

@@ -10,7 +10,7 @@ use dwell_model::{Number, QueueName, Timestamp};
 
 use super::block::{self, BadBlock, BodyPlace, Found, Heads};
 use super::expiry::{self, Expiry};
-use super::index::{BlockSpot, Index};
+use super::index::{BlockSpot, ExpiryChunk, Index};
 use super::lane::Lane;
 use super::reading::Reading;
 use crate::disk::{Disk, DiskFile};
@@ -285,13 +285,33 @@ impl File {
             if wanted.len() >= most {
                 break;
             }
-            let bytes = self.read_bytes(u64::from(chunk.at), chunk.len as usize)?;
-            let pairs = expiry::read(&bytes, self.salt(), chunk.first, self.len());
-            let pairs = self.sound(pairs.map_err(|why| (u64::from(chunk.at), why)))?;
+            let pairs = self.read_chunk(chunk)?;
             let ours = pairs.into_iter().filter(|pair| Some(*pair) > after && pair.0 <= until);
             wanted.extend(ours.take(most - wanted.len()));
         }
         Ok(wanted)
+    }
+
+    /// The earliest expiry of the how-manieth 1,024 of them; nothing if there are no more. No I/O.
+    pub(crate) fn expiry_chunk_from(&self, chunk: u32) -> Option<Timestamp> {
+        self.index.expiry_chunks.get(chunk as usize).map(|chunk| chunk.first.0)
+    }
+
+    /// The how-manieth 1,024 expiries with their ordinals, in order: one read.
+    pub(crate) fn expiry_chunk(&self, chunk: u32) -> Result<Vec<Expiry>> {
+        self.read_chunk(&self.index.expiry_chunks[chunk as usize])
+    }
+
+    fn read_chunk(&self, chunk: &ExpiryChunk) -> Result<Vec<Expiry>> {
+        let bytes = self.read_bytes(u64::from(chunk.at), chunk.len as usize)?;
+        let pairs = expiry::read(&bytes, self.salt(), chunk.first, self.len());
+        self.sound(pairs.map_err(|why| (u64::from(chunk.at), why)))
+    }
+
+    /// The ordinals of the how-manieth block.
+    pub(crate) fn ordinals_of(&self, block: u32) -> Range<u32> {
+        let spot = self.index.blocks.spot(block as usize);
+        spot.first..spot.first + spot.count
     }
 
     /// As many of the blocks from `next` on, and before `end`, as are read at a time: those that fit, or one.

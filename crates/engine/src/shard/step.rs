@@ -158,7 +158,7 @@ impl Step {
             Command::Discard(queue, which, reply) => {
                 Effect::change(reply, core.discard(&queue, which, now, batch))
             }
-            Command::Purge(queue, reply) => Effect::change(reply, Ok(core.purge(&queue, now, batch))),
+            Command::Purge(queue, reply) => Effect::change(reply, core.purge(&queue, now, batch)),
             Command::DeleteQueue(queue, reply) => {
                 Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
             }

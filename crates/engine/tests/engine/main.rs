@@ -6,6 +6,7 @@ mod backup;
 mod conformance;
 mod crash;
 mod doors;
+mod expiry;
 mod faults;
 mod fixtures;
 mod leases;

@@ -293,6 +293,11 @@ impl Oracle {
         Heard { begin, end, window: self.rules.widened(Window::between(from, now), begin, end) }
     }
 
+    /// Whatever command has begun so far is not newer than this.
+    pub(crate) fn newest(&self) -> Op {
+        self.seq
+    }
+
     fn tick(&mut self) -> Seq {
         self.seq += 1;
         self.seq

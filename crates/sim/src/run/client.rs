@@ -308,7 +308,7 @@ impl World {
             Said::Raised(answer) => vec![answers::raised(answer)],
             Said::Swept(answer) => vec![answers::done(answer)],
         };
-        self.note_failure(&said);
+        self.note_failure(&ops, &said);
         if let (Said::Put(Ok(answer)), Fate::Heard(Answer::Put(heard)), About::Put(again)) =
             (&said, &fates[0], &about)
             && matches!(heard, PutHeard::Created { .. } | PutHeard::Replaced { .. })
@@ -378,7 +378,7 @@ impl World {
         is_unread.then(|| self.oracle.queues_of(ops[0]))
     }
 
-    fn note_failure(&mut self, said: &Said) {
+    fn note_failure(&mut self, ops: &[Op], said: &Said) {
         let errors: Vec<&Error> = match said {
             Said::Put(Err(error))
             | Said::Took(Err(error))
@@ -394,7 +394,8 @@ impl World {
         };
         let is_fatal = errors.iter().any(|error| answers::is_fatal(error));
         let unread = errors.into_iter().find(|error| answers::is_unread(error));
-        let may_be = !self.weather.lets_read() || self.disk.is_off() || self.is_scarred;
+        let has_let_read = ops.iter().all(|op| self.weather.has_let_read(*op));
+        let may_be = !has_let_read || self.disk.is_off() || self.is_scarred;
         if let Some(error) = unread.filter(|_| !may_be) {
             let text = format!("nothing keeps the store from reading, and it says {error}");
             self.oracle.accuse(Kind::Contradiction, text);

@@ -38,6 +38,8 @@ pub(super) struct Weather {
     blind: u64,
     /// For so many more ticks bits read as what they are not.
     rotten: u64,
+    /// Whatever was asked up to this command was asked when reads might fail, or before.
+    read_badly_to: Op,
 }
 
 /// How long a store may wait before it tries again what found no room, in milliseconds.
@@ -52,6 +54,11 @@ impl Weather {
     /// Whether reads work.
     pub(super) fn lets_read(&self) -> bool {
         self.blind == 0 && self.rotten == 0
+    }
+
+    /// Whether reads have worked ever since a command was asked: its answer may have waited for long.
+    pub(super) fn has_let_read(&self, since: Op) -> bool {
+        self.lets_read() && since > self.read_badly_to
     }
 
     /// Whether all is well.
@@ -174,6 +181,7 @@ impl World {
             if self.weather.blind == 0 {
                 self.trace.add(format_args!("  reads work"));
                 self.disk.heal_reads();
+                self.weather.read_badly_to = self.oracle.newest();
             }
         }
         if self.weather.rotten > 0 {
@@ -181,6 +189,7 @@ impl World {
             if self.weather.rotten == 0 {
                 self.trace.add(format_args!("  no rot is left"));
                 self.disk.heal_rot(|_| true);
+                self.weather.read_badly_to = self.oracle.newest();
             }
         }
     }

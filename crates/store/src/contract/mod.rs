@@ -272,7 +272,9 @@ pub trait Store: Send + Sync {
     /// - A revive that was answered survives a restart
     ///
     /// # Errors
-    /// [`Error::Invalid`]; what is refused singly is in the answer.
+    /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`], if it is about all or the
+    /// oldest, while messages of the queue have expired that the store can not read: they are dead and not yet among the
+    /// dead, so that nothing is revived.
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
 
     /// Removes dead messages.
@@ -280,6 +282,9 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Discard removes dead messages only
     /// - Discard removes one, many and all, oldest first
+    ///
+    /// # Errors
+    /// As for [`revive`](Store::revive).
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept>;
 
     /// Removes all scheduled and ready messages; says how many.
@@ -287,6 +292,10 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Purge leaves leased, dead and later messages alone
     /// - A purge that was answered survives a restart
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] while messages of the queue have expired that the store can not read: they are dead, and a
+    /// purge would remove them as pending.
     async fn purge(&self, queue: QueueName) -> Result<u64>;
 
     /// Removes all messages but the leased, and the queue's own settings; says how many messages.
@@ -294,6 +303,9 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Delete queue leaves leased messages to their holders
     /// - A deleted queue leaves the listing and loses its settings
+    ///
+    /// # Errors
+    /// Those of the store as a whole. What can not be read is deleted too.
     async fn delete_queue(&self, queue: QueueName) -> Result<u64>;
 
     /// The limits that this store was opened with.

@@ -96,11 +96,20 @@ pub trait Cold<B> {
     /// What goes out next of those that are cold now.
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
 
-    /// The earliest expiry of messages that are not dead, or an earlier instant.
-    fn next_expiry(&self) -> Option<Timestamp>;
+    /// Hands over messages that expire by now and are not dead, of all queues: about `most`, the rest the next time. Each
+    /// call of the core asks for them, so it costs next to nothing where there are none. What can not be read is set
+    /// aside, tried again now and then, and keeps nothing else from being handed over.
+    fn expired(&mut self, now: Now, most: usize, into: &mut Vec<ColdMessage<B>>);
 
-    /// Hands over messages that expire by `wall` and are not dead, of all queues, at most so many.
-    fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+    /// Tries those again that were set aside, if any are of this queue, and hands over what can be read now. Fails if
+    /// there are such messages of the queue still.
+    fn expired_of(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        most: usize,
+        into: &mut Vec<ColdMessage<B>>,
+    ) -> Result<()>;
 
     /// Hands over the first `count` messages of a queue in a state after `after`, by (due, id).
     fn page(
@@ -488,16 +497,27 @@ impl<B: StoredBody> Core<B> {
     /// Makes messages resident whose expiry has passed; time acts on them when their queues are touched.
     pub(super) fn page_in_expired(&mut self, now: Now, log: &mut impl Log<B>) {
         let Some(cold) = log.cold() else { return };
-        if cold.next_expiry().is_none_or(|expiry| expiry > now.wall) {
-            return;
-        }
         let mut expired = Vec::new();
-        // What can not be read now is looked at again by the next call.
-        if cold.expired(now.wall, EXPIRED_A_CALL, &mut expired).is_ok() {
-            expired.into_iter().for_each(|cold| {
-                self.page_in(cold);
-            });
+        cold.expired(now, EXPIRED_A_CALL, &mut expired);
+        expired.into_iter().for_each(|cold| {
+            self.page_in(cold);
+        });
+    }
+
+    /// Before all messages of a queue in a state are swept: lets those expire that could not be read when their time
+    /// came. While there are such, nobody can say what is pending and what is dead.
+    pub(super) fn expire_unread(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        if self.queues.get(queue).cold.pending == 0 {
+            return Ok(());
         }
+        let Some(cold) = log.cold() else { return Ok(()) };
+        let mut expired = Vec::new();
+        let read = cold.expired_of(&self.queues.get(queue).name, now, EXPIRED_A_CALL, &mut expired);
+        expired.into_iter().for_each(|cold| {
+            self.page_in(cold);
+        });
+        self.expire(queue, now, log);
+        read
     }
 
     /// Makes the messages resident that a page of a list may show.

@@ -8,19 +8,24 @@ use super::cold::Which;
 use super::grave::Orders;
 use super::schedule::Timers;
 use super::{Core, Durability, Log, Record, StoredBody};
+use crate::Result;
 
 impl<B: StoredBody> Core<B> {
     /// See [`Store::purge`](crate::Store::purge).
-    pub fn purge(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> u64 {
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`](crate::Error::Unavailable) while messages of the queue have expired that can not be read.
+    pub fn purge(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<u64> {
         self.begin(now, log);
-        let Some(queue) = self.touched(name, now, log) else { return 0 };
+        let Some(queue) = self.touched(name, now, log) else { return Ok(0) };
+        self.expire_unread(queue, now, log)?;
         let purged = self.queues.get(queue).pending();
         if purged > 0 {
             log.record(&Record::Purged { queue: name.clone() }, Durability::Synced);
             self.purge_all(queue, log);
             self.queues.remove_if_bare(queue);
         }
-        purged
+        Ok(purged)
     }
 
     /// See [`Store::delete_queue`](crate::Store::delete_queue).

@@ -9,7 +9,8 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::revive`](crate::Store::revive).
     ///
     /// # Errors
-    /// [`Error::Invalid`]; what is refused singly is in the answer.
+    /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`] where it is about all or the
+    /// oldest ones, while messages of the queue have expired that can not be read.
     pub fn revive(
         &mut self,
         name: &QueueName,
@@ -24,6 +25,7 @@ impl<B: StoredBody> Core<B> {
         let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
         let due = self.instant(when, settings, now)?;
         if let (Some(queue), Selection::All | Selection::Oldest(_)) = (queue, &which) {
+            self.expire_unread(queue, now, log)?;
             self.page_in_dead(queue, log)?;
         }
         if self.means_all(queue, &which) {
@@ -87,7 +89,8 @@ impl<B: StoredBody> Core<B> {
     /// See [`Store::discard`](crate::Store::discard).
     ///
     /// # Errors
-    /// [`Error::Invalid`]; what is refused singly is in the answer.
+    /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`] where it is about all or the
+    /// oldest ones, while messages of the queue have expired that can not be read.
     pub fn discard(
         &mut self,
         name: &QueueName,
@@ -98,6 +101,9 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         self.check_selection(&which)?;
         let queue = self.touched(name, now, log);
+        if let (Some(queue), Selection::All | Selection::Oldest(_)) = (queue, &which) {
+            self.expire_unread(queue, now, log)?;
+        }
         let mut swept = Swept::default();
         if self.means_all(queue, &which) {
             let Some(queue) = queue.filter(|queue| self.has_dead(*queue)) else { return Ok(swept) };

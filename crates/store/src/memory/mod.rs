@@ -263,7 +263,7 @@ impl Store for MemoryStore {
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.shared.call(|core, now| core.purge(&queue, now, &mut NoLog))
+        self.shared.call(|core, now| core.purge(&queue, now, &mut NoLog))?
     }
 
     async fn delete_queue(&self, queue: QueueName) -> Result<u64> {

@@ -214,7 +214,7 @@ impl Store for Replayed {
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {
-        Ok(self.call(|core, now, log| core.purge(&queue, now, log)))
+        self.call(|core, now, log| core.purge(&queue, now, log))
     }
 
     async fn delete_queue(&self, queue: QueueName) -> Result<u64> {

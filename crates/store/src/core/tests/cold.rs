@@ -1,7 +1,7 @@
 //! A core most of whose messages are elsewhere answers as one that has them all; and it can be built again from
 //! the copies of some moment and the log from there on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use dwell_model::{DEFAULT_PRIORITY, Key, Message, MessageId, Number, State, StateKind};
@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 use super::random::{Call, Walk, any_call, config};
 use super::*;
-use crate::StateCounts;
 use crate::core::{Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
+use crate::{Error, Selection, StateCounts, When};
 
 #[derive(Clone, Debug)]
 struct Copy {
@@ -44,6 +44,8 @@ impl Copy {
 pub(super) struct Toy {
     copies: BTreeMap<CopyAt, Copy>,
     files: u32,
+    /// These are not found when they expire.
+    unreadable: BTreeSet<CopyAt>,
 }
 
 impl Toy {
@@ -53,6 +55,12 @@ impl Toy {
 
     fn of<'a>(&'a self, queue: &'a QueueName) -> impl Iterator<Item = &'a Copy> {
         self.cold().filter(move |copy| copy.cold.message.queue == *queue)
+    }
+
+    /// Those that expire by now.
+    fn over(&self, now: Now) -> impl Iterator<Item = &Copy> {
+        let is_over = move |copy: &&Copy| copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall);
+        self.cold().filter(|copy| !copy.is_dead()).filter(is_over)
     }
 
     fn hand_over(&mut self, copies: Vec<CopyAt>, into: &mut Vec<ColdMessage<Bytes>>) {
@@ -106,16 +114,22 @@ impl Cold<Bytes> for Toy {
         Ok(ColdHead { first, next: later.map(|copy| copy.cold.message.standing.due).min() })
     }
 
-    fn next_expiry(&self) -> Option<Timestamp> {
-        self.cold().filter(|copy| !copy.is_dead()).filter_map(|copy| copy.cold.message.standing.expires).min()
-    }
-
-    fn expired(&mut self, wall: Timestamp, most: usize, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
-        let is_over = |copy: &&Copy| copy.cold.message.standing.expires.is_some_and(|at| at <= wall);
-        let expired = self.cold().filter(|copy| !copy.is_dead()).filter(is_over);
+    fn expired(&mut self, now: Now, most: usize, into: &mut Vec<ColdMessage<Bytes>>) {
+        let expired = self.over(now).filter(|copy| !self.unreadable.contains(&copy.cold.copy));
         let expired = expired.map(|copy| copy.cold.copy).take(most).collect();
         self.hand_over(expired, into);
-        Ok(())
+    }
+
+    fn expired_of(
+        &mut self,
+        queue: &QueueName,
+        now: Now,
+        most: usize,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<()> {
+        self.expired(now, most, into);
+        let is_left = self.over(now).any(|copy| copy.cold.message.queue == *queue);
+        if is_left { Err(Error::Unavailable { reason: "it is rotten".into() }) } else { Ok(()) }
     }
 
     fn page(
@@ -321,6 +335,71 @@ fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     again.log.1 = Some(toy);
     again.core.check();
     again
+}
+
+/// A core whose messages are all cold: in `q` one that expires at 50 and can not be read, one that does and can, and one
+/// that does not expire; in `other` one that does.
+fn with_one_unreadable() -> (Rig, CopyAt) {
+    let mut rig = Rig::new();
+    for (name, expires) in [("q", Some(50)), ("q", Some(50)), ("q", None), ("other", Some(50))] {
+        let put = Put { expires: expires.map(at), ..put_to(name) };
+        rig.put(put.after_ms(10), now(0)).unwrap();
+    }
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!(rig.core.cold_len(), 4);
+    let toy = rig.log.1.as_mut().unwrap();
+    let first = *toy.copies.keys().next().unwrap();
+    toy.unreadable.insert(first);
+    (rig, first)
+}
+
+fn count(rig: &mut Rig, name: &str, at: u64) -> (u64, u64) {
+    let counts = rig.call(|core, log| core.stats(&queue(name), now(at), log)).unwrap().counts;
+    (counts.scheduled + counts.ready, counts.dead)
+}
+
+#[test]
+fn what_can_not_be_read_when_it_expires_keeps_nothing_else_from_expiring() {
+    let (mut rig, first) = with_one_unreadable();
+    assert_eq!((count(&mut rig, "q", 60), count(&mut rig, "other", 60)), ((2, 1), (0, 1)));
+    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
+    assert_eq!(count(&mut rig, "q", 61), (1, 2));
+}
+
+#[test]
+fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
+    let (mut rig, first) = with_one_unreadable();
+    let q = queue("q");
+    let refusals = |rig: &mut Rig, at: u64| {
+        let purged = rig.call(|core, log| core.purge(&q, now(at), log)).map(drop);
+        let mut said = vec![purged];
+        for which in [Selection::All, Selection::Oldest(1)] {
+            let one = which.clone();
+            said.push(rig.call(|core, log| core.revive(&q, one, When::AfterMs(9), now(at), log)).map(drop));
+            said.push(rig.call(|core, log| core.discard(&q, which, now(at), log)).map(drop));
+        }
+        said
+    };
+    for said in refusals(&mut rig, 60) {
+        assert_eq!(said.unwrap_err().code(), "unavailable");
+    }
+    assert_eq!(count(&mut rig, "q", 60), (2, 1), "nothing was swept");
+    // By a clock that was stepped back nothing has expired but what was seen to.
+    let before = Now { wall: at(49), mono_ms: 60 };
+    assert_eq!(rig.call(|core, log| core.discard(&q, Selection::All, before, log)).unwrap().done, 1);
+    assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(61), log)), Ok(0));
+    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
+    let swept = rig.call(|core, log| core.discard(&q, Selection::All, now(62), log)).unwrap();
+    assert_eq!((swept.done, count(&mut rig, "q", 62)), (1, (1, 0)));
+    assert_eq!(rig.call(|core, log| core.purge(&q, now(63), log)), Ok(1));
+}
+
+#[test]
+fn a_queue_is_deleted_with_what_can_not_be_read() {
+    let (mut rig, _) = with_one_unreadable();
+    assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(60), log)), 3);
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(0));
 }
 
 #[derive(Clone, Debug)]

@@ -45,7 +45,7 @@ fn a_purge_forgets_no_more_than_any_call_does_whatever_it_removes() {
     let mut rig = rig();
     fill(&mut rig, 5_000);
     let taken = rig.take(Take::from(queue("q")).max(10), now(1)).unwrap();
-    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(1), log)), 4_990);
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(1), log)), Ok(4_990));
     assert_eq!(rig.core.len(), 5_000, "nothing was forgotten yet");
     let counts = rig.call(|core, log| core.stats(&queue("q"), now(1), log)).unwrap().counts;
     assert_eq!((counts.scheduled, counts.ready, counts.ready_urgent, counts.leased), (0, 0, 0, 10));
@@ -87,7 +87,7 @@ fn nobody_finds_what_was_purged_by_id_number_or_key_and_the_key_is_free() {
     fill(&mut rig, 2_000);
     let old = rig.call(|core, log| core.get(&queue("q"), vec![Target::Key(key(4))], now(1), log)).remove(0);
     let old = old.unwrap();
-    rig.call(|core, log| core.purge(&queue("q"), now(1), log));
+    rig.call(|core, log| core.purge(&queue("q"), now(1), log)).unwrap();
     let by_key = Target::Key(key(4));
     for target in [Target::Id(old.id), by_key.clone()] {
         let get = rig.call(|core, log| core.get(&queue("q"), vec![target.clone()], now(1), log)).remove(0);
@@ -122,12 +122,12 @@ fn an_epoch_comes_again_only_when_nothing_is_left_of_it() {
     first.priority = 0;
     rig.put(first, now(0)).unwrap();
     rig.take(Take::from(queue("q")).max(1), now(1)).unwrap();
-    rig.call(|core, log| core.purge(&queue("q"), now(1), log));
+    rig.call(|core, log| core.purge(&queue("q"), now(1), log)).unwrap();
     assert_eq!(rig.core.queues.get(q).epoch, 1);
     rig.core.queues.get_mut(q).epoch = u16::MAX;
     fill(&mut rig, 1_000);
     let before = rig.core.len();
-    rig.call(|core, log| core.purge(&queue("q"), now(1), log));
+    rig.call(|core, log| core.purge(&queue("q"), now(1), log)).unwrap();
     assert_eq!(rig.core.queues.get(q).epoch, 0);
     assert!(before - rig.core.len() >= 900, "those of epoch 0 are forgotten");
     bury(&mut rig);

@@ -324,7 +324,9 @@ impl Walk {
                 let which = self.selection(which);
                 self.rig.call(|core, log| core.discard(&name(*queue), which, now, log)).unwrap();
             }
-            Call::Purge(queue) => drop(self.rig.call(|core, log| core.purge(&name(*queue), now, log))),
+            Call::Purge(queue) => {
+                self.rig.call(|core, log| core.purge(&name(*queue), now, log)).unwrap();
+            }
             Call::DeleteQueue(queue) => {
                 self.rig.call(|core, log| core.delete_queue(&name(*queue), now, log));
             }
