@@ -1,46 +1,20 @@
-//! The shell blocks of `docs/operations.md`, run as they are written, in their order: certificates, tokens,
-//! a scrape, a rotation under load, a restart under load, a backup, a repair.
-//!
-//! They speak of port 7411, so they get a network of their own where the system allows it (Linux, user
-//! namespaces). Elsewhere the port has to be free. They need openssl and curl.
-
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
-
-mod common;
+//! `docs/operations.md`: certificates, tokens, a scrape, a rotation under load, a restart under load, a backup, a repair.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use common::{Ran, Server, dwell, run};
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
+use crate::common::{Server, dwell};
+use crate::{in_own_network, shell, shell_blocks};
+
+const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 /// The block that starts the server, for which the test does it: it wants to hear what the server says.
 const START: &str = "dwell serve --config dwell.toml & echo $! > dwell.pid\n";
 
-/// A new network with nothing but a loopback, and a new process namespace that ends as a whole.
-const OWN_NETWORK: [&str; 5] = ["--map-root-user", "--net", "--pid", "--fork", "--kill-child"];
-
 #[test]
 fn an_operator_gets_along_with_what_is_written() {
-    let allowed = Command::new("unshare")
-        .args(OWN_NETWORK)
-        .args(["ip", "link", "set", "lo", "up"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !allowed {
-        return run_the_blocks();
-    }
-    let mut command = Command::new("unshare");
-    command.args(OWN_NETWORK).args(["--mount-proc", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
-    let own = std::env::current_exe().unwrap();
-    command.arg(own).args(["--exact", "in_this_network", "--ignored", "--nocapture"]);
-    let ran = run(command);
-    print!("{}", ran.stdout);
-    assert!(ran.stdout.contains("1 passed"), "{ran:?}");
+    in_own_network("operations::in_this_network", run_the_blocks);
 }
 
 #[test]
@@ -52,13 +26,13 @@ fn in_this_network() {
 fn run_the_blocks() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("deploy")).unwrap();
-    let example = include_str!("../../../deploy/dwell.toml");
+    let example = include_str!("../../../../deploy/dwell.toml");
     fs::write(folder.path().join("deploy/dwell.toml"), example).unwrap();
 
     let mut server: Option<Server> = None;
     let mut starts = 0;
     let mut printed = String::new();
-    for block in PAGE.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+    for block in shell_blocks(PAGE) {
         if block == START {
             if let Some(stopped) = server.take() {
                 let (said, status) = stopped.end();
@@ -94,21 +68,4 @@ fn run_the_blocks() {
     assert_eq!((checked["sound"].as_bool(), checked["messages"].as_u64()), (Some(true), Some(20_000)));
     let (stopped, status) = server.unwrap().stop_by("TERM");
     assert!(status.success() && stopped["cut_off"] == 0, "{stopped}");
-}
-
-/// Runs a block, which must not fail.
-fn shell(block: &str, folder: &Path) -> Ran {
-    let binary = Path::new(env!("CARGO_BIN_EXE_dwell")).parent().unwrap();
-    let path = std::env::join_paths(
-        [binary.to_owned()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-    );
-    let mut command = Command::new("bash");
-    command.args(["-euo", "pipefail", "-c", block]).current_dir(folder).env("PATH", path.unwrap());
-    for name in ["DWELL_SERVER", "DWELL_TOKEN", "DWELL_CA", "DWELL_CONFIG"] {
-        command.env_remove(name);
-    }
-    println!("$ {block}");
-    let ran = run(command);
-    assert_eq!(ran.code, 0, "{block}\n{ran:?}");
-    ran
 }
