@@ -217,8 +217,8 @@ async fn a_foreign_key_where_ours_would_lie_is_named_and_nothing_is_changed() {
     let server = Server::start();
     let store = open(server.address()).await;
     put(&store, message("m")).await.unwrap();
-    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:S"])).unwrap();
-    let leases = keys[0].strip_suffix('S').unwrap().to_owned() + "l";
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
     server.command(&["SET", &leases, "mine"]);
     // A process that comes later sees it before it writes.
     let later = open(server.address()).await;
@@ -422,6 +422,12 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     .await;
     let sets: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "{dwell}:b:*"])).unwrap();
     assert_eq!(sets.len(), 1);
+    let told: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:N"])).unwrap();
+    assert_eq!(
+        server.command(&["HLEN", &told[0]]),
+        redis::Value::Int(1),
+        "of the blocks that are in use alone"
+    );
     assert_eq!(store.locate(vec![number]).await.unwrap(), [Some((queue(), kept))]);
     // Numbers that were reserved long ago are not used: their block is looked at no more.
     let new = put(&store, message("n")).await.unwrap();

@@ -193,7 +193,7 @@ fn replay(server: &Server, lines: &str) {
 }
 
 /// The layout that is in force.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fixture_of_layout_1_opens_and_is_good_for_everything() {
@@ -203,6 +203,11 @@ async fn the_fixture_of_layout_1_opens_and_is_good_for_everything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_fixture_of_layout_2_opens_and_is_good_for_everything() {
     opens_and_is_good_for_everything(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fixture_of_layout_3_opens_and_is_good_for_everything() {
+    opens_and_is_good_for_everything(3).await;
 }
 
 async fn opens_and_is_good_for_everything(layout: u32) {
@@ -273,7 +278,7 @@ fn held(server: &Server) -> String {
 
 #[tokio::test]
 async fn a_layout_of_another_version_is_refused_at_open_and_later() {
-    for version in ["3", "0", "x"] {
+    for version in ["4", "0", "x"] {
         let server = Server::start();
         let store = open_at(&server, MADE_MS).await;
         put(&store, Put::new(name("orders"), "m")).await.unwrap();
@@ -339,7 +344,7 @@ async fn keys_that_only_begin_like_ours_are_left_alone() {
 async fn a_record_that_is_none_is_refused_and_what_is_beside_it_is_served_by_id() {
     let server = Server::start();
     let store = open_at(&server, MADE_MS).await;
-    let ids = [put(&store, Put::new(name("orders"), "a")).await.unwrap().id];
+    let ids = [put(&store, Put { lease_ms: Some(5_000), ..Put::new(name("orders"), "a") }).await.unwrap().id];
     let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:S"])).unwrap();
     let fields: Vec<Vec<u8>> = redis::from_redis_value(server.command(&["HKEYS", &keys[0]])).unwrap();
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
@@ -359,4 +364,26 @@ async fn a_record_that_is_none_is_refused_and_what_is_beside_it_is_served_by_id(
     // Another queue has nothing to do with it.
     put(&store, Put::new(name("mails"), "b")).await.unwrap();
     assert_eq!(store.take(Take::from(name("mails"))).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_member_that_is_no_message_is_refused_and_nothing_is_changed() {
+    for foreign in ["mine", "sixteen letters:", "longer than any id, and as long as a message"] {
+        let server = Server::start();
+        let store = open_at(&server, MADE_MS).await;
+        let id = put(&store, Put::new(name("orders"), "a")).await.unwrap().id;
+        let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:f"])).unwrap();
+        server.command(&["ZADD", &keys[0], "1", foreign]);
+        let before = held(&server);
+        for refused in [
+            store.take(Take::from(name("orders"))).await.map(drop),
+            store.list(name("orders"), StateKind::Ready, None, 10).await.map(drop),
+        ] {
+            let refused = refused.unwrap_err();
+            assert_eq!((refused.code(), refused.is_retryable()), ("foreign_data", false), "{refused}");
+        }
+        assert_eq!(held(&server), before);
+        // What is ours is there.
+        assert_eq!(store.get(name("orders"), vec![Target::Id(id)]).await.pop().unwrap().unwrap().id, id);
+    }
 }

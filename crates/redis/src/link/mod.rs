@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
@@ -141,6 +142,7 @@ impl Link {
             .response_timeout(timeout)
             .overall_response_timeout(Some(timeout * 2))
             .retries(3)
+            .tcp_settings(at_once())
             // How long a call goes on is decided above; the library would wait for seconds in between.
             .min_retry_wait(10)
             .max_retry_wait(100);
@@ -222,5 +224,10 @@ fn info(address: &Address, node: &Node) -> ConnectionInfo {
         settings = settings.set_password(password);
     }
     let info = to.into_connection_info().expect("an address is a connection's");
-    info.set_redis_settings(settings)
+    info.set_redis_settings(settings).set_tcp_settings(at_once())
+}
+
+/// What is written goes out at once: the library's default lets a call wait for the reply to the one before it.
+fn at_once() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
 }

@@ -150,7 +150,9 @@ impl Inner {
             let parts = entry.at(1).items();
             for part in parts {
                 let Some(at) = part.text().and_then(Partition::of_entry) else { continue };
-                let asked = self.ask(&at, Script::Unused, Fields::new().with("fields", fields.clone())).await;
+                let asked =
+                    Fields::new().with("fields", fields.clone()).with("block", block.to_string().as_str());
+                let asked = self.ask(&at, Script::Unused, asked.with("shard", u32::from(at.index))).await;
                 if asked.map_err(super::dead::failed)?.reply.get("unused").is_set() {
                     unused.push(Pack::from(at.entry().as_str()));
                 }

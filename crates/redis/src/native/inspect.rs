@@ -99,6 +99,7 @@ impl Inner {
                         .map(|number| Fields::new().with("n", &field_of(number.get())[..]))
                         .collect();
                     let arguments = Fields::new().with("items", items).flag("brief", true);
+                    let arguments = arguments.with("shard", u32::from(at.index));
                     let answered =
                         self.ask(&at, Script::Get, arguments).await.map_err(|fault| match fault {
                             Fault::Failed(error) => error,

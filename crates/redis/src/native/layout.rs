@@ -52,14 +52,17 @@ pub(super) fn directory(prefix: &str) -> String {
 }
 
 /// The version of all this, as scripts know it too.
-pub(super) const LAYOUT: &str = "2";
+pub(super) const LAYOUT: &str = "3";
 
-/// The versions that are read. In layout 1 every record is a table of fields, and every body lies in `B`; such messages
-/// are good in layout 2.
-pub(super) const LAYOUTS: [&str; 2] = ["1", LAYOUT];
+/// The versions that are read. In layout 1 every record is a table of fields, and every body lies in `B`; in layout 2 all
+/// that are pending lie in `s`, `u` or `o`. Such messages are good in layout 3.
+pub(super) const LAYOUTS: [&str; 3] = ["1", "2", LAYOUT];
 
-/// The longest body that lies in its message's record, until something happens to the message.
+/// The longest body that lies with its message in one place, until something happens to the message.
 pub(super) const FRESH_BODY: usize = 1_024;
+
+/// The first byte of the record of a message that was handed out for the first time, and has nothing else.
+pub(super) const HELD: u8 = 4;
 
 /// The directory's keys that are always called the same, and their types.
 pub(super) const DIRECTORY: [(&str, &str); 6] =
@@ -90,6 +93,12 @@ pub(super) const BLOCK: u64 = 256;
 /// The block that a number belongs to.
 pub(super) fn block_of(number: u64) -> u64 {
     (number - 1) / BLOCK
+}
+
+/// Its place in there.
+pub(super) fn place_in_block(number: u64) -> u8 {
+    // A block has 256 numbers.
+    ((number - 1) % BLOCK) as u8
 }
 
 /// The last 8 bytes of the id of a message with this number: they name its record.
@@ -133,7 +142,8 @@ mod tests {
             assert_eq!((number_of(id), id.shard(), id.due_at_put()), (number, 7, due));
             assert_eq!(id_bytes(id), bytes);
         }
-        assert_eq!((block_of(1), block_of(256), block_of(257)), (0, 0, 1));
+        let place = |number| (block_of(number), place_in_block(number));
+        assert_eq!((place(1), place(256), place(257)), ((0, 0), (0, 255), (1, 0)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use dwell_model::{
 };
 use dwell_store::Error;
 
-use super::layout::{id_of, number_of};
+use super::layout::{HELD, id_of, number_of};
 use super::pack::Reply;
 
 /// A message as a script shows it.
@@ -24,11 +24,11 @@ pub(super) fn shown(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<
     read(queue, reply, now).ok_or_else(|| unknown(queue))
 }
 
-/// Reads a message that was handed out: its record of form 2, or record, body and headers, packed.
-pub(super) fn held(queue: &QueueName, id: &Reply, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
+/// Reads a message that was handed out: its record of form 4, or record, body and headers, packed.
+pub(super) fn held(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<Shown, Error> {
     let record = reply.bytes().ok_or_else(|| unknown(queue))?;
     match record.first() {
-        Some(2) => read_held(queue, id, record).ok_or_else(|| unknown(queue)),
+        Some(&HELD) => read_held(queue, record).ok_or_else(|| unknown(queue)),
         _ => shown(queue, &Reply::decode(record).ok_or_else(|| unknown(queue))?, now),
     }
 }
@@ -38,17 +38,17 @@ fn unknown(queue: &QueueName) -> Error {
     Error::Unavailable { reason: reason.into() }
 }
 
-/// Reads a record of form 2, which has its body at its end.
-fn read_held(queue: &QueueName, named: &Reply, record: &Bytes) -> Option<Shown> {
-    let id = id(named)?;
-    let rest = record.as_ref().strip_prefix(&[2])?;
+/// Reads a record of form 4: `lua/record.lua` has its bytes.
+fn read_held(queue: &QueueName, record: &Bytes) -> Option<Shown> {
+    let rest = record.as_ref().strip_prefix(&[HELD])?;
     let (token, rest) = rest.split_first_chunk::<16>()?;
+    let (id, rest) = rest.split_first_chunk::<16>()?;
+    let id = id_of(id)?;
+    let (body, rest) = rest.split_at_checked(rest.len().checked_sub(26)?)?;
+    let (created, rest) = number_in::<6>(rest)?;
     let (deadline, rest) = number_in::<6>(rest)?;
     let (lease_ms, rest) = number_in::<6>(rest)?;
-    let (process, rest) = number_in::<8>(rest)?;
-    let (created, rest) = number_in::<6>(rest.strip_prefix(&[1])?)?;
-    let (_epoch, rest) = number_in::<4>(rest)?;
-    let (_head, body) = rest.split_first_chunk::<8>()?;
+    let (process, _) = number_in::<8>(rest)?;
     let instant = |ms: u64| Timestamp::from_ms(i64::try_from(ms).ok()?).ok();
     let lease = Lease {
         token: LeaseToken(u128::from_be_bytes(*token)),
@@ -71,7 +71,7 @@ fn read_held(queue: &QueueName, named: &Reply, record: &Bytes) -> Option<Shown> 
         id,
         number: Number::new(number_of(id)).ok()?,
         queue: queue.clone(),
-        body: record.slice(record.len() - body.len()..),
+        body: record.slice_ref(body),
         key: None,
         headers: Headers::default(),
         created: instant(created)?,

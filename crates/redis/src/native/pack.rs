@@ -3,6 +3,8 @@
 //! The format: <https://github.com/msgpack/msgpack/blob/master/spec.md>. Lua has one kind of text and one kind of table:
 //! an empty array comes back as either, and nothing is said of a field that is nil.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 /// A value on its way to a script.
@@ -12,6 +14,8 @@ pub(super) enum Pack {
     Int(i64),
     Float(f64),
     Bytes(Bytes),
+    /// An array of strings that are all so long, one behind the other.
+    Column(Bytes, usize),
     Array(Vec<Pack>),
     Map(Vec<(&'static str, Pack)>),
 }
@@ -61,7 +65,30 @@ impl From<Bytes> for Pack {
 
 /// The fields of a table, and what goes to the script beside it as it is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields(Vec<(&'static str, Pack)>, Vec<Bytes>);
+pub(super) struct Fields(Vec<(&'static str, Pack)>, Beside);
+
+/// Arguments beside the table: one behind the other, so that many are copied once and cloned for nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beside {
+    bytes: Bytes,
+    ends: Arc<[usize]>,
+}
+
+impl Beside {
+    /// `ends` has where each of them ends in `bytes`.
+    pub(super) fn new(bytes: Vec<u8>, ends: Vec<usize>) -> Beside {
+        Beside { bytes: bytes.into(), ends: ends.into() }
+    }
+
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let mut from = 0;
+        self.ends.iter().map(move |end| &self.bytes[std::mem::replace(&mut from, *end)..*end])
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
 
 impl Fields {
     pub(super) fn new() -> Fields {
@@ -81,13 +108,13 @@ impl Fields {
     }
 
     /// With these behind the table.
-    pub(super) fn beside(mut self, arguments: Vec<Bytes>) -> Fields {
+    pub(super) fn beside(mut self, arguments: Beside) -> Fields {
         self.1 = arguments;
         self
     }
 
     /// The table, packed, and what goes beside it.
-    pub(super) fn encoded(self) -> (Vec<u8>, Vec<Bytes>) {
+    pub(super) fn encoded(self) -> (Vec<u8>, Beside) {
         let Fields(fields, beside) = self;
         (Pack::Map(fields).encoded(), beside)
     }
@@ -133,6 +160,13 @@ impl Pack {
             Pack::Bytes(bytes) => {
                 head(out, bytes.len(), (0xa0, 32), Some(0xd9), 0xda);
                 out.extend_from_slice(bytes);
+            }
+            Pack::Column(bytes, each) => {
+                head(out, bytes.len() / each, (0x90, 16), None, 0xdc);
+                for item in bytes.chunks_exact(*each) {
+                    head(out, item.len(), (0xa0, 32), Some(0xd9), 0xda);
+                    out.extend_from_slice(item);
+                }
             }
             Pack::Array(items) => {
                 head(out, items.len(), (0x90, 16), None, 0xdc);
@@ -354,6 +388,10 @@ mod tests {
         for value in [0, 127, 128, 255, 256, -1, i64::MAX, i64::MIN] {
             assert_eq!(Reply::decode(&Pack::Int(value).encoded().into()), Some(Reply::Int(value)));
         }
+        let column = Pack::Column(Bytes::from_static(b"abcdef"), 3).encoded();
+        assert_eq!(column, Pack::from(vec!["abc", "def"]).encoded());
+        let beside = Beside::new(b"abcd".to_vec(), vec![1, 1, 4]);
+        assert_eq!(beside.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"bcd"]);
         let fields = Fields::new().with("a", 1u32).flag("b", true).flag("c", false).maybe("d", None::<u64>);
         let reply = Reply::decode(&Pack::from(fields).encoded().into()).unwrap();
         assert_eq!(

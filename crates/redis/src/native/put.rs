@@ -9,10 +9,11 @@ use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 
 use super::Inner;
 use super::layout::{
-    FRESH_BODY, Partition, field_of, id_bytes, id_of, id_put_with, number_of, of_key, of_token,
+    FRESH_BODY, Partition, block_of, field_of, id_bytes, id_of, id_put_with, number_of, of_key, of_token,
+    place_in_block,
 };
 use super::message::{attempt_number, id, instant, packed_headers};
-use super::pack::{Fields, Pack, Reply};
+use super::pack::{Beside, Fields, Pack, Reply};
 use super::partition::{Fault, refused_instant, unreadable, when};
 use super::scripts::Script;
 
@@ -160,8 +161,9 @@ impl Inner {
             let asked = Fields::new().with("t", token.as_str()).flag("bad", true);
             let asked = Fields::new().with("items", vec![asked]);
             let reply = self.put_items(&home, spread, asked).await?;
-            if reply.0.at(0).at(0).text() == Some("ok") {
-                let answer = self.outcome(&home, item, reply.0.at(0), reply.1);
+            let known = reply.0.get("items").at(0);
+            if known.at(0).text() == Some("ok") {
+                let answer = self.outcome(&home, item, known, reply.1);
                 return Ok(answer);
             }
         }
@@ -186,14 +188,20 @@ impl Inner {
             true => packed_fresh(items, at.index),
             false => Fields::new().with("items", items.iter().map(|item| packed(item)).collect::<Vec<_>>()),
         };
-        let (replies, now) = self.put_items(at, spread, with_numbers(fields, items)).await?;
-        if replies.items().len() != items.len() {
+        let (reply, now) = self.put_items(at, spread, with_numbers(fields, items)).await?;
+        if reply.get("all").uint() == Some(items.len() as u64) {
+            let outcomes = items.iter().map(|item| self.outcome(at, item, &Reply::Bool(true), now));
+            return Ok(outcomes.collect());
+        }
+        let replies = reply.get("items").items();
+        if replies.len() != items.len() {
             return Err(unreadable(&at.queue).into());
         }
-        let outcomes = items.iter().zip(replies.items());
+        let outcomes = items.iter().zip(replies);
         Ok(outcomes.map(|(item, reply)| self.outcome(at, item, reply, now)).collect())
     }
 
+    /// What the script has replied.
     async fn put_items(
         &self,
         at: &Partition,
@@ -216,7 +224,7 @@ impl Inner {
                 if answered.reply.get("bare").is_set() {
                     self.note_bare(&at.queue).await;
                 }
-                return Ok((answered.reply.get("items").clone(), answered.now));
+                return Ok((answered.reply, answered.now));
             }
         }
     }
@@ -268,35 +276,55 @@ fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
     chunks
 }
 
-/// What the script is told of items that are all [`fresh`](Item::is_fresh): columns, in the form that it writes.
+/// What the script is told of items that are all [`fresh`](Item::is_fresh): what it stores, as far as it is known here.
 fn packed_fresh(items: &[&Item], shard: u16) -> Fields {
-    let mut ids = Vec::with_capacity(items.len());
-    let mut bodies = Vec::with_capacity(items.len());
-    let mut whens = Vec::with_capacity(items.len());
+    let bodies: usize = items.iter().map(|item| item.put.body.len()).sum();
+    let (mut bytes, mut ends) =
+        (Vec::with_capacity(bodies + items.len() * 30), Vec::with_capacity(2 * items.len()));
+    let mut delays = Vec::new();
     let mut first: Option<Timestamp> = None;
-    for item in items {
-        let body = &item.put.body;
-        if let When::At(due) = item.put.when {
-            let id = id_put_with(due, shard, item.number);
-            let mut record = Vec::with_capacity(8 + body.len());
-            record.extend_from_slice(&id[..8]);
-            record.extend_from_slice(body);
-            ids.push(Pack::from(&id[..]));
-            bodies.push(Bytes::from(record));
-            whens.push(Pack::from(due.as_ms().to_string().as_str()));
-            first = first.into_iter().chain([due]).min();
+    let mut dues: Vec<(u64, Vec<u8>, Timestamp)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let When::At(due) = item.put.when else {
+            delays.resize(index, Pack::Bool(false));
+            delays.push(match item.put.when {
+                When::AfterMs(delay_ms) => delay_ms.into(),
+                When::Level(level) => Pack::Int(-1 - i64::from(level)),
+                When::Now | When::At(_) => Pack::Int(0),
+            });
+            ends.push(bytes.len());
+            bytes.extend_from_slice(&field_of(item.number));
+            bytes.extend_from_slice(&item.put.body);
+            ends.push(bytes.len());
             continue;
+        };
+        let id = id_put_with(due, shard, item.number);
+        bytes.extend_from_slice(due.as_ms().to_string().as_bytes());
+        ends.push(bytes.len());
+        bytes.extend_from_slice(&id);
+        bytes.extend_from_slice(&item.put.body);
+        ends.push(bytes.len());
+        first = first.into_iter().chain([due]).min();
+        let block = block_of(item.number);
+        if dues.last().is_none_or(|(last, ..)| *last != block) {
+            dues.push((block, Vec::with_capacity(7 * items.len()), due));
         }
-        ids.push(Pack::from(&field_of(item.number)[..]));
-        bodies.push(body.clone());
-        whens.push(match item.put.when {
-            When::AfterMs(delay_ms) => delay_ms.into(),
-            When::Level(level) => Pack::Int(-1 - i64::from(level)),
-            When::Now | When::At(_) => Pack::Int(0),
-        });
+        if let Some((_, of_block, latest)) = dues.last_mut() {
+            of_block.push(place_in_block(item.number));
+            of_block.extend_from_slice(&id[..6]);
+            *latest = due.max(*latest);
+        }
     }
-    let fields = Fields::new().with("ids", ids).with("whens", whens).beside(bodies);
-    fields.maybe("first", first.map(|first| first.as_ms()))
+    let fields = Fields::new().with("count", items.len()).beside(Beside::new(bytes, ends));
+    if !delays.is_empty() {
+        delays.resize(items.len(), Pack::Bool(false));
+        return fields.with("delays", delays);
+    }
+    let of_block = |(block, dues, latest): (u64, Vec<u8>, Timestamp)| {
+        [Pack::from(block.to_string().as_str()), Bytes::from(dues).into(), latest.as_ms().into()]
+    };
+    let dues: Vec<Pack> = dues.into_iter().flat_map(of_block).collect();
+    fields.with("dues", dues).maybe("first", first.map(|first| first.as_ms()))
 }
 
 /// The least and the highest of their numbers.

@@ -1,7 +1,8 @@
 //! The scripts: each a prelude that yields `now`, what all have in common, and a file of its own.
 
-use bytes::Bytes;
 use redis::Cmd;
+
+use super::pack::Beside;
 
 /// What a script is called with besides its own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,8 @@ impl Script {
     fn needs(self) -> &'static [&'static str] {
         match self {
             Script::Check => &[],
-            Script::Unwait | Script::Unused => &[BEGIN],
+            Script::Unwait => &[BEGIN],
+            Script::Unused => &[BEGIN, RECORD],
             Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
             Script::Put
             | Script::TakeId
@@ -191,7 +193,7 @@ impl Scripts {
         &self,
         script: Script,
         key: &str,
-        arguments: (&[u8], &[Bytes]),
+        arguments: (&[u8], &Beside),
         now: Option<i64>,
     ) -> Cmd {
         Scripts::command("EVALSHA", &self.0[script as usize].hash, key, arguments, now)
@@ -202,19 +204,21 @@ impl Scripts {
         &self,
         script: Script,
         key: &str,
-        arguments: (&[u8], &[Bytes]),
+        arguments: (&[u8], &Beside),
         now: Option<i64>,
     ) -> Cmd {
         Scripts::command("EVAL", &self.0[script as usize].text, key, arguments, now)
     }
 
-    fn command(name: &str, text: &str, key: &str, arguments: (&[u8], &[Bytes]), now: Option<i64>) -> Cmd {
-        let mut command = redis::cmd(name);
+    fn command(name: &str, text: &str, key: &str, arguments: (&[u8], &Beside), now: Option<i64>) -> Cmd {
+        let (table, beside) = arguments;
+        let bytes = text.len() + key.len() * 2 + table.len() + beside.bytes() + 64;
+        let mut command = Cmd::with_capacity(beside.iter().len() + 7, bytes);
         // Two keys, one of which never exists: while a cluster moves their slot to another node, no node runs a command
         // with several keys of which some are missing, and answers TRYAGAIN. So no script sees half a partition.
-        command.arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(arguments.0);
-        arguments.1.iter().for_each(|argument| {
-            command.arg(&argument[..]);
+        command.arg(name).arg(text).arg(2).arg(key).arg(format!("{key}m")).arg(table);
+        beside.iter().for_each(|argument| {
+            command.arg(argument);
         });
         if let Some(now) = now {
             command.arg(now);

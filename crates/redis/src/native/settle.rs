@@ -57,6 +57,10 @@ impl Inner {
                 })),
                 Ok(Some(answered)) => {
                     bare = answered.reply.get("bare").is_set();
+                    if answered.reply.get("all").uint() == Some(chunk.len() as u64) {
+                        answers.extend(chunk.iter().map(|_| Ok(Settled::Gone)));
+                        continue;
+                    }
                     let replies = answered.reply.get("items");
                     let read = chunk.iter().enumerate().map(|(index, settle)| {
                         let answer = answer(settle, replies.at(index), answered.now);
@@ -118,12 +122,18 @@ fn proof(receipt: &Receipt) -> Fields {
     Fields::new().with("i", &id_bytes(receipt.id)[..]).with("T", &receipt.token.0.to_be_bytes()[..])
 }
 
-/// What the script is told of acks: columns.
+/// What the script is told of acks: of each its id and token, and the field of its record.
 fn packed_acks(settles: &[&Settle]) -> Fields {
-    let id = |settle: &&Settle| Pack::from(&id_bytes(settle.receipt.id)[..]);
-    let token = |settle: &&Settle| Pack::from(&settle.receipt.token.0.to_be_bytes()[..]);
-    let ids: Vec<_> = settles.iter().map(id).collect();
-    Fields::new().with("acks", ids).with("tokens", settles.iter().map(token).collect::<Vec<_>>())
+    let mut proofs = Vec::with_capacity(settles.len() * 32);
+    let mut fields = Vec::with_capacity(settles.len() * 8);
+    for settle in settles {
+        let id = id_bytes(settle.receipt.id);
+        proofs.extend_from_slice(&id);
+        proofs.extend_from_slice(&settle.receipt.token.0.to_be_bytes());
+        fields.extend_from_slice(&id[8..]);
+    }
+    let fields = Pack::Column(fields.into(), 8);
+    Fields::new().with("acks", Pack::Column(proofs.into(), 32)).with("fields", fields)
 }
 
 fn packed_all(settles: &[&Settle]) -> Fields {

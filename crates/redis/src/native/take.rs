@@ -330,8 +330,8 @@ fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<He
 }
 
 fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
-    let items = answered.reply.get("ids").items().iter().zip(answered.reply.get("items").items());
-    items.map(|(id, item)| delivered(queue, held(queue, id, item, answered.now)?, answered.now)).collect()
+    let items = answered.reply.get("items").items();
+    items.iter().map(|item| delivered(queue, held(queue, item, answered.now)?, answered.now)).collect()
 }
 
 fn delivered(queue: &QueueName, shown: Shown, now: Timestamp) -> Result<Delivery> {

@@ -17,7 +17,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::layout::Partition;
-use super::pack::{Fields, Reply};
+use super::pack::{Beside, Fields, Reply};
 use super::scripts::{Script, Scripts};
 use crate::Link;
 use crate::address::Confirm;
@@ -160,7 +160,7 @@ impl Wire {
         &self,
         script: Script,
         keys: &str,
-        arguments: (&[u8], &[Bytes]),
+        arguments: (&[u8], &Beside),
         by_text: bool,
     ) -> Result<Reply, Failure> {
         let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
@@ -298,6 +298,11 @@ fn failure(error: &RedisError) -> Failure {
     if says("DWELLVERSION") {
         let said = text.split("DWELLVERSION").last().unwrap_or_default().trim_matches([':', ' ']);
         let reason = format!("{said}; use the version of dwell that wrote it, or another prefix");
+        return Failure::Refused(Error::ForeignData { reason: reason.into() });
+    }
+    if says("DWELLFOREIGN") {
+        let said = text.split("DWELLFOREIGN").last().unwrap_or_default().trim_matches([':', ' ']);
+        let reason = format!("{said}; somebody else writes under this prefix");
         return Failure::Refused(Error::ForeignData { reason: reason.into() });
     }
     // What Redis says of a key of another type, and its MessagePack of what nobody has packed.

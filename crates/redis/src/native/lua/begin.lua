@@ -14,7 +14,7 @@ local A = cmsgpack.unpack(ARGV[1])
 local out = { now = now }
 
 local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h')
-if M[1] and M[1] ~= '1' and M[1] ~= '2' then
+if M[1] and M[1] ~= '1' and M[1] ~= '2' and M[1] ~= '3' then
   return redis.error_reply('DWELLVERSION layout ' .. M[1] .. ' is not known to this version of dwell')
 end
 local own = M[3] and cmsgpack.unpack(M[3]) or {}

@@ -5,7 +5,7 @@
 -- Cost    O(1)
 local types = {
   m = 'hash', S = 'hash', B = 'hash', H = 'hash', k = 'hash', t = 'hash', a = 'hash', w = 'hash', Z = 'hash',
-  s = 'zset', u = 'zset', o = 'zset', r = 'zset', d = 'zset', l = 'zset', x = 'zset', y = 'zset', g = 'zset',
+  f = 'zset', N = 'hash', n = 'zset', s = 'zset', u = 'zset', o = 'zset', r = 'zset', d = 'zset', l = 'zset', x = 'zset', y = 'zset', g = 'zset',
   h = 'zset', T = 'zset',
 }
 local out = {}

@@ -1,6 +1,6 @@
 -- Sets a queue's own settings, if they are still those that the client has seen.
 --
--- Keys    m w a; s u o r l g
+-- Keys    m w a; f s u o r l g
 -- A.own   the settings, packed, or none; A.version of those that the client has seen; A.next of the new ones;
 --         A.reg the queue's registration; A.fixed the spread changes, which a queue with messages refuses
 -- Reply   `done`; or `changed`: somebody else has set them; or `fixed`
@@ -14,11 +14,11 @@ if version ~= A.version then
   out.changed = true
   return cmsgpack.pack(out)
 end
-if A.fixed and call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') > 0 then
+if A.fixed and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') > 0 then
   out.fixed = true
   return cmsgpack.pack(out)
 end
-call('HSET', P .. 'm', 'v', 2, 'n', A.next)
+call('HSET', P .. 'm', 'v', 3, 'n', A.next)
 if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
   call('HSET', P .. 'm', 'g', A.reg)
 end

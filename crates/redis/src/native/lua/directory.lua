@@ -9,6 +9,6 @@ local call = redis.call
 local A = cmsgpack.unpack(ARGV[1])
 local out = { now = now }
 local layout = call('HGET', P .. 'm', 'v')
-if layout and layout ~= '1' and layout ~= '2' then
+if layout and layout ~= '1' and layout ~= '2' and layout ~= '3' then
   return redis.error_reply('DWELLVERSION layout ' .. layout .. ' is not known to this version of dwell')
 end

@@ -1,7 +1,7 @@
 -- Removes all pending messages, all dead ones, or both with the settings; at once, at any size. What is removed is set
 -- aside whole, and counts as gone from here on, since its epoch is over; `sweep` clears it away bit by bit.
 --
--- Keys    m, and s u o r d x or g h, renamed to z and a number; Z names those; w a
+-- Keys    m, and s u o r d x or g h, renamed to z and a number; Z names those; f N n, unlinked; w a
 -- A.pending, A.dead what is removed; A.own whether the settings go too
 -- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`
 -- Cost    O(log n)
@@ -28,12 +28,16 @@ local function set_aside(name, counts)
 end
 
 if A.pending then
+  -- Messages that lie in `f` lie nowhere else.
+  out.done = call('ZCARD', P .. 'f')
+  call('UNLINK', P .. 'f', P .. 'N', P .. 'n')
+  local before = out.done
   for _, name in ipairs({ 's', 'u', 'o', 'r' }) do
     set_aside(name, true)
   end
-  if out.done > 0 then
+  if out.done > before then
     call('UNLINK', P .. 'd', P .. 'x')
-    call('HSET', P .. 'm', 'v', 2)
+    call('HSET', P .. 'm', 'v', 3)
     epoch = call('HINCRBY', P .. 'm', 'e', 1)
   end
 end
@@ -42,7 +46,7 @@ if A.dead then
   set_aside('g', true)
   if out.done > before then
     call('UNLINK', P .. 'h')
-    call('HSET', P .. 'm', 'v', 2)
+    call('HSET', P .. 'm', 'v', 3)
     call('HINCRBY', P .. 'm', 'f', 1)
   end
 end

@@ -20,7 +20,7 @@ if A.name then
     return cmsgpack.pack(out)
   end
   out.reg = call('HINCRBY', P .. 'm', 'r', 1)
-  call('HSET', P .. 'm', 'v', 2)
+  call('HSET', P .. 'm', 'v', 3)
   call('ZADD', P .. 'q', 0, A.name)
   call('HSET', P .. 'r', A.name, cmsgpack.pack({ out.reg, now }))
   out.count = others + 1

@@ -1,7 +1,8 @@
 -- Reads messages, in any state.
 --
--- Keys    m S B H k; all where time has brought something about
--- A.items each: `i` id, `k` key, or `n` the last 8 bytes of an id
+-- Keys    m S B H k f N; all where time has brought something about
+-- A.items each: `i` id, `k` key, or `n` the last 8 bytes of an id, for which A.shard is the
+--         partition's number
 -- A.brief answer with ids alone
 -- Reply   `bare`: the partition has nothing; `items` each: record, body, headers, or false
 -- Cost    O(1) a message
@@ -12,8 +13,7 @@ out.items = {}
 for index, item in ipairs(A.items) do
   local r
   if item.n then
-    local packed = call('HGET', P .. 'S', item.n)
-    r = packed and unpacked(packed, item.n)
+    r = load_numbered(item.n)
   else
     r = find(item)
   end

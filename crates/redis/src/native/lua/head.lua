@@ -1,4 +1,4 @@
--- The order in which due messages go out: (priority, due, id), over what lies in `s` and in `r`.
+-- The order in which due messages go out: (priority, due, id), over what lies in `f`, in `s` and in `r`.
 --
 -- At least so many of each side of the usual priority that are due lie in their order before anything goes out, if
 -- there are as many; one call moves at most STEP of a side, and says that there is more to do.
@@ -32,28 +32,36 @@ local function ripen()
   return is_done
 end
 
--- The ids of the first `max` that may go out, in their order; how many of them come before those that lie in `s`, and
--- how many lie in `s`: these are the first of it.
+-- The first `max` that may go out, in their order: of those in `f` what lies there, of the others their ids.
 local function heads(max)
-  local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'LIMIT', 0, max)
+  local young = call('ZRANGEBYSCORE', P .. 'f', '-inf', now, 'LIMIT', 0, max)
+  local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'WITHSCORES', 'LIMIT', 0, max)
   local ready = call('ZRANGE', P .. 'r', 0, max - 1, 'WITHSCORES')
-  if not ready[1] then
-    return plain, 0, #plain
+  if not plain[1] and not ready[1] then
+    return young
   end
-  local ids, s, r, urgent = {}, 1, 1, 0
-  while #ids < max and (plain[s] or ready[r]) do
-    -- What lies in r has another priority than what lies in s.
-    local is_urgent = ready[r] and tonumber(ready[r + 1]) < DEFAULT_PRIORITY
-    if plain[s] and not is_urgent then
-      ids[#ids + 1] = plain[s]
-      s = s + 1
-    else
-      ids[#ids + 1] = string.sub(ready[r], 7)
+  local all, f, s, r = {}, 1, 1, 1
+  while #all < max and (young[f] or plain[s] or ready[r]) do
+    -- What lies in r has another priority than what lies in f and s.
+    if ready[r] and (tonumber(ready[r + 1]) < DEFAULT_PRIORITY or not (young[f] or plain[s])) then
+      all[#all + 1] = string.sub(ready[r], 7)
       r = r + 2
-      urgent = urgent + (is_urgent and 1 or 0)
+    else
+      local is_young = young[f] and true
+      if young[f] and plain[s] then
+        local due, other = (struct.unpack('>I6', young[f])), tonumber(plain[s + 1])
+        is_young = due < other or (due == other and precedes(young[f], plain[s]))
+      end
+      if is_young then
+        all[#all + 1] = young[f]
+        f = f + 1
+      else
+        all[#all + 1] = plain[s]
+        s = s + 2
+      end
     end
   end
-  return ids, urgent, s - 1
+  return all
 end
 
 local function is_paused()
@@ -71,7 +79,7 @@ local function next_instant()
     return pause
   end
   local least = call('EXISTS', P .. 'r') == 1 and now or nil
-  for _, key in ipairs({ 's', 'u', 'o', 'l' }) do
+  for _, key in ipairs({ 'f', 's', 'u', 'o', 'l' }) do
     local first = call('ZRANGE', P .. key, 0, 0, 'WITHSCORES')[2]
     if first and (not least or tonumber(first) < least) then
       least = tonumber(first)

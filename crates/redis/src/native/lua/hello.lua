@@ -13,7 +13,7 @@ if A.spread then
     out.spread = known
     return cmsgpack.pack(out)
   end
-  call('HSET', P .. 'm', 'v', 2, 's', A.spread)
+  call('HSET', P .. 'm', 'v', 3, 's', A.spread)
 end
 if A.client then
   out.before = call('HGET', P .. 'c', A.client)

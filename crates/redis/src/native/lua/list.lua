@@ -1,6 +1,6 @@
 -- One page of the messages in a state, by (due, id).
 --
--- Keys    m S B H, and s u o d (scheduled, ready), l (leased) or h (dead)
+-- Keys    m S B H, and f s u o d (scheduled, ready), l (leased) or h (dead)
 -- A.state 0 scheduled, 1 ready, 2 leased, 3 dead; A.max how many; A.due and A.id the last one of the page before
 -- A.bytes how many bytes of bodies, but one message in any case
 -- A.score and A.after, for leased: the deadline and id to go on from
@@ -11,41 +11,16 @@ if not touch() then
   return cmsgpack.pack(out)
 end
 
--- Strings are compared as numbers: Lua would compare them by the server's language.
-local function precedes(a, b)
-  local a1, a2, a3, a4 = struct.unpack('>I4I4I4I4', a)
-  local b1, b2, b3, b4 = struct.unpack('>I4I4I4I4', b)
-  if a1 ~= b1 then return a1 < b1 end
-  if a2 ~= b2 then return a2 < b2 end
-  if a3 ~= b3 then return a3 < b3 end
-  return a4 < b4
-end
-
--- The rank of the first member after (due, id): by a search among those of the same due.
-local function rank_after(key, due, id)
-  local low, high = call('ZCOUNT', key, '-inf', '(' .. string.format('%.0f', due)), call('ZCOUNT', key, '-inf', due)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local member = string.sub(call('ZRANGE', key, middle, middle)[1], 1, 16)
-    if precedes(id, member) then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  return low
-end
-
--- Up to `count` of the members from `first` rank on, before rank `last`: {due, id}.
+-- Up to `count` of the members from `first` rank on, before rank `last`: {due, id, what lies in `f`}.
 local function part(key, first, last, count)
   local found = {}
   last = math.min(last, first + count) - 1
   if last < first then
     return found
   end
-  local members = call('ZRANGE', key, first, last, 'WITHSCORES')
+  local members, is_fresh = call('ZRANGE', key, first, last, 'WITHSCORES'), key == P .. 'f'
   for index = 1, #members, 2 do
-    found[#found + 1] = { tonumber(members[index + 1]), string.sub(members[index], 1, 16) }
+    found[#found + 1] = { tonumber(members[index + 1]), string.sub(members[index], 1, 16), is_fresh and members[index] }
   end
   return found
 end
@@ -74,7 +49,7 @@ local function page(count)
     return part(key, first, call('ZCARD', key), count)
   end
   local parts = {}
-  for _, name in ipairs({ 's', 'u', 'o' }) do
+  for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
     local key = P .. name
     local due = call('ZCOUNT', key, '-inf', now)
     local first = A.id and rank_after(key, A.due, A.id) or 0
@@ -106,7 +81,7 @@ end
 out.items = {}
 local bytes = 0
 for index, entry in ipairs(page(A.max + 1)) do
-  local r = load(entry[2])
+  local r = entry[3] and fresh(entry[3]) or load(entry[2])
   bytes = bytes + body_length(r)
   if index > A.max or (index > 1 and bytes > A.bytes) then
     out.more_left = true

@@ -5,6 +5,6 @@
 -- Reply   `first` block
 -- Cost    O(1)
 local first = math.max(tonumber(call('HGET', P .. 'm', 'b') or 0), A.floor)
-call('HSET', P .. 'm', 'v', 2, 'b', first + A.blocks)
+call('HSET', P .. 'm', 'v', 3, 'b', first + A.blocks)
 out.first = first
 return cmsgpack.pack(out)

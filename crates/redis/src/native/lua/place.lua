@@ -1,12 +1,13 @@
 -- Where a message lies, by its state. Every index is kept here.
 --
+--   f  pending and fresh:            score due, member the message, see `record.lua`
 --   s  pending with priority 1024:   score due, member id
 --   u  pending, more urgent:         score due, member id and priority (4 bytes)
 --   o  pending, less urgent:         the same
 --   r  pending of u and o that a take found due: score priority, member due (6 bytes) and id
 --   d  the same ones by due:         score due, member id
 --   x  pending with an expiry:       score expiry, member id
---   l  leased:                       score deadline, member id
+--   l  leased:                       score deadline, member id; of a record of form 4, id and token
 --   y  leased and bound:             score 0, member process (8 bytes) and id
 --   g  dead, oldest first:           score death, member id
 --   h  dead by due:                  score due, member id
@@ -41,6 +42,11 @@ local function place_pending(r)
 end
 
 local function unplace_pending(r)
+  if r.fresh then
+    call('ZREM', P .. 'f', r.fresh)
+    r.fresh = nil
+    return
+  end
   if call('ZREM', lane(r), lane_member(r)) == 0 and r.p then
     call('ZREM', P .. 'r', ready_member(r))
     call('ZREM', P .. 'd', r.i)
@@ -61,7 +67,7 @@ local function place_leased(r, token, lease_ms, bound)
 end
 
 local function unplace_leased(r)
-  call('ZREM', P .. 'l', r.i)
+  call('ZREM', P .. 'l', r.i, r.i .. r.T)
   if r.B then
     call('ZREM', P .. 'y', r.B .. r.i)
   end
@@ -114,7 +120,7 @@ local function remove_pending(r)
 end
 
 local function is_bare()
-  return next(own) == nil and call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') == 0
+  return next(own) == nil and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') == 0
 end
 
 -- Tells those who wait, if what was placed is due before what they sleep for.

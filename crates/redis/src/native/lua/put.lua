@@ -1,21 +1,24 @@
 -- Puts messages.
 --
--- Keys    m S B H k t T s u o r x w a, of the partition; l d g h y where time has brought something about
--- A.ids   if all have a body of at most 1 KiB, an instant, and nothing else: their ids, or the last 8 bytes of these
---         where A.whens has no instant but a delay in ms or -1 less a level; ARGV[2…] their bodies, behind the first 8
---         bytes of the id where that is known; A.whens the instants as text; A.first the first of these; A.least and A.most
---         their numbers. Else
+-- Keys    m S B H k t T f N n s u o r x w a, of the partition; l d g h y where time has brought something about
+-- A.count if all have a body of at most 1 KiB, an instant, and nothing else: how many. Then ARGV[2…] are two of each: its
+--         instant as text, or one that does not matter; and its id or, where it comes after a delay, the last 8 bytes
+--         of it, before its body. A.delays, if there are any: of each a delay in ms, -1 less a level, or false;
+--         A.first the first instant; A.dues what `N` is to have of them: of each block its number as text, places and dues,
+--         and the latest of these. Else
 -- A.items each: `n` the last 8 bytes of its id, `b` body, `w` `v` when, `k` key, `c` what to do where it is taken
 --         (0 reject, 1 replace, 2 keep), `h` headers, `p` priority unless 1024, `L` lease, `M` limit of attempts,
 --         `x` expiry, `t` token; `bad` refuses it unless its token is known;
 --         `r` is an answer that its token is to get, and nothing is put
+-- A.least and A.most of their numbers
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
 -- Reply   `enter`: register the queue first; `others`: count the other partitions first; else
 --         `bare` if the queue was registered just now for nothing;
+--         `all` that were put: they are created, under their ids; else
 --         `items` each: true (created under its id), the instant of one that was created after a delay,
 --         {'ok', id, due, outcome, replaced} (0 created, 1 replaced, 2 kept) or a refusal: {word, …}
--- Cost    O(log n) a message: about 3 µs of A.ids, about 10 of A.items
+-- Cost    O(log n) a message: about 2 µs of A.count, about 10 of A.items
 
 -- What is put is written first: a Redis out of memory refuses it. If time brings something about, this goes before.
 local function write_unless_full()
@@ -32,6 +35,35 @@ local max_pending, token_ms = setting('pending'), setting('token')
 if max_pending and not A.others and setting('spread') > 1 then
   out.others = true
   return cmsgpack.pack(out)
+end
+
+-- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A partition
+-- that had messages before there was an `h` gets none.
+local highest = tonumber(M[6] or (call('EXISTS', P .. 'S', P .. 'f') == 0 and 0) or -1)
+local is_new = highest >= 0 and A.least and A.least > highest
+
+-- Of each number, by the last 8 bytes of its id, whether it is another message's: a failover has lost the latest steps of
+-- the counter then.
+local function taken_of(fields)
+  if is_new then
+    return {}
+  end
+  local taken, places = call('HMGET', P .. 'S', unpack(fields)), {}
+  for index, field in ipairs(fields) do
+    local block, place = place_of(field)
+    places[block] = places[block] or {}
+    places[block][place] = index
+  end
+  for block, indexes in pairs(places) do
+    local dues = call('HGET', P .. 'N', block)
+    for at = 1, dues and #dues or 0, 7 do
+      local index = indexes[string.byte(dues, at)]
+      if index and not taken[index] then
+        taken[index] = find_fresh(numbered(dues, at, fields[index]))
+      end
+    end
+  end
+  return taken
 end
 
 local function recall(token)
@@ -119,8 +151,7 @@ local function put(item)
       return { 'pending', max_pending }
     end
   end
-  if call('HEXISTS', P .. 'S', item.n) == 1 then
-    -- A failover has lost the counter's latest steps: this number is another message's.
+  if taken_of({ item.n })[1] then
     return { 'number' }
   end
   if owner then
@@ -148,77 +179,101 @@ local function put(item)
   return reply
 end
 
--- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A partition
--- that had messages before there was an `h` gets none.
-local highest = tonumber(M[6] or (call('EXISTS', P .. 'S') == 0 and 0) or -1)
-local is_new = highest >= 0 and A.least and A.least > highest
+-- Tells `N` when numbers of a block are due.
+local function note_dues(block, dues, latest)
+  call('HSET', P .. 'N', block, (call('HGET', P .. 'N', block) or '') .. dues)
+  call('ZADD', P .. 'n', 'GT', latest, block)
+end
 
--- Puts those that have a body and an instant alone: all of them are written at once, in form 1.
-local function put_fresh(ids, whens)
-  local fields = {}
-  for index, id in ipairs(ids) do
-    fields[index] = string.sub(id, -8)
+local function put_fresh(places)
+  if places[1] then
+    call('ZADD', P .. 'f', unpack(places))
   end
-  local taken = is_new and {} or call('HMGET', P .. 'S', unpack(fields))
-  local start = string.char(FRESH) .. struct.pack('>I6I4', now, epoch)
-  local is_full = A.full and is_bare()
-  local room = max_pending and max_pending - pending() - (A.others or 0)
-  local records, places, n = {}, {}, 0
-  if A.first and (not earliest or A.first < earliest) then
-    earliest = A.first
+end
+
+-- Puts those that have a body and an instant alone, where none of them can be refused: all at once.
+local function put_all(count)
+  local created, places = struct.pack('>I6', now), {}
+  for at = 2, 2 * count, 2 do
+    places[at - 1], places[at] = ARGV[at], ARGV[at + 1] .. created
   end
+  put_fresh(places)
+  for index = 1, #A.dues, 3 do
+    note_dues(A.dues[index], A.dues[index + 1], A.dues[index + 2])
+  end
+  earliest = earliest and math.min(earliest, A.first) or A.first
+  out.all = count
+end
+
+-- Puts those that have a body, and an instant or a delay, alone: each is looked at.
+local function put_each(count, is_full, room)
+  local created, places, n = struct.pack('>I6', now), {}, 0
+  local fields, dues, latest = {}, {}, {}
+  for index = 1, count do
+    local what = ARGV[2 * index + 1]
+    fields[index] = A.delays and A.delays[index] and string.sub(what, 1, 8) or string.sub(what, 9, 16)
+  end
+  local taken = taken_of(fields)
   -- Of the delay that came last: its instant, that as text, the first bytes of the ids; or why there is none.
-  local delay, due, text, head, refusal
-  for index, id in ipairs(ids) do
-    local body, at = ARGV[index + 1], whens[index]
-    local answer, refused = true, nil
-    if type(at) == 'number' then
-      if at ~= delay then
-        delay = at
-        due, refusal = instant(at < 0 and 3 or 2, at < 0 and -1 - at or at)
-        text = due and string.format('%.0f', due)
-        head = due and struct.pack('>I6I2', due, 32768 + A.shard)
+  local delay, later, text, head, refusal
+  for index = 1, count do
+    local at, what, after, refused = ARGV[2 * index], ARGV[2 * index + 1], A.delays and A.delays[index], nil
+    if after then
+      if after ~= delay then
+        delay = after
+        later, refusal = instant(after < 0 and 3 or 2, after < 0 and -1 - after or after)
+        text = later and string.format('%.0f', later)
+        head = later and struct.pack('>I6I2', later, 32768 + A.shard)
       end
       refused = refusal
-      if due then
-        answer, at, id, body = due, text, head .. id, head .. body
-      end
     end
     if refused then
-      answer = refused
+      out.items[index] = refused
     elseif is_full then
-      answer = { 'queues' }
+      out.items[index] = { 'queues' }
     elseif room and n >= 2 * room then
-      answer = { 'pending', max_pending }
+      out.items[index] = { 'pending', max_pending }
     elseif taken[index] then
-      answer = { 'number' }
+      out.items[index] = { 'number' }
     else
-      records[n + 1], records[n + 2] = fields[index], start .. body
-      places[n + 1], places[n + 2] = at, id
-      n = n + 2
-      if answer ~= true and (not earliest or answer < earliest) then
-        earliest = answer
+      if after then
+        at, what = text, head .. what
       end
+      places[n + 1], places[n + 2] = at, what .. created
+      n = n + 2
+      local due = after and later or tonumber(at)
+      local block, place = place_of(fields[index])
+      dues[block] = (dues[block] or '') .. string.char(place) .. string.sub(what, 1, 6)
+      latest[block] = math.max(latest[block] or 0, due)
+      if not earliest or due < earliest then
+        earliest = due
+      end
+      out.items[index] = not after or due
     end
-    out.items[index] = answer
   end
-  if n > 0 then
-    call('HSET', P .. 'S', unpack(records))
-    call('ZADD', P .. 's', unpack(places))
+  put_fresh(places)
+  for block, of_block in pairs(dues) do
+    note_dues(block, of_block, latest[block])
   end
 end
 
 if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
-  call('HSET', P .. 'm', 'v', 2, 'g', A.reg)
-elseif M[1] == '1' then
-  call('HSET', P .. 'm', 'v', 2)
+  call('HSET', P .. 'm', 'v', 3, 'g', A.reg)
+elseif M[1] and M[1] ~= '3' then
+  call('HSET', P .. 'm', 'v', 3)
 end
 if highest >= 0 and A.most and A.most > highest then
   call('HSET', P .. 'm', 'h', string.format('%.0f', A.most))
 end
 out.items = {}
-if A.ids then
-  put_fresh(A.ids, A.whens)
+if A.count then
+  local is_full = A.full and is_bare()
+  local room = max_pending and max_pending - pending() - (A.others or 0)
+  if is_new and not is_full and not room and not A.delays then
+    put_all(A.count)
+  else
+    put_each(A.count, is_full, room)
+  end
 else
   -- Tokens are forgotten before anything is put.
   write_unless_full()

@@ -1,14 +1,19 @@
--- A message's record: where it stands and what it was put with, in the hash `S` under the last 8 bytes of its id. Its
--- first byte tells its form:
+-- A message's record: where it stands and what it was put with. Most messages never have more than an instant and a short
+-- body; until such a one is handed out, it lies in the sorted set `f`, whole, and nowhere else:
 --
---   1     put with an instant and a short body alone, and never handed out since:
---         created (6 bytes), epoch (4), first 8 bytes of the id, body. It is due at the instant that its id begins with.
---   2     the same, handed out for the first time and held:
---         lease's token (16), deadline (6), length (6), process that it is bound to or zeros (8); then form 1, whole
+--   fresh id (16 bytes), body, created (6). Its score is its due, the instant that its id begins with, so the order of `f`
+--         is that of (due, id).
+--
+-- All others have a record in the hash `S` under the last 8 bytes of their id. Its first byte tells its form:
+--
+--   4     one that was fresh, handed out for the first time and held:
+--         lease's token (16), then what lay in `f`, deadline (6), length (6), process that it is bound to or zeros (8)
+--   1     of layout 2, put like a fresh one: created (6), epoch (4), first 8 bytes of the id, body
+--   2     of layout 2, the same handed out: token (16), deadline (6), length (6), process (8); then form 1, whole
 --   else  whatever has happened to it: packed fields, and its body in the hash `B`
 --
--- Most messages never need more than 1 and 2, which no script takes apart to hand them out and to ack them. The fields,
--- those that have their default are absent:
+-- No script takes a fresh one or form 4 apart to hand it out and to ack it. The fields, those that have their default are
+-- absent:
 --
 --   i id, 16 bytes        d due            c created          p priority, if not 1024
 --   s state: nil pending, 2 leased, 3 dead                    E epoch in which it became pending or dead
@@ -19,19 +24,55 @@
 --   leased: T token, D deadline, w length, B process that it is bound to
 --   dead: R reason (1 attempts spent, 2 buried, 3 expired), A when
 --
--- Pending is scheduled before `d` and ready from then on. A record that was read from form 1 or 2 has its body with it,
--- as `body`, which is never packed.
-local FRESH, HELD = 1, 2
+-- Pending is scheduled before `d` and ready from then on. What was read from another form than fields has its body with
+-- it, as `body`, and one that lies in `f` what lies there, as `fresh`; neither is ever packed.
+--
+-- A number is in the last 8 bytes of an id. Where those of fresh messages are due is told by the hash `N`: block of 256
+-- numbers → of each, its place in the block (1 byte) and its due (6). What it tells of messages that are not in `f` any
+-- more does no harm, and goes when `n`, block → the latest due in it, shows that all of a block are gone.
+local OLD_FRESH, OLD_HELD, HELD = 1, 2, 4
 local NOBODY = string.rep('\0', 8)
 local MAX_MS = 253402300799999
 local DEFAULT_PRIORITY = 1024
 
+-- Nothing is written before this is known of all that is read.
+local function check_fresh(member)
+  if #member < 22 or string.byte(member, 7) < 128 then
+    error('DWELLFOREIGN ' .. P .. 'f has a member that is no message')
+  end
+end
+
+-- A message as it lies in `f`, read.
+local function fresh(member)
+  check_fresh(member)
+  return {
+    i = string.sub(member, 1, 16),
+    d = (struct.unpack('>I6', member)),
+    c = (struct.unpack('>I6', member, #member - 5)),
+    body = string.sub(member, 17, -7),
+    fresh = member,
+  }
+end
+
 local function decoded(packed, field)
+  if not packed then
+    error('DWELLFOREIGN ' .. P .. 'S has no record of a message that lies in order')
+  end
   local form = string.byte(packed)
-  if form ~= FRESH and form ~= HELD then
+  if form == HELD then
+    local r = fresh(string.sub(packed, 18, -21))
+    r.fresh = nil
+    r.s, r.t = 2, 1
+    r.T = string.sub(packed, 2, 17)
+    r.D, r.w = struct.unpack('>I6I6', packed, #packed - 19)
+    local process = string.sub(packed, -8)
+    r.B = process ~= NOBODY and process or nil
+    return r
+  end
+  if form ~= OLD_FRESH and form ~= OLD_HELD then
     return cmsgpack.unpack(packed)
   end
-  local at = form == HELD and 39 or 2
+  local at = form == OLD_HELD and 39 or 2
   local created, made_in, due = struct.unpack('>I6I4I6', packed, at)
   local r = {
     i = string.sub(packed, at + 10, at + 17) .. field,
@@ -40,7 +81,7 @@ local function decoded(packed, field)
     E = made_in > 0 and made_in or nil,
     body = string.sub(packed, at + 18),
   }
-  if form == HELD then
+  if form == OLD_HELD then
     r.s, r.E, r.t = 2, nil, 1
     r.T = string.sub(packed, 2, 17)
     r.D, r.w = struct.unpack('>I6I6', packed, 18)
@@ -62,12 +103,97 @@ local function unpacked(packed, field)
   return r
 end
 
+-- Whether an id comes before another. Strings are compared as numbers: Lua would compare them by the server's language.
+local function precedes(a, b)
+  local a1, a2, a3, a4 = struct.unpack('>I4I4I4I4', a)
+  local b1, b2, b3, b4 = struct.unpack('>I4I4I4I4', b)
+  if a1 ~= b1 then return a1 < b1 end
+  if a2 ~= b2 then return a2 < b2 end
+  if a3 ~= b3 then return a3 < b3 end
+  return a4 < b4
+end
+
+-- What a sorted set that lies by (due, id) has at a rank: its member, and the id that this begins with.
+local function at_rank(key, rank)
+  local member = call('ZRANGE', key, rank, rank)[1]
+  return member, string.sub(member, 1, 16)
+end
+
+-- The rank of the first member after (due, id): by a search among those of the same due.
+local function rank_after(key, due, id)
+  local low, high = call('ZCOUNT', key, '-inf', '(' .. string.format('%.0f', due)), call('ZCOUNT', key, '-inf', due)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local _, member = at_rank(key, middle)
+    if precedes(id, member) then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+-- What lies in `f` under this id, if anything does.
+local function find_fresh(id)
+  local key, due = P .. 'f', string.format('%.0f', (struct.unpack('>I6', id)))
+  local found = call('ZRANGEBYSCORE', key, due, due, 'LIMIT', 0, 2)
+  for _, member in ipairs(found) do
+    if string.sub(member, 1, 16) == id then
+      return member
+    end
+  end
+  if #found == 2 then
+    local after = rank_after(key, tonumber(due), id)
+    if after > 0 then
+      local member, before = at_rank(key, after - 1)
+      return before == id and member or nil
+    end
+  end
+end
+
 local function load(id)
+  if #id ~= 16 then
+    error('DWELLFOREIGN something under ' .. P .. ' names a message that can not be')
+  end
   local field = string.sub(id, 9)
   local packed = call('HGET', P .. 'S', field)
   local r = packed and unpacked(packed, field)
   if r and r.i == id then
     return r
+  end
+  local member = find_fresh(id)
+  return member and fresh(member)
+end
+
+-- The block that a number belongs to and its place in there, by the last 8 bytes of its id.
+local function place_of(field)
+  local high, low = struct.unpack('>I4I4', field)
+  local number = (high - 2147483648) * 4294967296 + low - 1
+  return string.format('%.0f', math.floor(number / 256)), number % 256
+end
+
+-- The id of a message that `N` tells of, at a place in what it tells of a block. A.shard is the partition's number.
+local function numbered(dues, at, field)
+  return string.sub(dues, at + 1, at + 6) .. struct.pack('>I2', 32768 + A.shard) .. field
+end
+
+-- The message with a number, by the last 8 bytes of its id.
+local function load_numbered(field)
+  local packed = call('HGET', P .. 'S', field)
+  local r = packed and unpacked(packed, field)
+  if r then
+    return r
+  end
+  local block, place = place_of(field)
+  local dues = call('HGET', P .. 'N', block)
+  for at = 1, dues and #dues or 0, 7 do
+    if string.byte(dues, at) == place then
+      local member = find_fresh(numbered(dues, at, field))
+      if member then
+        return fresh(member)
+      end
+    end
   end
 end
 
@@ -92,6 +218,7 @@ local function save(r)
   call('HSET', P .. 'S', field, cmsgpack.pack(r))
 end
 
+-- Removes what is known of a message that lies nowhere any more.
 local function forget(r)
   local field = string.sub(r.i, 9)
   call('HDEL', P .. 'S', field)
@@ -109,9 +236,9 @@ end
 
 -- What a reader gets: record, body, headers.
 local function shown(r)
-  local field, body = string.sub(r.i, 9), r.body
-  r.body = nil
+  local field, body, member = string.sub(r.i, 9), r.body, r.fresh
+  r.body, r.fresh = nil, nil
   local packed = cmsgpack.pack(r)
-  r.body = body
+  r.body, r.fresh = body, member
   return { packed, body or call('HGET', P .. 'B', field) or '', r.h and call('HGET', P .. 'H', field) or false }
 end

@@ -1,6 +1,6 @@
 -- Lets go of a partition that has nothing any more.
 --
--- Keys    m; s u o r l g Z
+-- Keys    m N n; f s u o r l g Z
 -- Reply   `bare`: it has nothing; `reg` its registration, which may be given up; none if there was none, or there is
 --         something to clear away yet
 -- Cost    O(1)
@@ -10,7 +10,7 @@ end
 out.bare = is_bare()
 if out.bare and call('EXISTS', P .. 'Z') == 0 then
   out.reg = M[2] and tonumber(M[2])
-  call('UNLINK', P .. 'm')
+  call('UNLINK', P .. 'm', P .. 'N', P .. 'n')
 end
 hint()
 return cmsgpack.pack(out)

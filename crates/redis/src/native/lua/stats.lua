@@ -1,6 +1,6 @@
 -- A partition as it is now: counts that are kept, not scanned.
 --
--- Keys    m s u o r l g w
+-- Keys    m f s u o r l g w
 -- Reply   `bare`, `scheduled`, `ready`, `urgent`, `leased`, `dead`, `next` the earliest instant, `own` the queue's
 --         settings, packed, `version` of them, `reg` its registration, `waiting` in other processes than A.process
 -- Cost    O(log n)
@@ -9,7 +9,7 @@ if not touch() then
 end
 out.bare = is_bare()
 out.scheduled, out.ready = 0, call('ZCARD', P .. 'r')
-for _, name in ipairs({ 's', 'u', 'o' }) do
+for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
   local key = P .. name
   local due = call('ZCOUNT', key, '-inf', now)
   out.ready = out.ready + due

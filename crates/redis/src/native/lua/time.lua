@@ -32,12 +32,12 @@ local function touch(first)
   if first then
     first()
   end
-  for _, id in ipairs(ended) do
-    local r = load(id)
-    if r then
+  for _, member in ipairs(ended) do
+    local r = load(string.sub(member, 1, 16))
+    if r and r.s == 2 then
       lapse(r, r.D)
     else
-      call('ZREM', P .. 'l', id)
+      call('ZREM', P .. 'l', member)
     end
   end
   for _, id in ipairs(expired) do
@@ -81,5 +81,5 @@ local function instant(kind, value)
 end
 
 local function pending()
-  return call('ZCARD', P .. 's') + call('ZCARD', P .. 'u') + call('ZCARD', P .. 'o') + call('ZCARD', P .. 'r')
+  return call('ZCARD', P .. 'f') + call('ZCARD', P .. 's') + call('ZCARD', P .. 'u') + call('ZCARD', P .. 'o') + call('ZCARD', P .. 'r')
 end

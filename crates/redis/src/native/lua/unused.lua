@@ -1,14 +1,27 @@
 -- Which of some fields no record has: the numbers of a block, to see whether a partition uses it still.
 --
--- Keys    S
--- A.fields the last 8 bytes of ids
--- Reply   `unused`: none of them has a record
--- Cost    O(fields), about 0.2 µs each
-out.unused = true
-for _, field in ipairs(A.fields) do
-  if call('HEXISTS', P .. 'S', field) == 1 then
-    out.unused = false
-    break
+-- Keys    S f N n
+-- A.fields the last 8 bytes of ids, those of the block's numbers; A.block it, as text; A.shard the partition's number
+-- Reply   `unused`: none of them has a record, or is due; what `N` told of them is forgotten then
+-- Cost    O(fields), about 0.2 µs each, and 2 of those that `N` tells of, until one is found
+local function is_used()
+  for _, field in ipairs(A.fields) do
+    if call('HEXISTS', P .. 'S', field) == 1 then
+      return true
+    end
   end
+  local dues = call('HGET', P .. 'N', A.block)
+  for at = 1, dues and #dues or 0, 7 do
+    if find_fresh(numbered(dues, at, A.fields[string.byte(dues, at) + 1])) then
+      return true
+    end
+  end
+  return false
+end
+
+out.unused = not is_used()
+if out.unused then
+  call('HDEL', P .. 'N', A.block)
+  call('ZREM', P .. 'n', A.block)
 end
 return cmsgpack.pack(out)
