@@ -201,6 +201,12 @@ async fn a_thousand_takes_that_wait_ask_no_more_than_one() {
         waiting.spawn(async move { store.take(Take::from(queue()).max(1).wait_ms(50_000)).await.unwrap() });
     }
     until("all wait", async || first.stats(queue()).await.is_ok_and(|stats| stats.waiting == 1_000)).await;
+    until("all have asked once", async || {
+        let before = asked(&server);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        asked(&server) == before
+    })
+    .await;
     let before = asked(&server);
     tokio::time::sleep(Duration::from_secs(3)).await;
     let idle = asked(&server) - before;

@@ -59,7 +59,7 @@ fn place(cluster: &mut Cluster) -> (u16, usize) {
 fn tagged(cluster: &mut Cluster) -> String {
     for node in cluster.nodes() {
         let keys: Vec<String> =
-            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:S"])).unwrap_or_default();
+            redis::from_redis_value(node.command(&["KEYS", "dwell:{*}:m"])).unwrap_or_default();
         if let Some(key) = keys.into_iter().next() {
             return key;
         }
