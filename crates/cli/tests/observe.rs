@@ -73,7 +73,8 @@ fn the_engine_s_metrics_are_shown_and_described() {
 /// What a server has logged in its life.
 fn log_of(args: &[&str], use_it: impl FnOnce(&Server)) -> String {
     let mut command = dwell();
-    command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0", "--beanstalkd", "off"]);
+    command.args(["serve", "--store", "memory", "--listen", "127.0.0.1:0"]);
+    command.args(["--beanstalkd", "127.0.0.1:0"]);
     command.args(args).stderr(Stdio::piped());
     let mut server = Server::spawn(command);
     let mut stderr = server.stderr();
@@ -104,6 +105,37 @@ fn a_log_has_a_line_for_each_request_at_debug_and_none_of_its_secrets() {
     for secret in ["a-secret-body", "a-secret-key", receipt.as_str()] {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
+}
+
+#[test]
+fn a_log_tells_of_beanstalkd_s_commands_at_debug_and_not_of_their_jobs() {
+    let mut peer = String::new();
+    let log = log_of(&["--log", "debug", "--log-format", "json"], |server| {
+        let address = server.serving["beanstalkd"].as_str().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer = stream.local_addr().unwrap().to_string();
+        stream.write_all(b"use orders\r\nreserve-job 77\r\nput 0 0 60 13\r\na-secret-body\r\nno-verb a-secret\r\nquit\r\n").unwrap();
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).unwrap();
+        assert_eq!(replies, "USING orders\r\nNOT_FOUND\r\nINSERTED 1\r\nUNKNOWN_COMMAND\r\n");
+    });
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ours: Vec<&Value> = lines.iter().filter(|line| line["target"] == "dwell::beanstalkd").collect();
+    let told: Vec<(&Value, &Value)> = ours.iter().map(|line| (&line["verb"], &line["code"])).collect();
+    let (none, text) = (&Value::Null, |text: &str| Value::from(text));
+    let verbs = ["use", "reserve-job", "put"].map(text);
+    let expected = [
+        (&verbs[0], none),
+        (&verbs[1], none),
+        (&verbs[2], none),
+        (none, &text("unknown_command")),
+        (&text("quit"), none),
+    ];
+    assert_eq!(told, expected, "{log}");
+    assert!(ours.iter().all(|line| line["peer"] == peer.as_str()), "{log}");
+    assert_eq!((&ours[2]["tube"], &ours[2]["commands"]), (&"orders".into(), &1.into()));
+    assert!(!log.contains("a-secret"), "{log}");
 }
 
 #[test]

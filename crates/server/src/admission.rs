@@ -82,6 +82,13 @@ impl Memory {
     }
 }
 
+impl Held {
+    /// How many.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.memory.held.fetch_sub(self.bytes, Ordering::AcqRel);

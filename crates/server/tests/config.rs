@@ -184,6 +184,38 @@ fn all_mistakes_are_told_at_once_in_the_order_of_their_lines() {
 }
 
 #[test]
+fn what_keys_say_together_is_told_with_what_each_says_and_no_mistake_twice() {
+    let text = "[http]\nmax_wait = 5\n[tls]\ncertificate = \"c.pem\"\n[beanstalkd]\nlisten = \"0.0.0.0:1\"\n\
+                [[tokens]]\nname = \"a\"\nscopes = [\"x\", \"put:a\", \"y\"]\n";
+    let found = refused(text);
+    let kinds: Vec<(&str, usize)> = found.iter().map(|(code, line, _)| (*code, *line)).collect();
+    assert_eq!(
+        kinds,
+        [
+            ("config_wrong_type", 2),
+            ("config_incomplete", 4),
+            ("listener_exposed", 6),
+            ("config_invalid_value", 9)
+        ]
+    );
+    let said = &found[3].2;
+    assert!(said.contains("'x'") && said.contains("'y'") && !said.contains("'put:a'"), "{said}");
+    // Each of these is one mistake, though another key would look wrong beside it.
+    for text in [
+        "[tls]\ncertificate = 5\nkey = \"k.pem\"\n",
+        "[tls]\ncertificat = \"c.pem\"\nkey = \"k.pem\"\n",
+        "[http]\nlisten = \"0.0.0.0:1\"\n[[tokens]]\nname = 5\n",
+        "[http]\nlisten = \"0.0.0.0:1\"\n[[token]]\nname = \"a\"\n",
+        "[http]\nlisten = \"0.0.0.0:1\"\ninsecure = 5\n",
+        "[http]\nlisten = 5\n[beanstalkd]\nlisten = \"127.0.0.1:7411\"\n",
+        "[redisson]\nurl = 5\nqueues = [\"q\"]\n",
+        "[http\nlisten = 5\n",
+    ] {
+        assert_eq!(refused(text).len(), 1, "{text}: {:?}", refused(text));
+    }
+}
+
+#[test]
 fn a_file_that_can_not_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let at = |file: &Path| {

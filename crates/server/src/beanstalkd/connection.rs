@@ -3,11 +3,12 @@
 //! Ground rules:
 //! 1. Replies go out in the order of their commands, and a command begins when the one before it has its reply.
 //! 2. Puts that have arrived one behind the other go to the store in one call, so that one sync serves them;
-//!    so do deletes, and so do reserves.
+//!    so do deletes, so do releases, buries and touches, and so do reserves.
 //! 3. While a reserve waits, nothing behind it is looked at; but the socket is read, a little, to learn of its end.
 //! 4. A client that always has another command for us is left alone after a few, so that others have their turn.
 //! 5. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
 
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::io;
 use std::ops::ControlFlow;
@@ -23,9 +24,10 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::Shared;
-use super::command::{Command, PutJob, Reserved, Wish, delete_all, put_all};
+use super::command::{Command, PutJob, Reserved, Settling, Wish, delete_all, put_all, settle_all};
 use super::counters::Counted;
 use super::frame::{Frame, Parser};
+use super::logged::Logged;
 use super::reply::{Replies, Word};
 use super::session::Session;
 use crate::admission::Held;
@@ -34,6 +36,9 @@ use crate::metrics::Protocol;
 
 /// What one read may bring.
 const READ: usize = 64 * 1024;
+
+/// A job of so many bytes is large: room is set aside for it before it is read.
+const LARGE: usize = 16 * 1024;
 
 /// Replies are written at the latest when they have come to so many bytes.
 const WRITE: usize = 256 * 1024;
@@ -56,9 +61,10 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Share
     let _ = SockRef::from(&stream).set_keepalive(true);
     let _connected = shared.metrics.connection(Protocol::Beanstalkd);
     let parser = Parser::new(shared.store.limits().body_len);
+    let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
     let mut connection = Connection {
         stream,
-        session: Session::new(shared),
+        session: Session::new(shared, peer),
         parser,
         bytes: BytesMut::new(),
         replies: Replies::default(),
@@ -157,7 +163,10 @@ impl Connection {
             Frame::Foreign => return Ok(Flow::Break(())),
             Frame::BadFormat => self.refuse(Word::BadFormat, "bad_format"),
             Frame::UnknownCommand => self.refuse(Word::UnknownCommand, "unknown_command"),
-            Frame::ExpectedCrlf => self.refuse(Word::ExpectedCrlf, "expected_crlf"),
+            Frame::ExpectedCrlf => {
+                self.session.shared.counters.count(Counted::Put);
+                self.refuse(Word::ExpectedCrlf, "expected_crlf");
+            }
             Frame::JobTooBig => {
                 self.session.shared.counters.count(Counted::Put);
                 self.refuse(Word::JobTooBig, "body_too_large");
@@ -168,37 +177,55 @@ impl Connection {
 
     /// Answers what can not be a command of any store's.
     fn refuse(&mut self, word: Word, code: &'static str) {
+        tracing::debug!(target: "dwell::beanstalkd", peer = %self.session.peer, code, "refused");
         self.session.shared.metrics.refused(code);
         self.replies.word(word);
     }
 
     async fn command(&mut self, command: Command) -> io::Result<Flow> {
-        // Its kind alone: a command may hold a body.
-        tracing::debug!(target: "dwell::beanstalkd", command = ?command.counted(), "came");
-        self.count(&command, 1);
-        match command {
-            Command::Quit => return Ok(Flow::Break(())),
+        let logged = Logged::begin(&command, &self.session);
+        if let Some(counted) = command.counted() {
+            self.session.shared.counters.count(counted);
+        }
+        let mut flow = Flow::Continue(());
+        let commands = match command {
+            Command::Quit => {
+                flow = Flow::Break(());
+                1
+            }
             Command::Put(first) => {
                 let jobs = self.puts(first);
+                let count = jobs.len();
                 put_all(&mut self.session, jobs, &mut self.replies).await;
+                count
             }
             Command::Delete(first) => {
                 let numbers = self.deletes(first);
                 delete_all(&mut self.session, &numbers, &mut self.replies).await;
+                numbers.len()
             }
             Command::Reserve { timeout_s } => {
                 let count = self.reserves(timeout_s);
                 self.reserve(timeout_s, count).await?;
+                count
             }
-            other => other.run(&mut self.session, &mut self.replies).await,
+            other => match other.settling() {
+                Some(first) => {
+                    let run = self.settlements(first);
+                    let count = run.len();
+                    settle_all(&mut self.session, run, &mut self.replies).await;
+                    count
+                }
+                None => {
+                    other.run(&mut self.session, &mut self.replies).await;
+                    1
+                }
+            },
+        };
+        if let Some(logged) = logged {
+            logged.end(&self.session, commands);
         }
-        Ok(Flow::Continue(()))
-    }
-
-    fn count(&self, command: &Command, times: u64) {
-        if let Some(counted) = command.counted() {
-            (0..times).for_each(|_| self.session.shared.counters.count(counted));
-        }
+        Ok(flow)
     }
 
     /// The next command if it has arrived and `fits`; it stays where it is if not.
@@ -242,7 +269,7 @@ impl Connection {
     /// `first` and the deletes behind it, up to the first that is named twice.
     fn deletes(&mut self, first: u64) -> Vec<u64> {
         let mut numbers = vec![first];
-        let mut seen = std::collections::HashSet::from([first]);
+        let mut seen = HashSet::from([first]);
         while numbers.len() < self.run_len() {
             let next = self.next_if(|command| match command {
                 Command::Delete(number) if seen.insert(number) => Ok(number),
@@ -252,6 +279,21 @@ impl Connection {
             numbers.push(number);
         }
         numbers
+    }
+
+    /// `first` and the releases, buries and touches behind it, up to the first of a job that is named twice.
+    fn settlements(&mut self, first: Settling) -> Vec<Settling> {
+        let mut seen = HashSet::from([first.number]);
+        let mut run = vec![first];
+        while run.len() < self.run_len() {
+            let next = self.next_if(|command| match command.settling() {
+                Some(one) if seen.insert(one.number) => Ok(one),
+                _ => Err(command),
+            });
+            let Some(one) = next else { break };
+            run.push(one);
+        }
+        run
     }
 
     /// How many reserves of the same kind there are, with the one in hand.
@@ -345,33 +387,19 @@ impl Connection {
     /// a command that it has begun, is cut off.
     async fn read(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.session.shared);
+        self.make_room().await;
         let is_idle = self.bytes.is_empty() && self.parser.is_between_commands();
+        let limit_ms = if is_idle { shared.config.idle_ms } else { Some(shared.config.read_ms) };
         if is_idle {
             // An idle connection keeps no buffer.
             self.bytes = BytesMut::new();
             self.command = None;
-            self.held = None;
-            let draining = shared.is_draining();
-            let (stream, turns) = (&self.stream, &mut self.turns);
-            let readable = poll_fn(|context| {
-                let readable = stream.poll_read_ready(context);
-                if readable.is_pending() {
-                    // While it waits, the others have their turn.
-                    *turns = 0;
-                }
-                readable
-            });
-            tokio::select! {
-                readable = within(shared.config.idle_ms, readable) => readable?,
-                () = shared.drained(), if !draining => return Ok(()),
-            }
         }
-        if self.bytes.len() >= READ && self.held.is_none() {
-            let body_len = shared.store.limits().body_len as u64;
-            self.held = Some(shared.memory.admit(body_len).await);
-        }
-        self.bytes.reserve(READ);
-        let read = within(Some(shared.config.read_ms), self.stream.read_buf(&mut self.bytes)).await?;
+        let may_stop = is_idle && !shared.is_draining();
+        let read = tokio::select! {
+            read = within(limit_ms, self.read_some()) => read?,
+            () = shared.drained(), if may_stop => return Ok(()),
+        };
         if read == 0 {
             self.ended = true;
         }
@@ -385,6 +413,49 @@ impl Connection {
                 Err(io::ErrorKind::TimedOut.into())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Sets room aside for a large job that is coming, before it is read, and gives back what one had that has come.
+    async fn make_room(&mut self) {
+        let body = self.parser.coming_body().filter(|body| *body >= LARGE).unwrap_or(0) as u64;
+        if self.held.as_ref().map_or(0, Held::bytes) == body {
+            return;
+        }
+        if self.held.take().is_some() {
+            // What came behind the job is not to keep the job's buffer.
+            self.bytes = BytesMut::from(&self.bytes[..]);
+        }
+        if body > 0 {
+            self.held = Some(self.session.shared.memory.admit(body).await);
+        }
+    }
+
+    /// Reads what has come; while nothing has, there is no buffer to read it into. May be dropped: nothing is lost.
+    async fn read_some(&mut self) -> io::Result<usize> {
+        loop {
+            let (stream, turns) = (&self.stream, &mut self.turns);
+            poll_fn(|context| {
+                let readable = stream.poll_read_ready(context);
+                if readable.is_pending() {
+                    // While it waits, the others have their turn.
+                    *turns = 0;
+                }
+                readable
+            })
+            .await?;
+            let kept = self.bytes.len();
+            let body = self.parser.coming_body().map_or(0, |body| (body + 2).saturating_sub(kept));
+            self.bytes.reserve(body.max(READ));
+            match self.stream.try_read_buf(&mut self.bytes) {
+                // A stream seems readable until a read has found nothing: a new one, and one whose last read was full.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if kept == 0 {
+                        self.bytes = BytesMut::new();
+                    }
+                }
+                read => return read,
+            }
         }
     }
 

@@ -72,12 +72,20 @@ impl Parser {
         matches!(self.at, At::Line)
     }
 
+    /// How long the body is that has begun and not come whole yet.
+    pub(crate) fn coming_body(&self) -> Option<usize> {
+        match &self.at {
+            At::Body(put) => Some(put.len()),
+            At::Line | At::LongLine | At::LongBody(_) => None,
+        }
+    }
+
     /// The next command, taken off the front of `bytes`; `None` until more has arrived.
     pub(crate) fn next(&mut self, bytes: &mut BytesMut) -> Option<Frame> {
         loop {
             match &self.at {
                 At::Line => {
-                    if is_foreign(bytes) {
+                    if has_foreign_verb(bytes) {
                         bytes.clear();
                         return Some(Frame::Foreign);
                     }
@@ -90,6 +98,10 @@ impl Parser {
                     };
                     let line = bytes.split_to(end);
                     bytes.advance(2);
+                    if has_foreign_end(&line) {
+                        bytes.clear();
+                        return Some(Frame::Foreign);
+                    }
                     match parse_line(&line) {
                         Line::Done(frame) => return Some(frame),
                         // The size is looked at first, as there: what is too long is skipped in any case.
@@ -114,7 +126,6 @@ impl Parser {
                 At::Body(put) => {
                     let len = put.len();
                     if bytes.len() < len + 2 {
-                        bytes.reserve(len + 2 - bytes.len());
                         return None;
                     }
                     let body = take_body(bytes, len);
@@ -189,8 +200,13 @@ fn take_body(bytes: &mut BytesMut, len: usize) -> Bytes {
     body
 }
 
-/// Whether a line begins with a method of HTTP, or ends as a request's line does.
-fn is_foreign(bytes: &[u8]) -> bool {
+/// Whether a line ends as a request's line does, whatever its method.
+fn has_foreign_end(line: &[u8]) -> bool {
+    [" HTTP/1.1", " HTTP/1.0", " HTTP/2.0"].iter().any(|version| line.ends_with(version.as_bytes()))
+}
+
+/// Whether a line begins with a method of HTTP.
+fn has_foreign_verb(bytes: &[u8]) -> bool {
     const METHODS: [&str; 10] =
         ["GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI * "];
     METHODS.iter().any(|method| bytes.starts_with(method.as_bytes()))
@@ -440,6 +456,10 @@ mod tests {
             assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{method}");
         }
         assert_eq!(frames(b"POS").0, []);
+        for version in ["1.0", "1.1", "2.0"] {
+            let request = format!("PROPFIND / HTTP/{version}\r\nput 1 0 60 1\r\nx\r\n");
+            assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{version}");
+        }
     }
 
     #[test]

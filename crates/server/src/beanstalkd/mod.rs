@@ -6,7 +6,7 @@
 //! - `command/`: a file for each command; `command/mod.rs` is the index of verbs
 //! - `connection`: the loop over a socket: reads, runs of commands that share a call to the store, waits
 //! - `session`: what a connection has; `held`: the jobs it holds; `tubes`: who uses and watches what
-//! - `counters`, `host`: what `stats` tells
+//! - `counters`, `host`: what `stats` tells; `logged`: what the log does
 //!
 //! The interface for callers, and what differs from beanstalkd, is written down in `docs/beanstalkd.md`.
 
@@ -17,6 +17,7 @@ mod counters;
 mod frame;
 mod held;
 mod host;
+mod logged;
 mod reply;
 mod session;
 mod tubes;

@@ -21,6 +21,8 @@ const LOOK_THROUGH: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
+    /// Who has connected, as the log calls it.
+    pub(super) peer: String,
     pub(super) held: Held,
     used: Tie,
     watched: Vec<Tie>,
@@ -29,13 +31,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Session {
+    pub(super) fn new(shared: Arc<Shared>, peer: String) -> Session {
         let default = default_tube();
         let used = Tie::new(&shared.tubes, default.clone(), TieKind::Using);
         let watched = vec![Tie::new(&shared.tubes, default, TieKind::Watching)];
         shared.counters.connections.add(1);
         shared.counters.connections_ever.add(1);
-        Session { shared, held: Held::default(), used, watched, is_producer: false, is_worker: false }
+        Session { shared, peer, held: Held::default(), used, watched, is_producer: false, is_worker: false }
     }
 
     /// Milliseconds on the clock that held jobs' deadlines are on.
@@ -99,18 +101,32 @@ impl Session {
         self.shared.counters.timeouts.add(self.held.take_lapsed());
     }
 
-    /// Settles a job that this connection holds.
-    pub(super) async fn settle(&mut self, number: u64, action: Action) -> Result<Settled, Error> {
-        let Some(receipt) = self.held.receipt(number).cloned() else { return Err(Error::LeaseLost) };
-        let answers = self.shared.store.settle(vec![Settle { receipt, action }]).await;
-        let settled = answers.into_iter().next().expect("an answer for each settlement");
-        match &settled {
-            Ok(Settled::Leased(_)) => self.held.touched(number, self.now_ms()),
-            Ok(_) => self.held.remove(number),
-            Err(Error::LeaseLost) => self.held.lost(number),
-            Err(_) => {}
-        }
-        settled
+    /// Settles different jobs, as far as this connection holds them, in one call.
+    pub(super) async fn settle(&mut self, jobs: Vec<(u64, Action)>) -> Vec<Result<(), Error>> {
+        let settle = |(number, action)| {
+            let receipt = self.held.receipt(number).cloned();
+            (number, receipt.map(|receipt| Settle { receipt, action }))
+        };
+        let (numbers, settles): (Vec<u64>, Vec<Option<Settle>>) = jobs.into_iter().map(settle).unzip();
+        let is_held: Vec<bool> = settles.iter().map(Option::is_some).collect();
+        let settles: Vec<Settle> = settles.into_iter().flatten().collect();
+        let answers = if settles.is_empty() { Vec::new() } else { self.shared.store.settle(settles).await };
+        let mut answers = answers.into_iter();
+        let now_ms = self.now_ms();
+        let mut outcome = |(number, is_held): (u64, bool)| {
+            if !is_held {
+                return Err(Error::LeaseLost);
+            }
+            let settled = answers.next().expect("an answer for each settlement");
+            match &settled {
+                Ok(Settled::Leased(_)) => self.held.touched(number, now_ms),
+                Ok(_) => self.held.remove(number),
+                Err(Error::LeaseLost) => self.held.lost(number),
+                Err(_) => {}
+            }
+            settled.map(drop)
+        };
+        numbers.into_iter().zip(is_held).map(&mut outcome).collect()
     }
 
     /// Where jobs are. Numbers that no job can have are not found.

@@ -1,4 +1,6 @@
 //! What keys say together: halves of something, contradictions, and doors that stand open.
+//!
+//! What is put together of parts that were refused themselves is not looked at: it would be wrong for the same reason.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +25,9 @@ pub(super) fn check(
 
 /// Names of queues, with a mapper's prefix, become keys.
 fn redisson(draft: &mut Draft, errors: &mut Vec<ConfigError>) {
+    if draft.is_wrong("redisson.") {
+        return;
+    }
     let mut refuse = |said: &str, kind, detail: String| {
         errors.push(ConfigError::new(kind, &draft.origin(said), detail));
     };
@@ -91,6 +96,9 @@ fn tls(
     load_tls: impl FnOnce(&TlsFiles) -> Result<Tls, TlsError>,
     errors: &mut Vec<ConfigError>,
 ) {
+    if draft.is_wrong("tls.") {
+        return;
+    }
     let mut half = |said: &str, detail: &str| {
         errors.push(ConfigError::new(ConfigErrorKind::Incomplete, &draft.origin(said), detail));
     };
@@ -124,8 +132,10 @@ fn tls(
 
 fn listeners(draft: &Draft, errors: &mut Vec<ConfigError>) {
     let http = &draft.http;
+    let is_right = |keys: &[&str]| !keys.iter().any(|key| draft.is_wrong(key));
     let asks = !draft.tokens.is_empty() || draft.tls.client_ca.is_some();
-    if !is_loopback(http.listen.ip()) && !asks && !http.insecure {
+    let is_known = is_right(&["http.listen", "http.insecure", "tokens", "tls.client_ca"]);
+    if is_known && !is_loopback(http.listen.ip()) && !asks && !http.insecure {
         let detail = format!(
             "{} can be reached from other machines, and whoever calls there may do everything; configure \
              [[tokens]] (`dwell token new`), listen on 127.0.0.1, or say that it is meant so: http.insecure = true \
@@ -134,11 +144,11 @@ fn listeners(draft: &Draft, errors: &mut Vec<ConfigError>) {
         );
         errors.push(ConfigError::new(ConfigErrorKind::Exposed, &draft.origin("http.listen"), detail));
     }
-    if !draft.speaks_beanstalkd {
+    if !draft.speaks_beanstalkd || draft.is_wrong("beanstalkd.listen") {
         return;
     }
     let beanstalkd = &draft.beanstalkd;
-    if !is_loopback(beanstalkd.listen.ip()) && !beanstalkd.insecure {
+    if is_right(&["beanstalkd.insecure"]) && !is_loopback(beanstalkd.listen.ip()) && !beanstalkd.insecure {
         let detail = format!(
             "{} can be reached from other machines, and beanstalkd's protocol knows neither passwords nor \
              encryption; listen on 127.0.0.1, or say that it is meant so: beanstalkd.insecure = true \
@@ -147,7 +157,8 @@ fn listeners(draft: &Draft, errors: &mut Vec<ConfigError>) {
         );
         errors.push(ConfigError::new(ConfigErrorKind::Exposed, &draft.origin("beanstalkd.listen"), detail));
     }
-    if http.listen == beanstalkd.listen && http.listen.port() != 0 {
+    let is_same = http.listen == beanstalkd.listen && http.listen.port() != 0;
+    if is_right(&["http.listen"]) && is_same {
         let detail = format!(
             "HTTP and beanstalkd's protocol can not both be spoken on {}; choose another port for one of them",
             http.listen

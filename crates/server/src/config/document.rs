@@ -61,6 +61,7 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
             let said = error.message().lines().collect::<Vec<&str>>().join(", ");
             let detail = format!("this is no TOML: {said:.300}");
             errors.push(document.error(ConfigErrorKind::Malformed, error.span().unwrap_or(0..0), detail));
+            draft.refused("");
             return;
         }
     };
@@ -77,9 +78,13 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
             "tokens" => tables::tokens(document, value, draft, errors),
             section if KEYS.iter().any(|key| key.section() == section) => match value.get_ref() {
                 DeValue::Table(table) => read_section(document, section, table, draft, errors),
-                other => errors.push(wrong_type(document, value.span(), section, "a table", other)),
+                other => {
+                    draft.refused(section);
+                    errors.push(wrong_type(document, value.span(), section, "a table", other));
+                }
             },
             unknown => {
+                draft.refused(meant(unknown).unwrap_or(unknown));
                 let detail = format!("there is no key '{unknown:.100}'{}", elsewhere(unknown));
                 errors.push(document.error(ConfigErrorKind::UnknownKey, span, detail));
             }
@@ -87,10 +92,14 @@ pub(super) fn read(document: Document<'_>, draft: &mut Draft, errors: &mut Vec<C
     }
 }
 
+/// The section or table that was meant by a name that is mistyped.
+fn meant(unknown: &str) -> Option<&'static str> {
+    nearest(unknown, KEYS.iter().map(Key::section).chain(TABLES))
+}
+
 /// What was meant by a name that is at the top level and belongs elsewhere, or is mistyped.
 fn elsewhere(unknown: &str) -> String {
-    let sections = KEYS.iter().map(Key::section).chain(TABLES);
-    if let Some(name) = nearest(unknown, sections) {
+    if let Some(name) = meant(unknown) {
         return format!("; did you mean '{name}'?");
     }
     match KEYS.iter().find(|key| key.name() == unknown) {
@@ -113,18 +122,23 @@ fn read_section(
             let names = KEYS.iter().filter(|key| key.section() == section).map(Key::name);
             let meant = did_you_mean(name.get_ref(), names);
             let detail = format!("there is no key '{:.100}' in [{section}]{meant}", name.get_ref());
+            draft.refused(&path);
             errors.push(document.error(ConfigErrorKind::UnknownKey, name.span(), detail));
             continue;
         };
-        match texts_of(document, value, key.path, key.form) {
-            Err(error) => errors.push(error),
-            Ok(texts) => match (key.set)(draft, &Given { texts: &texts, folder: &folder }) {
-                Ok(()) => draft.said(key.path, document.origin(value.span())),
-                Err(detail) => {
-                    let detail = format!("{}: {detail}", key.path);
-                    errors.push(document.error(ConfigErrorKind::InvalidValue, value.span(), detail));
-                }
-            },
+        let set = texts_of(document, value, key.path, key.form).and_then(|texts| {
+            let set = (key.set)(draft, &Given { texts: &texts, folder: &folder });
+            set.map_err(|detail| {
+                let detail = format!("{}: {detail}", key.path);
+                document.error(ConfigErrorKind::InvalidValue, value.span(), detail)
+            })
+        });
+        match set {
+            Ok(()) => draft.said(key.path, document.origin(value.span())),
+            Err(error) => {
+                draft.refused(key.path);
+                errors.push(error);
+            }
         }
     }
 }

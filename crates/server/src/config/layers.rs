@@ -1,7 +1,7 @@
 //! Lays file, environment and command line over the defaults, in this order, and remembers where each value
 //! comes from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use dwell_model::{Limits, QueueName, Setting, SettingName};
@@ -240,6 +240,8 @@ pub(super) struct Draft {
     pub(super) redisson: RedissonDraft,
     pub(super) tokens: Vec<TokenDraft>,
     origins: BTreeMap<String, Origin>,
+    /// Keys and tables that were refused.
+    wrong: BTreeSet<String>,
 }
 
 impl Default for Draft {
@@ -266,6 +268,7 @@ impl Default for Draft {
             redisson: RedissonDraft::default(),
             tokens: Vec::new(),
             origins: BTreeMap::new(),
+            wrong: BTreeSet::new(),
         }
     }
 }
@@ -274,6 +277,17 @@ impl Draft {
     /// The key or table `path` was said there; who says it last is remembered.
     pub(super) fn said(&mut self, path: &str, origin: Origin) {
         self.origins.insert(path.to_owned(), origin);
+    }
+
+    /// The key or table `path` was refused; all of it, if it is empty.
+    pub(super) fn refused(&mut self, path: &str) {
+        self.wrong.insert(path.to_owned());
+    }
+
+    /// Whether `path` was refused, or something in it, or what it is in: whoever puts it together with others then would
+    /// tell the same mistake twice.
+    pub(super) fn is_wrong(&self, path: &str) -> bool {
+        self.wrong.iter().any(|wrong| wrong.starts_with(path) || path.starts_with(wrong.as_str()))
     }
 
     /// Where `path` was said last.
@@ -315,7 +329,10 @@ impl Draft {
         let key = key(path).expect("the caller names a key that is in the list");
         match (key.set)(self, &Given { texts, folder: Path::new("") }) {
             Ok(()) => self.said(path, origin),
-            Err(detail) => errors.push(ConfigError::new(ConfigErrorKind::InvalidValue, &origin, detail)),
+            Err(detail) => {
+                self.refused(path);
+                errors.push(ConfigError::new(ConfigErrorKind::InvalidValue, &origin, detail));
+            }
         }
     }
 
@@ -472,10 +489,7 @@ fn load(
         let origin = key(path).expect("the caller names a key that is in the list").flag_origin();
         draft.set(path, texts, origin, &mut errors);
     }
-    // What is put together of parts that are wrong would be wrong for the same reason.
-    if errors.is_empty() {
-        check::check(&mut draft, load_tls, &mut errors);
-    }
+    check::check(&mut draft, load_tls, &mut errors);
     if errors.is_empty() {
         return Ok(draft.finish(warnings));
     }

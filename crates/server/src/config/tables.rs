@@ -160,11 +160,13 @@ pub(super) fn tokens(
     errors: &mut Vec<ConfigError>,
 ) {
     let DeValue::Array(tokens) = value.get_ref() else {
+        draft.refused("tokens");
         errors.push(wrong_type(document, value.span(), "tokens", "tables [[tokens]]", value.get_ref()));
         return;
     };
     for token in tokens.iter() {
         let DeValue::Table(table) = token.get_ref() else {
+            draft.refused("tokens");
             errors.push(wrong_type(document, token.span(), "tokens", "tables [[tokens]]", token.get_ref()));
             continue;
         };
@@ -179,6 +181,8 @@ pub(super) fn tokens(
         // What is there and wrong is not missing as well.
         if errors.len() == known {
             draft.tokens.push(read);
+        } else {
+            draft.refused("tokens");
         }
     }
 }
@@ -206,8 +210,17 @@ fn token_key(
         }
         "scopes" => {
             let texts = texts_of(document, value, "scopes", Form::Texts)?;
-            let scopes: Result<Vec<Scope>, _> = texts.iter().map(|text| text.parse()).collect();
-            token.scopes = Some(scopes.map_err(|error| invalid(error.to_string()))?);
+            let (mut scopes, mut wrong) = (Vec::new(), Vec::new());
+            for text in texts {
+                match text.parse::<Scope>() {
+                    Ok(scope) => scopes.push(scope),
+                    Err(error) => wrong.push(error.to_string()),
+                }
+            }
+            if !wrong.is_empty() {
+                return Err(invalid(wrong.join("; ")));
+            }
+            token.scopes = Some(scopes);
         }
         other => {
             let meant = if DIGEST_NAMES.contains(&other) {

@@ -119,3 +119,39 @@ async fn commands_that_come_together_share_calls_to_the_store() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn settlements_of_different_jobs_that_come_together_share_calls_to_the_store() {
+    const JOBS: usize = 300;
+    let (server, store) = counting().await;
+    let mut client = server.connect().await;
+    let mut ids = Vec::new();
+    for _ in 0..JOBS {
+        client.put(0, 0, 60, "x").await;
+        ids.push(client.reserve().await);
+    }
+    let said: String = ids
+        .iter()
+        .enumerate()
+        .map(|(at, id)| match at % 3 {
+            0 => format!("touch {id}\r\n"),
+            1 => format!("bury {id} 7\r\n"),
+            _ => format!("release {id} 7 100\r\n"),
+        })
+        .collect();
+    let before = store.settles.load(Ordering::SeqCst);
+    client.write(said).await;
+    for at in 0..JOBS {
+        assert_eq!(client.line().await, ["TOUCHED", "BURIED", "RELEASED"][at % 3]);
+    }
+    let calls = store.settles.load(Ordering::SeqCst) - before;
+    assert!((1..=8).contains(&calls), "{calls} calls for {JOBS}");
+    // One that is named twice is settled twice, in the order of the commands; one that is not held is not found.
+    let first = ids[0];
+    client.write(format!("touch {first}\r\nbury {first} 1\r\ntouch {first}\r\nrelease 9999 1 1\r\n")).await;
+    for reply in ["TOUCHED", "BURIED", "NOT_FOUND", "NOT_FOUND"] {
+        assert_eq!(client.line().await, reply);
+    }
+    assert_eq!(server.counts().await.scheduled, (JOBS / 3) as u64);
+    server.stop().await;
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{start, start_configured, until};
+use crate::support::{start, start_configured, start_roomy, until};
 
 #[tokio::test]
 async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
@@ -34,6 +34,90 @@ async fn a_command_that_stands_still_ends_the_connection_and_an_idle_one_may_sta
     }
     assert_eq!(server.counts().await.ready, 0, "half a job is none");
     idle.expect("use b", "USING b").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_has_said_nothing_yet_may_stay() {
+    let server = start_configured(|config| config.read_ms = 100).await;
+    let mut silent = server.connect().await;
+    // Cut off only after it was accepted: one that came later, and began a command, is.
+    let mut slow = server.connect().await;
+    slow.write(b"reser").await;
+    assert!(slow.is_closed().await);
+    silent.expect("use a", "USING a").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_whose_commands_just_filled_what_is_read_at_once_may_stay() {
+    let server = start_configured(|config| config.read_ms = 100).await;
+    const LINE: &[u8] = b"list-tube-used\r\n";
+    let mut idle = server.connect().await;
+    // One write, before the server, which shares this thread, reads: 64 KiB.
+    let commands = 64 * 1024 / LINE.len();
+    idle.write(LINE.repeat(commands)).await;
+    for _ in 0..commands {
+        assert_eq!(idle.line().await, "USING default");
+    }
+    let mut slow = server.connect().await;
+    slow.write(b"reser").await;
+    assert!(slow.is_closed().await);
+    idle.expect("use a", "USING a").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_idle_and_closed_where_that_is_wished() {
+    let server = start_configured(|config| config.idle_ms = Some(100)).await;
+    let mut silent = server.connect().await;
+    assert!(silent.is_closed().await);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_large_job_was_given_room_for_is_free_once_it_has_come() {
+    const JOB: usize = 100_000;
+    let server = start_roomy(3 * JOB as u64).await;
+    let mut clients = Vec::new();
+    // Each puts a large job and has half a command behind it: the room of three is enough for ten of them.
+    for _ in 0..10 {
+        let mut client = server.connect().await;
+        client.write(format!("put 0 0 60 {JOB}\r\n").as_bytes()).await;
+        client.write([&b"x".repeat(JOB)[..], b"\r\nuse "].concat()).await;
+        assert!(client.line().await.starts_with("INSERTED "));
+        clients.push(client);
+    }
+    for mut client in clients {
+        client.write(b"a\r\n").await;
+        assert_eq!(client.line().await, "USING a");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn large_jobs_that_come_slowly_hold_no_more_than_they_are() {
+    const JOB: usize = 100_000;
+    let server = start_roomy(3 * JOB as u64).await;
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        let mut client = server.connect().await;
+        client.write(format!("put 0 0 60 {JOB}\r\nx").as_bytes()).await;
+        slow.push(client);
+    }
+    until("room is set aside for three", || async { server.held_bytes().await == 3 * JOB as u64 }).await;
+    // A fourth waits for its turn; what is small does not.
+    let mut fourth = server.connect().await;
+    fourth.write([format!("put 0 0 60 {JOB}\r\n").as_bytes(), &b"x".repeat(JOB), b"\r\n"].concat()).await;
+    let mut small = server.connect().await;
+    small.put(0, 0, 60, "small").await;
+    assert_eq!(server.counts().await.ready, 1);
+    let mut first = slow.remove(0);
+    first.write([&b"x".repeat(JOB - 1)[..], b"\r\n"].concat()).await;
+    assert!(first.line().await.starts_with("INSERTED "));
+    assert!(fourth.line().await.starts_with("INSERTED "));
+    drop(slow);
+    until("nothing is held", || async { server.held_bytes().await == 0 }).await;
     server.stop().await;
 }
 

@@ -29,6 +29,7 @@ async fn a_port_that_is_taken_is_named() {
 #[tokio::test]
 async fn a_server_that_stops_tells_those_who_wait_and_closes_all() {
     let server = start_patient().await;
+    let mut silent = server.connect().await;
     let (mut waiting, mut idle) = (server.connect().await, server.connect().await);
     waiting.write("reserve\r\n").await;
     server.until_waiting(1).await;
@@ -36,7 +37,7 @@ async fn a_server_that_stops_tells_those_who_wait_and_closes_all() {
     let address = server.address;
     assert_eq!(server.stop().await, Drained { cut_off: 0 });
     assert_eq!(waiting.line().await, "TIMED_OUT");
-    assert!(waiting.is_closed().await && idle.is_closed().await);
+    assert!(waiting.is_closed().await && idle.is_closed().await && silent.is_closed().await);
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
 }
 

@@ -39,9 +39,13 @@ pub(crate) fn now_ms() -> u64 {
     SystemClock::new().now().mono_ms
 }
 
+/// What bodies may hold where no test is about it.
+const BODIES: u64 = 64 << 20;
+
 /// A running server.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    http: SocketAddr,
     pub(crate) store: Arc<MemoryStore>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Drained>,
@@ -67,18 +71,25 @@ pub(crate) async fn start_configured(configure: impl FnOnce(&mut BeanstalkdConfi
     let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let mut beanstalkd = BeanstalkdConfig::default();
     configure(&mut beanstalkd);
-    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, beanstalkd).await
+    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, BODIES, beanstalkd).await
+}
+
+/// One whose bodies of requests and answers may hold `bodies` bytes, all together.
+pub(crate) async fn start_roomy(bodies: u64) -> Running {
+    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, bodies, BeanstalkdConfig::default()).await
 }
 
 /// A server on `store`, whose innermost is `memory`.
 pub(crate) async fn start_on(store: Arc<dyn Store>, memory: Arc<MemoryStore>, drain_ms: u64) -> Running {
-    start_listener(store, memory, drain_ms, BeanstalkdConfig::default()).await
+    start_listener(store, memory, drain_ms, BODIES, BeanstalkdConfig::default()).await
 }
 
 async fn start_listener(
     store: Arc<dyn Store>,
     memory: Arc<MemoryStore>,
     drain_ms: u64,
+    bodies: u64,
     mut beanstalkd: BeanstalkdConfig,
 ) -> Running {
     beanstalkd.listen = "127.0.0.1:0".parse().unwrap();
@@ -86,13 +97,14 @@ async fn start_listener(
     config.http.listen = "127.0.0.1:0".parse().unwrap();
     config.beanstalkd = Some(beanstalkd);
     config.drain_ms = drain_ms;
+    config.memory_bytes = bodies;
     let server = Server::bind(store, config).await.unwrap();
-    let address = server.beanstalkd_addr().unwrap();
+    let (address, http) = (server.beanstalkd_addr().unwrap(), server.http_addr());
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.run(async {
         let _ = stopped.await;
     }));
-    Running { address, store: memory, stop, task }
+    Running { address, http, store: memory, stop, task }
 }
 
 impl Running {
@@ -106,6 +118,17 @@ impl Running {
     pub(crate) async fn counts(&self) -> StateCounts {
         let stats = self.store.stats("default".parse().unwrap()).await;
         stats.map(|stats| stats.counts).unwrap_or_default()
+    }
+
+    /// How many bytes bodies hold, as the metrics tell.
+    pub(crate) async fn held_bytes(&self) -> u64 {
+        let mut stream = soon("connect", TcpStream::connect(self.http)).await.unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        soon("ask", stream.write_all(request.as_bytes())).await.unwrap();
+        let mut answer = String::new();
+        soon("hear", stream.read_to_string(&mut answer)).await.unwrap();
+        let line = answer.lines().find_map(|line| line.strip_prefix("dwell_held_bytes "));
+        line.unwrap_or_else(|| panic!("{answer}")).parse().unwrap()
     }
 
     /// Waits until `count` takes wait on the tube `default`.

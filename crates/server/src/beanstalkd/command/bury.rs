@@ -3,10 +3,10 @@
 use dwell_store::Action;
 
 use super::Command;
+use super::settle::Settling;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
-use crate::beanstalkd::reply::{Replies, Word};
-use crate::beanstalkd::session::Session;
+use crate::beanstalkd::reply::Word;
 
 pub(super) fn parse(mut rest: Arguments<'_>) -> Result<Command, Malformed> {
     let (number, priority) = (rest.u64()?, rest.u32()?);
@@ -14,7 +14,7 @@ pub(super) fn parse(mut rest: Arguments<'_>) -> Result<Command, Malformed> {
     Ok(Command::Bury { number, priority })
 }
 
-pub(super) async fn run(session: &mut Session, number: u64, priority: u32, replies: &mut Replies) {
-    let settled = session.settle(number, Action::Bury { reason: None, priority: Some(priority) }).await;
-    replies.outcome(settled.map(|_| Word::Buried));
+pub(super) fn settling(number: u64, priority: u32) -> Settling {
+    let action = Action::Bury { reason: None, priority: Some(priority) };
+    Settling { number, action, done: Word::Buried }
 }

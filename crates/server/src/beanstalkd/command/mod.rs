@@ -17,6 +17,7 @@ mod put;
 mod release;
 mod reserve;
 mod reserve_job;
+mod settle;
 mod stats;
 mod stats_job;
 mod stats_tube;
@@ -36,6 +37,7 @@ pub(super) use delete::delete_all;
 pub(crate) use put::PutJob;
 pub(super) use put::{PutLine, put_all};
 pub(super) use reserve::{Reserved, Wish};
+pub(super) use settle::{Settling, settle_all};
 
 /// A command, as a client sent it.
 #[derive(Debug, PartialEq, Eq)]
@@ -150,20 +152,62 @@ impl Command {
         })
     }
 
-    /// Does what it says, and replies. Puts and deletes come in runs, reserves may wait, and `quit` ends the
-    /// connection: these the connection does itself.
+    /// What its line begins with.
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            Command::Put(_) => "put",
+            Command::Use(_) => "use",
+            Command::Reserve { timeout_s: None } => "reserve",
+            Command::Reserve { timeout_s: Some(_) } => "reserve-with-timeout",
+            Command::ReserveJob(_) => "reserve-job",
+            Command::Delete(_) => "delete",
+            Command::Release { .. } => "release",
+            Command::Bury { .. } => "bury",
+            Command::Touch(_) => "touch",
+            Command::Watch(_) => "watch",
+            Command::Ignore(_) => "ignore",
+            Command::Peek(_) => "peek",
+            Command::PeekReady => "peek-ready",
+            Command::PeekDelayed => "peek-delayed",
+            Command::PeekBuried => "peek-buried",
+            Command::Kick(_) => "kick",
+            Command::KickJob(_) => "kick-job",
+            Command::Stats => "stats",
+            Command::StatsTube(_) => "stats-tube",
+            Command::StatsJob(_) => "stats-job",
+            Command::ListTubes => "list-tubes",
+            Command::ListTubeUsed => "list-tube-used",
+            Command::ListTubesWatched => "list-tubes-watched",
+            Command::PauseTube { .. } => "pause-tube",
+            Command::Quit => "quit",
+        }
+    }
+
+    /// What its holder does with a job, if it is that and no delete.
+    pub(super) fn settling(&self) -> Option<Settling> {
+        match *self {
+            Command::Release { number, priority, delay_s } => {
+                Some(release::settling(number, priority, delay_s))
+            }
+            Command::Bury { number, priority } => Some(bury::settling(number, priority)),
+            Command::Touch(number) => Some(touch::settling(number)),
+            _ => None,
+        }
+    }
+
+    /// Does what it says, and replies. Puts, deletes and [settlements](Command::settling) come in runs, reserves may
+    /// wait, and `quit` ends the connection: these the connection does itself.
     pub(super) async fn run(self, session: &mut Session, replies: &mut Replies) {
         match self {
-            Command::Put(put) => put_all(session, vec![put], replies).await,
-            Command::Delete(number) => delete_all(session, &[number], replies).await,
-            Command::Reserve { .. } | Command::Quit => unreachable!("the connection's own"),
+            Command::Put(_)
+            | Command::Delete(_)
+            | Command::Release { .. }
+            | Command::Bury { .. }
+            | Command::Touch(_)
+            | Command::Reserve { .. }
+            | Command::Quit => unreachable!("the connection's own"),
             Command::Use(tube) => use_tube::run(session, tube, replies).await,
             Command::ReserveJob(number) => reserve_job::run(session, number, replies).await,
-            Command::Release { number, priority, delay_s } => {
-                release::run(session, number, priority, delay_s, replies).await;
-            }
-            Command::Bury { number, priority } => bury::run(session, number, priority, replies).await,
-            Command::Touch(number) => touch::run(session, number, replies).await,
             Command::Watch(tube) => watch::run(session, tube, replies).await,
             Command::Ignore(tube) => ignore::run(session, &tube, replies),
             Command::Peek(number) => peek::run(session, number, replies).await,

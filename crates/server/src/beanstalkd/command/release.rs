@@ -3,10 +3,10 @@
 use dwell_store::Action;
 
 use super::Command;
+use super::settle::Settling;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
-use crate::beanstalkd::reply::{Replies, Word};
-use crate::beanstalkd::session::Session;
+use crate::beanstalkd::reply::Word;
 
 pub(super) fn parse(mut rest: Arguments<'_>) -> Result<Command, Malformed> {
     let (number, priority, delay_s) = (rest.u64()?, rest.u32()?, rest.u32()?);
@@ -14,15 +14,8 @@ pub(super) fn parse(mut rest: Arguments<'_>) -> Result<Command, Malformed> {
     Ok(Command::Release { number, priority, delay_s })
 }
 
-pub(super) async fn run(
-    session: &mut Session,
-    number: u64,
-    priority: u32,
-    delay_s: u32,
-    replies: &mut Replies,
-) {
+pub(super) fn settling(number: u64, priority: u32, delay_s: u32) -> Settling {
     let after_ms = (delay_s > 0).then_some(u64::from(delay_s) * 1_000);
     let action = Action::Release { after_ms, priority: Some(priority) };
-    let settled = session.settle(number, action).await;
-    replies.outcome(settled.map(|_| Word::Released));
+    Settling { number, action, done: Word::Released }
 }
