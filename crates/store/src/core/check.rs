@@ -40,7 +40,7 @@ impl<B: StoredBody> Core<B> {
                     counts.ready_urgent += if is_urgent(entry.priority) { due } else { 0 };
                 }
                 Place::Ready => {
-                    assert_eq!(queue.ready.get(&ReadyKey::of(entry)), Some(&slot), "{:?} is ready", entry.id);
+                    assert_eq!(queue.ready.get(ReadyKey::of(entry)), Some(slot), "{:?} is ready", entry.id);
                     counts.ready += 1;
                     counts.ready_urgent += u64::from(is_urgent(entry.priority));
                 }

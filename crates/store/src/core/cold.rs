@@ -428,7 +428,6 @@ impl<B: StoredBody> Core<B> {
 
     pub(super) fn make_resident(&mut self, cold: ColdMessage<B>) -> u32 {
         let ColdMessage { message, ready_since, copy } = cold;
-        assert!(self.resident_number(message.number).is_none(), "{:?} is resident and cold", message.id);
         let queue = self.queues.find_or_insert(&message.queue);
         let Message { id, number, body, key, headers, created, lease_ms, max_attempts, standing, .. } =
             message;

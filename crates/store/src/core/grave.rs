@@ -18,7 +18,8 @@ use dwell_model::Timestamp;
 
 use super::cold::Which;
 use super::entry::Place;
-use super::queue::{Dead, ReadyKey};
+use super::queue::Dead;
+use super::ready::Ready;
 use super::schedule::Schedule;
 use super::{Core, StoredBody};
 
@@ -26,7 +27,7 @@ use super::{Core, StoredBody};
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) scheduled: Schedule,
-    pub(super) ready: BTreeMap<ReadyKey, u32>,
+    pub(super) ready: Ready,
     pub(super) dead: Dead,
 }
 

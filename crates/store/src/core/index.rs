@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
 
 use dwell_model::{Key, MessageId, Number, PutToken, QueueName};
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 const PARTS: usize = 64;
@@ -28,6 +29,23 @@ impl SlotTable {
 
     pub(super) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) {
         self.parts[part(hash)].insert_unique(hash, slot, |slot| hash_of(*slot));
+    }
+
+    /// The same; false, and nothing is done, if a slot that `is_it` is in.
+    pub(super) fn insert_new(
+        &mut self,
+        hash: u64,
+        slot: u32,
+        is_it: impl Fn(u32) -> bool,
+        hash_of: impl Fn(u32) -> u64,
+    ) -> bool {
+        match self.parts[part(hash)].entry(hash, |slot| is_it(*slot), |slot| hash_of(*slot)) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(slot);
+                true
+            }
+        }
     }
 
     /// Takes `slot` out, which is in.

@@ -78,10 +78,9 @@ impl<B: StoredBody> Core<B> {
                 match only_priority(queue) {
                     Some(priority) => {
                         let from = from.map(|(due, id)| ReadyKey { priority, due, id });
-                        let range = queue.ready.range((from, Bound::Unbounded)).take(count);
-                        self.select(&mut page, range.map(|(_, slot)| *slot));
+                        self.select(&mut page, queue.ready.range(from).take(count).map(|(_, slot)| slot));
                     }
-                    None => self.select(&mut page, queue.ready.values().copied()),
+                    None => self.select(&mut page, queue.ready.slots()),
                 }
             }
             StateKind::Leased => {
@@ -141,7 +140,7 @@ impl Selection {
 
 /// The priority of all ready messages, if they have the same.
 fn only_priority(queue: &Queue) -> Option<u32> {
-    let (first, _) = queue.ready.first_key_value()?;
-    let (last, _) = queue.ready.last_key_value()?;
+    let (first, _) = queue.ready.first()?;
+    let (last, _) = queue.ready.last()?;
     (first.priority == last.priority).then_some(first.priority)
 }

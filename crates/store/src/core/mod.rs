@@ -25,7 +25,7 @@
 //!
 //! # Layout
 //! - [`Record`], [`Log`]: what is told to the log
-//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `queue`, `queues`, `tokens`, `random`: the parts
+//! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin
@@ -49,6 +49,7 @@ mod put;
 mod queue;
 mod queues;
 mod random;
+mod ready;
 mod record;
 mod replay;
 mod reschedule;

@@ -73,7 +73,11 @@ impl Numbers {
                 assert_eq!(other, NONE, "no two messages have one number");
                 page.len += 1;
             }
-            None => self.strays.insert(hash(number), slot, |slot| hash(number_of(slot))),
+            None => {
+                let is_it = |slot| number_of(slot) == number;
+                let is_new = self.strays.insert_new(hash(number), slot, is_it, |slot| hash(number_of(slot)));
+                assert!(is_new, "no two messages have one number");
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use dwell_time::Handle;
 
 use super::cold::ColdView;
 use super::entry::Entry;
+use super::ready::Ready;
 use super::schedule::{Schedule, Timers};
 use super::slab::Slab;
 use crate::StateCounts;
@@ -34,7 +35,7 @@ pub(super) struct Queue {
     /// Scheduled messages that are due by then are ready. Where the clock steps back, they are moved to the ready
     /// first.
     pub(super) ripe: Timestamp,
-    pub(super) ready: BTreeMap<ReadyKey, u32>,
+    pub(super) ready: Ready,
     pub(super) ready_urgent: u64,
     /// Leased messages, by their deadlines in monotonic milliseconds.
     pub(super) leased: Timers,
@@ -93,7 +94,7 @@ impl Queue {
             own: None,
             scheduled: Schedule::default(),
             ripe: Timestamp::MIN,
-            ready: BTreeMap::new(),
+            ready: Ready::default(),
             ready_urgent: 0,
             leased: Timers::default(),
             expiries: Timers::default(),
@@ -150,8 +151,7 @@ impl Queue {
 
     /// The message that goes out first.
     pub(super) fn first_ready<B>(&self, entries: &Slab<Entry<B>>) -> Option<(ReadyKey, u32)> {
-        let ready = self.ready.first_key_value().map(|(key, slot)| (*key, *slot));
-        ready.into_iter().chain(self.scheduled.first_due(self.ripe, entries)).min()
+        self.ready.first().into_iter().chain(self.scheduled.first_due(self.ripe, entries)).min()
     }
 
     /// Whether any message may be handed out.
@@ -161,12 +161,11 @@ impl Queue {
 
     pub(super) fn insert_ready(&mut self, key: ReadyKey, slot: u32) {
         self.ready_urgent += u64::from(is_urgent(key.priority));
-        let other = self.ready.insert(key, slot);
-        assert!(other.is_none(), "no two messages have one id");
+        self.ready.insert(key, slot);
     }
 
     pub(super) fn remove_ready(&mut self, key: ReadyKey) {
         self.ready_urgent -= u64::from(is_urgent(key.priority));
-        self.ready.remove(&key).expect("a ready message is among the ready");
+        self.ready.remove(key);
     }
 }

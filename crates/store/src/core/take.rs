@@ -97,7 +97,7 @@ impl<B: StoredBody> Core<B> {
         let found = self.queues.find(queue).map(|queue| self.queues.get(queue));
         let slots = found
             .into_iter()
-            .flat_map(|found| found.ready.values().copied().chain(found.scheduled.upcoming(found.ripe)));
+            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ripe)));
         slots.map(|slot| {
             let entry = self.entries.get(slot);
             (entry.number, &entry.body)
