@@ -288,10 +288,12 @@ type Unread = Vec<(Receipt, Arc<str>)>;
 /// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: that is an attempt
 /// that failed, so it is tried again after its queue's backoff, and dead when its attempts are spent. Given back at once
 /// it would be the next to be taken, again and again, and nothing behind it would be.
-fn read_deliveries(Handed { deliveries, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
+fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
+    let mut bodies = bodies.into_iter();
     let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
+    let mut ready = |number| next_body(&mut bodies, number).or_else(|| next_body(&mut ahead, number));
     let ready: Vec<Option<Bytes>> =
-        deliveries.iter().map(|delivery| next_body(&mut ahead, delivery.message.number)).collect();
+        deliveries.iter().map(|delivery| ready(delivery.message.number)).collect();
     let missing = deliveries.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
     let places: Vec<_> = missing.map(|(delivery, _)| place(&delivery.message)).collect();
     let mut bodies = Place::read_all(&places).into_iter();

@@ -40,6 +40,7 @@ pub mod disk;
 )]
 mod due;
 mod engine;
+mod errands;
 mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -2,8 +2,9 @@
 //!
 //! What is recorded of a message that is cold, it being put before the journal began, is not looked up at once: that would
 //! be a read or two for each, wherever its number and its copy lie. It is remembered until all is read, and then looked
-//! up together, in the order of numbers, and read in the order of files. So a million messages that were taken out of due
-//! files and acked are a bit each here, and the runs are read through once. What is said of whole queues, or of time,
+//! up together, in the order of numbers, and read in the order of files. Of a message that was taken and acked the lease says when it
+//! was due: those are looked for where they were due, so many at a time; any other that is gone is a bit here, and the
+//! runs are read through once. What is said of whole queues, or of time,
 //! comes to all that was remembered before it: so it is looked up then.
 
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{Core, PutRecord, Record, ReplayError};
 
-use crate::cold::ColdSet;
+use crate::cold::{ColdSet, Gone};
 use crate::journal::segment::Place;
 use crate::recovery::{Refusal, Replay};
 use crate::run::NumberSet;
@@ -21,12 +22,17 @@ use crate::shard::step::Step;
 /// So many messages of which a standing is remembered are looked up at a time, so that no more is in memory.
 const MOST: usize = 64 * 1024;
 
+/// So many messages that are gone are looked for where they were due at a time.
+const MOST_DUE: usize = 256 * 1024;
+
 /// What was recorded of messages that are cold, or of none.
 #[derive(Debug, Default)]
 struct News {
     /// How they stand now.
     stand: HashMap<Number, Standing>,
-    /// Those that are gone.
+    /// Those that are gone, and when they were due.
+    gone_due: Vec<(Timestamp, Number)>,
+    /// Others that are gone.
     gone: NumberSet,
 }
 
@@ -48,6 +54,22 @@ impl<'a> Rebuilding<'a> {
         match self.cold.take_failure() {
             Some(failure) => Refusal::Unreadable(failure),
             None => Refusal::Contradiction(error.to_string()),
+        }
+    }
+
+    /// Looks for what is gone where it was due. What is not there is remembered by number.
+    fn look_up_gone(&mut self) -> Result<(), Refusal> {
+        let mut gone = std::mem::take(&mut self.news.gone_due);
+        let counts = self.cold.settle_due(&mut gone)?;
+        self.count_out(counts);
+        gone.into_iter().for_each(|(_, number)| self.news.gone.add(number.get()));
+        Ok(())
+    }
+
+    fn count_out(&mut self, gone: Gone) {
+        for (queue, (pending, dead)) in gone {
+            self.core.replay_cold_gone(&queue, false, pending);
+            self.core.replay_cold_gone(&queue, true, dead);
         }
     }
 
@@ -99,10 +121,15 @@ impl Replay for Rebuilding<'_> {
                     self.look_up()?;
                 }
             }
-            None => {
-                self.news.stand.remove(&number);
-                self.news.gone.add(number.get());
-            }
+            None => match self.news.stand.remove(&number) {
+                Some(standing) => {
+                    self.news.gone_due.push((standing.due, number));
+                    if self.news.gone_due.len() >= MOST_DUE {
+                        self.look_up_gone()?;
+                    }
+                }
+                None => self.news.gone.add(number.get()),
+            },
         }
         Ok(())
     }
@@ -112,11 +139,10 @@ impl Replay for Rebuilding<'_> {
     }
 
     fn look_up(&mut self) -> Result<(), Refusal> {
-        let News { mut stand, gone } = std::mem::take(&mut self.news);
-        for (queue, (pending, dead)) in self.cold.settle(&gone)? {
-            self.core.replay_cold_gone(&queue, false, pending);
-            self.core.replay_cold_gone(&queue, true, dead);
-        }
+        self.look_up_gone()?;
+        let News { mut stand, gone, .. } = std::mem::take(&mut self.news);
+        let counts = self.cold.settle(&gone)?;
+        self.count_out(counts);
         let mut numbers: Vec<Number> = stand.keys().copied().collect();
         numbers.sort_unstable();
         for drawn in self.cold.draw(&numbers)? {

@@ -45,6 +45,11 @@ impl Blocks {
         Blocks { most: most.max(1), kept: HashMap::new(), uses: 0, bytes: 0 }
     }
 
+    /// Whether as many more may be in memory, for who reads so many lanes ahead.
+    pub(super) fn can_spare(&self, lanes: usize) -> bool {
+        lanes <= self.most / 2
+    }
+
     /// An entry; at most one read, or two if its body is large.
     pub(super) fn entry(&mut self, cold: &ColdFile, ordinal: u32) -> sealed::Result<&Found> {
         let block = cold.file.block_of(ordinal);

@@ -132,6 +132,13 @@ impl ColdFile {
         self.lanes[lane].live -= 1;
     }
 
+    /// The same for an entry of which the lane is known.
+    pub(super) fn take_out_of(&mut self, lane: usize, ordinal: u32) {
+        let is_news = self.out.set(ordinal);
+        assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
+        self.lanes[lane].live -= 1;
+    }
+
     /// An entry is cold again.
     pub(super) fn put_back(&mut self, ordinal: u32) {
         let is_news = self.out.clear(ordinal);

@@ -9,31 +9,43 @@
 //! - `expired`: messages that expire meanwhile
 //! - `blocks`: blocks that were read a moment ago
 //! - `nearby`: where a message lies by its id
+//! - `gone`: what recovery finds to be gone
 //! - `walk`: the messages of a queue in order, and counted
+//! - `stream`, `flow`: ready messages of a queue, read ahead of who asks for them
 //! - this file: lookups, and handing over
 
 mod blocks;
 mod expired;
 mod file;
+mod flow;
+mod gone;
 mod nearby;
+mod stream;
+#[cfg(test)]
+mod tests;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
 use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Which};
 use dwell_store::{Error, Result};
 
 use crate::due::{Found, LaneState, Settled};
+use crate::errands::Errands;
 use crate::journal::segment::{Place, Segment};
-use crate::run::{Home, NumberSet, Run, key_hash};
+use crate::run::{Home, Run, key_hash};
 use crate::sealed::{self, ReadError};
 use blocks::Blocks;
+use flow::Flow;
 use nearby::Nearby;
+use stream::Stream;
 
 pub(crate) use file::ColdFile;
+pub(crate) use gone::Gone;
 
 /// A lane of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,12 +68,22 @@ struct Queued {
     /// So many messages are handed over the next time that some are due: one at first, for who takes one, and then more
     /// and more, so that each block is read for many.
     window: usize,
+    /// What the version was when some were handed over last.
+    version: u64,
 }
 
 /// At least so many are handed over at a time when many were.
 const WINDOW: usize = 512;
 /// So many for each lane, so that each of its blocks is of use for several.
 const A_LANE: usize = 8;
+/// Where so many are handed over at a time, those that follow are read ahead,
+const READ_AHEAD: usize = 64;
+/// of so many queues at a time.
+const FLOWS: usize = 4;
+/// Bodies stand in the order of the messages; between two that are wanted there may be so many that are not.
+pub(crate) const BETWEEN: usize = 8;
+/// So many bodies are kept that were read ahead of the takes that want them.
+const BODIES: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]
@@ -76,6 +98,14 @@ pub(crate) struct ColdSet {
     keys: Vec<Arc<Run<Number>>>,
     blocks: Blocks,
     nearby: Nearby,
+    /// What was read ahead. Each is of this version.
+    flows: Vec<Flow>,
+    /// Rises when something becomes cold or ready otherwise than by the clock's going on, and when files come and go.
+    version: u64,
+    /// Who reads ahead; without it, it is done by and by.
+    errands: Option<Arc<Errands>>,
+    /// The bodies of messages that were handed over, in the order of these.
+    bodies: VecDeque<(Number, Bytes)>,
     /// So many messages are handed over at a time at most that are due.
     window: usize,
     /// The latest wall time that messages were ripened with since this was last asked for.
@@ -103,6 +133,10 @@ impl ColdSet {
             keys: Vec::new(),
             blocks: Blocks::keeping(blocks),
             nearby: Nearby::default(),
+            flows: Vec::new(),
+            version: 0,
+            errands: None,
+            bodies: VecDeque::new(),
             window: window.max(1),
             ripened: Timestamp::MIN,
             next_expiry: None,
@@ -111,6 +145,17 @@ impl ColdSet {
             split_from: None,
             failed: None,
         }
+    }
+
+    /// From now on a thread reads ahead.
+    pub(crate) fn use_errands(&mut self, errands: Arc<Errands>) {
+        self.errands = Some(errands);
+    }
+
+    /// What was read ahead is not what goes out next any more, or may not be.
+    fn end_flows(&mut self) {
+        self.version += 1;
+        self.flows.clear();
     }
 
     pub(crate) fn files(&self) -> &BTreeMap<u32, ColdFile> {
@@ -127,10 +172,11 @@ impl ColdSet {
 
     /// Takes a file in.
     pub(crate) fn add(&mut self, file: ColdFile) {
+        self.end_flows();
         let number = file.file.name().number;
         for (lane, at) in file.file.lanes().iter().zip(0..) {
             let queued = self.by_queue.entry(lane.queue.clone());
-            let queued = queued.or_insert_with(|| Queued { lanes: Vec::new(), window: 1 });
+            let queued = queued.or_insert_with(|| Queued { lanes: Vec::new(), window: 1, version: 0 });
             queued.lanes.push(LaneAt { file: number, lane: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
@@ -143,6 +189,8 @@ impl ColdSet {
 
     /// Lets a file go, none of whose entries are cold.
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
+        // None of them is to hold a file that has lost its name.
+        self.end_flows();
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
         self.nearby.remove(&file.file);
@@ -216,7 +264,8 @@ impl ColdSet {
         let files = self.files.values().map(ColdFile::memory).sum::<usize>();
         let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
         let keys = self.keys.iter().map(|run| run.memory()).sum::<usize>();
-        files + runs + keys + self.blocks.memory() + self.nearby.memory()
+        let flows = self.flows.iter().map(Flow::memory).sum::<usize>();
+        files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows
     }
 
     /// A copy of each file's bitmap.
@@ -264,20 +313,89 @@ impl ColdSet {
         spots.iter().map(read).collect()
     }
 
+    /// Hands over messages that were read ahead; none if there are none.
+    fn hand_over_read(
+        &mut self,
+        queue: &QueueName,
+        ripe: Timestamp,
+        most: usize,
+        into: &mut Vec<ColdMessage<Place>>,
+    ) {
+        let Some(at) = self.flow_of(queue, ripe) else { return };
+        let mut left = most;
+        while left > 0 && self.flows[at].peek(ripe).is_some() {
+            let Some(next) = self.flows[at].pop() else { break };
+            let (spot, number) = (next.spot, next.number());
+            let Some(file) = self.files.get_mut(&spot.file).filter(|file| !file.out.has(spot.ordinal)) else {
+                continue;
+            };
+            file.take_out_of(next.lane as usize, spot.ordinal);
+            into.push(cold_message(spot, next.found, &next.segment, file.ripe));
+            if let Some(body) = next.body {
+                self.bodies.push_back((number, body));
+            }
+            left -= 1;
+        }
+        self.bodies.drain(..self.bodies.len().saturating_sub(BODIES));
+        if left == most {
+            self.flows.remove(at);
+        } else {
+            self.flows[at].go_on(self.errands.as_ref());
+        }
+    }
+
+    /// What is read ahead of a queue, or begins to be: if much of it was asked for, and nothing else has happened since.
+    fn flow_of(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<usize> {
+        if let Some(at) = self.flows.iter().position(|flow| flow.queue == *queue) {
+            if self.flows[at].is_right(ripe) {
+                return Some(at);
+            }
+            self.flows.remove(at);
+            return None;
+        }
+        let (version, most) = (self.version, 2 * self.window);
+        let queued = self.by_queue.get_mut(queue)?;
+        let is_steady = std::mem::replace(&mut queued.version, version) == version;
+        if !is_steady || queued.window < READ_AHEAD.min(self.window) {
+            return None;
+        }
+        let cursors = self.cursors(queue, ripe);
+        if cursors.is_empty() || !self.blocks.can_spare(cursors.len()) {
+            return None;
+        }
+        let count = cursors.len();
+        let has_one_rank = self.has_one_rank(queue);
+        let flow = Flow::new(queue.clone(), ripe, has_one_rank, Stream::new(cursors), count, most);
+        if self.flows.len() >= FLOWS {
+            self.flows.remove(0);
+        }
+        self.flows.push(flow);
+        Some(self.flows.len() - 1)
+    }
+
+    /// The bodies of these messages, as far as they were read ahead, in the order of these.
+    pub(crate) fn bodies_of(&mut self, numbers: impl Iterator<Item = Number>) -> Vec<(Number, Bytes)> {
+        let mut found = Vec::new();
+        if self.bodies.is_empty() {
+            return found;
+        }
+        for number in numbers {
+            let Some(at) = self.bodies.iter().take(BETWEEN).position(|(other, _)| *other == number) else {
+                continue;
+            };
+            self.bodies.drain(..at);
+            found.extend(self.bodies.pop_front());
+        }
+        found
+    }
+
     /// Hands entries over.
     fn hand_over(&mut self, found: Vec<(Spot, Found)>, into: &mut Vec<ColdMessage<Place>>) {
         into.reserve(found.len());
         for (spot, found) in found {
             let file = self.files.get_mut(&spot.file).expect("it was just read");
-            let ready_since = found.entry.ready_since;
-            let mut message = message(found, &file.segment);
-            if message.standing.state == State::Scheduled && message.standing.due <= file.ripe {
-                message.standing.state = State::Ready;
-            }
             file.take_out(spot.ordinal);
-            let number = NonZeroU32::new(spot.file).expect("files are counted from 1");
-            let copy = CopyAt { file: number, ordinal: spot.ordinal };
-            into.push(ColdMessage { message, ready_since, copy });
+            into.push(cold_message(spot, found, &file.segment, file.ripe));
         }
     }
 
@@ -291,24 +409,6 @@ impl ColdSet {
         let (read, mut drawn) = (self.read_all(&spots)?, Vec::new());
         self.hand_over(read, &mut drawn);
         Ok(drawn)
-    }
-
-    /// Those of these messages that are cold are gone. Says how many were, pending and dead ones, by queue.
-    pub(crate) fn settle(&mut self, gone: &NumberSet) -> sealed::Result<BTreeMap<QueueName, (u64, u64)>> {
-        let mut counts: BTreeMap<QueueName, (u64, u64)> = BTreeMap::new();
-        let files = &mut self.files;
-        for run in &self.numbers {
-            run.find_all(gone, |home| {
-                let Some(file) = files.get_mut(&home.file).filter(|file| !file.out.has(home.ordinal)) else {
-                    return;
-                };
-                file.take_out(home.ordinal);
-                let lane = &file.file.lanes()[file.file.lane_of(home.ordinal)];
-                let (pending, dead) = counts.entry(lane.queue.clone()).or_default();
-                *(if lane.state == LaneState::Dead { dead } else { pending }) += 1;
-            })?;
-        }
-        Ok(counts)
     }
 
     fn hand_over_one(&mut self, spot: Option<Spot>) -> sealed::Result<Option<ColdMessage<Place>>> {
@@ -362,6 +462,17 @@ fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: Arc<Run<V>>
     true
 }
 
+/// A message as it is handed over: of its file what is due by `ripe` is ready.
+fn cold_message(spot: Spot, found: Found, segment: &Arc<Segment>, ripe: Timestamp) -> ColdMessage<Place> {
+    let ready_since = found.entry.ready_since;
+    let mut message = message(found, segment);
+    if message.standing.state == State::Scheduled && message.standing.due <= ripe {
+        message.standing.state = State::Ready;
+    }
+    let file = NonZeroU32::new(spot.file).expect("files are counted from 1");
+    ColdMessage { message, ready_since, copy: CopyAt { file, ordinal: spot.ordinal } }
+}
+
 /// A message as an entry tells it.
 pub(crate) fn message(found: Found, segment: &Arc<Segment>) -> Message<Place> {
     let Found { entry, body, .. } = found;
@@ -409,6 +520,10 @@ impl Cold<Place> for ColdSet {
         let most = self.window.min(WINDOW.max(A_LANE * queued.lanes.len()));
         let window = queued.window.min(most);
         queued.window = (2 * window).min(most);
+        self.hand_over_read(queue, ripe, window, into);
+        if !into.is_empty() {
+            return Ok(());
+        }
         let found = self.first_ready(queue, ripe, window);
         let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)
@@ -459,6 +574,7 @@ impl Cold<Place> for ColdSet {
     }
 
     fn forget(&mut self, queue: &QueueName, which: Which) {
+        self.flows.retain(|flow| flow.queue != *queue);
         let lanes = self.by_queue.get(queue).map(|queued| queued.lanes.clone());
         for at in lanes.unwrap_or_default() {
             let file = self.files.get_mut(&at.file).expect("lanes are those of files");
@@ -470,6 +586,7 @@ impl Cold<Place> for ColdSet {
     }
 
     fn ripen(&mut self, wall: Timestamp) {
+        self.end_flows();
         self.ripened = self.ripened.max(wall);
         for file in self.files.values_mut() {
             file.ripe = file.ripe.max(wall);
@@ -477,6 +594,7 @@ impl Cold<Place> for ColdSet {
     }
 
     fn put_back(&mut self, copy: CopyAt) {
+        self.end_flows();
         let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
         file.put_back(copy.ordinal);
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();

@@ -3,17 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use dwell_model::{DEFAULT_PRIORITY, MessageId, QueueName, StateKind, Timestamp};
 use dwell_store::core::{ColdCounts, ColdHead};
 
 use super::file::Head;
+use super::stream::{Cursor, Key};
 use super::{ColdSet, LaneAt, Spot};
 use crate::due::{Found, Lane, LaneState};
 use crate::sealed;
-
-/// Rank, due, and the bits of the id.
-type Key = (u32, Timestamp, u128);
 
 /// Where a lane goes on in a merge. In the order of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,21 +123,77 @@ impl ColdSet {
         self.merge(heap, most)
     }
 
+    /// Where the ready messages of a queue go on, lane by lane. Nothing is read.
+    pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<Cursor> {
+        let mut cursors = Vec::new();
+        for at in self.lanes_of(queue) {
+            if self.lane(at).state == LaneState::Dead {
+                continue;
+            }
+            let Some(lead) = self.first(at, self.ripe(at, ripe)) else { continue };
+            let file = &self.files[&at.file];
+            let (file, segment) = (Arc::clone(&file.file), Arc::clone(&file.segment));
+            let Lead { ordinal, end, until, .. } = lead;
+            cursors.push(Cursor { file, segment, at, next: ordinal, end, until, block: None });
+        }
+        cursors
+    }
+
+    /// Whether all messages of a queue that are not dead have the same priority.
+    pub(super) fn has_one_rank(&self, queue: &QueueName) -> bool {
+        let lanes = self.lanes_of(queue);
+        let mut ranks = lanes
+            .iter()
+            .map(|at| self.lane(*at))
+            .filter(|lane| lane.state != LaneState::Dead)
+            .map(|lane| lane.priority);
+        let first = ranks.next();
+        ranks.all(|rank| Some(rank) == first)
+    }
+
+    /// The key of what goes out next, if that was read ahead.
+    fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<Key> {
+        let flow = self.flows.iter_mut().find(|flow| flow.queue == *queue)?;
+        if !flow.is_right(ripe) {
+            return None;
+        }
+        while let Some(next) = flow.peek(ripe) {
+            let Spot { file, ordinal } = next.spot;
+            if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
+                return Some(next.key);
+            }
+            flow.pop();
+        }
+        None
+    }
+
     /// What goes out next, and when the next of those is due that would go out before it.
     pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
+        let read = self.read_next(queue, ripe);
         let (mut ready, mut later) = (BinaryHeap::new(), Vec::new());
         for at in self.lanes_of(queue) {
             if self.lane(at).state == LaneState::Dead {
                 continue;
             }
             let until = self.ripe(at, ripe);
+            if read.is_some() && self.lane(at).max_due <= until {
+                // All of it is ready, and none of it goes out before what was read.
+                continue;
+            }
             match self.first(at, Timestamp::MAX) {
+                Some(lead) if lead.key.1 <= until && read.is_some() && lead.is_exact => {}
+                Some(lead) if lead.key.1 <= until && read.is_some() => {
+                    // Only a bound is known: it may not be ready.
+                    let (lead, head) = self.read_lead(lead)?;
+                    later.extend((head.due > until).then_some(lead));
+                }
                 Some(lead) if lead.key.1 <= until => ready.push(Reverse(Lead { until, ..lead })),
                 Some(lead) => later.push(lead),
                 None => {}
             }
         }
-        let mut first = None;
+        let id = |bits: u128| MessageId::from_bits(bits).ok();
+        let mut first = read.and_then(|(rank, due, bits)| Some((rank, due, id(bits)?)));
         while let Some(Reverse(lead)) = ready.pop() {
             let (rank, due, bits) = lead.key;
             let id = MessageId::from_bits(bits).ok().filter(|_| lead.is_exact);

@@ -173,6 +173,11 @@ impl DiskFile for CountedFile {
         self.file.size()
     }
 
+    fn data_from(&self, at: u64) -> io::Result<u64> {
+        add(&self.tally.others, 1);
+        self.file.data_from(at)
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         add(&self.tally.others, 1);
         self.file.set_size(len)

@@ -125,6 +125,15 @@ pub trait DiskFile: Debug + Send + Sync {
     /// The operating system's.
     fn size(&self) -> io::Result<u64>;
 
+    /// Before which place nothing but zeros stands from `at` on, as far as that is known without reading: `at` itself
+    /// where nothing is, the highest number where nothing else follows.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn data_from(&self, at: u64) -> io::Result<u64> {
+        Ok(at)
+    }
+
     /// Cuts or extends it with zeros to `len` bytes.
     ///
     /// # Errors

@@ -244,6 +244,10 @@ impl DiskFile for Owner {
         self.0.open()?.size()
     }
 
+    fn data_from(&self, at: u64) -> io::Result<u64> {
+        self.0.open()?.data_from(at)
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         self.0.open()?.set_size(len)
     }

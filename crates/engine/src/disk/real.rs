@@ -100,6 +100,10 @@ impl DiskFile for RealFile {
         Ok(self.0.metadata()?.len())
     }
 
+    fn data_from(&self, at: u64) -> io::Result<u64> {
+        Ok(data_from(&self.0, at))
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
@@ -120,6 +124,24 @@ impl DiskFile for RealFile {
     }
 }
 
+/// Asks the file system where room was set aside and not written (lseek(2), `SEEK_DATA`). Nobody uses the file's own
+/// position, which that changes.
+#[cfg(target_os = "linux")]
+pub(super) fn data_from(file: &File, at: u64) -> u64 {
+    use rustix::fs::{SeekFrom, seek};
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(data) => data,
+        Err(rustix::io::Errno::NXIO) => u64::MAX,
+        // It can not say.
+        Err(_) => at,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn data_from(_: &File, at: u64) -> u64 {
+    at
+}
+
 /// The lock is the open file's (`flock`): closing it lets go.
 #[derive(Debug)]
 struct RealLock {
@@ -127,3 +149,32 @@ struct RealLock {
 }
 
 impl DiskLock for RealLock {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_to_hold_nothing_reads_as_zeros() {
+        let dir = std::env::temp_dir().join(format!("dwell-real-{}", std::process::id()));
+        RealDisk.create_dir(&dir).unwrap();
+        let file = RealDisk.create(&dir.join("holes")).unwrap();
+        file.preallocate(1 << 20).unwrap();
+        file.set_size(1 << 20).unwrap();
+        for at in [0, 300_000, 700_000] {
+            file.write_at(b"something", at).unwrap();
+        }
+        file.sync().unwrap();
+        for at in (0..1 << 20).step_by(4_099) {
+            let end = file.data_from(at).unwrap();
+            assert!(end >= at);
+            let mut bytes = vec![1; (end.min(1 << 20) - at) as usize];
+            file.read_at(&mut bytes, at).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 0), "between {at} and {end}");
+        }
+        for at in [0, 300_000, 700_000] {
+            assert!(file.data_from(at).unwrap() <= at + 8);
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -149,6 +149,37 @@ impl File {
         spot.first + spot.count
     }
 
+    /// The ordinals of a lane by stretches of blocks, with the bytes of these: of all blocks between whose first and last
+    /// due, or a later one, `has_any` says that there is something. No I/O.
+    pub(crate) fn blocks_with(
+        &self,
+        lane: &Lane,
+        has_any: impl Fn(Timestamp, Timestamp) -> bool,
+    ) -> Vec<(Range<u32>, u64)> {
+        let blocks = &self.index.blocks;
+        let all = lane.range();
+        let (first, last) = (blocks.of(all.start), blocks.of(all.end - 1));
+        let mut found: Vec<(Range<u32>, u64)> = Vec::new();
+        for block in first..=last {
+            let spot = blocks.spot(block);
+            let due = |block: usize| Timestamp::from_ms(blocks.key(block).0).ok();
+            let from = if block == first { Some(lane.min_due) } else { due(block) };
+            let to = if block == last { Some(lane.max_due) } else { due(block + 1) };
+            if !has_any(from.unwrap_or(lane.min_due), to.unwrap_or(lane.max_due)) {
+                continue;
+            }
+            let ordinals = spot.first.max(all.start)..(spot.first + spot.count).min(all.end);
+            match found.last_mut().filter(|(before, _)| before.end == ordinals.start) {
+                Some((before, bytes)) => {
+                    before.end = ordinals.end;
+                    *bytes += u64::from(spot.len);
+                }
+                None => found.push((ordinals, u64::from(spot.len))),
+            }
+        }
+        found
+    }
+
     /// Appends the entries of `ordinals`, without their bodies. Neighbouring blocks are read together, up to 256 KiB at a
     /// time; all of it is in memory for so long.
     pub(crate) fn read(&self, ordinals: Range<u32>, out: &mut Vec<Found>) -> Result<()> {

@@ -2,9 +2,9 @@
 //! than themselves, and those that nobody asks for nothing.
 
 use bytes::Bytes;
-use dwell_model::Timestamp;
+use dwell_model::{Number, Timestamp};
 
-use super::block::{Found, Heads, Mark};
+use super::block::{BodyPlace, Found, Heads, Mark};
 use super::file::File;
 use super::index::BlockSpot;
 use crate::sealed::Result;
@@ -48,6 +48,18 @@ impl Reading {
             self.last = Some(found);
         }
         Ok(self.last.as_ref().expect("it was just read"))
+    }
+
+    /// The same, not to be asked for again.
+    pub(crate) fn take(&mut self, file: &File, ordinal: u32) -> Result<Found> {
+        self.entry(file, ordinal)?;
+        Ok(self.last.take().expect("it was just read"))
+    }
+
+    /// The body of message `number` at `place`, if the block was read with its bodies, and the body is whole.
+    pub(crate) fn body(&self, file: &File, place: BodyPlace, number: Number) -> Option<Bytes> {
+        let (start, bytes) = self.whole()?;
+        file.cut(&bytes, start, place, number).ok()
     }
 
     /// The ordinal of the entry that has this due and id (its bits).

@@ -138,16 +138,25 @@ impl SegmentReader {
     /// Where what was written ends, from `at` on: behind the last byte that is not zero.
     pub(crate) fn written_end(&mut self, at: u64) -> io::Result<u64> {
         let mut end = at;
-        let mut next = at;
+        let mut next = self.data_from(at)?;
         while next < self.len {
             let len = self.step.min((self.len - next) as usize);
             let bytes = self.bytes(next, len)?.expect("not beyond the end");
+            if is_zeros(bytes) {
+                next = self.data_from(next + len as u64)?;
+                continue;
+            }
             if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                 end = next + last as u64 + 1;
             }
-            next += len as u64;
+            next = self.data_from(next + len as u64)?;
         }
         Ok(end)
+    }
+
+    /// Where something else than zeros may stand, from `at` on.
+    fn data_from(&self, at: u64) -> io::Result<u64> {
+        if at < self.len { self.file.data_from(at) } else { Ok(at) }
     }
 
     /// The highest synced mark in any batch header from `at` on, wherever it stands; 0 if there is none.
@@ -158,10 +167,12 @@ impl SegmentReader {
     pub(crate) fn highest_mark(&mut self, at: u64) -> io::Result<u64> {
         let (salt, incarnation) = (self.salt, self.incarnation);
         let mut highest = 0;
-        let mut next = at;
+        let mut next = self.data_from(at)?;
         while next < self.len {
             let len = self.step.min((self.len - next) as usize);
             let bytes = self.bytes(next, len)?.expect("not beyond the end");
+            // No header begins with a zero.
+            let bytes = if is_zeros(bytes) { &[] } else { bytes };
             for from in marker_places(bytes) {
                 let Some(header) = BatchHeader::decode(&bytes[from..], salt) else { continue };
                 if incarnation.is_none_or(|incarnation| incarnation == header.incarnation) {
@@ -170,10 +181,16 @@ impl SegmentReader {
             }
             // A header may lie across two windows.
             let step = if next + (len as u64) < self.len { len - BatchHeader::LEN + 1 } else { len };
-            next += step as u64;
+            next = self.data_from(next + step as u64)?;
         }
         Ok(highest)
     }
+}
+
+/// Compared in pieces, which is as fast as memory.
+fn is_zeros(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROS.len()).all(|piece| piece == &ZEROS[..piece.len()])
 }
 
 fn marker_places(bytes: &[u8]) -> impl Iterator<Item = usize> {

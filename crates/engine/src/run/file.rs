@@ -162,14 +162,14 @@ impl<V: Value> Run<V> {
             let end = if block + 1 < self.index.blocks() { self.index.first(block + 1) } else { u64::MAX };
             wanted.may_have(self.index.first(block)..end)
         };
-        let mut next = 0;
+        let (mut next, mut is_key_wanted) = (0, wanted.look_up());
         while next < self.index.blocks() {
             if !is_wanted(next) {
                 next += 1;
                 continue;
             }
             let (pairs, end) = self.read_while(next, is_wanted)?;
-            let found = pairs.into_iter().filter(|(key, _)| wanted.has(*key));
+            let found = pairs.into_iter().filter(|(key, _)| is_key_wanted(*key));
             found.for_each(|(_, value)| each(value));
             next = end;
         }

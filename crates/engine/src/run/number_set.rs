@@ -55,9 +55,21 @@ impl NumberSet {
     }
 
     pub(crate) fn has(&self, number: u64) -> bool {
-        let at = number % PAGE;
-        let page = self.pages.get(&(number / PAGE));
-        page.is_some_and(|page| page[(at / 64) as usize] >> (at % 64) & 1 == 1)
+        self.look_up()(number)
+    }
+
+    /// Whether it has a number, for who asks for one that is near the one before again and again.
+    pub(crate) fn look_up(&self) -> impl FnMut(u64) -> bool {
+        let mut last = None;
+        move |number| {
+            let (page, at) = (number / PAGE, number % PAGE);
+            let bits = match last {
+                Some((last, bits)) if last == page => bits,
+                _ => self.pages.get(&page),
+            };
+            last = Some((page, bits));
+            bits.is_some_and(|bits| bits[(at / 64) as usize] >> (at % 64) & 1 == 1)
+        }
     }
 }
 

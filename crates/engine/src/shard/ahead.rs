@@ -11,15 +11,15 @@
 //! 3. Places are let go of as they are read: what nobody asks for keeps no segment.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::vec::IntoIter;
 
 use bytes::Bytes;
 use dwell_model::{Number, QueueName};
 use dwell_store::core::Core;
 
+use crate::cold::BETWEEN;
+use crate::errands::{Errand, Errands};
 use crate::journal::segment::Place;
 
 /// A take of fewer messages reads them itself before another thread is awake.
@@ -30,13 +30,11 @@ const MOST: usize = 1024;
 const MOST_BYTES: usize = 1024 * 1024;
 /// So many are read before it is looked whether anybody wants more.
 const AT_A_TIME: usize = 64;
-/// What was read stands in the order of the take; between two that are there may be so many that are not.
-const BETWEEN: usize = 8;
 
-/// Reads bodies ahead, in a thread that ends with this.
+/// Has bodies read ahead.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    reader: Option<(Sender<Arc<Reading>>, JoinHandle<()>)>,
+    errands: Arc<Errands>,
     /// What is read, or was, and for which queue.
     last: Option<(QueueName, Arc<Reading>)>,
 }
@@ -53,12 +51,9 @@ struct State {
 }
 
 impl Ahead {
-    /// Begins the thread; without one nothing is read ahead.
-    pub(crate) fn begin() -> Ahead {
-        let (send, wanted) = mpsc::channel::<Arc<Reading>>();
-        let read = move || wanted.into_iter().for_each(|reading| reading.read());
-        let thread = thread::Builder::new().name("dwell-ahead".to_owned()).spawn(read);
-        Ahead { reader: thread.ok().map(|thread| (send, thread)), last: None }
+    /// Has them read by that thread.
+    pub(crate) fn new(errands: Arc<Errands>) -> Ahead {
+        Ahead { errands, last: None }
     }
 
     /// A take of `queue` alone was handed so many messages: begins to read those that come next, and gives what was read
@@ -69,7 +64,9 @@ impl Ahead {
         queue: &QueueName,
         handed: usize,
     ) -> Option<Arc<Reading>> {
-        let (send, _) = self.reader.as_ref().filter(|_| handed >= FEWEST)?;
+        if handed < FEWEST {
+            return None;
+        }
         let (mut bytes, most) = (0, handed.min(MOST));
         let next = core.upcoming(queue).take(most).take_while(|(_, body)| {
             bytes += body.len as usize;
@@ -79,8 +76,7 @@ impl Ahead {
         let before = self.last.take();
         if wanted.len() >= FEWEST {
             let reading = Arc::new(Reading(Mutex::new(State { wanted, ..State::default() })));
-            // Should the thread be gone, nothing is read.
-            let _ = send.send(Arc::clone(&reading));
+            self.errands.send(Arc::clone(&reading) as Arc<dyn Errand>);
             self.last = Some((queue.clone(), reading));
         }
         let (of, before) = before?;
@@ -97,11 +93,12 @@ impl Drop for Ahead {
         if let Some((_, last)) = self.last.take() {
             last.give_up();
         }
-        if let Some((send, thread)) = self.reader.take() {
-            drop(send);
-            // A thread that has panicked has read nothing.
-            let _ = thread.join();
-        }
+    }
+}
+
+impl Errand for Reading {
+    fn run(&self) {
+        self.read();
     }
 }
 
@@ -149,4 +146,153 @@ impl Reading {
 pub(crate) fn next_body(read: &mut IntoIter<(Number, Bytes)>, number: Number) -> Option<Bytes> {
     let at = read.as_slice().iter().take(BETWEEN).position(|(other, _)| *other == number)?;
     read.nth(at).map(|(_, body)| body)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    use dwell_model::{Limits, Now, Timestamp};
+    use dwell_store::core::{CoreConfig, Durability, Log, PutRecord, Record};
+    use dwell_store::{Put, Take};
+
+    use super::*;
+    use crate::disk::{Disk, MemoryDisk};
+    use crate::journal::format::SegmentName;
+    use crate::journal::segment::Segment;
+
+    const NOW: Now = Now { wall: Timestamp::MIN, mono_ms: 0 };
+
+    /// Bodies one behind the other, as in a segment.
+    struct Bodies {
+        segment: Arc<Segment>,
+        end: u32,
+    }
+
+    impl Bodies {
+        fn new() -> Bodies {
+            let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+            disk.create_dir(dir).unwrap();
+            let file = disk.create(&dir.join("bodies")).unwrap();
+            let name = SegmentName { directory: 1, shard: 0, segment: 1 };
+            Bodies { segment: Arc::new(Segment::new(name, dir, file)), end: 0 }
+        }
+    }
+
+    impl Log<Place> for Bodies {
+        fn put(&mut self, record: &PutRecord, body: &Bytes) -> Place {
+            let checksum = self.segment.salt.body_checksum(record.number.get(), body);
+            let bytes = [&checksum.to_le_bytes(), &body[..]].concat();
+            self.segment.file.write_at(&bytes, u64::from(self.end)).unwrap();
+            let place = Place { segment: Arc::clone(&self.segment), at: self.end, len: body.len() as u32 };
+            self.end += bytes.len() as u32;
+            place
+        }
+
+        fn record(&mut self, _: &Record, _: Durability) {}
+    }
+
+    fn queue(name: &str) -> QueueName {
+        name.parse().unwrap()
+    }
+
+    fn body(number: u64) -> Bytes {
+        format!("body {number}").into()
+    }
+
+    /// Two queues with so many messages each, numbers in turn: the odd ones in `a`.
+    fn filled(count: u64) -> (Core<Place>, Bodies) {
+        let (mut core, mut bodies) = (Core::new(CoreConfig::new(Limits::default(), 1)), Bodies::new());
+        for number in 1..=2 * count {
+            let name = if number % 2 == 1 { "a" } else { "b" };
+            let put = Put::new(queue(name), body(number)).at(Timestamp::MIN);
+            core.put(vec![put], NOW, &mut bodies).pop().unwrap().unwrap();
+        }
+        (core, bodies)
+    }
+
+    fn take(core: &mut Core<Place>, bodies: &mut Bodies, name: &str, count: usize) -> Vec<Number> {
+        let taken = core.take(&Take::from(queue(name)).max(count), NOW, bodies).unwrap();
+        taken.into_iter().map(|delivery| delivery.message.number).collect()
+    }
+
+    struct Marker(Mutex<Sender<()>>);
+
+    impl Errand for Marker {
+        fn run(&self) {
+            self.0.lock().unwrap().send(()).unwrap();
+        }
+    }
+
+    /// Until all that was sent before is done.
+    fn wait(errands: &Errands) {
+        let (say, said) = channel();
+        errands.send(Arc::new(Marker(Mutex::new(say))));
+        said.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn the_next_take_finds_its_bodies_read() {
+        let errands = Errands::begin().unwrap();
+        let mut ahead = Ahead::new(Arc::clone(&errands));
+        let (mut core, mut bodies) = filled(400);
+        take(&mut core, &mut bodies, "a", 100);
+        assert!(ahead.go_on(&core, &queue("a"), 100).is_none(), "nothing was read before the first take");
+        wait(&errands);
+        let numbers = take(&mut core, &mut bodies, "a", 100);
+        let mut read = ahead.go_on(&core, &queue("a"), 100).unwrap().take();
+        assert_eq!(read.as_slice().len(), 100);
+        for number in numbers {
+            assert_eq!(next_body(&mut read, number), Some(body(number.get())));
+        }
+    }
+
+    #[test]
+    fn few_messages_and_those_of_another_queue_are_read_by_who_takes_them() {
+        let errands = Errands::begin().unwrap();
+        let mut ahead = Ahead::new(Arc::clone(&errands));
+        let (mut core, mut bodies) = filled(400);
+        take(&mut core, &mut bodies, "a", FEWEST - 1);
+        assert!(ahead.go_on(&core, &queue("a"), FEWEST - 1).is_none() && ahead.last.is_none());
+        take(&mut core, &mut bodies, "a", 100);
+        ahead.go_on(&core, &queue("a"), 100);
+        take(&mut core, &mut bodies, "b", 100);
+        let of_a = Arc::clone(&ahead.last.as_ref().unwrap().1);
+        assert!(ahead.go_on(&core, &queue("b"), 100).is_none());
+        assert!(of_a.state().is_over && of_a.state().wanted.is_empty(), "its places are let go of");
+    }
+
+    #[test]
+    fn a_body_that_can_not_be_read_is_left_to_who_wants_it() {
+        let errands = Errands::begin().unwrap();
+        let mut ahead = Ahead::new(Arc::clone(&errands));
+        let (mut core, mut bodies) = filled(200);
+        take(&mut core, &mut bodies, "a", 100);
+        let damaged =
+            core.upcoming(&queue("a")).nth(1).map(|(number, place)| (number, place.clone())).unwrap();
+        bodies.segment.file.write_at(b"other", u64::from(damaged.1.at) + 4).unwrap();
+        ahead.go_on(&core, &queue("a"), 100);
+        wait(&errands);
+        let numbers = take(&mut core, &mut bodies, "a", 100);
+        let mut read = ahead.go_on(&core, &queue("a"), 100).unwrap().take();
+        for number in numbers {
+            let expected = (number != damaged.0).then(|| body(number.get()));
+            assert_eq!(next_body(&mut read, number), expected);
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_with_who_sends() {
+        let errands = Errands::begin().unwrap();
+        let (mut core, mut bodies) = filled(400);
+        take(&mut core, &mut bodies, "a", 100);
+        let mut ahead = Ahead::new(errands);
+        ahead.go_on(&core, &queue("a"), 100);
+        let reading = Arc::clone(&ahead.last.as_ref().unwrap().1);
+        // Waits for the thread, which has let go of what it was sent.
+        drop(ahead);
+        assert_eq!(Arc::strong_count(&reading), 1);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
 use dwell_store::core::WaiterId;
 use dwell_store::{
@@ -28,12 +29,14 @@ type Located = Vec<Option<(QueueName, MessageId)>>;
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) deliveries: Vec<Delivery<Place>>,
+    /// Bodies that came with their messages, in the order of these.
+    pub(crate) bodies: Vec<(Number, Bytes)>,
     pub(crate) ahead: Option<Arc<Reading>>,
 }
 
 impl From<Vec<Delivery<Place>>> for Handed {
     fn from(deliveries: Vec<Delivery<Place>>) -> Handed {
-        Handed { deliveries, ahead: None }
+        Handed { deliveries, bodies: Vec::new(), ahead: None }
     }
 }
 

@@ -3,6 +3,7 @@
 //! No thread, no file and no clock in here. The same commands at the same times give the same bytes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::Now;
@@ -12,6 +13,7 @@ use dwell_store::{Action, Error, Put, Result, Settle};
 use super::ahead::Ahead;
 use super::command::{Command, Effect, Handed, Reply};
 use crate::cold::ColdSet;
+use crate::errands::Errands;
 use crate::journal::batch::Batch;
 use crate::journal::segment::Place;
 
@@ -43,9 +45,11 @@ impl Step {
         Step { core, cold, ahead: None, waiting: HashMap::new() }
     }
 
-    /// From now on a thread reads bodies ahead of takes.
+    /// From now on a thread reads ahead of takes: bodies, and messages in files.
     pub(crate) fn read_ahead(&mut self) {
-        self.ahead = Some(Ahead::begin());
+        let Some(errands) = Errands::begin() else { return };
+        self.cold.use_errands(Arc::clone(&errands));
+        self.ahead = Some(Ahead::new(errands));
     }
 
     /// Messages in memory, and those that are not.
@@ -99,11 +103,15 @@ impl Step {
                 let waits = take.wait_ms > 0 && taken.as_ref().is_ok_and(Vec::is_empty);
                 if !waits {
                     let handed = taken.map(|deliveries| {
+                        let numbers = deliveries.iter().map(|delivery| delivery.message.number);
+                        let bodies = batch.cold.bodies_of(numbers);
                         let ahead = match (&mut self.ahead, take.queues.as_slice()) {
-                            (Some(ahead), [queue]) => ahead.go_on(core, queue, deliveries.len()),
+                            (Some(ahead), [queue]) if bodies.is_empty() => {
+                                ahead.go_on(core, queue, deliveries.len())
+                            }
                             _ => None,
                         };
-                        Handed { deliveries, ahead }
+                        Handed { deliveries, bodies, ahead }
                     });
                     Effect::Deliver(reply, handed)
                 } else if let Err(refusal) = core.wait(id, take, now, batch) {

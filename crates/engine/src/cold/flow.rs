@@ -1,0 +1,186 @@
+//! What was read ahead of a queue's ready messages: by a thread while others serve, or, where turns are driven, by and by.
+//!
+//! # Ground rules
+//! 1. It holds what was cold when it began. What has gone since is passed over when it is asked for: the files' bits say
+//!    so. What has come since may belong before what was read; so whatever makes an entry cold or ready that
+//!    was not, but for the clock's going on, ends it.
+//! 2. What becomes due as the clock goes on goes out behind all that was due before and has the same priority. Where there
+//!    are several priorities it may not, and ends it.
+//! 3. An error ends it too. Whoever finds it at its end reads on by himself, and meets the error.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use dwell_model::{QueueName, Timestamp};
+
+use super::stream::{Prepared, Stream};
+use crate::errands::{Errand, Errands};
+
+/// So many messages are read before it is looked whether more are wanted.
+const AT_A_TIME: usize = 64;
+/// So many bytes of bodies are read ahead.
+const MOST_BYTES: usize = 512 * 1024;
+/// What a prepared message takes in memory, its body apart.
+const PREPARED_BYTES: usize = size_of::<Prepared>();
+/// What a cursor takes with its block, which may be larger if it has a single entry.
+const CURSOR_BYTES: usize = 33 * 1024;
+
+/// What was read ahead of one queue.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) queue: QueueName,
+    /// What was due by then is in it.
+    ripe: Timestamp,
+    has_one_rank: bool,
+    cursors: usize,
+    /// So many messages are read ahead.
+    most: usize,
+    got: VecDeque<Prepared>,
+    shared: Arc<Shared>,
+}
+
+/// What the thread works on.
+#[derive(Debug)]
+struct Shared {
+    most: usize,
+    state: Mutex<State>,
+    /// Something was read.
+    read: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Nothing while somebody reads from it.
+    stream: Option<Stream>,
+    ready: VecDeque<Prepared>,
+    bytes: usize,
+    /// Nothing more comes.
+    is_over: bool,
+}
+
+impl Flow {
+    /// Reads up to `most` messages ahead, of so many lanes; those that are ready were due by `ripe`.
+    pub(super) fn new(
+        queue: QueueName,
+        ripe: Timestamp,
+        has_one_rank: bool,
+        stream: Stream,
+        cursors: usize,
+        most: usize,
+    ) -> Flow {
+        let state = State { stream: Some(stream), ready: VecDeque::new(), bytes: 0, is_over: false };
+        let shared = Shared { most, state: Mutex::new(state), read: Condvar::new() };
+        Flow { queue, ripe, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
+    }
+
+    /// Whether it holds what goes out next, now that what is due by `ripe` is ready.
+    pub(super) fn is_right(&self, ripe: Timestamp) -> bool {
+        ripe == self.ripe || ripe > self.ripe && self.has_one_rank
+    }
+
+    /// The next one, if it is known; nothing at its end.
+    pub(super) fn peek(&mut self, ripe: Timestamp) -> Option<&Prepared> {
+        if self.got.is_empty() {
+            self.fill();
+        }
+        // What was kept ready though the clock stepped back may be due behind what has become due since.
+        self.got.front().filter(|next| ripe == self.ripe || next.key.1 <= self.ripe)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Prepared> {
+        self.got.pop_front()
+    }
+
+    /// Has more read, by a thread if there is one.
+    pub(super) fn go_on(&self, errands: Option<&Arc<Errands>>) {
+        match errands {
+            Some(errands) => errands.send(Arc::clone(&self.shared) as Arc<dyn Errand>),
+            // As if a thread had done some of it.
+            None => self.shared.read_some(AT_A_TIME),
+        }
+    }
+
+    /// Takes over what was read; waits if the thread is about to have something, and reads by itself if it is not.
+    fn fill(&mut self) {
+        let mut state = self.shared.state();
+        loop {
+            if !state.ready.is_empty() {
+                state.bytes = 0;
+                std::mem::swap(&mut self.got, &mut state.ready);
+                return;
+            }
+            if state.is_over {
+                return;
+            }
+            if state.stream.is_some() {
+                drop(state);
+                self.shared.read_some(self.most.min(AT_A_TIME));
+                state = self.shared.state();
+            } else {
+                state = self.shared.read.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// About so many bytes in memory at the most.
+    pub(super) fn memory(&self) -> usize {
+        self.cursors * CURSOR_BYTES + 2 * (self.most * PREPARED_BYTES + MOST_BYTES)
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads some, if nobody else does.
+    fn read_some(&self, most: usize) {
+        let Some(stream) = self.state().stream.take() else { return };
+        let mut lent = Lent { shared: self, stream: Some(stream), some: Vec::new() };
+        let has_more = lent.stream.as_mut().is_some_and(|stream| stream.more(most, &mut lent.some));
+        if !has_more {
+            lent.stream = None;
+        }
+    }
+}
+
+/// A stream that is read from. It comes back with what was read; not at all if that has panicked, and nobody waits for it.
+struct Lent<'a> {
+    shared: &'a Shared,
+    stream: Option<Stream>,
+    some: Vec<Prepared>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let stream = self.stream.take().filter(|_| !std::thread::panicking());
+        let mut state = self.shared.state();
+        state.is_over |= stream.is_none();
+        state.stream = stream;
+        state.bytes +=
+            self.some.iter().filter_map(|one| one.body.as_ref()).map(|body| body.len()).sum::<usize>();
+        state.ready.extend(self.some.drain(..));
+        drop(state);
+        self.shared.read.notify_all();
+    }
+}
+
+impl Errand for Shared {
+    fn run(&self) {
+        loop {
+            let state = self.state();
+            let has_enough = state.ready.len() >= self.most || state.bytes >= MOST_BYTES;
+            if state.is_over || state.stream.is_none() || has_enough {
+                return;
+            }
+            drop(state);
+            self.read_some(AT_A_TIME);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What recovery finds to be gone of the cold messages: settled together, in the order of files.
+//!
+//! Where it is known when they were due, they are looked for there: messages are acked in the order of due, and so lie side
+//! by side in the few blocks that were drained last, whatever else is pending. What lies scattered is looked for by
+//! number, as is what is not found: it was moved to another instant, or was gone already.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use dwell_model::{Number, QueueName, Timestamp};
+
+use super::ColdSet;
+use crate::due::{Found, LaneState};
+use crate::run::{Home, NumberSet};
+use crate::sealed;
+
+/// So many entries are in memory at a time.
+const AT_A_TIME: u32 = 2048;
+
+/// How many messages are gone of each queue: pending ones, and dead ones.
+pub(crate) type Gone = BTreeMap<QueueName, (u64, u64)>;
+
+/// Entries of files.
+#[derive(Debug, Default)]
+struct Places {
+    ordinals: Vec<(u32, Range<u32>)>,
+    /// So many are to be read for them.
+    bytes: u64,
+}
+
+impl ColdSet {
+    /// Those of these messages that are cold are gone. Says how many were, pending and dead ones, by queue.
+    pub(crate) fn settle(&mut self, gone: &NumberSet) -> sealed::Result<Gone> {
+        let mut counts = Gone::new();
+        let files = &mut self.files;
+        for run in &self.numbers {
+            run.find_all(gone, |Home { file, ordinal }| {
+                let Some(file) = files.get_mut(&file).filter(|file| !file.out.has(ordinal)) else {
+                    return;
+                };
+                file.take_out(ordinal);
+                let lane = &file.file.lanes()[file.file.lane_of(ordinal)];
+                let (pending, dead) = counts.entry(lane.queue.clone()).or_default();
+                *(if lane.state == LaneState::Dead { dead } else { pending }) += 1;
+            })?;
+        }
+        Ok(counts)
+    }
+
+    /// The same of messages that are known to have been due at these instants. Those that were not found are left in
+    /// `gone`, to be looked for by number.
+    pub(crate) fn settle_due(&mut self, gone: &mut Vec<(Timestamp, Number)>) -> sealed::Result<Gone> {
+        let mut counts = Gone::new();
+        gone.sort_unstable();
+        let Some(Places { ordinals, bytes }) = self.due_at(gone) else { return Ok(counts) };
+        if bytes > self.numbers.iter().map(|run| run.size()).sum() {
+            return Ok(counts);
+        }
+        let (mut is_found, mut entries) = (vec![false; gone.len()], Vec::new());
+        for (number, ordinals) in ordinals {
+            let file = self.files.get_mut(&number).expect("it was there a moment ago");
+            let mut from = ordinals.start;
+            while from < ordinals.end {
+                let to = ordinals.end.min(from + AT_A_TIME);
+                entries.clear();
+                file.file.read(from..to, &mut entries)?;
+                for Found { ordinal, entry, .. } in &entries {
+                    let Ok(at) = gone.binary_search(&(entry.standing.due, entry.number)) else { continue };
+                    if file.out.has(*ordinal) {
+                        continue;
+                    }
+                    file.take_out(*ordinal);
+                    is_found[at] = true;
+                    match counts.get_mut(&entry.queue) {
+                        Some((pending, _)) => *pending += 1,
+                        None => drop(counts.insert(entry.queue.clone(), (1, 0))),
+                    }
+                }
+                from = to;
+            }
+        }
+        let mut found = is_found.into_iter();
+        gone.retain(|_| found.next() == Some(false));
+        Ok(counts)
+    }
+
+    /// The entries among which those lie that are due at these instants, which rise. Nothing is read.
+    fn due_at(&self, dues: &[(Timestamp, Number)]) -> Option<Places> {
+        let ((first, _), (last, _)) = (*dues.first()?, *dues.last()?);
+        let mut places = Places::default();
+        for (number, file) in &self.files {
+            for (lane, state) in file.file.lanes().iter().zip(&file.lanes) {
+                let is_beside = lane.max_due < first || last < lane.min_due;
+                if lane.state == LaneState::Dead || state.live == 0 || is_beside {
+                    continue;
+                }
+                let has_any = |from, to| {
+                    let at = dues.partition_point(|(due, _)| *due < from);
+                    dues.get(at).is_some_and(|(due, _)| *due <= to)
+                };
+                for (ordinals, len) in file.file.blocks_with(lane, has_any) {
+                    places.bytes += len;
+                    places.ordinals.push((*number, ordinals));
+                }
+            }
+        }
+        Some(places)
+    }
+}

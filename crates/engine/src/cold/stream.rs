@@ -1,0 +1,202 @@
+//! The ready messages of a queue one after the other, out of the files they lie in: a merge that goes on from where it
+//! was, on whatever thread.
+//!
+//! It knows the lanes as they were when it began. What has become of an entry since is for who uses it to see to.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dwell_model::{Number, Timestamp};
+
+use super::{LaneAt, Spot};
+use crate::due::{self, Found, Reading};
+use crate::journal::segment::Segment;
+use crate::sealed;
+
+/// Rank, due, and the bits of the id.
+pub(super) type Key = (u32, Timestamp, u128);
+
+/// Bodies of up to so many bytes are read with their messages,
+const SMALL_BODY: u32 = 4 * 1024;
+/// and share memory up to so many bytes: whoever keeps one keeps no more than this.
+const SHARED: usize = 16 * 1024;
+
+/// A lane of a stream, and how far it is.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    pub(super) file: Arc<due::File>,
+    pub(super) segment: Arc<Segment>,
+    pub(super) at: LaneAt,
+    /// The ordinals that are left.
+    pub(super) next: u32,
+    pub(super) end: u32,
+    /// What is due later does not belong to it.
+    pub(super) until: Timestamp,
+    /// The block that `next` lies in, once it was read.
+    pub(super) block: Option<Reading>,
+}
+
+/// A message that was read, if it is still cold.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) spot: Spot,
+    pub(super) lane: u32,
+    pub(super) key: Key,
+    pub(super) found: Found,
+    pub(super) segment: Arc<Segment>,
+    /// Its body, if it was read too, and was whole.
+    pub(super) body: Option<Bytes>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Stream {
+    cursors: Vec<Option<Cursor>>,
+    /// The key that each cursor stands at, or a lower one; whether it is its own; and the cursor. A bound comes first, so
+    /// that it is looked at before anything else goes out.
+    heap: BinaryHeap<Reverse<(Key, bool, u32)>>,
+}
+
+impl Cursor {
+    fn rank(&self) -> u32 {
+        self.file.lanes()[self.at.lane as usize].priority
+    }
+
+    /// The key of the next entry, or a lower one, and whether it is its own; nothing if that is too late. Nothing is read.
+    fn bound(&self) -> Option<(Key, bool)> {
+        let lane = &self.file.lanes()[self.at.lane as usize];
+        let ((due, id), is_exact) = self.file.bound(lane, self.next);
+        (due <= self.until).then_some(((lane.priority, due, id), is_exact))
+    }
+
+    /// The block of the next entry. Reads it, if it is not at hand.
+    fn block(&mut self) -> sealed::Result<&mut Reading> {
+        if self.block.is_none() {
+            self.block = Some(self.file.open_block(self.file.block_of(self.next))?);
+        }
+        Ok(self.block.as_mut().expect("it was just made sure of"))
+    }
+
+    fn key(&mut self) -> sealed::Result<Key> {
+        let (rank, next, file) = (self.rank(), self.next, Arc::clone(&self.file));
+        let entry = &self.block()?.entry(&file, next)?.entry;
+        Ok((rank, entry.standing.due, entry.id.as_bits()))
+    }
+
+    /// Goes on behind the next entry; says where it stands then.
+    fn advance(&mut self) -> sealed::Result<Option<(Key, bool)>> {
+        let is_at_hand = self.next + 1 < self.file.block_end(self.next);
+        self.next += 1;
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        if is_at_hand {
+            let key = self.key()?;
+            return Ok((key.1 <= self.until).then_some((key, true)));
+        }
+        self.block = None;
+        Ok(self.bound())
+    }
+}
+
+impl Stream {
+    pub(super) fn new(cursors: Vec<Cursor>) -> Stream {
+        let bounds = cursors.iter().zip(0..);
+        let heap = bounds.filter_map(|(cursor, at)| cursor.bound().map(|(key, own)| Reverse((key, own, at))));
+        Stream { heap: heap.collect(), cursors: cursors.into_iter().map(Some).collect() }
+    }
+
+    /// Appends the next entries, as many as `most`; false if there are no more, or one can not be read: what is wrong
+    /// there is for another to say.
+    pub(super) fn more(&mut self, most: usize, out: &mut Vec<Prepared>) -> bool {
+        let from = out.len();
+        let (mut bodies, mut places) = (Vec::new(), Vec::new());
+        let mut has_more = true;
+        while has_more && out.len() - from < most && bodies.len() + SMALL_BODY as usize <= SHARED {
+            match self.next(&mut bodies, &mut places) {
+                Ok(Some(prepared)) => out.push(prepared),
+                Ok(None) | Err(_) => has_more = false,
+            }
+        }
+        share(bodies, places, &mut out[from..]);
+        has_more
+    }
+
+    /// The next entry; its body is copied to the end of `bodies`, and where it lies there to that of `places`.
+    fn next(
+        &mut self,
+        bodies: &mut Vec<u8>,
+        places: &mut Vec<Option<Range<usize>>>,
+    ) -> sealed::Result<Option<Prepared>> {
+        loop {
+            let Some(mut top) = self.heap.peek_mut() else { return Ok(None) };
+            let Reverse((key, is_exact, at)) = *top;
+            let slot = &mut self.cursors[at as usize];
+            let cursor = slot.as_mut().expect("a cursor on the heap is there");
+            if !is_exact {
+                let key = cursor.key()?;
+                if key.1 <= cursor.until {
+                    *top = Reverse((key, true, at));
+                } else {
+                    *slot = None;
+                    PeekMut::pop(top);
+                }
+                continue;
+            }
+            let (next, file) = (cursor.next, Arc::clone(&cursor.file));
+            let block = cursor.block()?;
+            let found = block.take(&file, next)?;
+            places.push(body(block, &file, &found, bodies));
+            let prepared = Prepared {
+                spot: Spot { file: cursor.at.file, ordinal: next },
+                lane: cursor.at.lane,
+                key,
+                found,
+                segment: Arc::clone(&cursor.segment),
+                body: None,
+            };
+            match cursor.advance() {
+                Ok(Some((key, is_exact))) => *top = Reverse((key, is_exact, at)),
+                Ok(None) => {
+                    *slot = None;
+                    PeekMut::pop(top);
+                }
+                // This one is good, and the last.
+                Err(_) => {
+                    drop(top);
+                    self.heap.clear();
+                }
+            }
+            return Ok(Some(prepared));
+        }
+    }
+}
+
+/// Copies the body of an entry out of its block, if it is small and whole.
+fn body(block: &Reading, file: &due::File, found: &Found, bodies: &mut Vec<u8>) -> Option<Range<usize>> {
+    if found.body.len > SMALL_BODY {
+        return None;
+    }
+    let body = block.body(file, found.body, found.entry.number)?;
+    let start = bodies.len();
+    bodies.extend_from_slice(&body);
+    Some(start..bodies.len())
+}
+
+/// Gives entries their bodies.
+fn share(bodies: Vec<u8>, places: Vec<Option<Range<usize>>>, prepared: &mut [Prepared]) {
+    let bodies = Bytes::from(bodies);
+    for (one, place) in prepared.iter_mut().zip(places) {
+        one.body = place.map(|place| bodies.slice(place));
+    }
+}
+
+impl Prepared {
+    pub(super) fn number(&self) -> Number {
+        self.found.entry.number
+    }
+}

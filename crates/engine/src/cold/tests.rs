@@ -1,0 +1,315 @@
+//! What is handed over in order, whatever was read ahead of it, beside a sorted list.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dwell_model::{
+    Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
+};
+use dwell_store::core::{Cold, ColdHead, CopyAt, Which};
+use proptest::prelude::*;
+
+use super::*;
+use crate::disk::{Disk, MemoryDisk};
+use crate::due::{Entry, Writer};
+use crate::sealed::{Kind, Name};
+
+const DIRECTORY: u64 = 7;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(1_795_000_000_000 + ms).unwrap()
+}
+
+fn queue() -> QueueName {
+    "q".parse().unwrap()
+}
+
+/// A message of a file: its state is 0 for scheduled, 1 for ready, 2 for dead.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    state: u8,
+    priority: u32,
+    due: i64,
+    body_len: usize,
+}
+
+fn drawn(priorities: u32) -> impl Strategy<Value = Drawn> {
+    let state = prop_oneof![8 => Just(0u8), 1 => Just(1), 1 => Just(2)];
+    let len = prop_oneof![8 => 0..900usize, 1 => 3_000..6_000usize];
+    let of = |(state, priority, due, body_len)| Drawn { state, priority, due, body_len };
+    (state, 0..priorities, 0..500i64, len).prop_map(of)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many calls that hand over what is due.
+    Due(u8),
+    Head,
+    /// One that is cold is taken out by another call.
+    TakeOut(prop::sample::Index),
+    /// One that was handed over is let go of again.
+    PutBack(prop::sample::Index),
+    Add(Vec<Drawn>),
+    Remove(prop::sample::Index),
+    /// The clock goes on.
+    Later(i64),
+    /// It goes back; what was due stays ready.
+    Back(i64),
+    Forget,
+}
+
+fn steps(priorities: u32) -> impl Strategy<Value = Vec<Step>> {
+    let index = any::<prop::sample::Index>;
+    let step = prop_oneof![
+        20 => (1..12u8).prop_map(Step::Due),
+        6 => Just(Step::Head),
+        3 => index().prop_map(Step::TakeOut),
+        2 => index().prop_map(Step::PutBack),
+        2 => prop::collection::vec(drawn(priorities), 1..150).prop_map(Step::Add),
+        1 => index().prop_map(Step::Remove),
+        4 => (0..200i64).prop_map(Step::Later),
+        1 => (0..100i64).prop_map(Step::Back),
+        1 => Just(Step::Forget),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// A message as the list has it.
+#[derive(Clone, Debug)]
+struct Known {
+    copy: CopyAt,
+    entry: Entry,
+    body: Bytes,
+    is_cold: bool,
+}
+
+struct Beside {
+    disk: MemoryDisk,
+    cold: ColdSet,
+    known: Vec<Known>,
+    /// Of each file.
+    ripe: BTreeMap<u32, Timestamp>,
+    now: Timestamp,
+}
+
+impl Beside {
+    fn new(window: usize, blocks: usize) -> Beside {
+        let disk = MemoryDisk::new();
+        disk.create_dir(Path::new("/d")).unwrap();
+        let cold = ColdSet::new(DIRECTORY, window, blocks);
+        Beside { disk, cold, known: Vec::new(), ripe: BTreeMap::new(), now: at(100) }
+    }
+
+    fn add(&mut self, drawn: &[Drawn]) {
+        let number = self.ripe.len() as u32 + 1;
+        let first = self.known.len() as u64 + 1;
+        let entry = |(one, number): (&Drawn, u64)| {
+            let due = at(one.due);
+            let state = match one.state {
+                0 => State::Scheduled,
+                1 => State::Ready,
+                _ => State::Dead(Death { reason: DeathReason::Buried, at: due }),
+            };
+            let standing = Standing {
+                state,
+                due,
+                priority: one.priority,
+                attempts: 0,
+                expires: None,
+                keyless: false,
+                counts: Counts::default(),
+                last_error: None,
+            };
+            let entry = Entry {
+                id: MessageId::new(due, 0, 1, number),
+                number: Number::new(number).unwrap(),
+                queue: queue(),
+                created: at(0),
+                key: None,
+                headers: Headers::default(),
+                lease_ms: None,
+                max_attempts: None,
+                standing,
+                ready_since: Timestamp::MIN,
+            };
+            (entry, Bytes::from(vec![number as u8; one.body_len]))
+        };
+        let mut entries: Vec<(Entry, Bytes)> = drawn.iter().zip(first..).map(entry).collect();
+        entries.sort_by_key(|(entry, _)| entry.sort_key());
+        let name = Name { directory: DIRECTORY, shard: 0, kind: Kind::Due, number };
+        let mut writer = Writer::create(&self.disk, Path::new("/d"), name).unwrap();
+        for (entry, body) in &entries {
+            writer.push(entry, body).unwrap();
+        }
+        let file = Arc::new(writer.finish().unwrap());
+        let segment = Arc::new(Segment::of_due_file(&file));
+        let none = Settled::none(file.len());
+        self.cold.add(ColdFile::new(file, segment, none, Timestamp::MIN, self.now));
+        self.ripe.insert(number, Timestamp::MIN);
+        let file = NonZeroU32::new(number).unwrap();
+        self.known.extend((0..).zip(entries).map(|(ordinal, (entry, body))| Known {
+            copy: CopyAt { file, ordinal },
+            entry,
+            body,
+            is_cold: true,
+        }));
+    }
+
+    fn is_ready(&self, known: &Known) -> bool {
+        match known.entry.standing.state {
+            State::Ready => true,
+            State::Scheduled => known.entry.standing.due <= self.now.max(self.ripe[&known.copy.file.get()]),
+            _ => false,
+        }
+    }
+
+    fn key(known: &Known) -> (u32, Timestamp, MessageId) {
+        (known.entry.standing.priority, known.entry.standing.due, known.entry.id)
+    }
+
+    /// Places in `known` of what is ready, in order.
+    fn ready(&self) -> Vec<usize> {
+        let is_ready = |at: &usize| self.known[*at].is_cold && self.is_ready(&self.known[*at]);
+        let mut ready: Vec<usize> = (0..self.known.len()).filter(is_ready).collect();
+        ready.sort_by_key(|at| Beside::key(&self.known[*at]));
+        ready
+    }
+
+    fn due(&mut self) {
+        let (ready, mut handed) = (self.ready(), Vec::new());
+        self.cold.due(&queue(), self.now, &mut handed).unwrap();
+        assert_eq!(handed.is_empty(), ready.is_empty(), "at least one if there is any");
+        let bodies = self.cold.bodies_of(handed.iter().map(|one| one.message.number));
+        let mut bodies = bodies.into_iter().peekable();
+        for (one, at) in handed.into_iter().zip(ready) {
+            let known = &mut self.known[at];
+            assert_eq!((one.message.number, one.copy), (known.entry.number, known.copy));
+            let place = (one.message.number, &one.message.body);
+            assert_eq!(Place::read_all(&[place]).pop().unwrap().unwrap(), known.body);
+            if let Some((_, body)) = bodies.next_if(|(number, _)| *number == known.entry.number) {
+                assert_eq!(body, known.body);
+            }
+            known.is_cold = false;
+        }
+        assert_eq!(bodies.next(), None, "bodies are those of what was handed over");
+    }
+
+    fn head(&mut self) {
+        let ColdHead { first, next } = self.cold.head(&queue(), self.now).unwrap();
+        let expected = self.ready().first().map(|at| Beside::key(&self.known[*at]));
+        assert_eq!(first, expected);
+        let later = self.known.iter().filter(|known| {
+            let is_scheduled = known.entry.standing.state == State::Scheduled;
+            let matters = expected.is_none_or(|first| Beside::key(known) < first);
+            known.is_cold && is_scheduled && !self.is_ready(known) && matters
+        });
+        match (later.map(|known| known.entry.standing.due).min(), next) {
+            (Some(due), Some(next)) => assert!(self.now < next && next <= due, "{next:?} for {due:?}"),
+            (Some(due), None) => panic!("{due:?} is next, and nobody says so"),
+            (None, next) => assert!(next.is_none_or(|next| self.now < next)),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let some = |known: &[Known], is_cold: bool, which: prop::sample::Index| {
+            let fits: Vec<usize> = (0..known.len()).filter(|at| known[*at].is_cold == is_cold).collect();
+            (!fits.is_empty()).then(|| *which.get(&fits))
+        };
+        match step {
+            Step::Due(times) => (0..times).for_each(|_| self.due()),
+            Step::Head => self.head(),
+            Step::TakeOut(which) => {
+                if let Some(at) = some(&self.known, true, which) {
+                    self.cold.take_out(self.known[at].copy);
+                    self.known[at].is_cold = false;
+                }
+            }
+            Step::PutBack(which) => {
+                let Some(at) = some(&self.known, false, which) else { return };
+                let file = self.known[at].copy.file.get();
+                if self.cold.files().contains_key(&file) {
+                    self.cold.put_back(self.known[at].copy);
+                    self.known[at].is_cold = true;
+                }
+            }
+            Step::Add(drawn) => self.add(&drawn),
+            Step::Remove(which) => {
+                let number = 1 + which.index(self.ripe.len()) as u32;
+                let is_needed = |known: &&Known| known.is_cold && known.copy.file.get() == number;
+                if !self.known.iter().any(|known| is_needed(&known)) {
+                    self.cold.remove(number);
+                }
+            }
+            Step::Later(ms) => self.now = self.now.saturating_after(ms as u64),
+            Step::Back(ms) => {
+                self.cold.ripen(self.now);
+                self.ripe.values_mut().for_each(|ripe| *ripe = self.now.max(*ripe));
+                self.now = Timestamp::from_ms(self.now.as_ms() - ms).unwrap();
+            }
+            Step::Forget => {
+                self.cold.forget(&queue(), Which::Pending);
+                let is_pending = |known: &&mut Known| !matches!(known.entry.standing.state, State::Dead(_));
+                self.known.iter_mut().filter(is_pending).for_each(|known| known.is_cold = false);
+            }
+        }
+    }
+}
+
+fn hands_over_in_order(with_thread: bool, files: Vec<Vec<Drawn>>, steps: Vec<Step>, window: usize) {
+    let mut beside = Beside::new(window, 64);
+    if with_thread {
+        beside.cold.use_errands(Errands::begin().unwrap());
+    }
+    files.iter().for_each(|file| beside.add(file));
+    // Until much is handed over at a time.
+    (0..3).for_each(|_| beside.due());
+    steps.into_iter().for_each(|step| beside.step(step));
+    while !beside.ready().is_empty() {
+        beside.due();
+        beside.head();
+    }
+}
+
+/// Files, what happens to them, and how much is handed over at a time.
+fn cases(priorities: u32) -> impl Strategy<Value = (Vec<Vec<Drawn>>, Vec<Step>, usize)> {
+    let file = prop::collection::vec(drawn(priorities), 1..150);
+    (prop::collection::vec(file, 1..6), steps(priorities), 1..20usize)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn what_is_read_by_and_by_is_handed_over_in_order((files, steps, window) in cases(1)) {
+        hands_over_in_order(false, files, steps, window);
+    }
+
+    #[test]
+    fn so_it_is_with_several_priorities((files, steps, window) in cases(3)) {
+        hands_over_in_order(false, files, steps, window);
+    }
+
+    #[test]
+    fn what_a_thread_reads_is_handed_over_in_order((files, steps, window) in cases(1)) {
+        hands_over_in_order(true, files, steps, window);
+    }
+}
+
+#[test]
+fn what_follows_is_read_ahead_once_much_is_asked_for() {
+    let mut beside = Beside::new(16, 64);
+    let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
+    let every = |from: i64| (0..80).map(|at| drawn(at * 3 + from)).collect::<Vec<_>>();
+    (0..3).for_each(|from| beside.add(&every(from)));
+    beside.now = at(1_000);
+    (0..8).for_each(|_| beside.due());
+    assert_eq!(beside.cold.flows.len(), 1, "it reads ahead");
+    assert!(!beside.cold.blocks.can_spare(1_000), "a few lanes at a time");
+    let gone = beside.known.iter().position(|known| !known.is_cold).unwrap();
+    beside.cold.put_back(beside.known[gone].copy);
+    beside.known[gone].is_cold = true;
+    assert!(beside.cold.flows.is_empty(), "what was read may not be what comes next");
+    beside.due();
+    beside.cold.forget(&queue(), Which::Pending);
+    assert!(beside.cold.flows.is_empty(), "nor is there any left");
+}
