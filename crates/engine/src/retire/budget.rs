@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | a sixteenth, 16 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and half of it bodies on their way there |
-//! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled |
+//! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled, blocks that are read ahead |
 //! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
 //! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
 //!
