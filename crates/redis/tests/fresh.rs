@@ -121,6 +121,27 @@ async fn what_tells_of_their_numbers_goes_when_they_are_handed_out() {
 }
 
 #[tokio::test]
+async fn those_due_at_one_instant_are_located_though_some_were_handed_out() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let at = Timestamp::from_ms(1_000_000).unwrap();
+    let mut left: HashSet<_> = put_all(&store, (0..600).map(|n| message(n).at(at)).collect())
+        .await
+        .into_iter()
+        .map(|answer| (answer.number, answer.id))
+        .collect();
+    for _ in 0..5 {
+        for delivery in take(&store, 100).await {
+            assert!(left.remove(&(delivery.message.number, delivery.message.id)));
+            assert_eq!(store.settle(vec![ack(&delivery.receipt)]).await, [Ok(Settled::Gone)]);
+        }
+        let (numbers, ids): (Vec<_>, Vec<_>) = left.iter().copied().unzip();
+        let places = ids.into_iter().map(|id| Some((queue(), id))).collect::<Vec<_>>();
+        assert_eq!(store.locate(numbers).await.unwrap(), places);
+    }
+}
+
+#[tokio::test]
 async fn a_purge_leaves_nothing_of_them_and_touches_neither_leased_nor_later_ones() {
     let server = Server::start();
     let store = open(&server).await;

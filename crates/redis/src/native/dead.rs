@@ -12,7 +12,7 @@ use super::partition::{Fault, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
 /// How many one script revives or discards.
-const CHUNK: usize = 64;
+const CHUNK: usize = 48;
 
 /// What is done to dead messages.
 #[derive(Clone, Copy)]

@@ -14,13 +14,14 @@ use super::pack::{Fields, Reply};
 use super::partition::{Fault, spreading, unreadable};
 use super::scripts::Script;
 
-const CHUNK: usize = 128;
+/// How many messages one call reads.
+const CHUNK: usize = 64;
 /// How many names one call to the directory brings.
 const NAMES: usize = 256;
 /// How many blocks of numbers one call looks up: each may be used by 256 partitions.
 const BLOCKS: usize = 16;
 /// How many leased messages one call looks at.
-const LEASES: usize = 250;
+const LEASES: usize = 200;
 
 /// What the partitions of a queue say of it together.
 pub(super) struct Told {
@@ -90,30 +91,37 @@ impl Inner {
             let reply =
                 self.wire.directory(Script::Blocks, Fields::new().with("blocks", chunk.to_vec())).await?;
             for (block, parts) in chunk.iter().zip(reply.get("parts").items()) {
-                let of_block: Vec<_> =
-                    numbers.iter().filter(|number| block_of(number.get()) == *block).collect();
+                let of_block = numbers.iter().copied().filter(|number| block_of(number.get()) == *block);
+                let of_block: Vec<_> = of_block.collect();
                 for entry in parts.items() {
                     let Some(at) = entry.text().and_then(Partition::of_entry) else { continue };
-                    let items: Vec<_> = of_block
-                        .iter()
-                        .map(|number| Fields::new().with("n", &field_of(number.get())[..]))
-                        .collect();
-                    let arguments = Fields::new().with("items", items).flag("brief", true);
-                    let arguments = arguments.with("shard", u32::from(at.index));
-                    let answered =
-                        self.ask(&at, Script::Get, arguments).await.map_err(|fault| match fault {
-                            Fault::Failed(error) => error,
-                            Fault::Spread => unreadable(&at.queue),
-                        })?;
-                    for (number, reply) in of_block.iter().zip(answered.reply.get("items").items()) {
-                        if let Some(id) = id(reply.at(0)) {
-                            found.insert(**number, (at.queue.clone(), id));
+                    for some in of_block.chunks(CHUNK) {
+                        for (number, id) in self.locate_in(&at, some).await? {
+                            found.insert(number, (at.queue.clone(), id));
                         }
                     }
                 }
             }
         }
         Ok(numbers.iter().map(|number| found.get(number).cloned()).collect())
+    }
+
+    /// Those of some numbers that a partition has.
+    async fn locate_in(&self, at: &Partition, numbers: &[Number]) -> Result<Vec<(Number, MessageId)>> {
+        let named = |number: &Number| Fields::new().with("n", &field_of(number.get())[..]);
+        let items: Vec<_> = numbers.iter().map(named).collect();
+        let arguments = Fields::new().with("items", items).flag("brief", true);
+        let arguments = arguments.with("shard", u32::from(at.index));
+        let answered = self.ask(at, Script::Get, arguments).await.map_err(|fault| match fault {
+            Fault::Failed(error) => error,
+            Fault::Spread => unreadable(&at.queue),
+        })?;
+        let replies = answered.reply.get("items").items();
+        Ok(numbers
+            .iter()
+            .zip(replies)
+            .filter_map(|(number, reply)| Some((*number, id(reply.at(0))?)))
+            .collect())
     }
 
     /// See [`Store::list`](dwell_store::Store::list).
