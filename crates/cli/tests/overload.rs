@@ -5,14 +5,13 @@
 
 mod common;
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 
 use dwell_time::{Clock, SystemClock};
 
-use common::{PATIENCE, Server, until};
+use common::crowd::{connect, raise_limit, resident_kib, waiting};
+use common::{Server, until};
 
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
@@ -24,29 +23,6 @@ const MOST_KIB: u64 = IDLE as u64 * 16 + WAITING as u64 * 48;
 /// busy machine the first may be next to nothing.
 const TIMES_AS_LONG: u64 = 10;
 const LONGEST_MS: u64 = 250;
-
-/// As many files as may be open, if the system allows: for this process and the server.
-fn raise_limit(pid: u32) -> usize {
-    let wanted = format!("--nofile={}:", 2 * (IDLE + WAITING));
-    // Without `prlimit`, or without the right to raise it, fewer connections have to do.
-    let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), &wanted]).output();
-    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    line.split_whitespace().nth(3).unwrap().parse().unwrap()
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
 
 /// Puts and reserves over one connection: how long the slower half of them took at least, in milliseconds.
 fn median_ms(address: &str) -> u64 {
@@ -82,22 +58,12 @@ fn median_ms(address: &str) -> u64 {
     took[50]
 }
 
-/// The server's counts of takes that wait, over all queues.
-fn waiting(server: &Server) -> usize {
-    let mut stream = connect(server.address());
-    let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    let waiting = page.lines().filter(|line| line.starts_with("dwell_waiting_takes{"));
-    waiting.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
-}
-
 #[test]
 fn idle_connections_and_waiting_takes_cost_little_and_delay_nobody() {
     let server = Server::in_memory(&["--beanstalkd", "127.0.0.1:0"]);
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
-    let files = raise_limit(std::process::id()).min(raise_limit(server.pid()));
+    let files =
+        raise_limit(std::process::id(), IDLE + WAITING).min(raise_limit(server.pid(), IDLE + WAITING));
     // A machine that allows fewer is asked for fewer, in the same shares.
     let share = |count: usize| count * (files - 500).min(IDLE + WAITING) / (IDLE + WAITING);
     let (idle, waits) = (share(IDLE), share(WAITING));

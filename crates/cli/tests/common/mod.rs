@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file is a program of its own and uses a part of this")]
 
+pub(crate) mod crowd;
+
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -1,0 +1,239 @@
+//! Clients that mean no good, each a connection that never waits: what it can not write or read now it leaves.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::common::crowd::connect;
+
+/// The queue with the large messages.
+pub(crate) const LARGE: &str = "large";
+/// The queue that halves of messages go to.
+pub(crate) const HALF: &str = "half";
+
+/// The message of which half is sent.
+const WHOLE_BYTES: usize = 1 << 20;
+/// A line of this length is begun.
+const LONG_LINE_BYTES: usize = 1 << 20;
+/// What is written, and what is read, in one turn at most.
+const PIECE: usize = 64 << 10;
+/// Every other of those who send half a message hangs up after so many turns, and begins again.
+const HANGS_UP_AFTER: u64 = 50;
+/// One byte of its answer is read in so many turns: one in a second.
+const READS_EVERY: u64 = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Attack {
+    /// Takes 8 MiB, and reads them one byte a second.
+    SlowReader,
+    /// Headers, or arguments, and more of them, and so on.
+    Endless,
+    /// Bytes at random.
+    Garbage,
+    /// A line of a megabyte.
+    LongLine,
+    /// Half a message.
+    Half,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Http,
+    Beanstalkd,
+}
+
+/// What came of an attack.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) sent_bytes: usize,
+    pub(crate) read_bytes: usize,
+    /// How often the server closed the connection.
+    pub(crate) closed: usize,
+}
+
+impl Attack {
+    /// Each, and how many do it over either protocol.
+    pub(crate) const ALL: [(Attack, usize); 5] = [
+        (Attack::SlowReader, 2),
+        (Attack::Endless, 16),
+        (Attack::Garbage, 4),
+        (Attack::LongLine, 2),
+        (Attack::Half, 32),
+    ];
+
+    /// That it was done, and what the server did about it.
+    pub(crate) fn assert_went_on(self, protocol: Protocol, told: Told) {
+        let Told { sent_bytes, read_bytes, closed } = told;
+        let as_meant = match (self, protocol) {
+            // Its connection stays, and it reads a little.
+            (Attack::SlowReader, _) => closed == 0 && (1..1_000).contains(&read_bytes),
+            // Refused, and closed where nothing better can be done.
+            (Attack::Endless | Attack::Garbage | Attack::LongLine, Protocol::Http) => closed > 0,
+            // A line that does not end is skipped for as long as it comes.
+            (Attack::Endless, Protocol::Beanstalkd) => closed == 0 && sent_bytes > 1_000,
+            (Attack::Garbage, Protocol::Beanstalkd) => sent_bytes > PIECE && read_bytes > 0,
+            (Attack::LongLine, Protocol::Beanstalkd) => {
+                closed == 0 && sent_bytes > LONG_LINE_BYTES && read_bytes >= b"BAD_FORMAT\r\n".len()
+            }
+            (Attack::Half, _) => sent_bytes >= 32 * WHOLE_BYTES / 2,
+        };
+        assert!(as_meant, "{protocol:?}, {self:?}: {told:?}");
+    }
+}
+
+/// What came of each attack over each protocol, all attackers together.
+pub(crate) fn summary(attackers: &[Attacker]) -> Vec<(Protocol, Attack, Told)> {
+    let mut summary: BTreeMap<(Protocol, Attack), Told> = BTreeMap::new();
+    for attacker in attackers {
+        let told = summary.entry((attacker.protocol, attacker.attack)).or_default();
+        told.sent_bytes += attacker.told.sent_bytes;
+        told.read_bytes += attacker.told.read_bytes;
+        told.closed += attacker.told.closed;
+    }
+    summary.into_iter().map(|((protocol, attack), told)| (protocol, attack, told)).collect()
+}
+
+/// One client.
+pub(crate) struct Attacker {
+    attack: Attack,
+    protocol: Protocol,
+    address: String,
+    /// Which of its kind.
+    at: usize,
+    stream: Option<TcpStream>,
+    /// What is still to be written of what was begun.
+    to_write: Vec<u8>,
+    /// Turns on this connection.
+    turns: u64,
+    random: u64,
+    told: Told,
+}
+
+impl Attacker {
+    pub(crate) fn new(attack: Attack, protocol: Protocol, address: String, at: usize) -> Attacker {
+        let random = 0x9E37_79B9_7F4A_7C15 ^ ((at as u64 + 1) << 32);
+        let (to_write, told) = (Vec::new(), Told::default());
+        Attacker { attack, protocol, address, at, stream: None, to_write, turns: 0, random, told }
+    }
+
+    /// One turn.
+    pub(crate) fn step(&mut self) {
+        if self.stream.is_none() {
+            let stream = connect(&self.address);
+            stream.set_nonblocking(true).unwrap();
+            self.stream = Some(stream);
+            self.to_write = self.opening();
+            self.turns = 0;
+        }
+        self.turns += 1;
+        self.more();
+        let is_open = self.write() && self.read();
+        if !is_open {
+            self.told.closed += 1;
+            self.stream = None;
+        } else if self.attack == Attack::Half && self.at % 2 == 1 && self.turns == HANGS_UP_AFTER {
+            self.stream = None;
+        }
+    }
+
+    /// What a new connection begins with.
+    fn opening(&self) -> Vec<u8> {
+        let request = |rest: &str| format!("{rest} HTTP/1.1\r\nHost: localhost\r\n");
+        match (self.attack, self.protocol) {
+            (Attack::SlowReader, Protocol::Http) => {
+                let take = format!("POST /v1/queues/{LARGE}/take?max=8&max_bytes=8388608&lease=1h");
+                format!("{}\r\n", request(&take)).into_bytes()
+            }
+            (Attack::SlowReader, Protocol::Beanstalkd) => {
+                let reserves = "reserve-with-timeout 0\r\n".repeat(8);
+                format!("watch {LARGE}\r\nignore default\r\n{reserves}").into_bytes()
+            }
+            (Attack::Endless, Protocol::Http) => request("GET /health/live").into_bytes(),
+            (Attack::Endless, Protocol::Beanstalkd) => b"put 0 0 60".to_vec(),
+            (Attack::Garbage, _) => Vec::new(),
+            (Attack::LongLine, Protocol::Http) => b"GET /".to_vec(),
+            (Attack::LongLine, Protocol::Beanstalkd) => b"use ".to_vec(),
+            (Attack::Half, protocol) => {
+                let mut bytes = match protocol {
+                    Protocol::Http => {
+                        let put = request(&format!("POST /v1/queues/{HALF}/messages"));
+                        format!("{put}Content-Length: {WHOLE_BYTES}\r\n\r\n")
+                    }
+                    Protocol::Beanstalkd => format!("use {HALF}\r\nput 0 0 60 {WHOLE_BYTES}\r\n"),
+                }
+                .into_bytes();
+                bytes.resize(bytes.len() + WHOLE_BYTES / 2, b'x');
+                bytes
+            }
+        }
+    }
+
+    /// What it goes on with, once all so far is written.
+    fn more(&mut self) {
+        if !self.to_write.is_empty() {
+            return;
+        }
+        match (self.attack, self.protocol) {
+            (Attack::SlowReader | Attack::Half, _) => {}
+            (Attack::Endless, Protocol::Http) => {
+                // Some at a time, so that they come to what a head may have while the test lasts.
+                self.to_write.extend_from_slice(&b"X-More: and more\r\n".repeat(64));
+            }
+            (Attack::Endless, Protocol::Beanstalkd) => self.to_write.extend_from_slice(b" 1"),
+            (Attack::Garbage, _) => {
+                for _ in 0..512 {
+                    let bytes = self.next_random().to_le_bytes();
+                    self.to_write.extend_from_slice(&bytes);
+                }
+            }
+            (Attack::LongLine, _) => {
+                self.to_write.resize(LONG_LINE_BYTES, b'a');
+                self.to_write.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    /// Xorshift: Marsaglia, *Xorshift RNGs*, 2003.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// Writes what the connection takes; false if it is closed.
+    fn write(&mut self) -> bool {
+        let Some(stream) = &mut self.stream else { return true };
+        let piece = self.to_write.len().min(PIECE);
+        if piece == 0 {
+            return true;
+        }
+        match stream.write(&self.to_write[..piece]) {
+            Ok(written) => {
+                self.told.sent_bytes += written;
+                self.to_write.drain(..written);
+                true
+            }
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Reads what has come, if it is one that reads; false if the connection is closed.
+    fn read(&mut self) -> bool {
+        let Some(stream) = &mut self.stream else { return true };
+        let mut bytes = [0; PIECE];
+        let most = match self.attack {
+            Attack::SlowReader if !self.turns.is_multiple_of(READS_EVERY) => return true,
+            Attack::SlowReader => 1,
+            _ => PIECE,
+        };
+        match stream.read(&mut bytes[..most]) {
+            Ok(0) => false,
+            Ok(read) => {
+                self.told.read_bytes += read;
+                true
+            }
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+}
