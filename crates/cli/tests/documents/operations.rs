@@ -32,6 +32,8 @@ fn run_the_blocks() {
     let mut server: Option<Server> = None;
     let mut starts = 0;
     let mut printed = String::new();
+    let done = folder.path().join("load.done");
+    let mut signalled = Vec::new();
     for block in shell_blocks(PAGE) {
         if block == START {
             if let Some(stopped) = server.take() {
@@ -49,23 +51,54 @@ fn run_the_blocks() {
             starts += 1;
             continue;
         }
-        printed.push_str(&shell(block, folder.path()).stdout);
+        let signal = ["-HUP", "-TERM"].into_iter().find(|signal| block.contains(&format!("kill {signal} ")));
+        if let Some(signal) = signal {
+            assert!(!done.exists(), "the load was over before the signal {signal}");
+        }
+        let said = shell(block, folder.path()).stdout;
+        if let Some(signal) = signal {
+            assert!(!done.exists(), "the load was over after the signal {signal}: {said}");
+            signalled.push(signal);
+        }
+        printed.push_str(&said);
     }
     assert_eq!(starts, 2);
+    assert_eq!(signalled, ["-HUP", "-TERM"]);
+    // Before the rotation, after it, and after the restart.
+    let grown: Vec<u64> = printed
+        .lines()
+        .filter_map(|line| line.split_once("grew from ")?.1.split_once(" to "))
+        .flat_map(|(before, after)| [before.parse().unwrap(), after.parse().unwrap()])
+        .collect();
+    assert_eq!(grown.len(), 6, "{printed}");
+    assert!(
+        grown.is_sorted() && grown[0] < grown[1] && grown[2] < grown[3] && grown[4] < grown[5],
+        "{grown:?}"
+    );
     assert!(printed.contains("dwell_"), "metrics were scraped: {printed}");
     assert!(printed.contains("\"valid\":true"), "{printed}");
     // Every line of the load was put once, over a rotation and a restart.
+    let sent: u64 = fs::read_to_string(folder.path().join("load.sent")).unwrap().trim().parse().unwrap();
+    assert!(sent >= grown[5], "{sent}, {grown:?}");
     let load = fs::read_to_string(folder.path().join("load.out")).unwrap();
     let summary: Value = serde_json::from_str(load.lines().last().unwrap()).expect(&load);
-    assert_eq!((summary["put"].as_u64(), summary["refused"].as_u64()), (Some(20_000), Some(0)), "{load}");
+    assert_eq!((summary["put"].as_u64(), summary["refused"].as_u64()), (Some(sent), Some(0)), "{load}");
     let stats = printed.lines().rev().find(|line| line.contains("\"counts\"")).unwrap();
     let stats: Value = serde_json::from_str(stats).expect(&printed);
     let counts = &stats["counts"];
     let there: u64 = ["scheduled", "ready"].iter().map(|state| counts[state].as_u64().unwrap()).sum();
-    assert_eq!(there, 20_000, "{stats}");
+    assert_eq!(there, sent, "{stats}");
+    // Each of them, and not one of them twice in the place of another: as the dump of the backup has them.
+    let dump = fs::read_to_string(folder.path().join("messages.jsonl")).unwrap();
+    let mut bodies: Vec<u64> = dump
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["body"].as_str().unwrap().parse().unwrap())
+        .collect();
+    bodies.sort_unstable();
+    assert!(bodies.iter().copied().eq(1..=sent), "{} of {sent} messages", bodies.len());
     // And once in the repaired copy of the backup.
     let checked: Value = serde_json::from_str(printed.lines().last().unwrap()).expect(&printed);
-    assert_eq!((checked["sound"].as_bool(), checked["messages"].as_u64()), (Some(true), Some(20_000)));
+    assert_eq!((checked["sound"].as_bool(), checked["messages"].as_u64()), (Some(true), Some(sent)));
     let (stopped, status) = server.unwrap().stop_by("TERM");
     assert!(status.success() && stopped["cut_off"] == 0, "{stopped}");
 }
