@@ -2,8 +2,10 @@
 //
 //     node interop/beanstalkd/jackd_client.js 127.0.0.1:11300
 //
-// Not tried: pauseTube, which jackd 2.2.2 sends without the end of its line, so that no server ever answers it; several
-// commands at a time, whose replies it cuts wrongly; Buffers, which it puts as JSON.
+// jackd 2.2.2, the latest that npm has, sends pauseTube without the end of its line, so that no server ever answers it
+// (`pause-tube ${tube} ${delay || 0}` in its dist/index.js, where every other command has \r\n). Its delay goes out as it
+// was given: here it is a text that ends with the line's end.
+// Not tried: several commands at a time, whose replies it cuts wrongly; Buffers, which it puts as JSON.
 "use strict";
 const assert = require("assert");
 const Jackd = require("jackd");
@@ -53,6 +55,26 @@ async function main() {
     assert.equal((await client.peekReady()).id, id);
     assert.equal((await client.peek(id)).payload.toString(), "later");
     await client.delete(id);
+
+    // pause: what is put stays until it is over
+    const paused = process.hrtime.bigint();
+    await client.pauseTube("jackd", { delay: "1\r\n" });
+    id = await client.put("paused");
+    await refused("TIMED_OUT", client.reserveWithTimeout(0));
+    assert.match(await client.statsTube("jackd"), /pause: 1\n/);
+    assert.match(await client.statsTube("jackd"), /cmd-pause-tube: 1\n/);
+    job = await client.reserveWithTimeout(10);
+    assert.equal(job.id, id);
+    assert(process.hrtime.bigint() - paused >= 999_000_000n, "the pause ended early");
+    await client.delete(id);
+    await refused("NOT_FOUND", client.pauseTube("nowhere", { delay: "1\r\n" }));
+
+    // stats
+    const stats = await client.stats();
+    for (const field of [/^current-jobs-ready: 0$/m, /^cmd-pause-tube: [1-9]/m, /^total-jobs: [1-9]/m, /^pid: [1-9]/m]) {
+        assert.match(stats, field);
+    }
+    assert.match(await client.listTubes(), /- "?jackd"?/);
 
     // a large body, with lines in it
     const text = "grüße\r\n".repeat(6_000);

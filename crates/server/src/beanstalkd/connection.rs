@@ -165,6 +165,7 @@ impl Connection {
             Frame::UnknownCommand => self.refuse(Word::UnknownCommand, "unknown_command"),
             Frame::ExpectedCrlf => {
                 self.session.shared.counters.count(Counted::Put);
+                self.session.is_producer();
                 self.refuse(Word::ExpectedCrlf, "expected_crlf");
             }
             Frame::JobTooBig => {

@@ -27,7 +27,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use dwell_model::QueueName;
+use dwell_model::{Pause, QueueName, SettingChange, SettingName};
 use dwell_store::{Error, QueueStats, StateCounts, Store};
 use dwell_time::Clock;
 use tokio::sync::watch;
@@ -157,6 +157,26 @@ impl Shared {
                 census.tubes.insert(queue.name);
             }
         }
+    }
+
+    /// Before a connection uses or watches a tube. One that had neither jobs nor connections is another tube than the one
+    /// of this name before: what is left of a pause of that one ends. A pause that was made another way stays.
+    async fn begin_anew(&self, name: &QueueName) {
+        let Some(until) = self.tubes.left_paused(name).filter(|_| *name != session::default_tube()) else {
+            return;
+        };
+        match self.store.stats(name.clone()).await {
+            Ok(stats) if has_jobs(&stats) => return,
+            Ok(stats) if stats.settings.pause == Pause::Until(until) => {
+                let end = SettingChange::Reset(SettingName::Pause);
+                if self.store.configure(name.clone(), vec![end]).await.is_err() {
+                    return;
+                }
+            }
+            Ok(_) | Err(Error::UnknownQueue { .. }) => {}
+            Err(_) => return,
+        }
+        self.tubes.unpaused(name, until);
     }
 
     /// Forgets tubes without jobs and connections, from time to time.

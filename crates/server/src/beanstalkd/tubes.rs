@@ -76,6 +76,20 @@ impl Tubes {
         });
     }
 
+    /// When the last pause of a tube ends that no connection uses or watches.
+    pub(super) fn left_paused(&self, name: &QueueName) -> Option<Timestamp> {
+        let map = self.map();
+        let tube = map.tubes.get(name).filter(|tube| !tube.is_connected())?;
+        tube.pause.map(|(until, _)| until)
+    }
+
+    /// The pause that was to end then is over.
+    pub(super) fn unpaused(&self, name: &QueueName, until: Timestamp) {
+        if let Some(tube) = self.map().tubes.get_mut(name) {
+            tube.pause = tube.pause.filter(|(end, _)| *end != until);
+        }
+    }
+
     /// What is known about a tube.
     pub(super) fn get(&self, name: &QueueName) -> Option<Tube> {
         self.map().tubes.get(name).copied()

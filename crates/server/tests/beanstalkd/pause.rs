@@ -42,3 +42,30 @@ async fn a_tube_that_is_not_there_can_not_be_paused() {
     client.expect("pause-tube default x", "BAD_FORMAT").await;
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_tube_that_has_been_gone_is_no_longer_paused() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    client.expect("use a", "USING a").await;
+    client.expect("pause-tube a 100", "PAUSED").await;
+    client.expect("use default", "USING default").await;
+    client.expect("stats-tube a", "NOT_FOUND").await;
+    client.expect("watch a", "WATCHING 2").await;
+    client.expect("use a", "USING a").await;
+    assert_eq!(client.map("stats-tube a").await["pause"], "0");
+    let id = client.put(0, 0, 9, "x").await;
+    assert_eq!(client.job("reserve-with-timeout 0").await.1, id);
+    client.expect(&format!("delete {id}"), "DELETED").await;
+
+    // While it has a job or a connection it stays, and its pause with it.
+    client.expect("use b", "USING b").await;
+    client.put(0, 0, 9, "y").await;
+    client.expect("pause-tube b 100", "PAUSED").await;
+    client.expect("use default", "USING default").await;
+    client.expect("watch b", "WATCHING 3").await;
+    client.expect("use b", "USING b").await;
+    client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
+    assert_eq!(client.map("stats-tube b").await["pause"], "100");
+    server.stop().await;
+}

@@ -11,14 +11,16 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &mut Session, number: u64, replies: &mut Replies) {
-    session.is_worker();
     let taken = match session.locate_one(number).await {
         Ok(Some((queue, id))) => session.shared.store.take_id(queue, id, None, true).await,
         Ok(None) => return replies.word(Word::NotFound),
         Err(error) => Err(error),
     };
     match taken {
-        Ok(delivery) => session.reserved(&[delivery], replies),
+        Ok(delivery) => {
+            session.is_worker();
+            session.reserved(&[delivery], replies);
+        }
         Err(error) => replies.word(Word::from(&error)),
     }
 }

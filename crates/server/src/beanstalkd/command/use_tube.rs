@@ -13,6 +13,7 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &mut Session, tube: QueueName, replies: &mut Replies) {
+    session.shared.begin_anew(&tube).await;
     session.use_tube(tube);
     session.shared.forget_gone_tubes().await;
     replies.line(format_args!("USING {}", session.used()));
