@@ -176,6 +176,7 @@ impl Engine {
             resident_bytes: read(&tally.resident_bytes),
             file_bytes: read(&tally.file_bytes),
             due_bytes: read(&tally.due_bytes),
+            body_writes: read(&tally.body_writes),
             runs: read(&tally.runs),
             held: read(&tally.held),
             damaged: read(&tally.damaged),

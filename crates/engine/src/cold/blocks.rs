@@ -10,10 +10,14 @@ use crate::due::{Found, Reading};
 use crate::journal::segment::Segment;
 use crate::sealed;
 
+/// Fewer blocks are of no use: messages of a queue are merged out of several files.
+const FEWEST: usize = 12;
+
 /// A few blocks, as they were read.
 #[derive(Debug)]
 pub(super) struct Blocks {
     most: usize,
+    most_bytes: usize,
     /// By file and block.
     kept: HashMap<(u32, u32), Kept>,
     /// Rises with each use.
@@ -40,9 +44,9 @@ impl Drop for Kept {
 }
 
 impl Blocks {
-    /// At most `most` of them.
-    pub(super) fn keeping(most: usize) -> Blocks {
-        Blocks { most: most.max(1), kept: HashMap::new(), uses: 0, bytes: 0 }
+    /// At most `most` of them, and so many bytes, but [`FEWEST`] blocks in any case.
+    pub(super) fn keeping(most: usize, most_bytes: usize) -> Blocks {
+        Blocks { most: most.max(1), most_bytes, kept: HashMap::new(), uses: 0, bytes: 0 }
     }
 
     /// Whether as many more may be in memory, for who reads so many lanes ahead.
@@ -86,7 +90,7 @@ impl Blocks {
 
     /// Lets go of the one that was not used for the longest time, if there are enough.
     fn make_room(&mut self) {
-        while self.kept.len() >= self.most {
+        while self.kept.len() >= self.most || self.kept.len() >= FEWEST && self.bytes >= self.most_bytes {
             let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(place, _)| *place);
             let oldest = oldest.expect("there is one if there are enough");
             let gone = self.kept.remove(&oldest).expect("it was just there");

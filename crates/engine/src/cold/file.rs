@@ -11,8 +11,15 @@ use crate::journal::segment::Segment;
 /// A file is coarse if it has scheduled messages that are due further apart.
 pub(crate) const FINE_MS: u64 = 3 * 24 * 3_600 * 1_000;
 
+/// So often a body is written whose message does not change: to the journal, to a file of its distance, and to one of its
+/// time. What has been written so often is not moved again, but for room: see `retire::source`.
+pub(crate) const MOST_WRITES: u32 = 3;
+
 /// When a file is coarse: from when to when its scheduled messages are due. What is overdue is due now.
 fn coarse(file: &File, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    if file.writes() >= MOST_WRITES {
+        return None;
+    }
     let scheduled = || file.lanes().iter().filter(|lane| lane.state == due::LaneState::Scheduled);
     let first = scheduled().map(|lane| lane.min_due).min()?;
     let last = scheduled().map(|lane| lane.max_due).max()?;
@@ -55,7 +62,8 @@ pub(crate) struct ColdFile {
     pub(super) next_expiry: Option<Timestamp>,
     /// What of it could not be read when it expired.
     pub(super) aside: Option<Box<Aside>>,
-    /// If it is coarse: from when to when its scheduled entries are due that have not been moved out of it.
+    /// If it is coarse, and its bodies may be written again: from when to when its scheduled entries are due that have not
+    /// been moved out of it.
     coarse: Option<(Timestamp, Timestamp)>,
 }
 

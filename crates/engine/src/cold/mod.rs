@@ -44,7 +44,7 @@ use flow::Flow;
 use nearby::Nearby;
 use stream::Stream;
 
-pub(crate) use file::ColdFile;
+pub(crate) use file::{ColdFile, MOST_WRITES};
 pub(crate) use gone::Gone;
 
 /// A lane of a file.
@@ -123,15 +123,16 @@ pub(crate) struct ColdSet {
 }
 
 impl ColdSet {
-    /// `window` messages are handed over at a time at most that are due, and `blocks` blocks kept that were read.
-    pub(crate) fn new(directory: u64, window: usize, blocks: usize) -> ColdSet {
+    /// `window` messages are handed over at a time at most that are due, and so many blocks kept that were read, or about
+    /// so many bytes of them.
+    pub(crate) fn new(directory: u64, window: usize, (blocks, block_bytes): (usize, usize)) -> ColdSet {
         ColdSet {
             directory,
             files: BTreeMap::new(),
             by_queue: HashMap::new(),
             numbers: Vec::new(),
             keys: Vec::new(),
-            blocks: Blocks::keeping(blocks),
+            blocks: Blocks::keeping(blocks, block_bytes),
             nearby: Nearby::default(),
             flows: Vec::new(),
             version: 0,

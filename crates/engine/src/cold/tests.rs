@@ -97,7 +97,7 @@ impl Beside {
     fn new(window: usize, blocks: usize) -> Beside {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
-        let cold = ColdSet::new(DIRECTORY, window, blocks);
+        let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX));
         Beside { disk, cold, known: Vec::new(), ripe: BTreeMap::new(), now: at(100) }
     }
 

@@ -82,6 +82,12 @@ impl File {
         self.index.entries
     }
 
+    /// How often the bodies in it have been written at most, this file and the journal included, if their messages have
+    /// not changed since they were put.
+    pub(crate) fn writes(&self) -> u32 {
+        self.index.writes
+    }
+
     /// All lanes, in order.
     pub(crate) fn lanes(&self) -> &[Lane] {
         &self.index.lanes

@@ -3,18 +3,22 @@
 //! Varints, one after the other: lanes (see [`lane`](super::lane)); lowest and highest number; how many blocks, then
 //! each: its length, its count of entries, the due of its first entry (zigzag from that of the block before, at first
 //! from 0), the id of its first entry (16 bytes); how many expiries; of each chunk of expiries, if there are any: its
-//! length, its first expiry, its first ordinal, the last one ended by length 0; then tagged fields, of which
-//! there are none yet.
+//! length, its first expiry, its first ordinal, the last one ended by length 0; then tagged fields, all of which a
+//! reader may skip: 1 how often bodies in the file have been written at most (if more than twice).
 
 use dwell_model::{Number, Timestamp};
 
 use super::expiry::Expiry;
 use super::lane::{self, Lane};
-use crate::journal::wire::{Cursor, Read, Unreadable, end_fields, put_varint, put_zigzag};
+use crate::journal::wire::{
+    Cursor, Read, Unreadable, end_fields, put_optional_int_field, put_varint, put_zigzag,
+};
 use crate::sealed::HEADER_LEN;
 
 /// The highest number of a field at the end.
-const FIELDS: u64 = 0;
+const FIELDS: u64 = 1;
+/// How often bodies have been written when they are in their first due file: to the journal, and to it.
+pub(super) const FIRST_WRITES: u32 = 2;
 
 /// A block, as its index knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +131,9 @@ pub(super) struct Index {
     pub(super) blocks: Blocks,
     pub(super) expiries: u32,
     pub(super) expiry_chunks: Vec<ExpiryChunk>,
+    /// How often the bodies in it have been written at most, to the journal and to files, if their messages stand as they
+    /// did; at least twice.
+    pub(super) writes: u32,
 }
 
 impl Index {
@@ -167,6 +174,9 @@ impl Index {
             put_varint(&mut out, u64::from(*ordinal));
         }
         put_varint(&mut out, 0);
+        if self.writes > FIRST_WRITES {
+            put_optional_int_field(&mut out, 1, u64::from(self.writes));
+        }
         end_fields(&mut out);
         out
     }
@@ -211,9 +221,16 @@ impl Index {
         if u64::from(at) != end || (expiries == 0) != expiry_chunks.is_empty() {
             return Err(malformed("blocks and expiries do not fill the file"));
         }
-        if cursor.field(FIELDS)?.is_some() || !cursor.is_at_end() {
+        let mut writes = FIRST_WRITES;
+        while let Some((_, value)) = cursor.field(FIELDS)? {
+            writes = value.u32()?;
+            if writes <= FIRST_WRITES {
+                return Err(malformed("bodies were written more seldom than they can have been"));
+            }
+        }
+        if !cursor.is_at_end() {
             return Err(malformed("the index is longer than what it says"));
         }
-        Ok(Index { lanes, entries, lowest, highest, blocks, expiries, expiry_chunks })
+        Ok(Index { lanes, entries, lowest, highest, blocks, expiries, expiry_chunks, writes })
     }
 }

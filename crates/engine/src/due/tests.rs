@@ -105,6 +105,28 @@ fn read_all(file: &Arc<File>) -> Vec<(Entry, Bytes)> {
 }
 
 #[test]
+fn a_file_knows_how_often_its_bodies_were_written() {
+    let disk = disk();
+    assert_eq!(write(&disk, &[plain_with_body(1)]).writes(), 2, "to the journal and to it");
+    for (noted, known) in [(3, 3), (0, 2)] {
+        let mut writer = Writer::create(&disk, dir(), NAME).unwrap();
+        for number in 1..4 {
+            let (entry, body) = plain_with_body(number);
+            writer.push(&entry, &body).unwrap();
+            if number == 2 {
+                writer.note_writes(noted);
+            }
+        }
+        assert_eq!(writer.finish().unwrap().writes(), known);
+        assert_eq!(File::open(&disk, dir(), NAME).unwrap().writes(), known);
+    }
+}
+
+fn plain_with_body(number: u64) -> (Entry, Bytes) {
+    (plain(number, 1_000), Bytes::from("a body"))
+}
+
+#[test]
 fn everything_is_read_as_it_was_written() {
     let disk = disk();
     let entries = of_all_kinds();

@@ -9,7 +9,7 @@ use super::block::{BodyPlace, Builder};
 use super::entry::Entry;
 use super::expiry::{self, CHUNK, Expiry};
 use super::file::File;
-use super::index::{Blocks, ExpiryChunk, Index};
+use super::index::{Blocks, ExpiryChunk, FIRST_WRITES, Index};
 use super::lane::Lane;
 use crate::disk::Disk;
 use crate::sealed::{Appender, Name};
@@ -30,6 +30,7 @@ pub(crate) struct Writer {
     entries: u32,
     numbers: Option<(Number, Number)>,
     expiries: Vec<Expiry>,
+    writes: u32,
     /// Where bodies lie; those of the block that is being filled from its first body on.
     bodies: Vec<BodyPlace>,
     scratch: Vec<u8>,
@@ -54,6 +55,7 @@ impl Writer {
             entries: 0,
             numbers: None,
             expiries: Vec::new(),
+            writes: 0,
             bodies: Vec::new(),
             scratch: Vec::new(),
         })
@@ -112,6 +114,11 @@ impl Writer {
         Ok(ordinal)
     }
 
+    /// Says how often a body in it has been written, to the journal, to files before this one, and to this one.
+    pub(crate) fn note_writes(&mut self, writes: u32) {
+        self.writes = self.writes.max(writes);
+    }
+
     /// Bytes so far, without the index.
     pub(crate) fn bytes(&self) -> u64 {
         self.out.position() + self.block.len() as u64
@@ -163,6 +170,7 @@ impl Writer {
             blocks: self.blocks,
             expiries: self.expiries.len() as u32,
             expiry_chunks,
+            writes: self.writes.max(FIRST_WRITES),
         };
         index.shrink();
         let mut opened = self.out.finish(index.encode())?;

@@ -77,6 +77,12 @@ pub(crate) fn put_int_field(out: &mut Vec<u8>, number: u64, value: u64) {
     put_varint(out, value);
 }
 
+/// A field that a reader may skip who does not know it.
+pub(crate) fn put_optional_int_field(out: &mut Vec<u8>, number: u64, value: u64) {
+    put_varint(out, number << 2);
+    put_varint(out, value);
+}
+
 /// A field that no reader may skip.
 pub(crate) fn put_bytes_field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
     put_varint(out, number << 2 | CRITICAL | BYTES);

@@ -33,8 +33,10 @@ impl Stored {
     /// Reads manifest, checkpoint and journal.
     pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Stored, OpenError> {
         let manifest = Manifest::read(disk, dir)?;
-        let mut step =
-            Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, WINDOW, BLOCKS));
+        let mut step = Step::new(
+            core(manifest.incarnation),
+            ColdSet::new(manifest.directory, WINDOW, (BLOCKS, usize::MAX)),
+        );
         take_in(disk, dir, &manifest, &mut step, false)?;
         let recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
         Ok(Stored { manifest, report: recovered.report, step })

@@ -23,7 +23,7 @@ const BUFFERS: u64 = 16 * 1024 * 1024;
 /// What a message weighs while there is none to be weighed.
 const PLAIN: u64 = 224;
 /// Bytes of a block of a due file.
-const BLOCK: u64 = 32 * 1024;
+const BLOCK: usize = 32 * 1024;
 /// Fewer messages make no sense.
 const FEWEST: u64 = 8;
 
@@ -98,9 +98,11 @@ impl Budget {
         usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, 4096)
     }
 
-    /// How many blocks of due files are kept that were read: an eighth of everything at most.
-    pub(crate) fn blocks(&self) -> usize {
-        usize::try_from(self.limit / 8 / BLOCK).unwrap_or(usize::MAX).clamp(48, 1024)
+    /// How many blocks of due files are kept that were read, and how many bytes of them: an eighth of everything at most,
+    /// or a few blocks.
+    pub(crate) fn blocks(&self) -> (usize, usize) {
+        let bytes = usize::try_from(self.limit / 8).unwrap_or(usize::MAX);
+        ((bytes / BLOCK).clamp(48, 1024), bytes)
     }
 
     /// All of it, for people.

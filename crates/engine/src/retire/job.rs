@@ -58,12 +58,20 @@ impl Desk {
         budget: &Budget,
         next_file: u32,
     ) -> Desk {
+        let next_file = Arc::new(AtomicU32::new(next_file));
+        let (least, moved, body_bytes) = (0, 0, 0);
+        let mut desk =
+            Desk { disk, dir, directory, least, moved, body_bytes, next_file, damaged: Arc::default() };
+        desk.go_by(budget);
+        desk
+    }
+
+    /// Goes by what may be in memory now.
+    pub(crate) fn go_by(&mut self, budget: &Budget) {
         // So many messages or so are retired at a time.
         let generation = budget.generation();
-        let (least, moved) = ((generation / 8).max(2), (generation / 2).max(2));
-        let body_bytes = budget.bodies();
-        let next_file = Arc::new(AtomicU32::new(next_file));
-        Desk { disk, dir, directory, least, moved, body_bytes, next_file, damaged: Arc::default() }
+        (self.least, self.moved) = ((generation / 8).max(2), (generation / 2).max(2));
+        self.body_bytes = budget.bodies();
     }
 
     /// The name of the next file.
@@ -144,7 +152,7 @@ pub(super) struct ToCopy {
     pub(super) entry: Entry,
     body: Place,
     /// Where it was moved from, if it was not captured.
-    moved: Option<CopyAt>,
+    pub(super) moved: Option<CopyAt>,
 }
 
 impl ToCopy {
@@ -182,6 +190,8 @@ pub(crate) struct Job {
     parted: usize,
     merged: usize,
     split: Vec<(u32, Timestamp)>,
+    /// How often bodies have been written that are moved out of these files.
+    writes: BTreeMap<u32, u32>,
     /// What was captured and is to be copied, then what is moved besides.
     captured: Vec<Captured<Place>>,
     /// The same, once there is nothing more.
@@ -255,6 +265,7 @@ impl Job {
             parted: 0,
             merged,
             split: Vec::new(),
+            writes: BTreeMap::new(),
             captured,
             to_copy: Vec::new(),
             parts: Vec::new(),
@@ -358,6 +369,7 @@ impl Job {
     /// Moves messages out of a file, or leaves it as it is: what can not be read there keeps nothing else in memory.
     fn move_out(&mut self, source: Source) {
         let before = self.captured.len();
+        self.writes.insert(source.file.name().number, source.file.writes());
         if self.read_out(&source).is_ok() {
             return;
         }
@@ -426,6 +438,9 @@ impl Job {
                 let mut next = 0;
                 for (index, at) in some.iter().enumerate() {
                     let ToCopy { entry, body, moved } = &to_copy[*at as usize];
+                    if let Some(from) = moved {
+                        writer.note_writes(self.writes[&from.file.get()] + 1);
+                    }
                     let start = next;
                     next += body.len as usize;
                     let bytes = &bodies[start..next];
@@ -593,7 +608,7 @@ mod tests {
         let settled = BTreeMap::new();
         let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), settled };
         let desk = Desk::new(disk, dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
-        let mut job = Job::new(desk, moment, Vec::new(), 0, &ColdSet::new(7, 1, 1));
+        let mut job = Job::new(desk, moment, Vec::new(), 0, &ColdSet::new(7, 1, (1, usize::MAX)));
         while !matches!(job.stage, Stage::Done) {
             assert!(!job.advance().unwrap());
         }

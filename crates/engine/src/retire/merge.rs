@@ -28,7 +28,7 @@ const ALIKE: usize = 4;
 /// So many pairs are merged before it is looked whether the store closes.
 const AT_A_TIME: usize = 64 * 1024;
 /// The same where turns are driven.
-const WHEN_DRIVEN: usize = 64;
+const WHEN_DRIVEN: usize = 512;
 
 /// Which entries of which due files are settled: what lies there is not looked for any more.
 pub(crate) type Gone = BTreeMap<u32, Settled>;
@@ -44,8 +44,15 @@ pub(crate) struct Merging<V: Value> {
 
 #[derive(Debug)]
 enum Worker<V: Value> {
-    Turns(Box<Job<V>>),
-    Thread { handle: Option<JoinHandle<()>>, done: Receiver<io::Result<Arc<Run<V>>>> },
+    /// Whoever takes the turns; what came of it, until somebody asks.
+    Turns {
+        job: Box<Job<V>>,
+        done: Option<io::Result<Arc<Run<V>>>>,
+    },
+    Thread {
+        handle: Option<JoinHandle<()>>,
+        done: Receiver<io::Result<Arc<Run<V>>>>,
+    },
 }
 
 /// What is known of a value when it is merged.
@@ -140,7 +147,7 @@ impl<V: Kept> Merging<V> {
             desk: desk.clone(),
         };
         let worker = match notifier {
-            None => Worker::Turns(Box::new(job)),
+            None => Worker::Turns { job: Box::new(job), done: None },
             Some(notifier) => {
                 let (tell, done) = mpsc::channel();
                 let notifier = Arc::clone(notifier);
@@ -164,10 +171,20 @@ impl<V: Kept> Merging<V> {
         Ok(Some(Merging { inputs, worker, cancelled }))
     }
 
+    /// Goes on a little, if that is for turns to do.
+    pub(crate) fn turn(&mut self) {
+        if let Worker::Turns { job, done } = &mut self.worker
+            && done.is_none()
+        {
+            *done = job.advance(WHEN_DRIVEN).transpose();
+        }
+    }
+
     /// Goes on a little; what came of it when it is done.
     pub(crate) fn step(&mut self) -> Option<io::Result<Arc<Run<V>>>> {
+        self.turn();
         match &mut self.worker {
-            Worker::Turns(job) => job.advance(WHEN_DRIVEN).transpose(),
+            Worker::Turns { done, .. } => done.take(),
             Worker::Thread { done, .. } => match done.try_recv() {
                 Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => None,
@@ -180,7 +197,7 @@ impl<V: Kept> Merging<V> {
 
     /// Whether turns have something to do for it.
     pub(crate) fn takes_turns(&self) -> bool {
-        matches!(self.worker, Worker::Turns(_))
+        matches!(self.worker, Worker::Turns { .. })
     }
 }
 
@@ -190,8 +207,8 @@ impl<V: Value> Drop for Merging<V> {
         self.cancelled.store(true, Ordering::Relaxed);
         match &mut self.worker {
             // What is not whole is of no use to anybody.
-            Worker::Turns(job) if job.writer.is_some() => remove(&job.desk, &job.path),
-            Worker::Turns(_) => {}
+            Worker::Turns { job, .. } if job.writer.is_some() => remove(&job.desk, &job.path),
+            Worker::Turns { .. } => {}
             Worker::Thread { handle, .. } => {
                 if let Some(handle) = handle.take() {
                     let _ = handle.join();

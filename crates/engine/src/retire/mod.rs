@@ -130,6 +130,8 @@ pub(crate) struct Retirement {
     merged: Vec<PathBuf>,
     /// Bytes written to due files.
     pub(crate) due_bytes: u64,
+    /// How often a body has been written at most whose message has not changed.
+    pub(crate) body_writes: u64,
     /// How many entries were settled when the last retirement was over.
     waste: u64,
     /// How many entries of due files are not settled, as the manifest has it.
@@ -154,6 +156,7 @@ impl Retirement {
             merging_keys: None,
             merged: Vec::new(),
             due_bytes: 0,
+            body_writes: 0,
             waste: 0,
             looked_near: Cell::new(None),
             notifier: None,
@@ -335,6 +338,9 @@ impl Retirement {
                 Stepped::Quiet
             }
             Phase::Writing { worker, cancelled, progress, captured } => {
+                // Merges go on beside it.
+                self.merging_numbers.iter_mut().for_each(Merging::turn);
+                self.merging_keys.iter_mut().for_each(Merging::turn);
                 let done = match worker {
                     Worker::Turns(mut job) => match job.advance() {
                         Ok(false) => Err(Worker::Turns(job)),
@@ -376,6 +382,8 @@ impl Retirement {
                 self.manifest = written.manifest.clone();
                 self.in_use = in_use(&self.manifest);
                 self.due_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
+                let most = written.files.iter().map(|new| u64::from(new.file.writes())).max();
+                self.body_writes = self.body_writes.max(most.unwrap_or_default());
                 self.phase = Phase::Placing { written: Box::new(written), placed: 0 };
                 Stepped::Checkpointed
             }
@@ -449,6 +457,7 @@ impl Retirement {
             self.looked_near.set(None);
         }
         self.budget.set_files(cold.memory() as u64);
+        self.desk.go_by(&self.budget);
     }
 
     /// Goes on with merging runs, or begins with it. A merge that failed is tried again later.

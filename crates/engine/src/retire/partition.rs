@@ -1,8 +1,12 @@
-//! Which captured messages share a file: those that will be wanted at about the same time.
+//! Which retired messages share a file: those that will be wanted at about the same time.
 //!
 //! A file goes when all in it are settled, and is read while its time lasts. So what is due soon lies apart from what
-//! is due late, and the dead lie by themselves. The bounds grow with the distance: what is due in the far future is
-//! parted when its time comes near. Too few for a file of their own join the next later ones.
+//! is due late, and the dead, which nobody may ever come for, lie by themselves. The bounds grow with the distance, from three days on by twos: a file lies
+//! there whole for about as long as it then takes to go, and so what is gone of all files is less than what is left. What is
+//! due in the far future is parted when its time comes near. Too few for a file of their own join the next later ones.
+//!
+//! What was captured does not share a file with what is moved out of older ones: bodies of the latter may not be written
+//! again.
 
 use dwell_model::{State, Timestamp};
 
@@ -13,21 +17,45 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// How far away a message is due that goes into the first, second, … file; what is further away shares one.
-const BOUNDS_MS: [u64; 6] = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS, 2 * DAY_MS, 3 * DAY_MS];
+const BOUNDS_MS: [u64; 13] = [
+    10 * MINUTE_MS,
+    HOUR_MS,
+    6 * HOUR_MS,
+    DAY_MS,
+    2 * DAY_MS,
+    3 * DAY_MS,
+    6 * DAY_MS,
+    12 * DAY_MS,
+    24 * DAY_MS,
+    48 * DAY_MS,
+    96 * DAY_MS,
+    192 * DAY_MS,
+    384 * DAY_MS,
+];
 
-/// Cuts messages into parts, a file each or more, as places in `to_copy`. A retirement makes at most 8 parts.
+/// Cuts messages into parts, a file each or more, as places in `to_copy`. A part has at least `least` messages, or all of
+/// its kind.
 pub(super) fn partition(to_copy: &[ToCopy], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
-    let mut parts: Vec<Vec<u32>> = (0..BOUNDS_MS.len() + 2).map(|_| Vec::new()).collect();
-    for (one, at) in to_copy.iter().zip(0..) {
-        let standing = &one.entry.standing;
-        let part = match standing.state {
-            State::Dead(_) => BOUNDS_MS.len() + 1,
-            _ => {
-                let ahead_ms = standing.due.ms_since(now);
-                BOUNDS_MS.partition_point(|bound| *bound <= ahead_ms)
-            }
-        };
-        parts[part].push(at);
+    let is_dead = |one: &ToCopy| matches!(one.entry.standing.state, State::Dead(_));
+    let mut parts = Vec::new();
+    for moved in [false, true] {
+        let ours = || to_copy.iter().zip(0..).filter(move |(one, _)| one.moved.is_some() == moved);
+        parts.append(&mut by_due(ours().filter(|(one, _)| !is_dead(one)), now, least));
+        let dead: Vec<u32> = ours().filter(|(one, _)| is_dead(one)).map(|(_, at)| at).collect();
+        parts.extend((!dead.is_empty()).then_some(dead));
+    }
+    parts
+}
+
+fn by_due<'a>(
+    to_copy: impl Iterator<Item = (&'a ToCopy, u32)>,
+    now: Timestamp,
+    least: usize,
+) -> Vec<Vec<u32>> {
+    let mut parts: Vec<Vec<u32>> = (0..BOUNDS_MS.len() + 1).map(|_| Vec::new()).collect();
+    for (one, at) in to_copy {
+        let ahead_ms = one.entry.standing.due.ms_since(now);
+        parts[BOUNDS_MS.partition_point(|bound| *bound <= ahead_ms)].push(at);
     }
     let mut joined: Vec<Vec<u32>> = Vec::new();
     let mut small = Vec::new();

@@ -1,12 +1,17 @@
 //! Out of which files a retirement moves messages into new ones, besides writing what it has captured.
 //!
-//! 1. **Sparse** files: less than half is left. Each is given up, so that no more is copied than the space that comes
-//!    back, and files have at most twice the bytes that are in use.
-//! 2. **Small** files, if there are many: those with fewer messages than share a file. They are given up, and so become
-//!    one; at most [`SMALL`] stay.
+//! 1. **Sparse** files, of which less than half is left, while all files together have more than twice the entries that
+//!    are in use: those with the least left first. Each is given up, so that no more is copied than the space that comes
+//!    back.
+//! 2. **Small** files, if there are more than [`SMALL`]: those that were written with fewer messages than share a file.
+//!    They are given up, and so become one.
 //! 3. **Coarse** files whose time comes near: those whose messages are due over more than three days. What is due within
-//!    [`AHEAD_MS`] is moved out of all of them together, and lies in few files when it is wanted. A message is moved so
-//!    once, into a file that is not coarse.
+//!    [`AHEAD_MS`] is moved out of all of them together, and lies in few files when it is wanted.
+//!
+//! So a body is written at most [`MOST_WRITES`] times while its message does not change: to the journal, to its first file,
+//! and when it is moved out of that, once. Files whose bodies have been moved are *spent*: of those none is coarse, and none
+//! is given up but for the sake of what is bounded: a sparse one where no other is, a small one where there are more than
+//! [`SPENT`]. Then their bodies are written once more.
 //!
 //! How many messages one retirement moves is bounded; the rest is moved by the next one.
 
@@ -19,13 +24,15 @@ use dwell_model::{State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
 
 use crate::checkpoint::FileState;
-use crate::cold::ColdSet;
+use crate::cold::{ColdSet, MOST_WRITES};
 use crate::due::{File, Found, LaneState, Settled};
 use crate::journal::segment::{Place, Segment};
 use crate::sealed;
 
 /// So many small files may stay.
-pub(crate) const SMALL: usize = 32;
+const SMALL: usize = 32;
+/// So many small files may stay whose bodies have been moved.
+const SPENT: usize = 8 * SMALL;
 /// What is due within this is moved out of coarse files; when half of it is over, the next is.
 pub(crate) const AHEAD_MS: u64 = 2 * 24 * 3_600 * 1_000;
 
@@ -68,6 +75,45 @@ impl Source {
     }
 }
 
+/// How much of a file is in use.
+struct Used {
+    number: u32,
+    live: u32,
+    len: u32,
+    /// Its bodies have been written as often as they should be.
+    is_spent: bool,
+}
+
+impl Used {
+    fn is_sparse(&self) -> bool {
+        u64::from(self.live) * 2 < u64::from(self.len)
+    }
+
+    /// The part that is in use, in thousandths.
+    fn fullness(&self) -> u64 {
+        u64::from(self.live) * 1_000 / u64::from(self.len)
+    }
+}
+
+/// Files that are given up.
+struct Giving {
+    /// So many more messages may be moved.
+    left: u64,
+    given_up: BTreeSet<u32>,
+}
+
+impl Giving {
+    /// Gives a file up, if that many may be moved. One that alone is more than may be moved would never be, if it must not
+    /// be `alone`.
+    fn take(&mut self, used: &Used, alone: bool) -> bool {
+        let fits = u64::from(used.live) <= self.left || (self.given_up.is_empty() && alone);
+        if fits && self.given_up.insert(used.number) {
+            self.left = self.left.saturating_sub(u64::from(used.live));
+        }
+        fits
+    }
+}
+
 /// Chooses the files, with about `most` messages to be moved out of all of them together. A file that a held message
 /// needs stays.
 pub(super) fn choose(
@@ -88,31 +134,38 @@ pub(super) fn choose(
             until,
         }
     };
-    // Those with the fewest messages first.
-    let mut files: Vec<(u32, u32, u32)> = settled
+    let mut files: Vec<Used> = settled
         .iter()
-        .map(|(number, settled)| (settled.live(0..settled.len()), *number, settled.len()))
-        .filter(|(live, number, _)| *live > 0 && !needed.contains(number))
+        .map(|(number, settled)| Used {
+            number: *number,
+            live: settled.live(0..settled.len()),
+            len: settled.len(),
+            is_spent: cold.files()[number].file.writes() >= MOST_WRITES,
+        })
+        .filter(|used| used.live > 0 || needed.contains(&used.number))
         .collect();
-    files.sort_unstable();
-    let small = files.iter().filter(|(live, _, _)| (*live as usize) < least).count();
-    let (mut left, mut sources) = (most as u64, Vec::new());
-    let mut given_up = BTreeSet::new();
-    for (live, number, len) in files {
-        let is_sparse = u64::from(live) * 2 < u64::from(len);
-        let is_one_of_many = small > SMALL && (live as usize) < least;
-        if !is_sparse && !is_one_of_many {
-            continue;
-        }
-        // A file that alone is more than may be moved would never be.
-        let fits = u64::from(live) <= left || (sources.is_empty() && is_sparse);
-        if !fits {
+    let mut giving = Giving { left: most as u64, given_up: BTreeSet::new() };
+    let live: u64 = files.iter().map(|used| u64::from(used.live)).sum();
+    let mut entries: u64 = files.iter().map(|used| u64::from(used.len)).sum();
+    files.retain(|used| used.live > 0 && !needed.contains(&used.number));
+    files.sort_unstable_by_key(|used| (used.is_spent, used.fullness(), used.number));
+    for used in files.iter().filter(|used| used.is_sparse()) {
+        let may_be = if used.is_spent { 2 * live + 2 * most as u64 } else { 2 * live };
+        if entries <= may_be || !giving.take(used, true) {
             break;
         }
-        left = left.saturating_sub(u64::from(live));
-        given_up.insert(number);
-        sources.push(source(number, None));
+        entries -= u64::from(used.len - used.live);
     }
+    for (is_spent, may_stay) in [(false, SMALL), (true, SPENT)] {
+        let small = files.iter().filter(|used| used.is_spent == is_spent && (used.len as usize) < least);
+        let mut small: Vec<&Used> = small.collect();
+        if small.len() > may_stay {
+            small.sort_unstable_by_key(|used| used.live);
+            small.into_iter().take_while(|used| giving.take(used, false)).for_each(drop);
+        }
+    }
+    let Giving { left, given_up } = giving;
+    let mut sources: Vec<Source> = given_up.iter().map(|number| source(*number, None)).collect();
     if let Some(until) = near_end(cold, now, least, left) {
         let near = cold.files().iter().filter(|(number, file)| {
             !given_up.contains(number)

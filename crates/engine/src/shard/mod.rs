@@ -73,6 +73,7 @@ pub(crate) struct Tally {
     pub(crate) resident_bytes: AtomicU64,
     pub(crate) file_bytes: AtomicU64,
     pub(crate) due_bytes: AtomicU64,
+    pub(crate) body_writes: AtomicU64,
     pub(crate) runs: AtomicU64,
     pub(crate) held: AtomicU64,
     pub(crate) damaged: AtomicU64,
@@ -325,6 +326,7 @@ impl Shard {
         tell(&self.tally.due_files, cold.files().len() as u64);
         tell(&self.tally.runs, (cold.numbers().len() + cold.keys().len()) as u64);
         tell(&self.tally.due_bytes, self.retirement.due_bytes);
+        tell(&self.tally.body_writes, self.retirement.body_writes);
         tell(&self.tally.damaged, self.retirement.damaged());
         tell(&self.tally.resident_bytes, core.weight() as u64);
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);

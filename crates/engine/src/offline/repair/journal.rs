@@ -46,7 +46,8 @@ pub(super) fn save(
     for path in missing(&segments, dir, origin.directory, newest) {
         report.lose(&path, None, None, "the segment is missing");
     }
-    let mut step = Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512, 256));
+    let mut step =
+        Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512, (256, usize::MAX)));
     take_in(&*target.disk, &target.dir, manifest, &mut step, false)?;
     let home = Home {
         disk: Arc::clone(&target.disk),
