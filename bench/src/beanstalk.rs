@@ -59,6 +59,11 @@ impl Wire {
         }
     }
 
+    /// Whether some of the next reply has been read already.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.stream.buffer().is_empty()
+    }
+
     /// Asks for one number of a tube's.
     pub(crate) fn tube_stat(&mut self, tube: &str, name: &str) -> Result<u64> {
         self.send(format!("stats-tube {tube}\r\n").as_bytes())?;

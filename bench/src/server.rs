@@ -1,9 +1,11 @@
 //! Our server as a process of its own: the real binary on a free loopback port, stopped when it goes out of scope.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -20,9 +22,15 @@ pub(crate) struct Server {
 impl Server {
     /// Starts it with its data in `folder`, and waits until it says where it listens.
     pub(crate) fn start(folder: &Path) -> Result<Server> {
+        Server::start_with(folder, &[])
+    }
+
+    /// The same with arguments of the caller's.
+    pub(crate) fn start_with(folder: &Path, arguments: &[&str]) -> Result<Server> {
         let mut process = Command::new(binary()?)
             .args(["--json", "serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(folder)
+            .args(arguments)
             .env("DWELL_BEANSTALKD", "127.0.0.1:0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -48,6 +56,19 @@ impl Server {
     /// Where it speaks beanstalkd's protocol.
     pub(crate) fn beanstalkd(&self) -> &str {
         &self.beanstalkd
+    }
+
+    /// A number of its page of metrics that has no labels.
+    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
+        let address = self.url.strip_prefix("http://").ok_or("the server speaks plain HTTP")?;
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let head = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.ok_or_else(|| format!("the page of metrics has no {name}"))?.trim().parse()?)
     }
 
     /// Seconds of processors that it has had so far.

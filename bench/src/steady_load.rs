@@ -36,11 +36,13 @@ pub(crate) trait Caller: Send {
 
 /// What a take brought.
 pub(crate) struct Taken {
-    pub(crate) receipt: Receipt,
+    /// Nothing where whoever took it acks it too.
+    pub(crate) receipt: Option<Receipt>,
     pub(crate) due: Timestamp,
 }
 
 /// How much of everything.
+#[derive(Clone, Copy)]
 pub(crate) struct SteadyLoad {
     /// In the queue that nobody takes from.
     pub(crate) pending: u64,
@@ -151,8 +153,8 @@ fn take_all(
             late.record(late_us).map_err(|error| error.to_string())?;
         }
         taken.fetch_add(messages.len() as u64, Ordering::Relaxed);
-        if !messages.is_empty() {
-            let held = messages.into_iter().map(|message| message.receipt).collect();
+        let held: Vec<Receipt> = messages.into_iter().filter_map(|message| message.receipt).collect();
+        if !held.is_empty() {
             receipts.send(held).map_err(|_| "the acker has ended".to_owned())?;
         }
     }

@@ -1,25 +1,38 @@
-//! `lateness`: how late messages reach their consumers over HTTP, with a million others pending, 20,000 due a
-//! second, and 5,000 synced puts a second.
+//! `lateness`: how late messages reach their consumers over HTTP and over beanstalkd's protocol, with a million others
+//! pending, 20,000 due a second, 5,000 synced puts a second, and retirements to due files under way.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+
+use bytes::Bytes;
 use dwell_client::Client;
-use dwell_model::Receipt;
-use dwell_store::{Action, Put, Settle, Take};
+use dwell_model::{Receipt, Timestamp};
+use dwell_store::{Action, Put, Settle, Take, When};
 use hdrhistogram::Histogram;
 
 use super::Scenario;
 use crate::Result;
+use crate::beanstalk::Wire;
 use crate::run::Run;
 use crate::server::Server;
 use crate::steady_load::{Caller, SteadyLoad, TAKERS, Taken, Told};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "lateness",
-    what: "lateness over HTTP: 1 M pending, 20,000 due and 5,000 synced puts a second",
+    what: "lateness over the wire: 1 M pending, 20,000 due and 5,000 synced puts a second, and retirements",
     run,
 };
 
 const DUE_PER_MS: u64 = 20;
 const PUTS_PER_S: u64 = 5_000;
+
+/// What messages may take in the server's memory: so little that retirements follow one another at this rate of puts.
+const MEMORY_LIMIT: &str = "32MiB";
+const RETIREMENTS: &str = "dwell_engine_retirements_total";
+
+/// Reserves that are under way on a connection.
+const RESERVES: usize = 256;
 
 fn run(run: &mut Run) -> Result<()> {
     let (pending, seconds) = (run.scaled(1_000_000), run.scaled(20));
@@ -27,31 +40,66 @@ fn run(run: &mut Run) -> Result<()> {
     let load = SteadyLoad { pending, count, due_per_ms: DUE_PER_MS, puts_per_s: PUTS_PER_S };
     run.note(format!(
         "{pending} pending in another queue, due within a day; {count} messages of 128 bytes due at {} a second to {TAKERS} \
-         waiting takes, acked in batches by one more client; {PUTS_PER_S} puts a second in batches of {}, each synced",
+         takers, and acked; {PUTS_PER_S} puts a second in batches of {}, each synced",
         DUE_PER_MS * 1_000,
         load.puts()
+    ));
+    run.note(format!(
+        "HTTP: takes of up to 256 that wait, acked in batches by one more client; beanstalkd's protocol: {RESERVES} reserves \
+         under way on each connection, deletes go out with new reserves, half of them at a time; puts are made over HTTP, whose instants are exact"
     ));
     run.note(
         "lateness: when the answer was read, less due; clients and server share the machine and its clock",
     );
-    run.note("the server has its default memory limit: what does not fit is in due files");
+    run.note(format!(
+        "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in due files, and retirements: how many were \
+         completed from the first message due to the last taken"
+    ));
+    over(run, "HTTP", load, &|server| Ok(Box::new(Http(Client::new(server.url())?)) as Box<dyn Caller>))?;
+    over(run, "beanstalkd's protocol", load, &|server| {
+        let puts = Http(Client::new(server.url())?);
+        let reserves = RefCell::new(Reserves::new(Wire::connect(server.beanstalkd())?));
+        Ok(Box::new(Beanstalkd { puts, reserves }) as Box<dyn Caller>)
+    })
+}
+
+fn over(
+    run: &mut Run,
+    protocol: &str,
+    load: SteadyLoad,
+    connect: &dyn Fn(&Server) -> Result<Box<dyn Caller>>,
+) -> Result<()> {
+    let work = format!("lateness, {protocol}");
+    if !run.wants(&work) {
+        return Ok(());
+    }
     let mut all = Histogram::<u64>::new(3)?;
-    let mut put_rates = Vec::new();
+    let (mut put_rates, mut retirements) = (Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
-        let server = Server::start(&run.empty_folder("server")?)?;
-        let caller = || Ok(Box::new(Http(Client::new(server.url())?)) as Box<dyn Caller>);
-        let measured = load.run(&caller, &|| {})?;
+        let server = Server::start_with(&run.empty_folder("server")?, &["--memory-limit", MEMORY_LIMIT])?;
+        let before = OnceLock::new();
+        let measured = load.run(&|| connect(&server), &|| {
+            // The putter calls it once.
+            let _ = before.set(server.metric(RETIREMENTS).map_err(|error| error.to_string()));
+        })?;
+        let before = before.into_inner().ok_or("nothing fell due")??;
+        let retired = server.metric(RETIREMENTS)? - before;
         let (late, puts) = (measured.late, measured.puts_per_s);
         eprintln!(
-            "lateness: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second",
+            "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {retired} retirements",
             late.value_at_quantile(0.5),
             late.value_at_quantile(0.99)
         );
+        if retired < 1.0 {
+            return Err("no retirement was under way: that is not what is to be measured".into());
+        }
         all.add(&late)?;
         put_rates.push(puts);
+        retirements.push(retired);
     }
-    run.latencies("lateness", &all);
-    run.alone("puts meanwhile", "per_s", put_rates);
+    run.latencies(&work, &all);
+    run.alone(&format!("{work}: puts meanwhile"), "per_s", put_rates);
+    run.alone(&format!("{work}: retirements meanwhile"), "count", retirements);
     Ok(())
 }
 
@@ -69,8 +117,9 @@ impl Caller for Http {
 
     fn take(&self, take: Take) -> Told<Vec<Taken>> {
         let taken = self.0.take(&take).map_err(|error| error.to_string())?;
-        let seen =
-            taken.into_iter().map(|delivery| Taken { due: delivery.message.due, receipt: delivery.receipt });
+        let seen = taken
+            .into_iter()
+            .map(|delivery| Taken { due: delivery.message.due, receipt: Some(delivery.receipt) });
         Ok(seen.collect())
     }
 
@@ -78,5 +127,103 @@ impl Caller for Http {
         let acks = receipts.into_iter().map(|receipt| Settle { receipt, action: Action::Ack });
         let settled = self.0.settle(&acks.collect::<Vec<_>>());
         settled.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| error.to_string())
+    }
+}
+
+/// A connection that reserves and deletes; puts, whose instants beanstalkd's protocol can not say, are another's.
+struct Beanstalkd {
+    puts: Http,
+    reserves: RefCell<Reserves>,
+}
+
+impl Caller for Beanstalkd {
+    /// Says in each body when it is due: a reserved job does not.
+    fn put(&self, mut puts: Vec<Put>) -> Told<()> {
+        for put in &mut puts {
+            let When::At(due) = put.when else { return Err("an instant was to be said".to_owned()) };
+            let mut body = put.body.to_vec();
+            body[..8].copy_from_slice(&due.as_ms().to_be_bytes());
+            put.body = Bytes::from(body);
+        }
+        self.puts.put(puts)
+    }
+
+    fn take(&self, take: Take) -> Told<Vec<Taken>> {
+        let [queue] = take.queues.as_slice() else { return Err("one queue is taken from".to_owned()) };
+        self.reserves.borrow_mut().take(queue.as_str()).map_err(|error| error.to_string())
+    }
+
+    fn ack(&self, _receipts: Vec<Receipt>) -> Told<()> {
+        Err("a job is deleted by the connection that has it".to_owned())
+    }
+}
+
+/// What a reply answers.
+enum Sent {
+    Reserve,
+    Delete,
+}
+
+/// A connection with some reserves under way. When half of them are answered, their deletes and as many new reserves are
+/// sent, each kind together: runs of a few would stay so, and cost a sync each.
+struct Reserves {
+    wire: Wire,
+    unanswered: VecDeque<Sent>,
+    /// What was reserved since reserves were sent.
+    ids: Vec<u64>,
+    /// How many were answered since.
+    answered: usize,
+}
+
+impl Reserves {
+    fn new(wire: Wire) -> Reserves {
+        Reserves { wire, unanswered: VecDeque::new(), ids: Vec::new(), answered: 0 }
+    }
+
+    fn begin(&mut self, tube: &str) -> Result<()> {
+        self.wire.send(format!("watch {tube}\r\nignore default\r\n").as_bytes())?;
+        self.wire.expect("WATCHING")?;
+        self.wire.expect("WATCHING")?;
+        self.answered = RESERVES;
+        self.send()
+    }
+
+    /// Deletes what was reserved, and reserves as often as was answered.
+    fn send(&mut self) -> Result<()> {
+        let mut commands = String::new();
+        for id in self.ids.drain(..) {
+            commands.push_str(&format!("delete {id}\r\n"));
+            self.unanswered.push_back(Sent::Delete);
+        }
+        for _ in 0..std::mem::take(&mut self.answered) {
+            commands.push_str("reserve-with-timeout 1\r\n");
+            self.unanswered.push_back(Sent::Reserve);
+        }
+        self.wire.send(commands.as_bytes())
+    }
+
+    /// What has come, at least one job; none if a reserve timed out.
+    fn take(&mut self, tube: &str) -> Result<Vec<Taken>> {
+        if self.unanswered.is_empty() {
+            self.begin(tube)?;
+        }
+        let mut taken = Vec::new();
+        while taken.is_empty() || self.wire.has_more() {
+            match self.unanswered.pop_front().ok_or("more replies than commands")? {
+                Sent::Delete => self.wire.expect("DELETED")?,
+                Sent::Reserve => {
+                    self.answered += 1;
+                    let Some(job) = self.wire.reserved()? else { break };
+                    let due_ms = job.body.first_chunk().ok_or("a job says when it is due")?;
+                    let due = Timestamp::from_ms(i64::from_be_bytes(*due_ms))?;
+                    taken.push(Taken { receipt: None, due });
+                    self.ids.push(job.id);
+                }
+            }
+        }
+        if self.answered >= RESERVES / 2 {
+            self.send()?;
+        }
+        Ok(taken)
     }
 }

@@ -92,7 +92,7 @@ impl Caller for OnRedis {
         let taken = self.runtime.block_on(self.store.take(take)).map_err(|error| error.to_string())?;
         let seen = |delivery: dwell_store::Delivery| Taken {
             due: delivery.message.standing.due,
-            receipt: delivery.receipt,
+            receipt: Some(delivery.receipt),
         };
         Ok(taken.into_iter().map(seen).collect())
     }

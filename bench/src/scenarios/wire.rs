@@ -1,9 +1,14 @@
 //! `wire`: puts over beanstalkd's protocol, each synced before it is answered, beside beanstalkd that syncs each
-//! write, and beanstalkd that keeps nothing.
+//! write, and beanstalkd that keeps nothing; and the same puts over HTTP.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use bytes::Bytes;
+use dwell_client::Client;
+use dwell_model::QueueName;
+use dwell_store::Put;
 
 use super::Scenario;
 use crate::Result;
@@ -13,7 +18,7 @@ use crate::report::Better;
 use crate::run::{Run, Side};
 use crate::server::Server;
 use crate::stopwatch::{Stopwatch, pause};
-use crate::workload::Items;
+use crate::workload::{Item, Items};
 
 pub(crate) const SCENARIO: Scenario =
     Scenario { name: "wire", what: "puts over beanstalkd's protocol, each synced, beside beanstalkd", run };
@@ -32,6 +37,10 @@ fn run(run: &mut Run) -> Result<()> {
          when all it sent are answered"
     ));
     run.note("beanstalkd-f0 syncs each write to its log, beanstalkd-mem has none; clients share the machine");
+    run.note(
+        "HTTP: a request with one message, or a batch of as many as are under way over beanstalkd's protocol; through \
+         the client that the command line uses, each message with a token",
+    );
     for (connections, pipeline, work) in SHAPES {
         let load = Load { connections, pipeline, time: Duration::from_secs(seconds) };
         let mut sides = [
@@ -49,9 +58,18 @@ fn run(run: &mut Run) -> Result<()> {
             }),
         ];
         run.contest(work, "per_s", Better::Higher, &mut sides)?;
+        let mut over_http = [Side::new("dwell over HTTP", |run| {
+            let server = Server::start(&run.empty_folder("dwell")?)?;
+            load.puts_per_second_over_http(server.url())
+        })];
+        run.contest(&format!("HTTP, {work}"), "per_s", Better::Higher, &mut over_http)?;
     }
     Ok(())
 }
+
+/// One connection of a load: sends all puts that may be under way, and tells of each that is answered; ends early if
+/// it is told that the time is over.
+type Putting = Box<dyn FnMut(&mut dyn FnMut() -> bool) -> std::result::Result<(), String> + Send>;
 
 #[derive(Clone, Copy)]
 struct Load {
@@ -61,34 +79,73 @@ struct Load {
 }
 
 impl Load {
-    /// How many puts a second were answered.
+    /// How many puts a second were answered over beanstalkd's protocol.
     fn puts_per_second(self, address: &str) -> Result<f64> {
-        let wires: Vec<Wire> =
-            (0..self.connections).map(|_| Wire::connect(address)).collect::<Result<_>>()?;
-        let (answered, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let putting = |items: &[Item]| -> Result<Putting> {
+            let (mut wire, count) = (Wire::connect(address)?, items.len());
+            let mut commands = Vec::new();
+            for item in items {
+                beanstalk::put(&mut commands, item.due_ms / 1_000, &item.body);
+            }
+            Ok(Box::new(move |answered| {
+                wire.send(&commands).map_err(|error| error.to_string())?;
+                for _ in 0..count {
+                    wire.expect("INSERTED").map_err(|error| error.to_string())?;
+                    // Who takes seconds for what was sent is not waited for.
+                    if !answered() {
+                        break;
+                    }
+                }
+                Ok(())
+            }))
+        };
+        let (rate, told) = self.measure(&putting)?;
+        let there = Wire::connect(address)?.tube_stat("default", "current-jobs-delayed")?;
+        all_there(told, there)?;
+        Ok(rate)
+    }
+
+    /// How many puts a second were answered over HTTP.
+    fn puts_per_second_over_http(self, url: &str) -> Result<f64> {
+        let queue: QueueName = "default".parse()?;
+        let putting = |items: &[Item]| -> Result<Putting> {
+            let client = Client::new(url)?;
+            let put = |item: &Item| {
+                Put::new(queue.clone(), Bytes::copy_from_slice(&item.body)).after_ms(item.due_ms)
+            };
+            let puts: Vec<Put> = items.iter().map(put).collect();
+            Ok(Box::new(move |answered| {
+                let one = || client.put_one(puts[0].clone());
+                let answers = if puts.len() == 1 { vec![one()] } else { client.put(&puts) };
+                for answer in answers {
+                    answer.map_err(|error| error.to_string())?;
+                    answered();
+                }
+                Ok(())
+            }))
+        };
+        let (rate, told) = self.measure(&putting)?;
+        all_there(told, Client::new(url)?.stats(&queue)?.counts.scheduled)?;
+        Ok(rate)
+    }
+
+    /// Puts on all connections for the load's time: how many were answered a second, and in all.
+    fn measure(self, putting: &dyn Fn(&[Item]) -> Result<Putting>) -> Result<(f64, u64)> {
         let items: Vec<_> = Items::new((self.connections * self.pipeline) as u64).collect();
+        let connections: Vec<Putting> = items.chunks(self.pipeline).map(putting).collect::<Result<_>>()?;
+        let (answered, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (answered, over) = (&answered, &over);
         thread::scope(|scope| {
             let watch = Stopwatch::start();
-            let workers: Vec<_> = wires
+            let workers: Vec<_> = connections
                 .into_iter()
-                .zip(items.chunks(self.pipeline))
-                .map(|(mut wire, items)| {
-                    let mut commands = Vec::new();
-                    for item in items {
-                        beanstalk::put(&mut commands, item.due_ms / 1_000, &item.body);
-                    }
-                    let (answered, over) = (&answered, &over);
+                .map(|mut put| {
                     scope.spawn(move || -> std::result::Result<(), String> {
                         while !over.load(Ordering::Relaxed) {
-                            wire.send(&commands).map_err(|error| error.to_string())?;
-                            for _ in 0..items.len() {
-                                wire.expect("INSERTED").map_err(|error| error.to_string())?;
+                            put(&mut || {
                                 answered.fetch_add(1, Ordering::Relaxed);
-                                // Who takes seconds for what was sent is not waited for.
-                                if over.load(Ordering::Relaxed) {
-                                    return Ok(());
-                                }
-                            }
+                                !over.load(Ordering::Relaxed)
+                            })?;
                         }
                         Ok(())
                     })
@@ -101,12 +158,15 @@ impl Load {
             for worker in workers {
                 worker.join().expect("a worker does not panic")?;
             }
-            let there = Wire::connect(address)?.tube_stat("default", "current-jobs-delayed")?;
-            // Some in a thousand are due at once.
-            if there + told / 100 < told {
-                return Err(format!("{told} puts were answered, and {there} jobs are there").into());
-            }
-            Ok(rate)
+            Ok((rate, told))
         })
     }
+}
+
+/// What was answered has to be there; some in a thousand are due at once.
+fn all_there(told: u64, there: u64) -> Result<()> {
+    if there + told / 100 < told {
+        return Err(format!("{told} puts were answered, and {there} jobs are there").into());
+    }
+    Ok(())
 }
