@@ -1,9 +1,10 @@
 //! Which retired messages share a file: those that will be wanted at about the same time.
 //!
 //! A file goes when all in it are settled, and is read while its time lasts. So what is due soon lies apart from what
-//! is due late, and the dead, which nobody may ever come for, lie by themselves. The bounds grow with the distance, from three days on by twos: a file lies
-//! there whole for about as long as it then takes to go, and so what is gone of all files is less than what is left. What is
-//! due in the far future is parted when its time comes near. Too few for a file of their own join the next later ones.
+//! is due late, and the dead, which nobody may ever come for, lie by themselves. The bounds grow with the distance,
+//! from three days on by twos: a file lies there whole for about as long as it then takes to go, and so what is gone of
+//! all files is less than what is left. What is due in the far future is parted when its time comes near. Too few for a
+//! file of their own join the next later ones.
 //!
 //! What was captured does not share a file with what is moved out of older ones: bodies of the latter may not be written
 //! again.
