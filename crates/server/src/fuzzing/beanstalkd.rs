@@ -160,6 +160,7 @@ const GRAMMAR: [(&str, &[Argument]); 25] = [
     ("quit", &[]),
 ];
 
+const VERSIONS: [&[u8]; 3] = [b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0"];
 const METHODS: [&str; 10] =
     ["GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI * "];
 
@@ -174,6 +175,10 @@ fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
         let Some(end) = sent.windows(2).position(|two| two == b"\r\n") else { return found };
         let line = &sent[..end];
         sent = &sent[end + 2..];
+        if end + 2 <= MAX_LINE && VERSIONS.iter().any(|version| line.ends_with(version)) {
+            found.push(Told::Foreign);
+            return found;
+        }
         let read = if end + 2 > MAX_LINE { Err(Told::BadFormat) } else { read(line) };
         let (verb, arguments, rest) = match read {
             Ok(read) => read,
