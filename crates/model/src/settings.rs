@@ -313,6 +313,13 @@ impl OwnSettings {
         })
     }
 
+    /// Those that are fixed while the queue has messages, and that it keeps for as long: its spread, which says where they
+    /// lie.
+    pub fn fixed(&self) -> OwnSettings {
+        let fixed = self.values.iter().filter(|value| value.name() == SettingName::Spread);
+        OwnSettings { values: fixed.cloned().collect() }
+    }
+
     /// Whether the queue follows the defaults in everything.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

@@ -46,7 +46,7 @@ impl Inner {
     pub(super) async fn discard(&self, queue: &QueueName, which: Selection) -> Result<Swept> {
         match which {
             Selection::All => {
-                let done = self.drop_all(queue, Fields::new().flag("dead", true)).await?;
+                let done = self.drop_all(queue, Fields::new().flag("dead", true)).await?.done;
                 Ok(Swept { done, ..Swept::default() })
             }
             Selection::Ids(ids) => {

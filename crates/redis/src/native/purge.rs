@@ -1,7 +1,7 @@
 //! Removing a queue's messages at once: they are set aside whole, count as gone, and are cleared away behind.
 
-use dwell_model::QueueName;
-use dwell_store::Result;
+use dwell_model::{QueueName, SettingChange, SettingName};
+use dwell_store::{Error, Result};
 
 use super::Inner;
 use super::dead::failed;
@@ -14,30 +14,48 @@ use super::scripts::Script;
 /// How many messages one script clears away.
 const CHUNK: u32 = 128;
 
+/// What came of it.
+pub(super) struct Dropped {
+    /// So many messages are gone.
+    pub(super) done: u64,
+    /// The settings are gone but for the queue's own spread.
+    has_spread: bool,
+}
+
 impl Inner {
     /// See [`Store::purge`](dwell_store::Store::purge).
     pub(super) async fn purge(&self, queue: &QueueName) -> Result<u64> {
-        self.drop_all(queue, Fields::new().flag("pending", true)).await
+        Ok(self.drop_all(queue, Fields::new().flag("pending", true)).await?.done)
     }
 
     /// See [`Store::delete_queue`](dwell_store::Store::delete_queue).
     pub(super) async fn delete_queue(&self, queue: &QueueName) -> Result<u64> {
         let all = Fields::new().flag("pending", true).flag("dead", true).flag("own", true);
-        self.drop_all(queue, all).await
+        let Dropped { done, has_spread } = self.drop_all(queue, all).await?;
+        if has_spread {
+            // As whoever sets it: not while there are messages, and of all partitions or none.
+            let reset = vec![SettingChange::Reset(SettingName::Spread)];
+            match self.configure(queue, reset).await {
+                Ok(_) | Err(Error::SettingFixed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
 
-    pub(super) async fn drop_all(&self, queue: &QueueName, what: Fields) -> Result<u64> {
-        let (done, bare, trash) = spreading!(self, queue, |spread| {
-            let (mut done, mut bare, mut trash) = (0, true, Vec::new());
+    pub(super) async fn drop_all(&self, queue: &QueueName, what: Fields) -> Result<Dropped> {
+        let (done, has_spread, bare, trash) = spreading!(self, queue, |spread| {
+            let (mut done, mut has_spread, mut bare, mut trash) = (0, false, true, Vec::new());
             for at in Partition::all(queue, spread) {
                 let reply = self.on(&at, spread, Script::Drop, what.clone()).await?.reply;
                 done += reply.get("done").uint().unwrap_or(0);
+                has_spread |= reply.get("kept").is_set();
                 bare &= is_bare(&reply);
                 if reply.get("trash").is_set() {
                     trash.push(at);
                 }
             }
-            Ok::<_, Fault>((done, bare, trash))
+            Ok::<_, Fault>((done, has_spread, bare, trash))
         })?;
         for at in trash {
             // The first of it at once; the rest when there is time.
@@ -48,7 +66,7 @@ impl Inner {
         if bare {
             self.note_bare(queue).await;
         }
-        Ok(done)
+        Ok(Dropped { done, has_spread })
     }
 
     /// Clears away what was set aside, in at most so many calls; whether there is more.

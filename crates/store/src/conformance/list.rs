@@ -156,6 +156,7 @@ macro_rules! conformance_suite {
                 purge_leaves_leased_dead_and_later_messages_alone,
                 delete_queue_leaves_leased_messages_to_their_holders,
                 a_deleted_queue_leaves_the_listing_and_loses_its_settings,
+                a_deleted_queue_keeps_its_spread_while_messages_are_leased,
             ;
             take:
                 a_take_over_several_queues_goes_by_priority_due_and_id_across_them,

@@ -303,6 +303,7 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - Delete queue leaves leased messages to their holders
     /// - A deleted queue leaves the listing and loses its settings
+    /// - A deleted queue keeps its spread while messages are leased
     ///
     /// # Errors
     /// Those of the store as a whole. What can not be read is deleted too.

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use dwell_model::{Now, QueueName};
+use dwell_model::{Now, OwnSettings, QueueName};
 
 use super::cold::Which;
 use super::grave::Orders;
@@ -60,10 +60,13 @@ impl<B: StoredBody> Core<B> {
         cold + self.remove_all(queue, Which::Dead, Orders { dead, ..Orders::default() })
     }
 
-    /// Removes all messages but the leased, and the settings. The queue may be gone after it.
+    /// Removes all messages but the leased, and the settings but those that are fixed while there are messages. The queue
+    /// may be gone after it.
     pub(super) fn delete_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
         let deleted = self.purge_all(queue, log) + self.discard_all(queue, log);
-        self.set_own(queue, Default::default());
+        let has_messages = self.queues.get(queue).has_messages();
+        let kept = if has_messages { self.own(queue).fixed() } else { OwnSettings::default() };
+        self.set_own(queue, kept);
         self.queues.remove_if_bare(queue);
         deleted
     }

@@ -2,8 +2,10 @@
 -- aside whole, and counts as gone from here on, since its epoch is over; `sweep` clears it away bit by bit.
 --
 -- Keys    m, and s u o r d x or g h, renamed to z and a number; Z names those; f N n, unlinked; w a
--- A.pending, A.dead what is removed; A.own whether the settings go too
--- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`
+-- A.pending, A.dead what is removed; A.own whether the settings go too, but for the spread: while another partition has
+--         leased messages, it says where they are
+-- Reply   `done` how many messages; `trash` whether there is something to clear away; `bare`; `kept`: the spread is
+--         there still
 -- Cost    O(log n)
 write_though_full()
 if not touch() then
@@ -51,9 +53,14 @@ if A.dead then
   end
 end
 if A.own and M[3] then
-  call('HDEL', P .. 'm', 'o')
+  own = { spread = own.spread }
+  if own.spread then
+    call('HSET', P .. 'm', 'o', cmsgpack.pack(own))
+  else
+    call('HDEL', P .. 'm', 'o')
+  end
   call('HINCRBY', P .. 'm', 'n', 1)
-  own = {}
+  out.kept = own.spread and true
 end
 out.bare = is_bare()
 hint()

@@ -69,3 +69,31 @@ pub fn a_deleted_queue_leaves_the_listing_and_loses_its_settings(factory: &Facto
     assert_eq!(stage.stats().settings, Settings::default());
     assert_eq!(code(stage.try_get(Target::Id(id))), "message_not_found");
 }
+
+pub fn a_deleted_queue_keeps_its_spread_while_messages_are_leased(factory: &Factory) {
+    const SPREAD: u16 = 3;
+    let stage = Stage::open(factory);
+    stage.set(Setting::Spread(SPREAD));
+    stage.set(Setting::LeaseMs(60_000));
+    // Wherever they lie, each of them is found again.
+    for n in 0..4 * SPREAD {
+        stage.put(keyed(&format!("k{n}"), "held"));
+    }
+    let held = stage.take(Take::from(q()).max(usize::from(4 * SPREAD)));
+    assert_eq!(held.len(), usize::from(4 * SPREAD));
+    stage.put(message("ready"));
+    assert_eq!(stage.store().delete_queue(q()), Ok(1));
+    let own: Vec<Setting> = stage.stats().own.iter().cloned().collect();
+    assert_eq!(own, [Setting::Spread(SPREAD)], "what is not fixed is gone");
+    let (acked, released) = held.split_at(5);
+    for delivery in acked {
+        assert_eq!(stage.settle(&delivery.receipt, Action::Ack), Ok(Settled::Gone));
+    }
+    for delivery in released {
+        assert_eq!(stage.settle(&delivery.receipt, RELEASE), Ok(Settled::Ready));
+    }
+    assert_eq!(stage.store().delete_queue(q()), Ok(released.len() as u64));
+    assert_eq!(code(stage.store().stats(q())), "unknown_queue");
+    stage.put(message("anew"));
+    assert_eq!(stage.stats().settings, Settings::default());
+}

@@ -147,8 +147,12 @@ impl Reference {
     }
 
     pub(in super::super) fn delete_queue(&mut self, queue: &QueueName) -> u64 {
-        self.own.remove(queue);
-        self.remove_where(queue, |kept| kept.kind() != StateKind::Leased)
+        let removed = self.remove_where(queue, |kept| kept.kind() != StateKind::Leased);
+        let fixed = self.own.remove(queue).unwrap_or_default().fixed();
+        if !fixed.is_empty() && self.kept.iter().any(|kept| kept.message.queue == *queue) {
+            self.own.insert(queue.clone(), fixed);
+        }
+        removed
     }
 
     fn remove_where(&mut self, queue: &QueueName, goes: impl Fn(&Kept) -> bool) -> u64 {
