@@ -313,11 +313,12 @@ impl OwnSettings {
         })
     }
 
-    /// Those that are fixed while the queue has messages, and that it keeps for as long: its spread, which says where they
-    /// lie.
-    pub fn fixed(&self) -> OwnSettings {
-        let fixed = self.values.iter().filter(|value| value.name() == SettingName::Spread);
-        OwnSettings { values: fixed.cloned().collect() }
+    /// Those that can not be given up while the queue has messages: a spread other than that of `defaults`, which says
+    /// where they lie.
+    pub fn fixed(&self, defaults: &Settings) -> OwnSettings {
+        let is_fixed =
+            |value: &&Setting| matches!(value, Setting::Spread(spread) if *spread != defaults.spread);
+        OwnSettings { values: self.values.iter().filter(is_fixed).cloned().collect() }
     }
 
     /// Whether the queue follows the defaults in everything.

@@ -298,7 +298,8 @@ pub trait Store: Send + Sync {
     /// purge would remove them as pending.
     async fn purge(&self, queue: QueueName) -> Result<u64>;
 
-    /// Removes all messages but the leased, and the queue's own settings; says how many messages.
+    /// Removes all messages but the leased, and the queue's own settings; says how many messages. While messages are leased
+    /// a spread stays that is not the default's: it says where they lie.
     ///
     /// # Contract
     /// - Delete queue leaves leased messages to their holders

@@ -65,7 +65,11 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn delete_all(&mut self, queue: u32, log: &mut impl Log<B>) -> u64 {
         let deleted = self.purge_all(queue, log) + self.discard_all(queue, log);
         let has_messages = self.queues.get(queue).has_messages();
-        let kept = if has_messages { self.own(queue).fixed() } else { OwnSettings::default() };
+        let kept = if has_messages {
+            self.own(queue).fixed(&self.config.limits.defaults)
+        } else {
+            OwnSettings::default()
+        };
         self.set_own(queue, kept);
         self.queues.remove_if_bare(queue);
         deleted

@@ -148,7 +148,7 @@ impl Reference {
 
     pub(in super::super) fn delete_queue(&mut self, queue: &QueueName) -> u64 {
         let removed = self.remove_where(queue, |kept| kept.kind() != StateKind::Leased);
-        let fixed = self.own.remove(queue).unwrap_or_default().fixed();
+        let fixed = self.own.remove(queue).unwrap_or_default().fixed(&self.limits.defaults);
         if !fixed.is_empty() && self.kept.iter().any(|kept| kept.message.queue == *queue) {
             self.own.insert(queue.clone(), fixed);
         }
