@@ -69,9 +69,9 @@ async function main() {
     await client.delete(id);
     await refused("NOT_FOUND", client.pauseTube("nowhere", { delay: "1\r\n" }));
 
-    // stats
+    // stats: of the whole server, on which other clients may have left jobs
     const stats = await client.stats();
-    for (const field of [/^current-jobs-ready: 0$/m, /^cmd-pause-tube: [1-9]/m, /^total-jobs: [1-9]/m, /^pid: [1-9]/m]) {
+    for (const field of [/^current-jobs-ready: \d+$/m, /^cmd-pause-tube: [1-9]/m, /^total-jobs: [1-9]/m, /^pid: [1-9]/m]) {
         assert.match(stats, field);
     }
     assert.match(await client.listTubes(), /- "?jackd"?/);
