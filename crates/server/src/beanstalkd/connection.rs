@@ -14,6 +14,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -434,30 +435,27 @@ impl Connection {
 
     /// Reads what has come; while nothing has, there is no buffer to read it into. May be dropped: nothing is lost.
     async fn read_some(&mut self) -> io::Result<usize> {
-        loop {
-            let (stream, turns) = (&self.stream, &mut self.turns);
-            poll_fn(|context| {
-                let readable = stream.poll_read_ready(context);
-                if readable.is_pending() {
-                    // While it waits, the others have their turn.
-                    *turns = 0;
+        let (stream, bytes, turns) = (&mut self.stream, &mut self.bytes, &mut self.turns);
+        let kept = bytes.len();
+        let body = self.parser.coming_body().map_or(0, |body| (body + 2).saturating_sub(kept));
+        poll_fn(|context| {
+            // A stream seems readable until a read has found nothing, or less than there was room for: a new one does, and
+            // one whose last read was full.
+            let mut read = stream.poll_read_ready(context).map_ok(|()| 0);
+            if let Poll::Ready(Ok(_)) = read {
+                bytes.reserve(body.max(READ));
+                read = pin!(stream.read_buf(bytes)).poll(context);
+                if read.is_pending() && kept == 0 {
+                    *bytes = BytesMut::new();
                 }
-                readable
-            })
-            .await?;
-            let kept = self.bytes.len();
-            let body = self.parser.coming_body().map_or(0, |body| (body + 2).saturating_sub(kept));
-            self.bytes.reserve(body.max(READ));
-            match self.stream.try_read_buf(&mut self.bytes) {
-                // A stream seems readable until a read has found nothing: a new one, and one whose last read was full.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if kept == 0 {
-                        self.bytes = BytesMut::new();
-                    }
-                }
-                read => return read,
             }
-        }
+            if read.is_pending() {
+                // While it waits, the others have their turn.
+                *turns = 0;
+            }
+            read
+        })
+        .await
     }
 
     /// Writes all replies. A client that does not read them is cut off in time.
