@@ -56,7 +56,7 @@ part_test() {
     cargo_test "test" "${workspace[@]}"
     other_redises "${workspace[@]}"
     model_check "$1"
-    [ -z "$1" ] || long_core
+    [ -z "$1" ] || { long_core && long_redis; }
 }
 
 # other_redises SELECTION...: the store on the oldest Redis that it takes, and on Valkey.

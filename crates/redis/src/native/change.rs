@@ -9,7 +9,7 @@ use super::Inner;
 use super::layout::{Partition, id_bytes, of_key};
 use super::message::{id, instant};
 use super::pack::{Fields, Reply};
-use super::partition::{Fault, refused_instant, spreading, unreadable, when};
+use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
 const CHUNK: usize = 64;
@@ -38,7 +38,7 @@ impl Inner {
             (Some("leased"), Some(id)) => Ok(Cancelled::Leased(id)),
             (Some("dead"), Some(id)) => Ok(Cancelled::Dead(id)),
             (Some("missing"), _) => Ok(Cancelled::NotFound),
-            _ => Err(unreadable(queue)),
+            _ => Err(foreign_item(&reply).unwrap_or_else(|| unreadable(queue))),
         };
         answers.into_iter().map(|answer| answer.and_then(read)).collect()
     }
@@ -63,7 +63,10 @@ impl Inner {
                 (Some(expires), Some(due)) => Err(Invalid::ExpiresBeforeDue { expires, due }.into()),
                 _ => Err(unreadable(queue)),
             },
-            _ => Err(refused_instant(&reply, asked, now).unwrap_or_else(|| unreadable(queue))),
+            _ => {
+                let refused = foreign_item(&reply).or_else(|| refused_instant(&reply, asked, now));
+                Err(refused.unwrap_or_else(|| unreadable(queue)))
+            }
         };
         let asked = items.iter().map(|(_, when)| when.unwrap_or_default());
         answers

@@ -8,7 +8,7 @@ use super::inspect::is_bare;
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::{Fields, Reply};
-use super::partition::{Fault, refused_instant, spreading, unreadable, when};
+use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
 /// How many one script revives or discards.
@@ -169,7 +169,7 @@ fn answer(queue: &QueueName, reply: &Reply) -> Result<()> {
         (Some("missing"), _) => Err(Error::MessageNotFound { queue: queue.clone() }),
         (Some("alive"), Some(id)) => Err(Error::NotDead { id }),
         (Some("key"), Some(id)) => Err(Error::KeyTaken { id }),
-        _ => Err(unreadable(queue)),
+        _ => Err(foreign_item(reply).unwrap_or_else(|| unreadable(queue))),
     }
 }
 

@@ -11,7 +11,7 @@ use super::change::{named, place};
 use super::layout::{Partition, block_of, field_of, id_bytes};
 use super::message::{id, instant, shown};
 use super::pack::{Fields, Reply};
-use super::partition::{Fault, spreading, unreadable};
+use super::partition::{Fault, foreign_item, spreading, unreadable};
 use super::scripts::Script;
 
 /// How many messages one call reads.
@@ -47,7 +47,7 @@ impl Inner {
             true => Error::UnknownQueue { queue: queue.clone() },
             false => Error::MessageNotFound { queue: queue.clone() },
         };
-        found.into_iter().map(|message| message.ok_or_else(missing)).collect()
+        found.into_iter().map(|message| message.unwrap_or_else(|| Err(missing()))).collect()
     }
 
     async fn find(
@@ -55,7 +55,7 @@ impl Inner {
         queue: &QueueName,
         spread: u16,
         targets: &[Target],
-    ) -> std::result::Result<(Vec<Option<Message>>, bool), Fault> {
+    ) -> std::result::Result<(Vec<Option<Result<Message>>>, bool), Fault> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, target) in targets.iter().enumerate() {
             let part = Some(place(target, spread)).filter(|part| *part < spread).unwrap_or(0);
@@ -71,7 +71,8 @@ impl Inner {
                 bare &= answered.reply.get("bare").is_set();
                 for (reply, index) in answered.reply.get("items").items().iter().zip(chunk) {
                     if reply.is_set() {
-                        found[*index] = Some(shown(queue, reply, answered.now)?.message);
+                        let read = || shown(queue, reply, answered.now).map(|shown| shown.message);
+                        found[*index] = Some(foreign_item(reply).map_or_else(read, Err));
                     }
                 }
             }
@@ -233,7 +234,8 @@ impl Inner {
         let (messages, _) = self.find(queue, spread, &targets).await?;
         // One that was settled meanwhile is leased no more.
         let leased = |message: &Message| message.standing.state.kind() == StateKind::Leased;
-        let messages: Vec<_> = messages.into_iter().flatten().filter(leased).collect();
+        let messages = messages.into_iter().flatten().collect::<Result<Vec<_>>>()?;
+        let messages: Vec<_> = messages.into_iter().filter(leased).collect();
         let next = places.last().copied().filter(|_| more);
         let page = cut(messages, more, max);
         Ok((Page { next: page.next.or(next), ..page }, bare))

@@ -64,6 +64,33 @@ pub(super) const FRESH_BODY: usize = 1_024;
 /// The first byte of the record of a message that was handed out for the first time, and has nothing else.
 pub(super) const HELD: u8 = 4;
 
+/// A partition's keys, and their types.
+pub(super) const PARTITION: [(&str, &str); 23] = [
+    ("m", "hash"),
+    ("f", "zset"),
+    ("N", "hash"),
+    ("n", "zset"),
+    ("S", "hash"),
+    ("B", "hash"),
+    ("H", "hash"),
+    ("s", "zset"),
+    ("u", "zset"),
+    ("o", "zset"),
+    ("r", "zset"),
+    ("d", "zset"),
+    ("x", "zset"),
+    ("l", "zset"),
+    ("y", "zset"),
+    ("g", "zset"),
+    ("h", "zset"),
+    ("k", "hash"),
+    ("t", "hash"),
+    ("T", "zset"),
+    ("a", "hash"),
+    ("w", "hash"),
+    ("Z", "hash"),
+];
+
 /// The directory's keys that are always called the same, and their types.
 pub(super) const DIRECTORY: [(&str, &str); 6] =
     [("m", "hash"), ("q", "zset"), ("r", "hash"), ("B", "zset"), ("c", "hash"), ("h", "zset")];

@@ -11,6 +11,7 @@ use dwell_store::Error;
 
 use super::layout::{HELD, id_of, number_of};
 use super::pack::Reply;
+use super::wire::foreign;
 
 /// A message as a script shows it.
 pub(super) struct Shown {
@@ -34,8 +35,7 @@ pub(super) fn held(queue: &QueueName, reply: &Reply, now: Timestamp) -> Result<S
 }
 
 fn unknown(queue: &QueueName) -> Error {
-    let reason = format!("a message of queue '{queue}' is stored in a form that this version does not know");
-    Error::Unavailable { reason: reason.into() }
+    foreign(&format!("a message of queue '{queue}' is stored in a form that this version does not know"))
 }
 
 /// Reads a record of form 4: `lua/record.lua` has its bytes.

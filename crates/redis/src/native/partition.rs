@@ -10,7 +10,7 @@ use super::layout::Partition;
 use super::message::instant;
 use super::pack::{Fields, Pack, Reply};
 use super::scripts::Script;
-use super::wire::locked;
+use super::wire::{foreign, locked};
 
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
@@ -146,6 +146,12 @@ pub(super) fn when(fields: Fields, when: When) -> Fields {
         When::Level(level) => (3, level.into()),
     };
     fields.with("w", kind).with("v", value)
+}
+
+/// What a script says of one item that it could not do, since what lies there is not ours.
+pub(super) fn foreign_item(reply: &Reply) -> Option<Error> {
+    let is_foreign = reply.at(0).text() == Some("foreign");
+    is_foreign.then(|| foreign(reply.at(1).text().unwrap_or_default()))
 }
 
 /// Why an instant was refused: {'level', levels} or {'range', delay}.

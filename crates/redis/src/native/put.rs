@@ -14,7 +14,7 @@ use super::layout::{
 };
 use super::message::{attempt_number, id, instant, packed_headers};
 use super::pack::{Beside, Fields, Pack, Reply};
-use super::partition::{Fault, refused_instant, unreadable, when};
+use super::partition::{Fault, foreign_item, refused_instant, unreadable, when};
 use super::scripts::Script;
 
 /// How many messages, and how many bytes of bodies, one script puts; of [`fresh`](Item::is_fresh) ones more.
@@ -398,6 +398,7 @@ fn answer(item: &Item, reply: &Reply, now: Timestamp, queues: usize) -> Option<R
         "bad" => Err(item.invalid.clone()?.into()),
         "key" => Err(Error::KeyTaken { id: id(reply.at(1))? }),
         "leased" => Err(Error::Leased { id: id(reply.at(1))? }),
+        "foreign" => Err(foreign_item(reply)?),
         "queues" => Err(Error::TooManyQueues { limit: queues }),
         "pending" => Err(Error::QueueFull { queue: queue(), limit: reply.at(1).uint()? }),
         "expires" => {

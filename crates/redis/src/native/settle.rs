@@ -10,7 +10,7 @@ use super::Inner;
 use super::layout::{Partition, id_bytes};
 use super::message::{instant, reason};
 use super::pack::{Fields, Pack, Reply};
-use super::partition::{Fault, out_of_range, spreading, unreadable};
+use super::partition::{Fault, foreign_item, out_of_range, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::random;
 
@@ -96,7 +96,7 @@ impl Inner {
                 // What can not be given back comes back when its lease runs out.
                 if let Ok(answered) = self.ask(&at, Script::Settle, arguments()).await {
                     let lost = answered.reply.get("items").items().iter();
-                    let ended = lost.filter(|reply| reply.at(0).text() != Some("lost")).count();
+                    let ended = lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
                     self.leases_ended(ended as u64).await;
                 }
             }
@@ -174,6 +174,7 @@ fn answer(settle: &Settle, reply: &Reply, now: Timestamp) -> Option<Result<Settl
         "leased" => Ok(Settled::Leased(instant(reply.at(1))?)),
         "dead" => Ok(Settled::Dead(reason(reply.at(1).int()?)?)),
         "lost" => Err(Error::LeaseLost),
+        "foreign" => Err(foreign_item(reply)?),
         "bad" => Err(check(&settle.action).err()?.into()),
         "range" => {
             let asked = match settle.action {

@@ -16,8 +16,8 @@ use dwell_time::{Clock, SystemClock};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::layout::Partition;
-use super::pack::{Beside, Fields, Reply};
+use super::layout::{DIRECTORY, PARTITION, Partition};
+use super::pack::{Beside, Fields, Pack, Reply};
 use super::scripts::{Script, Scripts};
 use crate::Link;
 use crate::address::Confirm;
@@ -86,39 +86,53 @@ impl Wire {
     ) -> Result<Reply, Error> {
         let keys = at.keys(self.link.address().prefix());
         if !locked(&self.checked).contains(at) {
-            self.check(at, &keys).await?;
+            self.check(&keys, &PARTITION).await?;
+            locked(&self.checked).insert(at.clone());
         }
-        if !script.is_recorded() {
-            return self.run(script, &keys, arguments).await;
-        }
-        let lane = Lane::enter(self);
-        let mut name = self.process.to_vec();
-        name.extend_from_slice(&lane.number.to_be_bytes());
-        let call = self.next_call.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        self.run(script, &keys, arguments.with("l", &name[..]).with("q", &call[..])).await
+        let called = match script.is_recorded() {
+            false => self.run(script, &keys, arguments).await,
+            true => {
+                let lane = Lane::enter(self);
+                let mut name = self.process.to_vec();
+                name.extend_from_slice(&lane.number.to_be_bytes());
+                let call = self.next_call.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+                self.run(script, &keys, arguments.with("l", &name[..]).with("q", &call[..])).await
+            }
+        };
+        self.named(called, &keys, &PARTITION).await
     }
 
     /// Calls a script on the directory.
     pub(super) async fn directory(&self, script: Script, arguments: Fields) -> Result<Reply, Error> {
         let keys = super::layout::directory(self.link.address().prefix());
-        self.run(script, &keys, arguments).await
+        let called = self.run(script, &keys, arguments).await;
+        self.named(called, &keys, &DIRECTORY).await
+    }
+
+    /// Redis does not say which key has another type than a command needs: it is looked for, to be named.
+    async fn named(
+        &self,
+        called: Result<Reply, Error>,
+        keys: &str,
+        types: &[(&str, &str)],
+    ) -> Result<Reply, Error> {
+        if let Err(Error::ForeignData { .. }) = &called {
+            self.check(keys, types).await?;
+        }
+        called
     }
 
     /// Sees that nobody else's keys lie where ours would.
-    async fn check(&self, at: &Partition, keys: &str) -> Result<(), Error> {
-        let reply = self.run(Script::Check, keys, Fields::new()).await?;
+    async fn check(&self, keys: &str, types: &[(&str, &str)]) -> Result<(), Error> {
+        let asked = types.iter().map(|(name, kind)| Pack::from(vec![Pack::from(*name), Pack::from(*kind)]));
+        let asked = Fields::new().with("keys", asked.collect::<Vec<_>>());
+        let reply = self.run(Script::Check, keys, asked).await?;
         let wrong = reply.get("wrong");
         if let (Some(key), Some(found), Some(expected)) =
             (wrong.at(0).text(), wrong.at(1).text(), wrong.at(2).text())
         {
-            let reason = format!(
-                "the key {key} of queue '{}' is a {found} and not a {expected}: somebody else writes under this prefix; \
-                 remove the key or choose another prefix",
-                at.queue
-            );
-            return Err(Error::ForeignData { reason: reason.into() });
+            return Err(foreign(&format!("the key {key} is a {found} and not a {expected}")));
         }
-        locked(&self.checked).insert(at.clone());
         Ok(())
     }
 
@@ -262,6 +276,14 @@ fn missing(reply: &Value, confirm: Confirm) -> Option<String> {
     })
 }
 
+/// Says that what lies there is not ours.
+pub(super) fn foreign(what: &str) -> Error {
+    let reason = format!(
+        "{what}: somebody else writes under this prefix; remove what is not dwell's, or choose another prefix"
+    );
+    Error::ForeignData { reason: reason.into() }
+}
+
 fn refused(reason: String) -> Failure {
     Failure::Refused(Error::Unavailable { reason: reason.into() })
 }
@@ -301,14 +323,16 @@ fn failure(error: &RedisError) -> Failure {
         return Failure::Refused(Error::ForeignData { reason: reason.into() });
     }
     if says("DWELLFOREIGN") {
-        let said = text.split("DWELLFOREIGN").last().unwrap_or_default().trim_matches([':', ' ']);
-        let reason = format!("{said}; somebody else writes under this prefix");
-        return Failure::Refused(Error::ForeignData { reason: reason.into() });
+        let said = text.split("DWELLFOREIGN").last().unwrap_or_default();
+        // Behind it stands which script has said it.
+        let said = said.split(" script: ").next().unwrap_or_default();
+        return Failure::Refused(foreign(said.trim_matches([':', ' ', '.'])));
     }
-    // What Redis says of a key of another type, and its MessagePack of what nobody has packed.
-    if ["WRONGTYPE", "Missing bytes in input", "Bad data format in input"].into_iter().any(says) {
-        let reason = format!("{text}; somebody else writes under this prefix");
-        return Failure::Refused(Error::ForeignData { reason: reason.into() });
+    // What Redis says of a key of another type, and its MessagePack and its struct of what nobody has packed.
+    let unread =
+        ["WRONGTYPE", "Missing bytes in input", "Bad data format in input", "data string too short"];
+    if unread.into_iter().any(says) {
+        return Failure::Refused(foreign(&text));
     }
     if says("NOSCRIPT") {
         return Failure::NoScript;

@@ -13,17 +13,88 @@ local call = redis.call
 local A = cmsgpack.unpack(ARGV[1])
 local out = { now = now }
 
+-- Somebody else has written under our prefix. Nothing is changed then: a script knows all that it may touch before it
+-- writes, for no command that fails takes back what went before it.
+local function foreign(what)
+  error('DWELLFOREIGN ' .. what, 0)
+end
+
+-- What was packed by a script or a client of ours.
+local function read(packed, what)
+  local is_packed, value = pcall(cmsgpack.unpack, packed)
+  if not is_packed or type(value) ~= 'table' then
+    foreign(what .. ' is in no form of ours')
+  end
+  return value
+end
+
+local function foreign_type(name, expected)
+  foreign('the key ' .. P .. name .. ' is a ' .. call('TYPE', P .. name).ok .. ' and not a ' .. expected)
+end
+
+-- Know that a key has its type, if it is there. So does whoever has read from it.
+local function know_hash(name)
+  if type(redis.pcall('HLEN', P .. name)) ~= 'number' then
+    foreign_type(name, 'hash')
+  end
+end
+
+local function know_zset(name)
+  if type(redis.pcall('ZCARD', P .. name)) ~= 'number' then
+    foreign_type(name, 'zset')
+  end
+end
+
+-- Know all keys of the partition, but `m` and `a`, which are read here, and `l` and `x`, which `touch` reads.
+local HASHES = { 'S', 'B', 'H', 'k', 't', 'w', 'N', 'Z' }
+local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'T' }
+local knows_all
+local function know_all()
+  if knows_all then
+    return
+  end
+  for _, name in ipairs(HASHES) do
+    know_hash(name)
+  end
+  for _, name in ipairs(ZSETS) do
+    know_zset(name)
+  end
+  knows_all = true
+end
+
+-- Does something to each of some items, and answers where they stand or at their places. What is foreign about one is said
+-- of that one, and the others go on.
+local is_refused
+local function each(items, change, places)
+  is_refused = true
+  for index, item in ipairs(items) do
+    local is_done, reply = pcall(change, item)
+    if not is_done then
+      local said = string.match(type(reply) == 'table' and reply.err or tostring(reply), 'DWELLFOREIGN (.*)')
+      if not said then
+        error(reply, 0)
+      end
+      reply = { 'foreign', said }
+    end
+    is_refused = is_refused and not is_done
+    out.items[places and places[index] or index] = reply
+  end
+end
+
 local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h')
 if M[1] and M[1] ~= '1' and M[1] ~= '2' and M[1] ~= '3' then
   return redis.error_reply('DWELLVERSION layout ' .. M[1] .. ' is not known to this version of dwell')
 end
-local own = M[3] and cmsgpack.unpack(M[3]) or {}
+local own = M[3] and read(M[3], 'the field o of ' .. P .. 'm') or {}
 -- A pause that has ended is no setting any more.
 if own.pause and own.pause > 0 and own.pause <= now then
   own.pause = A.D.pause ~= 0 and 0 or nil
 end
 -- Pending and dead messages of an earlier epoch were swept away: they are there, and count as gone.
 local epoch, dead_epoch = tonumber(M[4] or 0), tonumber(M[5] or 0)
+if not epoch or not dead_epoch then
+  foreign('the fields e and f of ' .. P .. 'm are no numbers')
+end
 
 -- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so its last
 -- answer is the only one that can be asked for. What comes with a lower number than that was held up on its way, and
@@ -63,7 +134,10 @@ end
 
 local function answer()
   local packed = cmsgpack.pack(out)
-  keep_answer(packed)
+  -- What has changed nothing may happen twice.
+  if not is_refused then
+    keep_answer(packed)
+  end
   return packed
 end
 
@@ -78,5 +152,5 @@ end
 -- The first write of all scripts but those that put. Redis out of memory refuses a write that may take more, unless
 -- the script has written already: so puts are refused as a whole, and takes and acks go on.
 local function write_though_full()
-  call('UNLINK', P .. '0')
+  call('HDEL', P .. 'm', '')
 end

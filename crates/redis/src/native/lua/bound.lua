@@ -4,6 +4,8 @@
 -- A.process its id; A.forget
 -- Reply   `parts`: a list of `index/queue`
 -- Cost    O(partitions)
+know('set', 'p:' .. A.process)
+know('zset', 'h')
 if A.forget then
   call('UNLINK', P .. 'p:' .. A.process)
   call('ZREM', P .. 'h', A.process)

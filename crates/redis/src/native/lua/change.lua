@@ -19,6 +19,7 @@ local function change(item)
       return refusal
     end
   end
+  know_all()
   local r = find(item)
   if not r then
     return { 'missing' }
@@ -42,9 +43,7 @@ local function change(item)
 end
 
 out.items = {}
-for index, item in ipairs(A.items) do
-  out.items[index] = change(item)
-end
+each(A.items, change)
 out.bare = is_bare()
 hint()
 return answer()

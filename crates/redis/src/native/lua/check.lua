@@ -1,18 +1,14 @@
--- Whether the keys of a partition are ours: a key of another type is somebody else's.
+-- Whether keys are ours: a key of another type is somebody else's.
 --
--- Keys    all of the partition
--- Reply   `wrong`: the name of one that has another type than it should, with that type
--- Cost    O(1)
-local types = {
-  m = 'hash', S = 'hash', B = 'hash', H = 'hash', k = 'hash', t = 'hash', a = 'hash', w = 'hash', Z = 'hash',
-  f = 'zset', N = 'hash', n = 'zset', s = 'zset', u = 'zset', o = 'zset', r = 'zset', d = 'zset', l = 'zset', x = 'zset', y = 'zset', g = 'zset',
-  h = 'zset', T = 'zset',
-}
+-- Keys    those that are named
+-- A.keys  {name, type} of each
+-- Reply   `wrong`: the name of one that has another type than it should, with that type and the right one
+-- Cost    O(1) a key
 local out = {}
-for name, expected in pairs(types) do
-  local found = redis.call('TYPE', KEYS[1] .. name).ok
-  if found ~= 'none' and found ~= expected then
-    out.wrong = { KEYS[1] .. name, found, expected }
+for _, key in ipairs(cmsgpack.unpack(ARGV[1]).keys) do
+  local found = redis.call('TYPE', KEYS[1] .. key[1]).ok
+  if found ~= 'none' and found ~= key[2] then
+    out.wrong = { KEYS[1] .. key[1], found, key[2] }
   end
 end
 return cmsgpack.pack(out)

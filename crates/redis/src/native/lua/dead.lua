@@ -25,6 +25,7 @@ if A.list then
 end
 
 local function sweep(id)
+  know_all()
   local r = load(id)
   if not r then
     return { 'missing' }
@@ -58,9 +59,7 @@ end
 
 if not out.refused then
   out.items = {}
-  for index, id in ipairs(A.ids) do
-    out.items[index] = sweep(id)
-  end
+  each(A.ids, sweep)
 end
 out.bare = is_bare()
 hint()

@@ -8,6 +8,14 @@ local P = KEYS[1]
 local call = redis.call
 local A = cmsgpack.unpack(ARGV[1])
 local out = { now = now }
+
+-- As on a partition: a script that writes knows the keys before.
+local function know(expected, name)
+  local found = call('TYPE', P .. name).ok
+  if found ~= 'none' and found ~= expected then
+    error('DWELLFOREIGN the key ' .. P .. name .. ' is a ' .. found .. ' and not a ' .. expected, 0)
+  end
+end
 local layout = call('HGET', P .. 'm', 'v')
 if layout and layout ~= '1' and layout ~= '2' and layout ~= '3' then
   return redis.error_reply('DWELLVERSION layout ' .. layout .. ' is not known to this version of dwell')

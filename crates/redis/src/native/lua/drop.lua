@@ -12,6 +12,7 @@ if not touch() then
   return cmsgpack.pack(out)
 end
 out.done = 0
+know_all()
 
 local function set_aside(name, counts)
   local count = call('ZCARD', P .. name)
@@ -21,8 +22,12 @@ local function set_aside(name, counts)
   if counts then
     out.done = out.done + count
   end
-  local serial = call('HINCRBY', P .. 'm', 'z', 1)
-  local trash = 'z' .. string.format('%.0f', serial)
+  local serial, trash = tonumber(call('HGET', P .. 'm', 'z') or 0)
+  repeat
+    serial = serial + 1
+    trash = 'z' .. string.format('%.0f', serial)
+  until call('EXISTS', P .. trash) == 0
+  call('HSET', P .. 'm', 'z', string.format('%.0f', serial))
   call('RENAME', P .. name, P .. trash)
   -- What each is made of tells how to read its members.
   call('HSET', P .. 'Z', trash, name)

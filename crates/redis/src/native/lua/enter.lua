@@ -7,6 +7,11 @@
 -- Reply   `reg` the registration, higher than all before; or `full`: there are as many others as may be;
 --         `count` of queues registered
 -- Cost    O(log n) a block
+for block = A.block or 1, A.block and A.block + A.count - 1 or 0 do
+  know('set', 'b:' .. string.format('%.0f', block))
+end
+know('zset', 'B')
+know('hash', 'r')
 if A.name then
   local known = call('ZSCORE', P .. 'q', A.name)
   local others = call('ZCARD', P .. 'q') - (known and 1 or 0)

@@ -10,15 +10,15 @@ if not touch() then
   return cmsgpack.pack(out)
 end
 out.items = {}
-for index, item in ipairs(A.items) do
+each(A.items, function(item)
   local r
   if item.n then
     r = load_numbered(item.n)
   else
     r = find(item)
   end
-  out.items[index] = r and (A.brief and { r.i } or shown(r)) or false
-end
+  return r and (A.brief and { r.i } or shown(r)) or false
+end)
 out.bare = is_bare()
 hint()
 return cmsgpack.pack(out)

@@ -5,14 +5,22 @@
 local IN_ORDER = 1000
 local STEP = 64
 
+-- Whether there may be anything besides what lies in `f`: mostly there is not, and nothing else is asked.
+local is_mixed = true
+
 -- Messages of u and o that are due come into their order; false if it takes more calls.
 local function ripen()
+  is_mixed = call('EXISTS', P .. 's', P .. 'u', P .. 'o', P .. 'r') > 0
+  if not is_mixed then
+    return true
+  end
   local is_done = true
   local usual = '(' .. DEFAULT_PRIORITY
   for _, side in ipairs({ { 'u', '-inf', usual }, { 'o', usual, '+inf' } }) do
     local key = P .. side[1]
     local due = call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, STEP)
     if due[1] and call('ZCOUNT', P .. 'r', side[2], side[3]) < IN_ORDER then
+      know_all()
       local gone, ready, by_due = {}, {}, {}
       for index = 1, #due, 2 do
         local member, score = due[index], due[index + 1]
@@ -35,6 +43,9 @@ end
 -- The first `max` that may go out, in their order: of those in `f` what lies there, of the others their ids.
 local function heads(max)
   local young = call('ZRANGEBYSCORE', P .. 'f', '-inf', now, 'LIMIT', 0, max)
+  if not is_mixed then
+    return young
+  end
   local plain = call('ZRANGEBYSCORE', P .. 's', '-inf', now, 'WITHSCORES', 'LIMIT', 0, max)
   local ready = call('ZRANGE', P .. 'r', 0, max - 1, 'WITHSCORES')
   if not plain[1] and not ready[1] then

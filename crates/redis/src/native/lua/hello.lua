@@ -7,6 +7,11 @@
 --         queues
 -- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, processes that have not been heard of for A.silent ms
 -- Cost    O(log n)
+know('zset', 'h')
+know('hash', 'c')
+if A.bound then
+  know('set', 'p:' .. A.process)
+end
 if A.spread then
   local known = tonumber(call('HGET', P .. 'm', 's') or A.spread)
   if known ~= A.spread and call('EXISTS', P .. 'q') == 1 then

@@ -4,6 +4,7 @@
 -- A.block it; A.parts them, as `index/queue`
 -- Reply   nothing
 -- Cost    O(partitions)
+know('zset', 'B')
 local block = string.format('%.0f', A.block)
 for _, part in ipairs(A.parts) do
   call('SREM', P .. 'b:' .. block, part)

@@ -73,7 +73,7 @@ if A.state == 2 then
   local key = P .. 'l'
   local first = A.after and rank_after(key, A.score, A.after) or 0
   for index, entry in ipairs(part(key, first, call('ZCARD', key), A.max)) do
-    out.refs[index] = { entry[1], entry[2], load(entry[2]).d }
+    out.refs[index] = { entry[1], entry[2], lying(entry[2]).d }
   end
   hint()
   return cmsgpack.pack(out)
@@ -81,7 +81,7 @@ end
 out.items = {}
 local bytes = 0
 for index, entry in ipairs(page(A.max + 1)) do
-  local r = entry[3] and fresh(entry[3]) or load(entry[2])
+  local r = entry[3] and fresh(entry[3]) or lying(entry[2])
   bytes = bytes + body_length(r)
   if index > A.max or (index > 1 and bytes > A.bytes) then
     out.more_left = true

@@ -6,7 +6,10 @@
 -- Cost    O(log n) a block, and its partitions, at most 256
 out.blocks = {}
 for index, block in ipairs(call('ZRANGEBYSCORE', P .. 'B', '-inf', now - A.older, 'LIMIT', 0, A.max)) do
-  call('ZADD', P .. 'B', now, block)
-  out.blocks[index] = { tonumber(block), call('SMEMBERS', P .. 'b:' .. block) }
+  know('set', 'b:' .. block)
+  out.blocks[index] = { tonumber(block) or 0, call('SMEMBERS', P .. 'b:' .. block) }
+end
+for _, entry in ipairs(out.blocks) do
+  call('ZADD', P .. 'B', now, string.format('%.0f', entry[1]))
 end
 return cmsgpack.pack(out)

@@ -123,10 +123,20 @@ local function is_bare()
   return next(own) == nil and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') == 0
 end
 
+-- What those who wait sleep for; false if nobody does.
+local asleep
+local function sleeping()
+  if asleep == nil then
+    asleep = call('HGET', P .. 'w', 'at')
+    asleep = asleep and (tonumber(asleep) or 0)
+  end
+  return asleep
+end
+
 -- Tells those who wait, if what was placed is due before what they sleep for.
 local function hint()
-  local at = earliest and call('HGET', P .. 'w', 'at')
-  if at and earliest < tonumber(at) then
+  local at = earliest and sleeping()
+  if at and earliest < at then
     call('PUBLISH', P .. 'w', '')
   end
 end

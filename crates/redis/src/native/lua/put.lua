@@ -22,7 +22,7 @@
 
 -- What is put is written first: a Redis out of memory refuses it. If time brings something about, this goes before.
 local function write_unless_full()
-  call('SETRANGE', P .. '0', 0, '')
+  call('ZADD', P .. 'f', 'XX', 0, '')
 end
 if not touch(write_unless_full) then
   return cmsgpack.pack(out)
@@ -69,7 +69,10 @@ end
 local function recall(token)
   local packed = call('HGET', P .. 't', token)
   if packed then
-    local known = cmsgpack.unpack(packed)
+    local known = read(packed, 'a field of ' .. P .. 't')
+    if type(known[1]) ~= 'table' or type(known[2]) ~= 'number' then
+      foreign('a field of ' .. P .. 't is no answer to a put')
+    end
     if now < known[2] then
       return known[1]
     end
@@ -179,15 +182,34 @@ local function put(item)
   return reply
 end
 
--- Tells `N` when numbers of a block are due.
-local function note_dues(block, dues, latest)
-  call('HSET', P .. 'N', block, (call('HGET', P .. 'N', block) or '') .. dues)
-  call('ZADD', P .. 'n', 'GT', latest, block)
+-- What `m` is to know of those that are put.
+local function note_put()
+  if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
+    call('HSET', P .. 'm', 'v', 3, 'g', A.reg)
+  elseif M[1] and M[1] ~= '3' then
+    call('HSET', P .. 'm', 'v', 3)
+  end
+  if highest >= 0 and A.most and A.most > highest then
+    call('HSET', P .. 'm', 'h', string.format('%.0f', A.most))
+  end
 end
 
-local function put_fresh(places)
-  if places[1] then
-    call('ZADD', P .. 'f', unpack(places))
+-- Puts into `f`, and tells `N` when numbers are due: of each block its number, their places and dues, the latest of them.
+local function put_fresh(places, dues)
+  if not places[1] then
+    return note_put()
+  end
+  local told_before = {}
+  for index = 1, #dues, 3 do
+    told_before[index] = call('HGET', P .. 'N', dues[index]) or ''
+  end
+  know_zset('n')
+  sleeping()
+  call('ZADD', P .. 'f', unpack(places))
+  note_put()
+  for index = 1, #dues, 3 do
+    call('HSET', P .. 'N', dues[index], told_before[index] .. dues[index + 1])
+    call('ZADD', P .. 'n', 'GT', dues[index + 2], dues[index])
   end
 end
 
@@ -197,10 +219,7 @@ local function put_all(count)
   for at = 2, 2 * count, 2 do
     places[at - 1], places[at] = ARGV[at], ARGV[at + 1] .. created
   end
-  put_fresh(places)
-  for index = 1, #A.dues, 3 do
-    note_dues(A.dues[index], A.dues[index + 1], A.dues[index + 2])
-  end
+  put_fresh(places, A.dues)
   earliest = earliest and math.min(earliest, A.first) or A.first
   out.all = count
 end
@@ -251,20 +270,14 @@ local function put_each(count, is_full, room)
       out.items[index] = not after or due
     end
   end
-  put_fresh(places)
+  local told_now = {}
   for block, of_block in pairs(dues) do
-    note_dues(block, of_block, latest[block])
+    local place = #told_now
+    told_now[place + 1], told_now[place + 2], told_now[place + 3] = block, of_block, latest[block]
   end
+  put_fresh(places, told_now)
 end
 
-if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
-  call('HSET', P .. 'm', 'v', 3, 'g', A.reg)
-elseif M[1] and M[1] ~= '3' then
-  call('HSET', P .. 'm', 'v', 3)
-end
-if highest >= 0 and A.most and A.most > highest then
-  call('HSET', P .. 'm', 'h', string.format('%.0f', A.most))
-end
 out.items = {}
 if A.count then
   local is_full = A.full and is_bare()
@@ -275,10 +288,12 @@ if A.count then
     put_each(A.count, is_full, room)
   end
 else
+  know_all()
   -- Tokens are forgotten before anything is put.
   write_unless_full()
-  for index, item in ipairs(A.items) do
-    out.items[index] = put(item)
+  each(A.items, put)
+  if not is_refused then
+    note_put()
   end
 end
 out.bare = A.reg and is_bare() or nil

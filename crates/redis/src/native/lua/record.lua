@@ -38,7 +38,7 @@ local DEFAULT_PRIORITY = 1024
 -- Nothing is written before this is known of all that is read.
 local function check_fresh(member)
   if #member < 22 or string.byte(member, 7) < 128 then
-    error('DWELLFOREIGN ' .. P .. 'f has a member that is no message')
+    foreign(P .. 'f has a member that is no message')
   end
 end
 
@@ -54,12 +54,24 @@ local function fresh(member)
   }
 end
 
+local function hex(bytes)
+  return (string.gsub(bytes, '.', function(byte) return string.format('%02x', string.byte(byte)) end))
+end
+
+-- Whether fields are those of a message's record, as far as scripts go by them.
+local function is_record(r, field)
+  return type(r.i) == 'string' and #r.i == 16 and string.sub(r.i, 9) == field and type(r.d) == 'number'
+    and (not r.p or type(r.p) == 'number') and (not r.x or type(r.x) == 'number')
+    and (not r.s or r.s == 3
+      or (r.s == 2 and type(r.T) == 'string' and #r.T == 16 and type(r.D) == 'number' and type(r.w) == 'number'))
+end
+
 local function decoded(packed, field)
   if not packed then
-    error('DWELLFOREIGN ' .. P .. 'S has no record of a message that lies in order')
+    foreign(P .. 'S has no field ' .. hex(field) .. ' for a message that lies in order')
   end
   local form = string.byte(packed)
-  if form == HELD then
+  if form == HELD and #packed >= 59 and string.byte(packed, 24) > 127 and string.sub(packed, 26, 33) == field then
     local r = fresh(string.sub(packed, 18, -21))
     r.fresh = nil
     r.s, r.t = 2, 1
@@ -69,8 +81,13 @@ local function decoded(packed, field)
     r.B = process ~= NOBODY and process or nil
     return r
   end
-  if form ~= OLD_FRESH and form ~= OLD_HELD then
-    return cmsgpack.unpack(packed)
+  if #packed < (form == OLD_FRESH and 19 or 56) or (form ~= OLD_FRESH and form ~= OLD_HELD) then
+    local what = 'the field ' .. hex(field) .. ' of ' .. P .. 'S'
+    local r = read(packed, what)
+    if not is_record(r, field) then
+      foreign(what .. ' is no record of a message')
+    end
+    return r
   end
   local at = form == OLD_HELD and 39 or 2
   local created, made_in, due = struct.unpack('>I6I4I6', packed, at)
@@ -154,7 +171,7 @@ end
 
 local function load(id)
   if #id ~= 16 then
-    error('DWELLFOREIGN something under ' .. P .. ' names a message that can not be')
+    foreign('something under ' .. P .. ' names a message that can not be')
   end
   local field = string.sub(id, 9)
   local packed = call('HGET', P .. 'S', field)
@@ -164,6 +181,11 @@ local function load(id)
   end
   local member = find_fresh(id)
   return member and fresh(member)
+end
+
+-- A message that lies in order, and so must be there.
+local function lying(id)
+  return load(id) or decoded(nil, string.sub(id, 9))
 end
 
 -- The block that a number belongs to and its place in there, by the last 8 bytes of its id.

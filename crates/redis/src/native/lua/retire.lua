@@ -10,6 +10,8 @@ end
 out.bare = is_bare()
 if out.bare and call('EXISTS', P .. 'Z') == 0 then
   out.reg = M[2] and tonumber(M[2])
+  know_hash('N')
+  know_zset('n')
   call('UNLINK', P .. 'm', P .. 'N', P .. 'n')
 end
 hint()

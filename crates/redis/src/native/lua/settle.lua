@@ -52,6 +52,7 @@ local function settle(item)
   if item.bad then
     return { 'bad' }
   end
+  know_all()
   local r = load(item.i)
   if not r or r.s ~= 2 or r.T ~= item.T then
     return { 'lost' }
@@ -115,6 +116,10 @@ end
 -- tokens, and that there is nothing else to do. The others are acked one after the other.
 local function ack(proofs, fields)
   local is_bound = call('EXISTS', P .. 'y') == 1
+  know_hash('S')
+  if is_bound then
+    know_zset('y')
+  end
   local ended = call('ZREM', P .. 'l', unpack(proofs))
   if ended == #proofs and not is_bound then
     call('HDEL', P .. 'S', unpack(fields))
@@ -122,7 +127,7 @@ local function ack(proofs, fields)
     return
   end
   local records = call('HMGET', P .. 'S', unpack(fields))
-  local gone, bound, seen = {}, {}, {}
+  local gone, bound, seen, others, places = {}, {}, {}, {}, {}
   for index, proof in ipairs(proofs) do
     local id, token = string.sub(proof, 1, 16), string.sub(proof, 17)
     local record, field = records[index], fields[index]
@@ -137,7 +142,8 @@ local function ack(proofs, fields)
     elseif seen[field] then
       out.items[index] = { 'lost' }
     else
-      out.items[index] = settle({ a = 0, i = id, T = token })
+      others[#others + 1] = { a = 0, i = id, T = token }
+      places[#others] = index
     end
   end
   if gone[1] then
@@ -146,15 +152,23 @@ local function ack(proofs, fields)
   if bound[1] then
     call('ZREM', P .. 'y', unpack(bound))
   end
+  each(others, settle, places)
+  is_refused = is_refused and ended == 0 and not gone[1]
+  if ended > #gone then
+    -- A lease whose message can not be read goes on; when it was to end has been removed with it.
+    for place, other in ipairs(others) do
+      if out.items[places[place]][1] == 'foreign' then
+        call('ZADD', P .. 'l', math.min(now + setting('lease'), MAX_MS), other.i .. other.T)
+      end
+    end
+  end
 end
 
 out.items = {}
 if A.acks then
   ack(A.acks, A.fields)
 else
-  for index, item in ipairs(A.items) do
-    out.items[index] = settle(item)
-  end
+  each(A.items, settle)
 end
 out.bare = is_bare()
 hint()

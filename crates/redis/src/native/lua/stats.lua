@@ -28,7 +28,7 @@ out.waiting = 0
 local waiters = call('HGETALL', P .. 'w')
 for index = 1, #waiters, 2 do
   if waiters[index] ~= 'at' and waiters[index] ~= A.process then
-    local entry = cmsgpack.unpack(waiters[index + 1])
+    local entry = read(waiters[index + 1], 'a field of ' .. P .. 'w')
     if now < entry[2] then
       out.waiting = out.waiting + entry[1]
     end

@@ -3,33 +3,38 @@
 -- Keys    m S B H k Z and those that Z names
 -- Reply   `left`: whether there is more
 -- Cost    about 3 µs a message
+know_all()
 local left = A.max
-for trash, name in pairs((function()
-  local names, pairs_of = {}, call('HGETALL', P .. 'Z')
-  for index = 1, #pairs_of, 2 do
-    names[pairs_of[index]] = pairs_of[index + 1]
-  end
-  return names
-end)()) do
-  local members = call('ZPOPMIN', P .. trash, left)
-  for index = 1, #members, 2 do
-    local id = name == 'r' and string.sub(members[index], 7) or string.sub(members[index], 1, 16)
-    local field = string.sub(id, 9)
-    local packed = call('HGET', P .. 'S', field)
-    if packed and not unpacked(packed, field) then
-      local r = decoded(packed, field)
-      if r.k and not r.K and call('HGET', P .. 'k', r.k) == id then
-        call('HDEL', P .. 'k', r.k)
-      end
-      forget(r)
+
+local function clear(id)
+  local field = string.sub(id, 9)
+  local packed = call('HGET', P .. 'S', field)
+  if packed and not unpacked(packed, field) then
+    local r = decoded(packed, field)
+    if r.k and not r.K and call('HGET', P .. 'k', r.k) == id then
+      call('HDEL', P .. 'k', r.k)
     end
-    left = left - 1
+    forget(r)
+  end
+end
+
+local aside = call('HGETALL', P .. 'Z')
+for index = 1, #aside, 2 do
+  local trash, name = aside[index], aside[index + 1]
+  if left <= 0 then
+    break
+  end
+  local members = call('ZRANGE', P .. trash, 0, left - 1)
+  for _, member in ipairs(members) do
+    -- A record that is foreign stays where it is, and nothing leads there any more.
+    pcall(clear, name == 'r' and string.sub(member, 7) or string.sub(member, 1, 16))
+  end
+  left = left - #members
+  if members[1] then
+    call('ZREMRANGEBYRANK', P .. trash, 0, #members - 1)
   end
   if call('EXISTS', P .. trash) == 0 then
     call('HDEL', P .. 'Z', trash)
-  end
-  if left <= 0 then
-    break
   end
 end
 out.left = call('EXISTS', P .. 'Z') == 1

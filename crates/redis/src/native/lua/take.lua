@@ -102,6 +102,16 @@ local function hand_out_fresh(count, entries, lease)
   if n == 0 then
     return
   end
+  -- All that lies in `f` from now on is due as late as the last of them, or later.
+  local due = string.format('%.0f', (struct.unpack('>I6', last)))
+  local over = call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
+  know_hash('S')
+  if over[1] then
+    know_hash('N')
+  end
+  if A.bound then
+    know_zset('y')
+  end
   -- They are the first of it.
   call('ZREMRANGEBYRANK', P .. 'f', 0, n / 2 - 1)
   call('HSET', P .. 'S', unpack(held))
@@ -116,9 +126,6 @@ local function hand_out_fresh(count, entries, lease)
   if A.bound then
     call('ZADD', P .. 'y', unpack(bound))
   end
-  -- All that lies in `f` now is due as late as the last of them, or later.
-  local due = string.format('%.0f', (struct.unpack('>I6', last)))
-  local over = call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
   if over[1] then
     call('ZREM', P .. 'n', unpack(over))
     call('HDEL', P .. 'N', unpack(over))
@@ -128,7 +135,7 @@ end
 local function peek(entries)
   for index, entry in ipairs(entries) do
     local id = string.sub(entry, 1, 16)
-    local r = #entry ~= 16 and fresh(entry) or load(id)
+    local r = #entry ~= 16 and fresh(entry) or lying(id)
     out.ids[index] = id
     out.items[index] = { r.p or DEFAULT_PRIORITY, r.d, body_length(r) }
   end
@@ -143,6 +150,9 @@ local function hand_out(max)
     return peek(entries)
   end
   local count, slow = share(entries)
+  if slow[1] then
+    know_all()
+  end
   local lease = setting('lease')
   hand_out_fresh(count, entries, A.lease or lease)
   for _, entry in ipairs(slow) do

@@ -44,5 +44,6 @@ local function take(r)
   out.item = shown(r)
 end
 
+know_all()
 out.refused = take(load(A.id))
 return answer()

@@ -21,7 +21,8 @@ local function lapse(r, at)
   save(r)
 end
 
--- False if there was too much to do at once. `first` is done before anything is written.
+-- False if there was too much to do at once. `first` is done before anything is written. All is read before that: it may
+-- be foreign.
 local function touch(first)
   local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
   local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
@@ -29,19 +30,29 @@ local function touch(first)
   if #ended + #expired == 0 then
     return true
   end
+  local held, over = {}, {}
+  for index, member in ipairs(ended) do
+    local r = load(string.sub(member, 1, 16))
+    -- The lease that lies here is the message's, and no other one.
+    held[index] = r and r.s == 2 and (#member == 16 or string.sub(member, 17) == r.T) and r
+  end
+  for index, id in ipairs(expired) do
+    local r = load(id)
+    over[index] = r and not r.s and r.x and r
+  end
+  know_all()
   if first then
     first()
   end
-  for _, member in ipairs(ended) do
-    local r = load(string.sub(member, 1, 16))
-    if r and r.s == 2 then
-      lapse(r, r.D)
+  for index, member in ipairs(ended) do
+    if held[index] then
+      lapse(held[index], held[index].D)
     else
       call('ZREM', P .. 'l', member)
     end
   end
-  for _, id in ipairs(expired) do
-    local r = load(id)
+  for index, id in ipairs(expired) do
+    local r = over[index]
     if r then
       unplace_pending(r)
       die(r, 3, r.x)

@@ -6,9 +6,17 @@
 -- Cost    O(log n) a message
 write_though_full()
 local members = call('ZRANGEBYLEX', P .. 'y', '[' .. A.process, '[' .. A.process .. string.rep('\255', 17), 'LIMIT', 0, A.max)
-for _, member in ipairs(members) do
+local held = {}
+for index, member in ipairs(members) do
   local r = load(string.sub(member, 9))
-  if r and r.s == 2 and r.B == A.process then
+  held[index] = r and r.s == 2 and r.B == A.process and r
+end
+know_all()
+know_zset('l')
+know_zset('x')
+for index, member in ipairs(members) do
+  local r = held[index]
+  if r then
     -- One whose deadline passed before has ended then.
     lapse(r, math.min(r.D, now))
   else

@@ -21,6 +21,7 @@ end
 
 out.unused = not is_used()
 if out.unused then
+  know_zset('n')
   call('HDEL', P .. 'N', A.block)
   call('ZREM', P .. 'n', A.block)
 end
