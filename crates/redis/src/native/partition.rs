@@ -132,9 +132,7 @@ impl Inner {
 }
 
 pub(super) fn unreadable(queue: &QueueName) -> Error {
-    Error::Unavailable {
-        reason: format!("the answer of a script for queue '{queue}' is in no form of this version").into(),
-    }
+    foreign(&format!("the answer of a script for queue '{queue}' is in no form of this version"))
 }
 
 /// How a script is told an instant.

@@ -96,7 +96,8 @@ impl Inner {
                 // What can not be given back comes back when its lease runs out.
                 if let Ok(answered) = self.ask(&at, Script::Settle, arguments()).await {
                     let lost = answered.reply.get("items").items().iter();
-                    let ended = lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
+                    let ended =
+                        lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
                     self.leases_ended(ended as u64).await;
                 }
             }

@@ -329,8 +329,7 @@ fn failure(error: &RedisError) -> Failure {
         return Failure::Refused(foreign(said.trim_matches([':', ' ', '.'])));
     }
     // What Redis says of a key of another type, and its MessagePack and its struct of what nobody has packed.
-    let unread =
-        ["WRONGTYPE", "Missing bytes in input", "Bad data format in input", "data string too short"];
+    let unread = ["WRONGTYPE", "Missing bytes in input", "Bad data format in input", "data string too short"];
     if unread.into_iter().any(says) {
         return Failure::Refused(foreign(&text));
     }

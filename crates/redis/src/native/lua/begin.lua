@@ -45,8 +45,8 @@ local function know_zset(name)
   end
 end
 
--- Know all keys of the partition, but `m` and `a`, which are read here, and `l` and `x`, which `touch` reads.
-local HASHES = { 'S', 'B', 'H', 'k', 't', 'w', 'N', 'Z' }
+-- Know all keys of the partition, but `m`, which is read here, and `l` and `x`, which `touch` reads.
+local HASHES = { 'S', 'B', 'H', 'k', 't', 'a', 'w', 'N', 'Z' }
 local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'T' }
 local knows_all
 local function know_all()
@@ -81,9 +81,9 @@ local function each(items, change, places)
   end
 end
 
-local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h')
+local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h', 'n')
 if M[1] and M[1] ~= '1' and M[1] ~= '2' and M[1] ~= '3' then
-  return redis.error_reply('DWELLVERSION layout ' .. M[1] .. ' is not known to this version of dwell')
+  return redis.error_reply('DWELLVERSION layout ' .. string.gsub(M[1], '%W', '?') .. ' is not known to this version of dwell')
 end
 local own = M[3] and read(M[3], 'the field o of ' .. P .. 'm') or {}
 -- A pause that has ended is no setting any more.
@@ -92,8 +92,8 @@ if own.pause and own.pause > 0 and own.pause <= now then
 end
 -- Pending and dead messages of an earlier epoch were swept away: they are there, and count as gone.
 local epoch, dead_epoch = tonumber(M[4] or 0), tonumber(M[5] or 0)
-if not epoch or not dead_epoch then
-  foreign('the fields e and f of ' .. P .. 'm are no numbers')
+if not (epoch and dead_epoch and tonumber(M[2] or 0) and tonumber(M[6] or 0) and tonumber(M[7] or 0)) then
+  foreign('of the fields e, f, g, h and n of ' .. P .. 'm one is no number')
 end
 
 -- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so its last

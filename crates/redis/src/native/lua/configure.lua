@@ -9,7 +9,7 @@ write_though_full()
 if not touch() then
   return cmsgpack.pack(out)
 end
-local version = tonumber(call('HGET', P .. 'm', 'n') or 0)
+local version = tonumber(M[7] or 0)
 if version ~= A.version then
   out.changed = true
   return cmsgpack.pack(out)

@@ -18,6 +18,9 @@ if A.list then
   out.refs = {}
   local members = call('ZRANGE', P .. 'g', A.skip, A.skip + A.list - 1, 'WITHSCORES')
   for index = 1, #members, 2 do
+    if #members[index] ~= 16 or string.byte(members[index], 7) < 128 then
+      foreign(P .. 'g has a member that is no message')
+    end
     out.refs[#out.refs + 1] = { tonumber(members[index + 1]), members[index] }
   end
   hint()

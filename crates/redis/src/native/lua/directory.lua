@@ -18,5 +18,5 @@ local function know(expected, name)
 end
 local layout = call('HGET', P .. 'm', 'v')
 if layout and layout ~= '1' and layout ~= '2' and layout ~= '3' then
-  return redis.error_reply('DWELLVERSION layout ' .. layout .. ' is not known to this version of dwell')
+  return redis.error_reply('DWELLVERSION layout ' .. string.gsub(layout, '%W', '?') .. ' is not known to this version of dwell')
 end

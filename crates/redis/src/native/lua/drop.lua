@@ -13,6 +13,11 @@ if not touch() then
 end
 out.done = 0
 know_all()
+for name, value in pairs({ e = M[4] or '0', f = M[5] or '0', n = M[7] or '0', z = call('HGET', P .. 'm', 'z') or '0' }) do
+  if not string.match(value, '^%d+$') then
+    foreign('the field ' .. name .. ' of ' .. P .. 'm is no number')
+  end
+end
 
 local function set_aside(name, counts)
   local count = call('ZCARD', P .. name)

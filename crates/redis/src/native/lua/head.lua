@@ -24,6 +24,9 @@ local function ripen()
       local gone, ready, by_due = {}, {}, {}
       for index = 1, #due, 2 do
         local member, score = due[index], due[index + 1]
+        if #member ~= 20 then
+          foreign(key .. ' has a member that is no message')
+        end
         local id = string.sub(member, 1, 16)
         gone[#gone + 1] = member
         ready[#ready + 1] = struct.unpack('>I4', member, 17)
@@ -60,6 +63,7 @@ local function heads(max)
     else
       local is_young = young[f] and true
       if young[f] and plain[s] then
+        check_fresh(young[f])
         local due, other = (struct.unpack('>I6', young[f])), tonumber(plain[s + 1])
         is_young = due < other or (due == other and precedes(young[f], plain[s]))
       end

@@ -263,6 +263,19 @@ local function body_length(r)
   return r.body and #r.body or call('HSTRLEN', P .. 'B', string.sub(r.i, 9))
 end
 
+-- Headers are names and values, each behind its length in two bytes. Whoever hands a message out looks at them before.
+local function check_headers(r)
+  local field = string.sub(r.i, 9)
+  local packed = r.h and call('HGET', P .. 'H', field)
+  local at, length = 1, packed and #packed or 0
+  while at < length do
+    at = at + 2 + struct.unpack('>I2', packed, at)
+  end
+  if at ~= length + 1 then
+    foreign('the field ' .. hex(field) .. ' of ' .. P .. 'H is in no form of ours')
+  end
+end
+
 -- What a reader gets: record, body, headers.
 local function shown(r)
   local field, body, member = string.sub(r.i, 9), r.body, r.fresh

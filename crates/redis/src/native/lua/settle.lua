@@ -113,7 +113,7 @@ local function settle(item)
 end
 
 -- Acks those whose records are of form 4 all at once: what lies in `l` of them tells that they are held under their
--- tokens, and that there is nothing else to do. The others are acked one after the other.
+-- tokens, and that there is nothing else to do, whatever their records say. The others are acked one after the other.
 local function ack(proofs, fields)
   local is_bound = call('EXISTS', P .. 'y') == 1
   know_hash('S')
@@ -128,13 +128,15 @@ local function ack(proofs, fields)
   end
   local records = call('HMGET', P .. 'S', unpack(fields))
   local gone, bound, seen, others, places = {}, {}, {}, {}, {}
+  local are_all = ended == #proofs
   for index, proof in ipairs(proofs) do
     local id, token = string.sub(proof, 1, 16), string.sub(proof, 17)
     local record, field = records[index], fields[index]
-    if record and string.sub(record, 1, 33) == string.char(HELD) .. token .. id and not seen[field] then
+    local is_held = are_all or (record and string.sub(record, 1, 33) == string.char(HELD) .. token .. id)
+    if is_held and not seen[field] then
       seen[field] = true
       gone[#gone + 1] = field
-      local process = string.sub(record, -8)
+      local process = record and string.sub(record, -8) or NOBODY
       if process ~= NOBODY then
         bound[#bound + 1] = process .. id
       end

@@ -22,7 +22,7 @@ end
 out.urgent = call('ZCOUNT', P .. 'u', '-inf', now) + call('ZCOUNT', P .. 'r', '-inf', '(' .. DEFAULT_PRIORITY)
 out.leased, out.dead = call('ZCARD', P .. 'l'), call('ZCARD', P .. 'g')
 out.own = M[3]
-out.version = tonumber(call('HGET', P .. 'm', 'n') or 0)
+out.version = tonumber(M[7] or 0)
 out.reg = M[2] and tonumber(M[2])
 out.waiting = 0
 local waiters = call('HGETALL', P .. 'w')

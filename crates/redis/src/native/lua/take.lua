@@ -57,6 +57,7 @@ local function share(entries)
     else
       local place = #slow + 1
       local r = decoded(records[place], fields[place])
+      check_headers(r)
       length = body_length(r)
       slow[place] = { index, r }
       slow_bytes = slow_bytes + length

@@ -23,6 +23,7 @@ local function take(r)
   if A.full then
     return { 'cap' }
   end
+  check_headers(r)
   if r.s == 3 then
     unplace_dead(r)
     r.d = math.min(r.d, now)

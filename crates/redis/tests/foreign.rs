@@ -1,0 +1,514 @@
+//! Somebody else's keys and values where ours lie, under a store that is open and in use: a typed error, nothing is
+//! changed, and once they are gone everything is there.
+//!
+//! Each key of the layout is turned into one of another type, and each operation is called on that: it either has
+//! nothing to do with the key, or is refused before it has written anything. `docs/redis.md` names the keys.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::{
+    Headers, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting, SettingChange, StateKind,
+    Timestamp,
+};
+use dwell_redis::testing::Server;
+use dwell_redis::{OpenError, RedisStore};
+use dwell_store::{Action, Error, OnConflict, Put, Selection, Settle, Settled, Store, Take, Target, When};
+use dwell_time::{Clock, ManualClock};
+use redis::Value;
+
+const START_MS: i64 = 1_795_000_000_000;
+const MINUTE_MS: u64 = 60_000;
+
+/// A partition's keys that are sorted sets, and those that are hashes.
+const SORTED_SETS: &str = "fnsuordxlyghT";
+const HASHES: &str = "mNSBHktawZ";
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+fn message(body: &str) -> Put {
+    Put::new(queue(), body.to_owned())
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+async fn one<T>(answers: impl Future<Output = Vec<Result<T, Error>>>) -> Result<T, Error> {
+    answers.await.pop().unwrap()
+}
+
+/// A call that must end.
+async fn within<T>(call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), call).await.expect("a call does not end")
+}
+
+/// All keys and what they hold, but for the directory's: a process that is there says so every few seconds.
+type Held = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Redis {
+    server: Server,
+    connection: redis::Connection,
+}
+
+impl Redis {
+    fn start() -> Redis {
+        let server = Server::start();
+        let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        Redis { server, connection }
+    }
+
+    fn command<T: redis::FromRedisValue>(&mut self, words: &[&[u8]]) -> T {
+        let mut command = redis::Cmd::new();
+        words.iter().for_each(|word| {
+            command.arg(*word);
+        });
+        command.query(&mut self.connection).unwrap()
+    }
+
+    fn all(&mut self) -> Held {
+        let keys: Vec<Vec<u8>> = self.command(&[b"KEYS", b"*"]);
+        let mut dumps = redis::pipe();
+        keys.iter().for_each(|key| {
+            dumps.cmd("DUMP").arg(key);
+        });
+        let dumps: Vec<Vec<u8>> = dumps.query(&mut self.connection).unwrap();
+        keys.into_iter().zip(dumps).collect()
+    }
+
+    fn held(&mut self) -> Held {
+        let mut all = self.all();
+        all.retain(|key, _| !key.starts_with(b"{"));
+        for (key, dump) in &mut all {
+            // Fields of a hash have no order.
+            if self.command::<String>(&[b"TYPE", key]) == "hash" {
+                let fields: BTreeMap<Vec<u8>, Vec<u8>> = self.command(&[b"HGETALL", key]);
+                *dump = format!("{fields:?}").into_bytes();
+            }
+        }
+        all
+    }
+
+    /// Makes it hold this and nothing else.
+    fn restore(&mut self, held: &Held) {
+        let mut commands = redis::pipe();
+        commands.cmd("FLUSHALL").ignore();
+        for (key, dump) in held {
+            commands.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
+        }
+        commands.exec(&mut self.connection).unwrap();
+    }
+
+    /// Puts somebody else's key there, of a type that is neither of ours, or that a careless command takes for ours.
+    fn spoil(&mut self, key: &str, looks_alike: bool) {
+        self.command::<Value>(&[b"DEL", key.as_bytes()]);
+        match looks_alike {
+            true => self.command::<Value>(&[b"SADD", key.as_bytes(), b"mine"]),
+            false => self.command::<Value>(&[b"SET", key.as_bytes(), b"mine"]),
+        };
+    }
+
+    /// What the keys of the queue's partition begin with.
+    fn partition(&mut self) -> String {
+        let keys: Vec<String> = self.command(&[b"KEYS", b"dwell:{*}:m"]);
+        assert_eq!(keys.len(), 1);
+        keys[0].strip_suffix('m').unwrap().to_owned()
+    }
+}
+
+/// A queue with something under every key, and what operations need to know of it.
+struct Stage {
+    store: RedisStore,
+    address: dwell_redis::Address,
+    clock: Arc<dyn Clock>,
+    fresh: MessageId,
+    number: Number,
+    scheduled: MessageId,
+    dead: Vec<MessageId>,
+    /// Held: as it was put; in the long form; bound.
+    held: Receipt,
+    held_long: Receipt,
+    bound: Option<Receipt>,
+}
+
+async fn open(address: dwell_redis::Address, clock: &Arc<dyn Clock>) -> Result<RedisStore, OpenError> {
+    RedisStore::open_for_test(address, Limits::default(), Arc::clone(clock)).await
+}
+
+impl Stage {
+    async fn set(redis: &Redis, clock: &Arc<dyn Clock>, with_bound: bool) -> Stage {
+        let address = redis.server.address().with_client("somebody");
+        let store = open(address.clone(), clock).await.unwrap();
+        let put = async |put| one(store.put(vec![put])).await.unwrap();
+        let take = async |take: Take| store.take(take.lease_ms(8 * MINUTE_MS)).await.unwrap().pop().unwrap();
+        let settle =
+            async |receipt, action| one(store.settle(vec![Settle { receipt, action }])).await.unwrap();
+        store.configure(queue(), vec![SettingChange::Set(Setting::LeaseMs(30_000))]).await.unwrap();
+        let mut dead = Vec::new();
+        for body in ["first dead", "second dead"] {
+            let id = put(message(body).key(key(body))).await.id;
+            let taken = store.take_id(queue(), id, None, false).await.unwrap();
+            settle(taken.receipt, Action::Bury { reason: Some("why not".into()), priority: None }).await;
+            dead.push(id);
+        }
+        put(message("held")).await;
+        let held = take(Take::from(queue())).await.receipt;
+        let id = put(message("held in the long form").priority(3).key(key("held"))).await.id;
+        let held_long = store.take_id(queue(), id, Some(8 * MINUTE_MS), false).await.unwrap().receipt;
+        let bound = match with_bound {
+            true => {
+                put(message("bound")).await;
+                Some(take(Take::from(queue()).bound()).await.receipt)
+            }
+            false => None,
+        };
+        // What a take finds due comes into its order: then `r` and `d` have it.
+        for body in ["urgent", "urgent too"] {
+            put(message(body).priority(7)).await;
+        }
+        let urgent = take(Take::from(queue())).await;
+        settle(urgent.receipt, Action::Release { after_ms: None, priority: None }).await;
+        put(message("urgent, and not in its order yet").priority(8)).await;
+        put(message("idle").priority(4_000)).await;
+        put(message("urgent later").priority(9).after_ms(MINUTE_MS)).await;
+        let fresh = put(message("fresh")).await;
+        put(message("fresh too")).await;
+        put(message("fresh later").after_ms(10 * MINUTE_MS)).await;
+        put(message("long").key(key("long"))).await;
+        let headers = Headers::new([("content-type", "text/plain")]).unwrap();
+        put(Put { headers, ..message("with headers").token(PutToken::new("token").unwrap()) }).await;
+        let scheduled = put(message("scheduled").key(key("scheduled")).after_ms(5 * MINUTE_MS)).await.id;
+        let expires = Timestamp::from_ms(START_MS + 2 * MINUTE_MS as i64).ok();
+        put(Put { expires, ..message("expires").after_ms(1_000) }).await;
+        // A take that waits leaves its mark in `w`.
+        let mut waiting = redis::Client::open(redis.server.url()).unwrap().get_connection().unwrap();
+        let partition: Vec<String> = redis::cmd("KEYS").arg("dwell:{*}:m").query(&mut waiting).unwrap();
+        let waits = partition[0].strip_suffix('m').unwrap().to_owned() + "w";
+        let at = (START_MS + 3_600_000).to_string();
+        redis::cmd("HSET").arg(waits).arg("at").arg(at).exec(&mut waiting).unwrap();
+        Stage {
+            address,
+            clock: Arc::clone(clock),
+            fresh: fresh.id,
+            number: fresh.number,
+            scheduled,
+            dead,
+            held,
+            held_long,
+            bound,
+            store,
+        }
+    }
+
+    async fn settle(&self, receipt: &Receipt, action: Action) -> Result<(), Error> {
+        one(self.store.settle(vec![Settle { receipt: receipt.clone(), action }])).await.map(drop)
+    }
+
+    async fn put(&self, put: Put) -> Result<(), Error> {
+        one(self.store.put(vec![put])).await.map(drop)
+    }
+
+    async fn sweep(&self, swept: Result<dwell_store::Swept, Error>) -> Result<(), Error> {
+        let mut swept = swept?;
+        swept.refused.pop().filter(|_| swept.done == 0).map_or(Ok(()), |(_, refused)| Err(refused))
+    }
+
+    /// What time has brought about so far is done: what operations change then is their own doing.
+    async fn come_to_rest(&self) {
+        self.store.stats(queue()).await.unwrap();
+        let first = self.store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+        assert!(first.message.standing.priority < 1_024);
+        self.settle(&first.receipt, Action::Ack).await.unwrap();
+    }
+
+    /// Which messages there are, in which state.
+    async fn messages(&self) -> BTreeSet<(MessageId, &'static str)> {
+        let mut all = BTreeSet::new();
+        for (state, name) in [
+            (StateKind::Scheduled, "scheduled"),
+            (StateKind::Ready, "ready"),
+            (StateKind::Leased, "leased"),
+            (StateKind::Dead, "dead"),
+        ] {
+            let listed = self.store.list(queue(), state, None, 100).await.unwrap().messages;
+            all.extend(listed.into_iter().map(|message| (message.id, name)));
+        }
+        all
+    }
+}
+
+type Called<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+type Operation = (&'static str, for<'a> fn(&'a Stage) -> Called<'a>);
+
+macro_rules! operations {
+    ($($name:literal => |$at:ident| $call:expr,)*) => {
+        [$(($name, |$at: &Stage| -> Called<'_> { Box::pin(async move { $call }) }),)*]
+    };
+}
+
+const TWO_MINUTES_MS: u64 = 2 * MINUTE_MS;
+
+/// All that can be asked of a queue.
+const OPERATIONS: &[Operation] = &operations! {
+    "put" => |at| at.put(message("new")).await,
+    "put many" => |at| {
+        let answers = at.store.put((0..20).map(|n| message("new").after_ms(n)).collect()).await;
+        answers.into_iter().try_for_each(|answer| answer.map(drop))
+    },
+    "put at an instant" => |at| {
+        let due = Timestamp::from_ms(START_MS).unwrap();
+        let answers = at.store.put((0..20).map(|_| message("new").at(due)).collect()).await;
+        answers.into_iter().try_for_each(|answer| answer.map(drop))
+    },
+    "put with all" => |at| {
+        let headers = Headers::new([("a", "b")]).unwrap();
+        let expires = Timestamp::from_ms(START_MS + 3_600_000).ok();
+        let token = PutToken::new("new").unwrap();
+        at.put(Put { headers, expires, ..message("new").priority(5).key(key("new")).token(token) }).await
+    },
+    "put again" => |at| at.put(message("again").token(PutToken::new("token").unwrap())).await,
+    "put in place of" => |at| {
+        at.put(message("new").key(key("long")).on_conflict(OnConflict::Replace)).await
+    },
+    "put in place of what is held" => |at| {
+        at.put(message("new").key(key("held")).on_conflict(OnConflict::Replace)).await
+    },
+    "put and keep" => |at| {
+        at.put(message("new").key(key("scheduled")).on_conflict(OnConflict::Keep)).await
+    },
+    "take" => |at| at.store.take(Take::from(queue())).await.map(drop),
+    "take many" => |at| at.store.take(Take::from(queue()).max(128)).await.map(drop),
+    "take bound" => |at| at.store.take(Take::from(queue()).max(128).bound()).await.map(drop),
+    "take of several queues" => |at| {
+        let queues = [queue(), QueueName::new("others").unwrap()];
+        at.store.take(Take::from_all(queues).max(128)).await.map(drop)
+    },
+    "take the scheduled" => |at| at.store.take_id(queue(), at.scheduled, None, true).await.map(drop),
+    "take the fresh" => |at| at.store.take_id(queue(), at.fresh, None, false).await.map(drop),
+    "take the dead" => |at| at.store.take_id(queue(), at.dead[0], None, false).await.map(drop),
+    "ack" => |at| at.settle(&at.held, Action::Ack).await,
+    "ack of the long form" => |at| at.settle(&at.held_long, Action::Ack).await,
+    "ack of the bound" => |at| at.settle(at.bound.as_ref().unwrap_or(&at.held), Action::Ack).await,
+    "ack of both" => |at| {
+        let both = [&at.held, &at.held_long].map(|receipt| (receipt.clone(), Action::Ack));
+        let both = both.map(|(receipt, action)| Settle { receipt, action });
+        let answers = at.store.settle(both.to_vec()).await;
+        // One of them may be acked, or be lost.
+        let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+        let is_foreign = |refused: &Error| matches!(refused, Error::ForeignData { .. });
+        if refused.len() == 2 && refused.iter().all(is_foreign) { Err(refused[0].clone()) } else { Ok(()) }
+    },
+    "retry" => |at| {
+        at.settle(&at.held, Action::Retry { after_ms: None, error: Some("e".into()), priority: None }).await
+    },
+    "release" => |at| {
+        at.settle(&at.held_long, Action::Release { after_ms: Some(5), priority: Some(4) }).await
+    },
+    "bury" => |at| at.settle(&at.held_long, Action::Bury { reason: None, priority: None }).await,
+    "extend" => |at| at.settle(&at.held, Action::Extend { lease_ms: Some(MINUTE_MS) }).await,
+    "cancel the fresh" => |at| one(at.store.cancel(queue(), vec![Target::Id(at.fresh)])).await.map(drop),
+    "cancel by key" => |at| one(at.store.cancel(queue(), vec![Target::Key(key("long"))])).await.map(drop),
+    "reschedule" => |at| {
+        let moved = vec![(Target::Id(at.scheduled), When::AfterMs(1))];
+        one(at.store.reschedule(queue(), moved)).await.map(drop)
+    },
+    "reschedule the fresh" => |at| {
+        let moved = vec![(Target::Id(at.fresh), When::AfterMs(TWO_MINUTES_MS))];
+        one(at.store.reschedule(queue(), moved)).await.map(drop)
+    },
+    "get" => |at| one(at.store.get(queue(), vec![Target::Id(at.fresh)])).await.map(drop),
+    "get by key" => |at| one(at.store.get(queue(), vec![Target::Key(key("long"))])).await.map(drop),
+    "locate" => |at| at.store.locate(vec![at.number]).await.map(drop),
+    "list the scheduled" => |at| at.store.list(queue(), StateKind::Scheduled, None, 100).await.map(drop),
+    "list the ready" => |at| at.store.list(queue(), StateKind::Ready, None, 100).await.map(drop),
+    "list the leased" => |at| at.store.list(queue(), StateKind::Leased, None, 100).await.map(drop),
+    "list the dead" => |at| at.store.list(queue(), StateKind::Dead, None, 100).await.map(drop),
+    "stats" => |at| at.store.stats(queue()).await.map(drop),
+    "configure" => |at| {
+        at.store.configure(queue(), vec![SettingChange::Set(Setting::LeaseMs(7_000))]).await.map(drop)
+    },
+    "revive" => |at| {
+        at.sweep(at.store.revive(queue(), Selection::Ids(at.dead.clone()), When::Now).await).await
+    },
+    "revive all" => |at| at.sweep(at.store.revive(queue(), Selection::All, When::AfterMs(1)).await).await,
+    "discard" => |at| at.sweep(at.store.discard(queue(), Selection::Oldest(1)).await).await,
+    "discard all" => |at| at.sweep(at.store.discard(queue(), Selection::All).await).await,
+    "purge" => |at| at.store.purge(queue()).await.map(drop),
+    "delete" => |at| at.store.delete_queue(queue()).await.map(drop),
+    // What the process of this name before it has bound is freed.
+    "open" => |at| match open(at.address.clone(), &at.clock).await {
+        Ok(_) => Ok(()),
+        Err(OpenError::Foreign { found }) => Err(Error::ForeignData { reason: found.into() }),
+        Err(other) => panic!("{other}"),
+    },
+};
+
+/// The keys that hold something else than before.
+fn changed(before: &Held, after: &Held) -> Vec<String> {
+    let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let changed = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
+    changed.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+}
+
+#[track_caller]
+fn assert_foreign(refused: &Error, named: &str, what: &str) {
+    assert_eq!((refused.code(), refused.is_retryable()), ("foreign_data", false), "{what}: {refused}");
+    assert!(refused.to_string().contains(named), "{what}: {refused}");
+}
+
+/// Each operation on a queue of which one key after the other is somebody else's.
+async fn spoil_each_key(after_ms: u64, with_bound: bool, looks_alike: bool) {
+    let mut redis = Redis::start();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let stage = Stage::set(&redis, &(Arc::new(clock.clone()) as Arc<dyn Clock>), with_bound).await;
+    clock.advance(after_ms);
+    let whole = redis.all();
+    let partition = redis.partition();
+    let there = redis.held();
+    for name in (SORTED_SETS.to_owned() + HASHES).chars() {
+        let is_there = there.contains_key(format!("{partition}{name}").as_bytes());
+        assert!(is_there || name == 'Z' || (name == 'y' && !with_bound), "nothing lies under {name}");
+    }
+    let expected = stage.messages().await;
+    for name in (SORTED_SETS.to_owned() + HASHES).chars() {
+        let key = format!("{partition}{name}");
+        let mut spoiled = whole.clone();
+        redis.restore(&whole);
+        redis.spoil(&key, looks_alike);
+        spoiled.insert(key.clone().into_bytes(), redis.all()[key.as_bytes()].clone());
+        let mut refusing = Vec::new();
+        for (operation, call) in OPERATIONS {
+            let what = format!("{operation} while {name} is another's");
+            redis.restore(&spoiled);
+            let before = redis.held();
+            match within(call(&stage)).await {
+                Err(refused) => {
+                    assert_foreign(&refused, &key, &what);
+                    let changed = changed(&before, &redis.held());
+                    assert!(changed.is_empty(), "{what}: {changed:?} changed although {refused}");
+                    refusing.push((operation, call));
+                }
+                Ok(()) => assert_eq!(redis.held()[key.as_bytes()], before[key.as_bytes()], "{what}"),
+            }
+        }
+        assert!(!refusing.is_empty(), "{name} matters to nobody");
+        // Refused one after the other, and then the key is ours again.
+        redis.restore(&spoiled);
+        for (operation, call) in refusing {
+            assert!(within(call(&stage)).await.is_err(), "{operation} while {name} is another's");
+        }
+        redis.command::<Value>(&[b"DEL", key.as_bytes()]);
+        if let Some(dump) = whole.get(key.as_bytes()) {
+            redis.command::<Value>(&[b"RESTORE", key.as_bytes(), b"0", dump]);
+        }
+        assert_eq!(stage.messages().await, expected, "{name} was another's");
+        let taken = stage.store.take(Take::from(queue()).max(128)).await.unwrap();
+        let mut delivered: Vec<_> = taken.iter().map(|delivery| delivery.message.id).collect();
+        let ready = expected.iter().filter(|(_, state)| *state == "ready").map(|(id, _)| *id);
+        delivered.sort();
+        assert_eq!(delivered, ready.collect::<Vec<_>>(), "{name} was another's");
+        for delivery in taken {
+            assert_eq!(
+                one(stage.store.settle(vec![Settle { receipt: delivery.receipt, action: Action::Ack }]))
+                    .await,
+                Ok(Settled::Gone)
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_refuses_what_needs_it_and_nothing_is_changed() {
+    spoil_each_key(0, false, false).await;
+}
+
+#[tokio::test]
+async fn a_key_that_looks_like_ours_refuses_what_needs_it_and_nothing_is_changed() {
+    spoil_each_key(0, true, true).await;
+}
+
+/// Leases have run out, expiries have come, and no script has seen it yet.
+#[tokio::test]
+async fn a_key_of_another_type_refuses_what_time_brings_about_and_nothing_is_changed() {
+    spoil_each_key(11 * MINUTE_MS, true, false).await;
+}
+
+/// Calls each operation on what is spoilt: it does what it always does, or is refused and has changed nothing.
+async fn call_each(redis: &mut Redis, stage: &Stage, what: &str) -> usize {
+    let spoiled = redis.all();
+    let mut refusals = 0;
+    for (operation, call) in OPERATIONS {
+        redis.restore(&spoiled);
+        let before = redis.held();
+        if let Err(refused) = within(call(stage)).await
+            // What is not found any more is said so.
+            && !matches!(refused, Error::MessageNotFound { .. } | Error::LeaseLost)
+        {
+            let what = format!("{operation} while {what}");
+            assert_foreign(&refused, "", &what);
+            let changed = changed(&before, &redis.held());
+            assert!(changed.is_empty(), "{what}: {changed:?} changed although {refused}");
+            refusals += 1;
+        }
+    }
+    refusals
+}
+
+#[tokio::test]
+async fn a_field_that_nobody_of_us_has_written_is_refused_and_nothing_is_changed() {
+    let mut redis = Redis::start();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let stage = Stage::set(&redis, &(Arc::new(clock.clone()) as Arc<dyn Clock>), true).await;
+    let partition = redis.partition();
+    for after_ms in [0, 9 * MINUTE_MS] {
+        clock.advance(after_ms);
+        stage.come_to_rest().await;
+        let whole = redis.all();
+        for name in HASHES.chars() {
+            let key = format!("{partition}{name}");
+            let fields: Vec<Vec<u8>> = redis.command(&[b"HKEYS", key.as_bytes()]);
+            let mut refusals = 0;
+            for field in &fields {
+                for value in [&b"mine"[..], b"\xc1", b"\x80", b"\x04mine", b""] {
+                    redis.restore(&whole);
+                    redis.command::<Value>(&[b"HSET", key.as_bytes(), field, value]);
+                    let what = format!("{} of {name} is {value:?}", String::from_utf8_lossy(field));
+                    refusals += call_each(&mut redis, &stage, &what).await;
+                }
+            }
+            // Bodies and headers are the callers' own; what `N` and `w` tell may be wrong.
+            assert!(refusals > 0 || "BHNwZ".contains(name), "nobody reads {name}");
+            redis.restore(&whole);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_nobody_of_us_has_written_is_refused_and_nothing_is_changed() {
+    let mut redis = Redis::start();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let stage = Stage::set(&redis, &(Arc::new(clock.clone()) as Arc<dyn Clock>), true).await;
+    stage.come_to_rest().await;
+    let whole = redis.all();
+    let partition = redis.partition();
+    for name in SORTED_SETS.chars() {
+        let key = format!("{partition}{name}");
+        let mut refusals = 0;
+        for member in [&b"mine"[..], b"sixteen letters:", b"longer than any id, and as long as a message"] {
+            for score in [&b"1"[..], b"253402300799999"] {
+                redis.restore(&whole);
+                redis.command::<Value>(&[b"ZADD", key.as_bytes(), score, member]);
+                let what = format!("{} lies in {name}", String::from_utf8_lossy(member));
+                refusals += call_each(&mut redis, &stage, &what).await;
+            }
+        }
+        // Blocks of numbers, tokens and processes that nobody has are passed over.
+        assert!(refusals > 0 || "nTy".contains(name), "nobody reads {name}");
+    }
+}
