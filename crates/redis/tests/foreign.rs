@@ -512,3 +512,159 @@ async fn a_member_that_nobody_of_us_has_written_is_refused_and_nothing_is_change
         assert!(refusals > 0 || "nTy".contains(name), "nobody reads {name}");
     }
 }
+
+/// A record of a leased message that somebody has written over: as it was put, and in the long form.
+#[tokio::test]
+async fn a_leased_record_that_was_damaged_is_refused_at_each_settlement_and_when_its_lease_runs_out() {
+    for damage in [&b"mine"[..], b"\xc1", b"\x80", b"\x04", b""] {
+        for is_long in [false, true] {
+            let mut redis = Redis::start();
+            let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+            let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+            let store = open(redis.server.address(), &shared).await.unwrap();
+            let body = if is_long { message("damaged").priority(7) } else { message("damaged") };
+            let id = one(store.put(vec![body])).await.unwrap().id;
+            let damaged = store.take(Take::from(queue()).lease_ms(30_000)).await.unwrap().pop().unwrap();
+            one(store.put(vec![message("whole").priority(9)])).await.unwrap();
+            let whole = store.take(Take::from(queue()).lease_ms(60_000)).await.unwrap().pop().unwrap();
+            let records = redis.partition() + "S";
+            let field = id.as_bits().to_be_bytes()[8..].to_vec();
+            let record: Vec<u8> = redis.command(&[b"HGET", records.as_bytes(), &field]);
+            redis.command::<Value>(&[b"HSET", records.as_bytes(), &field, damage]);
+            let before = redis.held();
+            let settle = |receipt: &Receipt, action| vec![Settle { receipt: receipt.clone(), action }];
+            let refused =
+                async |action| one(store.settle(settle(&damaged.receipt, action))).await.unwrap_err();
+            let retry = Action::Retry { after_ms: Some(1), error: Some("e".into()), priority: None };
+            for action in [
+                Action::Extend { lease_ms: None },
+                retry,
+                Action::Release { after_ms: None, priority: None },
+                Action::Bury { reason: None, priority: None },
+            ] {
+                assert_foreign(&refused(action).await, &records, "a settlement");
+            }
+            if is_long {
+                assert_foreign(&refused(Action::Ack).await, &records, "an ack");
+            }
+            assert_foreign(&store.take_id(queue(), id, None, false).await.unwrap_err(), &records, "a take");
+            assert_foreign(
+                &one(store.get(queue(), vec![Target::Id(id)])).await.unwrap_err(),
+                &records,
+                "a get",
+            );
+            assert_eq!(changed(&before, &redis.held()), [""; 0], "{damage:?}");
+            // The lease runs out: whatever comes first says so, and does nothing.
+            clock.advance(31_000);
+            for refused in [
+                store.stats(queue()).await.map(drop),
+                store.take(Take::from(queue())).await.map(drop),
+                one(store.put(vec![message("new")])).await.map(drop),
+                one(store.settle(settle(&whole.receipt, Action::Ack))).await.map(drop),
+            ] {
+                assert_foreign(&refused.unwrap_err(), &records, "a call after the deadline");
+            }
+            assert_eq!(changed(&before, &redis.held()), [""; 0], "{damage:?}");
+            // Mended, it is what it was: its lease has run out, and the other one holds.
+            redis.command::<Value>(&[b"HSET", records.as_bytes(), &field, &record]);
+            assert_eq!(one(store.settle(settle(&whole.receipt, Action::Ack))).await, Ok(Settled::Gone));
+            assert_eq!(one(store.settle(settle(&damaged.receipt, Action::Ack))).await, Err(Error::LeaseLost));
+            let again = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+            assert_eq!((again.message.id, &again.message.body[..]), (id, &b"damaged"[..]));
+        }
+    }
+}
+
+/// An ack as it was put asks for the lease alone; and beside others, a damaged one fails alone.
+#[tokio::test]
+async fn a_leased_record_that_was_damaged_fails_alone_in_a_batch() {
+    let mut redis = Redis::start();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+    let store = open(redis.server.address(), &clock).await.unwrap();
+    for long in [false, true, false, true] {
+        let put = if long { message("m").priority(7) } else { message("m") };
+        one(store.put(vec![put])).await.unwrap();
+    }
+    let taken = store.take(Take::from(queue()).max(4)).await.unwrap();
+    let (long, fresh): (Vec<_>, Vec<_>) =
+        taken.into_iter().partition(|delivery| delivery.message.standing.priority == 7);
+    let records = redis.partition() + "S";
+    for delivery in [&long[0], &fresh[0]] {
+        let field = delivery.message.id.as_bits().to_be_bytes()[8..].to_vec();
+        redis.command::<Value>(&[b"HSET", records.as_bytes(), &field, b"mine"]);
+    }
+    let extend =
+        |receipt: &Receipt| Settle { receipt: receipt.clone(), action: Action::Extend { lease_ms: None } };
+    let ack = |receipt: &Receipt| Settle { receipt: receipt.clone(), action: Action::Ack };
+    let all = [&long[0], &long[1], &fresh[0], &fresh[1]].map(|delivery| &delivery.receipt);
+    let extended = store.settle(all.map(extend).to_vec()).await;
+    assert!(extended[1].is_ok() && extended[3].is_ok(), "{extended:?}");
+    for refused in [&extended[0], &extended[2]] {
+        assert_foreign(refused.as_ref().unwrap_err(), &records, "an extension");
+    }
+    let acked = store.settle(all.map(ack).to_vec()).await;
+    assert_foreign(acked[0].as_ref().unwrap_err(), &records, "an ack");
+    assert_eq!((&acked[1], &acked[3]), (&Ok(Settled::Gone), &Ok(Settled::Gone)));
+    // Its lease lay with one that lay in the long form, whose record is gone by now: alone it is acked.
+    assert_foreign(acked[2].as_ref().unwrap_err(), &records, "an ack beside others");
+    assert_eq!(store.settle(vec![ack(all[2])]).await, [Ok(Settled::Gone)]);
+}
+
+/// The directory: names, numbers, processes. What is reserved before it is used may stay reserved.
+#[tokio::test]
+async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_message_is_touched() {
+    let mut redis = Redis::start();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+    let address = redis.server.address().with_client("somebody");
+    let store = open(address.clone(), &clock).await.unwrap();
+    one(store.put(vec![message("m")])).await.unwrap();
+    let held = store.take(Take::from(queue()).bound()).await.unwrap().pop().unwrap();
+    let whole = redis.all();
+    let mut directory: Vec<String> = redis.command(&[b"KEYS", b"{dwell}:[^p]*"]);
+    directory.sort();
+    let all = ["{dwell}:B", "{dwell}:b:0", "{dwell}:c", "{dwell}:h", "{dwell}:m", "{dwell}:q", "{dwell}:r"];
+    assert_eq!(directory, all);
+    let other = QueueName::new("others").unwrap();
+    for key in directory {
+        for looks_alike in [false, true] {
+            if looks_alike && key.contains(":b:") {
+                continue;
+            }
+            redis.restore(&whole);
+            redis.spoil(&key, looks_alike);
+            let before = redis.held();
+            let name = key.rsplit(':').next().unwrap();
+            let mut refusals = 0;
+            // A batch that needs numbers; a name; names; a number; a process that opens.
+            let many = (0..600).map(|_| Put::new(other.clone(), "new")).collect();
+            let put = store.put(many).await.into_iter().find_map(Result::err);
+            let listed = store.queues(None, 10).await.err();
+            let located = store.locate(vec![held.message.number]).await.err();
+            let opened = match open(address.clone(), &clock).await {
+                Ok(_) => None,
+                Err(OpenError::Foreign { found }) => Some(Error::ForeignData { reason: found.into() }),
+                Err(refused) => panic!("{refused}"),
+            };
+            let is_open = opened.is_none();
+            for refused in [put, listed, located, opened].into_iter().flatten() {
+                assert_foreign(&refused, &key, name);
+                refusals += 1;
+            }
+            assert!(refusals > 0, "nobody needs {key}");
+            let after = redis.held();
+            let touched = before.iter().filter(|(key, value)| after.get(*key) != Some(value)).count();
+            // A process that opens under the name of another ends the leases that this one had bound.
+            assert!(touched == 0 || is_open, "{touched} keys of messages changed while {key} is another's");
+            assert_eq!(redis.all()[key.as_bytes()], {
+                redis.restore(&whole);
+                redis.spoil(&key, looks_alike);
+                redis.all()[key.as_bytes()].clone()
+            });
+        }
+    }
+    redis.restore(&whole);
+    assert_eq!(
+        one(store.settle(vec![Settle { receipt: held.receipt, action: Action::Ack }])).await,
+        Ok(Settled::Gone)
+    );
+}

@@ -50,3 +50,12 @@ pub fn text(reply: Value) -> String {
 pub fn number(number: i64) -> Value {
     Value::Int(number)
 }
+
+/// Keeps a line about what a test has counted, in the folder `counted` of `folder`, which `scripts/test` prints: what a
+/// test prints is seen by nobody while it passes.
+pub fn count(folder: &str, name: &str, line: &str) {
+    println!("{line}");
+    let folder = std::path::Path::new(folder).join("counted");
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    std::fs::write(folder.join(name), format!("{line}\n")).expect("a file can be written");
+}

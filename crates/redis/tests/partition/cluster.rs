@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dwell_model::MessageId;
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Cluster;
+use dwell_redis::testing::{Cluster, count};
 use dwell_store::{Action, Error, Settled, Store as _, Take};
 
 use super::{is_unavailable, message, open, put, queue, settle, within};
@@ -133,7 +133,8 @@ async fn a_node_that_dies_is_replaced_by_its_replica_or_its_queues_are_refused()
     ids.insert(within("a put through the failover", put(&store, message("after"))).await.unwrap().id);
     let found = drain(&store).await;
     let lost = ids.iter().filter(|id| !found.contains(id)).count();
-    println!("a node of a cluster dies: {lost} of {} answered messages lost", ids.len());
+    let line = format!("a node of an idle cluster dies: {lost} of {} answered messages lost", ids.len());
+    count(env!("CARGO_TARGET_TMPDIR"), "failover-in-an-idle-cluster", &line);
     assert!(lost < ids.len(), "the last one is there");
 
     // Nobody stands behind the replica: the queue is refused, with a word, until somebody does something.

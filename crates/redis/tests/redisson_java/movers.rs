@@ -18,9 +18,15 @@ fn each_once(taken: &[String], count: usize) {
 
 /// Offers `0..count` from Rust, due at one instant.
 async fn offer_at_one_instant(bed: &Bed, layout: Layout, count: usize, in_ms: i64) {
+    offer_at_instants(bed, layout, count, in_ms, count).await;
+}
+
+/// Offers `0..count` from Rust, so many of them due at an instant, and the next ones 50 ms later.
+async fn offer_at_instants(bed: &Bed, layout: Layout, count: usize, in_ms: i64, at_once: usize) {
     let (seconds, micros): (i64, i64) = bed.ask(&redis::cmd("TIME")).await;
-    let due = Timestamp::from_ms(seconds * 1000 + micros / 1000 + in_ms).expect("it is an instant");
-    let values: Vec<_> = (0..count).map(|n| (n.to_string(), When::At(due))).collect();
+    let first_ms = seconds * 1000 + micros / 1000 + in_ms;
+    let due = |n: usize| Timestamp::from_ms(first_ms + 50 * (n / at_once) as i64).expect("it is an instant");
+    let values: Vec<_> = (0..count).map(|n| (n.to_string(), When::At(due(n)))).collect();
     for some in values.chunks(1_000) {
         bed.queue("orders").with_layout(layout).offer_many(some).await.expect("they can be offered");
     }
@@ -36,19 +42,26 @@ fn movers_race_over_five_thousand() {
             let theirs = client.queue("orders");
             theirs.open().await;
             let count = 5_000;
-            offer_at_one_instant(&bed, layout, count, 1_000).await;
-            let ours = [
-                bed.mover("orders", for_layout(layout)).await,
-                bed.mover("orders", for_layout(layout)).await,
-            ];
-            each_once(&theirs.collect(count, 20_000).await, count);
-            let mut moved = 0;
-            for mover in ours {
-                moved += mover.stop().await;
+            // Whoever wakes first at an instant moves what is due then: over fifty of them both come to it. A race that one
+            // of them wins alone is run again.
+            let mut raced = Vec::new();
+            while !raced.iter().any(|moved| (1..count).contains(moved)) {
+                assert!(raced.len() < 5, "{}: one side moved all each time, ours {raced:?}", java.release);
+                offer_at_instants(&bed, layout, count, 1_000, 100).await;
+                let ours = [
+                    bed.mover("orders", for_layout(layout)).await,
+                    bed.mover("orders", for_layout(layout)).await,
+                ];
+                each_once(&theirs.collect(count, 20_000).await, count);
+                let mut moved = 0;
+                for mover in ours {
+                    moved += mover.stop().await;
+                }
+                println!("{}: ours moved {moved} of {count}, Java the rest", java.release);
+                assert_eq!(bed.queue("orders").size().await.unwrap(), 0);
+                assert_eq!(bed.queue("orders").ready_size().await.unwrap(), 0);
+                raced.push(moved);
             }
-            println!("{}: ours moved {moved} of {count}, Java the rest", java.release);
-            assert_eq!(bed.queue("orders").size().await.unwrap(), 0);
-            assert_eq!(bed.queue("orders").ready_size().await.unwrap(), 0);
             client.shutdown().await;
         }
     });
@@ -65,6 +78,27 @@ fn ten_thousand_at_one_instant_from_rust_to_java() {
             let mover = bed.mover("orders", for_layout(java.layout())).await;
             each_once(&client.queue("orders").collect(count, 20_000).await, count);
             assert_eq!(mover.stop().await, count);
+            client.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn ten_thousand_at_one_instant_by_java_s_mover() {
+    run(async {
+        for java in all() {
+            let bed = Bed::new().await;
+            let client = java.connect(bed.server.port(), "").await;
+            client.queue("orders").open().await;
+            let count = 10_000;
+            offer_at_one_instant(&bed, java.layout(), count, 1_000).await;
+            let ours = bed.queue("orders");
+            let mut taken = Vec::new();
+            while taken.len() < count {
+                taken.push(ours.take(20_000).await.unwrap().expect("all of them come"));
+            }
+            each_once(&taken, count);
+            assert_eq!((ours.size().await.unwrap(), ours.ready_size().await.unwrap()), (0, 0));
             client.shutdown().await;
         }
     });

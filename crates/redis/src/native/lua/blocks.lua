@@ -6,6 +6,8 @@
 -- Cost    O(partitions that use them), at most 256 a block
 out.parts = {}
 for index, block in ipairs(A.blocks) do
-  out.parts[index] = call('SMEMBERS', P .. 'b:' .. string.format('%.0f', block))
+  local name = 'b:' .. string.format('%.0f', block)
+  know('set', name)
+  out.parts[index] = call('SMEMBERS', P .. name)
 end
 return cmsgpack.pack(out)

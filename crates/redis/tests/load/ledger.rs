@@ -1,0 +1,229 @@
+//! Producers and consumers that go on whatever happens, and the account of what they were told: what was answered to be
+//! there, what was delivered, what was answered to be gone, and what nobody knows.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use dwell_model::{MessageId, PutToken, Receipt};
+use dwell_redis::RedisStore;
+use dwell_store::{Error, Put, Settled, Store as _, Take};
+use tokio::task::JoinHandle;
+
+use super::{ack, put, queue, until, within};
+
+/// What producers and consumers were told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Put, and answered.
+    pub(super) answered: HashSet<MessageId>,
+    /// Puts that may have been done, and were not repeated.
+    pub(super) unknown_puts: usize,
+    /// Acked, and answered.
+    pub(super) acked: HashSet<MessageId>,
+    /// Acks that may have been done.
+    maybe_acked: HashSet<MessageId>,
+    /// All receipts of each message.
+    receipts: HashMap<MessageId, Vec<Receipt>>,
+    tokens: HashSet<u128>,
+    /// Deliveries of what had been answered to be gone.
+    pub(super) came_back: HashSet<MessageId>,
+    /// Calls that failed, each with a retryable error.
+    pub(super) failures: usize,
+}
+
+impl Told {
+    /// What was answered to be there, and was neither delivered nor may be gone.
+    pub(super) fn lost(&self) -> HashSet<MessageId> {
+        let there = |id: &&MessageId| {
+            self.acked.contains(id) || self.maybe_acked.contains(id) || self.receipts.contains_key(id)
+        };
+        self.answered.iter().filter(|id| !there(id)).copied().collect()
+    }
+
+    /// What was delivered and never answered to be gone, although nobody waits for an answer any more.
+    fn unfinished(&self) -> usize {
+        self.receipts.keys().filter(|id| !self.acked.contains(id) && !self.maybe_acked.contains(id)).count()
+    }
+
+    /// What nobody was told to be there.
+    fn besides(&self) -> usize {
+        self.receipts.keys().filter(|id| !self.answered.contains(id)).count()
+    }
+}
+
+/// A load on some stores: of each a producer and a consumer.
+pub(super) struct Load {
+    told: Arc<Mutex<Told>>,
+    over: Arc<AtomicBool>,
+    producers: Vec<JoinHandle<()>>,
+    consumers: Vec<JoinHandle<()>>,
+}
+
+const LEASE_MS: u64 = 3_000;
+
+impl Load {
+    pub(super) fn start(stores: Vec<RedisStore>) -> Load {
+        let (told, over) = (Arc::new(Mutex::new(Told::default())), Arc::new(AtomicBool::new(false)));
+        let (mut producers, mut consumers) = (Vec::new(), Vec::new());
+        for (number, store) in stores.into_iter().enumerate() {
+            let store = Arc::new(store);
+            producers.push(tokio::spawn(produce(number, Arc::clone(&store), told.clone(), over.clone())));
+            consumers.push(tokio::spawn(consume(store, told.clone(), over.clone())));
+        }
+        Load { told, over, producers, consumers }
+    }
+
+    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap()
+    }
+
+    /// Waits until so many more were put and so many more were acked, and says which were put by then.
+    pub(super) async fn go_on(&self, more: usize) -> HashSet<MessageId> {
+        let counts = || {
+            let told = self.told();
+            (told.answered.len(), told.acked.len())
+        };
+        let before = counts();
+        until("the load", async || {
+            for task in self.producers.iter().chain(&self.consumers) {
+                assert!(!task.is_finished(), "the load has ended");
+            }
+            let now = counts();
+            now.0 >= before.0 + more && now.1 >= before.1 + more
+        })
+        .await;
+        self.told().answered.clone()
+    }
+
+    /// Ends it: what is under way is waited for. What is left is taken and acked through another store.
+    pub(super) async fn end(self, store: &RedisStore) -> Told {
+        self.over.store(true, Ordering::Relaxed);
+        for task in self.producers.into_iter().chain(self.consumers) {
+            within("the load's last call", task).await.unwrap();
+        }
+        within("the rest", async {
+            while !is_empty(store).await {
+                step(store, &self.told).await;
+            }
+        })
+        .await;
+        let told = std::mem::take(&mut *self.told.lock().unwrap());
+        assert_eq!(told.unfinished(), 0, "all that was delivered was acked");
+        // What was repeated because its answer was lost was done once.
+        let (besides, unknown) = (told.besides(), told.unknown_puts);
+        assert!(
+            besides <= unknown,
+            "{besides} that nobody was told of, and {unknown} puts of unknown outcome"
+        );
+        told
+    }
+}
+
+async fn is_empty(store: &RedisStore) -> bool {
+    match store.stats(queue()).await {
+        Ok(stats) => {
+            assert_eq!(stats.counts.dead, 0);
+            stats.counts.scheduled + stats.counts.ready + stats.counts.leased == 0
+        }
+        Err(Error::UnknownQueue { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Puts in each form that is stored in a way of its own; what has a token is repeated until it is answered.
+async fn produce(number: usize, store: Arc<RedisStore>, told: Arc<Mutex<Told>>, over: Arc<AtomicBool>) {
+    for turn in 0_u64.. {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
+        let message = |body: &str| Put::new(queue(), body.to_owned()).after_ms(turn % 50);
+        let plain = store.put(vec![message("a"), message("b").priority(7), message("c")]).await;
+        for answer in plain {
+            let mut told = told.lock().unwrap();
+            match answer {
+                Ok(answer) => assert!(told.answered.insert(answer.id), "an id is given twice"),
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    told.failures += 1;
+                    told.unknown_puts += usize::from(matches!(error, Error::OutcomeUnknown { .. }));
+                }
+            }
+        }
+        let token = PutToken::new(&format!("{number}-{turn}")).unwrap();
+        let mut tried = false;
+        loop {
+            match put(&store, message("d").token(token.clone())).await {
+                Ok(answer) => break assert!(told.lock().unwrap().answered.insert(answer.id)),
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error}");
+                    tried |= matches!(error, Error::OutcomeUnknown { .. });
+                    let mut told = told.lock().unwrap();
+                    told.failures += 1;
+                    if over.load(Ordering::Relaxed) {
+                        told.unknown_puts += usize::from(tried);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn consume(store: Arc<RedisStore>, told: Arc<Mutex<Told>>, over: Arc<AtomicBool>) {
+    while !over.load(Ordering::Relaxed) {
+        step(&store, &told).await;
+    }
+}
+
+/// Takes some and acks them, but for some that come for the first time: their leases run out.
+async fn step(store: &RedisStore, told: &Mutex<Told>) {
+    let taken = match store.take(Take::from(queue()).max(8).wait_ms(100).lease_ms(LEASE_MS)).await {
+        Ok(taken) => taken,
+        Err(error) => {
+            assert!(error.is_retryable(), "{error}");
+            told.lock().unwrap().failures += 1;
+            return;
+        }
+    };
+    for delivery in taken {
+        let (id, receipt) = (delivery.message.id, delivery.receipt);
+        assert!(delivery.taken_at >= delivery.message.standing.due, "{id} is early");
+        let stale = {
+            let mut told = told.lock().unwrap();
+            if told.acked.contains(&id) {
+                told.came_back.insert(id);
+            }
+            assert!(told.tokens.insert(receipt.token.0), "a receipt is given twice");
+            let receipts = told.receipts.entry(id).or_default();
+            receipts.push(receipt.clone());
+            receipts[..receipts.len() - 1].to_vec()
+        };
+        let is_first = stale.is_empty();
+        for stale in stale {
+            let settled = ack(store, &stale).await;
+            let is_refused = settled
+                .as_ref()
+                .err()
+                .is_some_and(|error| *error == Error::LeaseLost || error.is_retryable());
+            assert!(is_refused, "{id} has two good receipts: {settled:?}");
+        }
+        if is_first && receipt.token.0 % 32 == 0 {
+            continue;
+        }
+        match ack(store, &receipt).await {
+            Ok(settled) => {
+                assert_eq!(settled, Settled::Gone);
+                let mut told = told.lock().unwrap();
+                assert!(told.acked.insert(id) || told.came_back.contains(&id), "{id} is acked twice");
+            }
+            Err(Error::LeaseLost) => {}
+            Err(error) => {
+                assert!(error.is_retryable(), "{error}");
+                let mut told = told.lock().unwrap();
+                told.failures += 1;
+                told.maybe_acked.insert(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Redis dies, fails over, forgets its scripts and drops its connections under a real load; and what was answered is
+//! compared with what was delivered. `docs/redis.md` has the table.
+//!
+//! - `ledger`: producers and consumers, and the account of what they were told
+//! - `storm`: connections killed and scripts forgotten, over and over
+//! - `restart`: `kill -9` of a Redis whose file is always synced
+//! - `failover`: a primary dies under Sentinels, with `WAIT` and without
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+mod failover;
+mod ledger;
+mod restart;
+mod storm;
+
+use std::time::Duration;
+
+use dwell_model::{Limits, QueueName, Receipt};
+use dwell_redis::RedisStore;
+use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
+
+/// The queue of the load.
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+/// The queue of what a test holds by itself.
+fn held() -> QueueName {
+    QueueName::new("held").unwrap()
+}
+
+async fn open(url: &str) -> RedisStore {
+    RedisStore::open(url.parse().unwrap(), Limits::default()).await.unwrap()
+}
+
+async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
+    store.put(vec![put]).await.pop().unwrap()
+}
+
+/// Puts a message into the queue of the test's own and takes it at once.
+async fn hold(store: &RedisStore, body: &str, lease_ms: u64) -> Delivery {
+    put(store, Put::new(held(), body.to_owned())).await.unwrap();
+    store.take(Take::from(held()).lease_ms(lease_ms)).await.unwrap().pop().unwrap()
+}
+
+async fn ack(store: &RedisStore, receipt: &Receipt) -> Result<Settled, Error> {
+    store.settle(vec![Settle { receipt: receipt.clone(), action: Action::Ack }]).await.pop().unwrap()
+}
+
+/// A call that must end.
+async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), call)
+        .await
+        .unwrap_or_else(|_| panic!("{what} does not end"))
+}
+
+/// Waits until something is so, and fails when it never is.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    within(what, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
