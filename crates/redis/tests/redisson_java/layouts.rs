@@ -18,11 +18,20 @@ fn with_no_java_mover_each_is_delivered_once() {
             let new = java.connect(bed.server.port(), "").await;
             for (client, value) in [(&old, "old"), (&new, "new")] {
                 let values: Vec<_> = (0..50).map(|n| format!("{value} {n}")).collect();
-                client.queue("orders").offer(json!(values), 1_500).await;
+                client.queue("orders").offer(json!(values), HOUR_MS).await;
                 client.queue("orders").destroy().await;
             }
             let ours = bed.queue("orders");
             assert_eq!(ours.size().await.unwrap(), 100);
+            // Due only when no Java mover is there any more, however slow the machine is.
+            let all: Vec<Vec<u8>> =
+                bed.ask(redis::cmd("ZRANGE").arg(ours.keys().timeouts()).arg(0).arg(-1)).await;
+            let mut due = redis::cmd("ZADD");
+            due.arg(ours.keys().timeouts());
+            all.iter().for_each(|element| {
+                due.arg(1_000).arg(element);
+            });
+            bed.ask::<usize>(&due).await;
             let mover = bed.mover("orders", for_layout(Layout::New)).await;
             let taken = new.queue("orders").collect(101, 3_000).await;
             assert_eq!(counted(taken), expected(50), "{}", java.release);
