@@ -1,5 +1,5 @@
 //! `engine-sweeps`: how long a purge, delete-queue, revive-all and discard-all take to answer with 100 M pending, and what
-//! other callers wait after each.
+//! other callers wait meanwhile.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn run(run: &mut Run) -> Result<()> {
     run.note(format!(
         "{count} messages of 128 bytes in {QUEUES} queues, all due; memory limit {memory_limit} bytes; the first queue is \
          purged, the second deleted; of the third and the fourth {dead} are dead, which are revived and discarded; others: \
-         a hundred synced puts to another queue after each"
+         synced puts to another queue, one at a time, while each goes on, a hundred at least"
     ));
     let mix = Mix { queues: QUEUES, ..Mix::plain(count, DAY_MS) };
     let place = Place { folder: run.empty_folder("dwell")?, memory_limit, mix, bodies: None };
@@ -45,7 +45,8 @@ fn run(run: &mut Run) -> Result<()> {
     ] {
         let work = format!("{work} of {}", found[field]["swept"]);
         run.alone(&work, "ms", vec![number(&found[field], "answer_ms")?]);
-        run.alone(&format!("others after {work}"), "max_ms", vec![number(&found[field], "others_max_ms")?]);
+        run.alone(&format!("others beside {work}"), "p99_ms", vec![number(&found[field], "others_p99_ms")?]);
+        run.alone(&format!("others beside {work}"), "max_ms", vec![number(&found[field], "others_max_ms")?]);
     }
     run.alone("sweeps", PEAK_RSS, vec![number(&found, PEAK_RSS)?]);
     run.empty_folder("dwell")?;

@@ -71,10 +71,11 @@ pub(crate) fn open(
         incarnation: manifest.incarnation + 1,
         waiting_limit: options.waiting,
         buried_a_call: BURIED_WHEN_DRIVEN,
+        swept_a_call: options.swept_a_call,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
     let mut budget = Budget::of(options.memory_limit, options.segment_bytes);
-    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks());
+    let cold = ColdSet::new(manifest.directory, budget.window(), budget.blocks(), budget.graves());
     let mut step = Step::new(Core::new(core), cold);
     take_in(disk, dir, &manifest, &mut step, with_threads)?;
     let mut recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;

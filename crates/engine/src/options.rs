@@ -46,6 +46,9 @@ pub struct Options {
     pub open_files: usize,
     /// How many takes may wait at a time.
     pub waiting: usize,
+    /// At how many dead messages a revive or a discard of many looks at a time: others are served in between. 1 at least,
+    /// 1,000 by default.
+    pub swept_a_call: usize,
     /// All time goes through this.
     pub clock: Arc<dyn Clock>,
     /// All files go through this.
@@ -82,6 +85,10 @@ impl Options {
             let reason = format!("4 files may be open at least, not {}", self.open_files);
             return Err(OpenError::InvalidOption { option: "open_files", reason });
         }
+        if self.swept_a_call == 0 {
+            let reason = "a revive of many looks at one message at least".to_owned();
+            return Err(OpenError::InvalidOption { option: "swept_a_call", reason });
+        }
         if self.limits.body_len > Limits::MAX_BODY_LEN {
             let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
             return Err(OpenError::InvalidOption { option: "limits.body_len", reason });
@@ -113,6 +120,7 @@ impl Default for Options {
             memory_limit: Options::DEFAULT_MEMORY_LIMIT,
             open_files: 256,
             waiting: 1_000_000,
+            swept_a_call: 1_000,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

@@ -5,13 +5,19 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use dwell_engine::{Counters, Durability, Engine, Options};
-use dwell_model::Key;
-use dwell_store::{Put, Take};
+use dwell_model::{Key, QueueName};
+use dwell_store::{Action, Put, Selection, Settle, Take, When};
 
 const LIMIT: u64 = 32 * 1024 * 1024;
 const MESSAGES: u64 = 400_000;
 const BATCH: u64 = 1_000;
+/// They would take three times the limit.
+const DEAD: u64 = 200_000;
 
 /// Resident memory of this process, in bytes.
 fn rss() -> u64 {
@@ -24,6 +30,31 @@ fn put(number: u64) -> Put {
     let queue = format!("queue-{}", number % 50).parse().unwrap();
     let put = Put::new(queue, vec![b'x'; 64]).after_ms(60_000 + number * 7_919 % 31_536_000 * 1_000);
     if number.is_multiple_of(3) { put.key(Key::new(&format!("key-{number}")).unwrap()) } else { put }
+}
+
+/// Buries messages, and revives all of them; says how much the process had in memory at most meanwhile.
+fn bury_and_revive(engine: &Engine) -> u64 {
+    let (store, queue) = (engine.blocking(), "dying".parse::<QueueName>().unwrap());
+    let mut most = 0;
+    for _ in 0..DEAD / BATCH {
+        let puts = (0..BATCH).map(|_| Put::new(queue.clone(), vec![b'x'; 64])).collect();
+        assert!(store.put(puts).into_iter().all(|answer| answer.is_ok()));
+        let taken = store.take(Take::from(queue.clone()).max(BATCH as usize)).unwrap();
+        let action = Action::Bury { reason: None, priority: None };
+        let settles = taken.into_iter().map(|one| Settle { receipt: one.receipt, action: action.clone() });
+        assert!(store.settle(settles.collect()).into_iter().all(|settled| settled.is_ok()));
+        most = most.max(rss());
+    }
+    let (say, hear) = mpsc::channel();
+    let reviving =
+        thread::spawn(move || say.send(store.revive(queue, Selection::All, When::AfterMs(86_400_000))));
+    let swept = (0..60_000).find_map(|_| {
+        most = most.max(rss());
+        hear.recv_timeout(Duration::from_millis(2)).ok()
+    });
+    assert_eq!(swept.unwrap().unwrap().done, DEAD);
+    reviving.join().unwrap().unwrap();
+    most
 }
 
 /// Says that all threads share an arena.
@@ -60,10 +91,11 @@ fn what_the_system_counts_stays_near_the_limit() {
         most = most.max(rss().saturating_sub(before));
     }
     assert!(store.take(Take::from("queue-1".parse().unwrap())).unwrap().is_empty());
+    most = most.max(bury_and_revive(&engine).saturating_sub(before));
     let counters = engine.counters();
     let Counters { resident, cold, checkpoints, resident_bytes, file_bytes, .. } = counters;
     println!("{most} bytes more at most; {counters:?}");
-    assert_eq!(resident + cold, MESSAGES);
+    assert_eq!(resident + cold, MESSAGES + DEAD);
     assert!(checkpoints > 5 && cold > MESSAGES / 2, "{counters:?}");
     assert!(resident_bytes + file_bytes <= LIMIT, "{counters:?}");
     // Calls under way and stacks; and else what the allocator keeps for each thread: the shard's, one that retires, and two

@@ -10,11 +10,12 @@
 //! - `blocks`: blocks that were read a moment ago
 //! - `nearby`: where a message lies by its id
 //! - `gone`: what recovery finds to be gone
-//! - `walk`: the messages of a queue in order, and counted
+//! - `walk`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
 //! - `stream`, `flow`: ready messages of a queue, read ahead of who asks for them
 //! - this file: lookups, and handing over
 
 mod blocks;
+mod dead;
 mod expired;
 mod file;
 mod flow;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
-use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Which};
+use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Which};
 use dwell_store::{Error, Result};
 
 use crate::due::{Found, LaneState, Settled};
@@ -118,14 +119,25 @@ pub(crate) struct ColdSet {
     entries: u64,
     /// No scheduled entry that could be moved out of a coarse file is due before this.
     split_from: Option<Timestamp>,
+    /// Dead messages of queues that are swept.
+    walks: Vec<dead::Walk>,
+    /// From when to when the dead messages of a lane died, where all of it was read: those that were cold then.
+    deaths: BTreeMap<LaneAt, (Timestamp, Timestamp)>,
+    /// So many dead messages are remembered at a time that are to be handed over.
+    graves: usize,
     /// Why something could not be read.
     failed: Option<ReadError>,
 }
 
 impl ColdSet {
-    /// `window` messages are handed over at a time at most that are due, and so many blocks kept that were read, or about
-    /// so many bytes of them.
-    pub(crate) fn new(directory: u64, window: usize, (blocks, block_bytes): (usize, usize)) -> ColdSet {
+    /// `window` messages are handed over at a time at most that are due, so many blocks kept that were read, or about so
+    /// many bytes of them, and `graves` dead messages remembered that come next.
+    pub(crate) fn new(
+        directory: u64,
+        window: usize,
+        (blocks, block_bytes): (usize, usize),
+        graves: usize,
+    ) -> ColdSet {
         ColdSet {
             directory,
             files: BTreeMap::new(),
@@ -144,6 +156,9 @@ impl ColdSet {
             again_ms: None,
             entries: 0,
             split_from: None,
+            walks: Vec::new(),
+            deaths: BTreeMap::new(),
+            graves: graves.max(1),
             failed: None,
         }
     }
@@ -184,6 +199,7 @@ impl ColdSet {
         self.split_from = self.split_from.into_iter().chain(file.split_from()).min();
         self.entries += u64::from(file.file.len());
         self.nearby.add(&file.file);
+        self.end_walks(&file);
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
     }
@@ -195,6 +211,8 @@ impl ColdSet {
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
         self.nearby.remove(&file.file);
+        self.end_walks(&file);
+        self.deaths.retain(|at, _| at.file != number);
         for lane in file.file.lanes() {
             if let Some(queued) = self.by_queue.get_mut(&lane.queue) {
                 queued.lanes.retain(|at| at.file != number);
@@ -266,7 +284,9 @@ impl ColdSet {
         let runs = self.numbers.iter().map(|run| run.memory()).sum::<usize>();
         let keys = self.keys.iter().map(|run| run.memory()).sum::<usize>();
         let flows = self.flows.iter().map(Flow::memory).sum::<usize>();
-        files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows
+        let walks = self.walks.iter().map(dead::Walk::memory).sum::<usize>();
+        let deaths = self.deaths.len() * 2 * size_of::<(LaneAt, (Timestamp, Timestamp))>();
+        files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows + walks + deaths
     }
 
     /// A copy of each file's bitmap.
@@ -563,10 +583,15 @@ impl Cold<Place> for ColdSet {
         self.tell(found)
     }
 
-    fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
-        let spots = self.all_dead(queue);
-        let found = self.read_all(&spots).map(|found| self.hand_over(found, into));
-        self.tell(found)
+    fn dead(
+        &mut self,
+        queue: &QueueName,
+        after: Option<Died>,
+        most: usize,
+        into: &mut Vec<ColdMessage<Place>>,
+    ) -> Result<HandedOver> {
+        let handed_over = self.hand_over_dead(queue, after, most, into);
+        self.tell(handed_over)
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
@@ -576,6 +601,7 @@ impl Cold<Place> for ColdSet {
 
     fn forget(&mut self, queue: &QueueName, which: Which) {
         self.flows.retain(|flow| flow.queue != *queue);
+        self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
         let lanes = self.by_queue.get(queue).map(|queued| queued.lanes.clone());
         for at in lanes.unwrap_or_default() {
             let file = self.files.get_mut(&at.file).expect("lanes are those of files");
@@ -594,8 +620,11 @@ impl Cold<Place> for ColdSet {
         }
     }
 
-    fn put_back(&mut self, copy: CopyAt) {
+    fn put_back(&mut self, copy: CopyAt, died: Option<Died>) {
         self.end_flows();
+        if let Some(died) = died {
+            self.dead_is_back(copy, died);
+        }
         let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
         file.put_back(copy.ordinal);
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();

@@ -1,5 +1,6 @@
 //! What is handed over in order, whatever was read ahead of it, beside a sorted list.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{Cold, ColdHead, CopyAt, Which};
+use dwell_store::core::{Cold, ColdHead, CopyAt, Died, HandedOver, Which};
 use proptest::prelude::*;
 
 use super::*;
@@ -57,6 +58,40 @@ enum Step {
     /// It goes back; what was due stays ready.
     Back(i64),
     Forget,
+    /// So many dead ones at most are handed over; from the oldest on, or on from where the last ones were.
+    Dead {
+        most: usize,
+        anew: bool,
+    },
+    ForgetDead,
+}
+
+fn died(entry: &Entry) -> Option<Died> {
+    match entry.standing.state {
+        State::Dead(death) => Some((death.at, entry.id)),
+        _ => None,
+    }
+}
+
+/// Mostly dead ones.
+fn dead() -> impl Strategy<Value = Drawn> {
+    let state = prop_oneof![1 => Just(0u8), 9 => Just(2)];
+    let len = prop_oneof![20 => 0..300usize, 1 => 3_000..6_000usize];
+    (state, 0..500i64, len).prop_map(|(state, due, body_len)| Drawn { state, priority: 0, due, body_len })
+}
+
+fn steps_of_a_sweep() -> impl Strategy<Value = Vec<Step>> {
+    let index = any::<prop::sample::Index>;
+    let step = prop_oneof![
+        20 => (1..40usize, prop::bool::weighted(0.05)).prop_map(|(most, anew)| Step::Dead { most, anew }),
+        4 => index().prop_map(Step::TakeOut),
+        6 => index().prop_map(Step::PutBack),
+        1 => prop::collection::vec(dead(), 1..150).prop_map(Step::Add),
+        1 => index().prop_map(Step::Remove),
+        1 => (1..12u8).prop_map(Step::Due),
+        1 => Just(Step::ForgetDead),
+    ];
+    prop::collection::vec(step, 1..80)
 }
 
 fn steps(priorities: u32) -> impl Strategy<Value = Vec<Step>> {
@@ -91,14 +126,16 @@ struct Beside {
     /// Of each file.
     ripe: BTreeMap<u32, Timestamp>,
     now: Timestamp,
+    /// Up to where dead ones were handed over.
+    swept: Option<Died>,
 }
 
 impl Beside {
-    fn new(window: usize, blocks: usize) -> Beside {
+    fn new(window: usize, blocks: usize, graves: usize) -> Beside {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
-        let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX));
-        Beside { disk, cold, known: Vec::new(), ripe: BTreeMap::new(), now: at(100) }
+        let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX), graves);
+        Beside { disk, cold, known: Vec::new(), ripe: BTreeMap::new(), now: at(100), swept: None }
     }
 
     fn add(&mut self, drawn: &[Drawn]) {
@@ -109,7 +146,8 @@ impl Beside {
             let state = match one.state {
                 0 => State::Scheduled,
                 1 => State::Ready,
-                _ => State::Dead(Death { reason: DeathReason::Buried, at: due }),
+                // In another order than they were due.
+                _ => State::Dead(Death { reason: DeathReason::Buried, at: at(one.due * 7 % 61) }),
             };
             let standing = Standing {
                 state,
@@ -195,6 +233,31 @@ impl Beside {
         assert_eq!(bodies.next(), None, "bodies are those of what was handed over");
     }
 
+    /// The next dead ones; false if there are no more.
+    fn dead(&mut self, most: usize) -> bool {
+        let mut handed = Vec::new();
+        let to = self.cold.dead(&queue(), self.swept, most, &mut handed).unwrap();
+        assert!(handed.len() <= most);
+        let mut next: Vec<(Died, usize)> = Vec::new();
+        for (at, known) in self.known.iter().enumerate().filter(|(_, known)| known.is_cold) {
+            let is_up_to = |died: &Died| match to {
+                HandedOver::All => true,
+                HandedOver::To(to) => Some(*died) <= to,
+            };
+            let died = died(&known.entry).filter(|died| Some(*died) > self.swept && is_up_to(died));
+            next.extend(died.map(|died| (died, at)));
+        }
+        next.sort_unstable();
+        let expected: BTreeSet<CopyAt> = next.iter().map(|(_, at)| self.known[*at].copy).collect();
+        assert_eq!(handed.iter().map(|one| one.copy).collect::<BTreeSet<_>>(), expected);
+        next.iter().for_each(|(_, at)| self.known[*at].is_cold = false);
+        match to {
+            HandedOver::All => self.swept = next.last().map(|(died, _)| *died).or(self.swept),
+            HandedOver::To(to) => self.swept = self.swept.max(to),
+        }
+        to != HandedOver::All
+    }
+
     fn head(&mut self) {
         let ColdHead { first, next } = self.cold.head(&queue(), self.now).unwrap();
         let expected = self.ready().first().map(|at| Beside::key(&self.known[*at]));
@@ -229,11 +292,21 @@ impl Beside {
                 let Some(at) = some(&self.known, false, which) else { return };
                 let file = self.known[at].copy.file.get();
                 if self.cold.files().contains_key(&file) {
-                    self.cold.put_back(self.known[at].copy);
+                    let known = &self.known[at];
+                    self.cold.put_back(known.copy, died(&known.entry));
                     self.known[at].is_cold = true;
                 }
             }
             Step::Add(drawn) => self.add(&drawn),
+            Step::Dead { most, anew } => {
+                self.swept = self.swept.filter(|_| !anew);
+                self.dead(most);
+            }
+            Step::ForgetDead => {
+                self.cold.forget(&queue(), Which::Dead);
+                let is_dead = |known: &&mut Known| died(&known.entry).is_some();
+                self.known.iter_mut().filter(is_dead).for_each(|known| known.is_cold = false);
+            }
             Step::Remove(which) => {
                 let number = 1 + which.index(self.ripe.len()) as u32;
                 let is_needed = |known: &&Known| known.is_cold && known.copy.file.get() == number;
@@ -257,7 +330,7 @@ impl Beside {
 }
 
 fn hands_over_in_order(with_thread: bool, files: Vec<Vec<Drawn>>, steps: Vec<Step>, window: usize) {
-    let mut beside = Beside::new(window, 64);
+    let mut beside = Beside::new(window, 64, 16);
     if with_thread {
         beside.cold.use_errands(Errands::begin().unwrap());
     }
@@ -295,9 +368,31 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+    #[test]
+    fn the_dead_are_handed_over_oldest_first(
+        files in prop::collection::vec(prop::collection::vec(dead(), 1..150), 1..6),
+        steps in steps_of_a_sweep(),
+        graves in 1..60usize,
+    ) {
+        let mut beside = Beside::new(8, 64, graves);
+        files.iter().for_each(|file| beside.add(file));
+        steps.into_iter().for_each(|step| beside.step(step));
+        let mut calls = 0;
+        while beside.dead(50) {
+            calls += 1;
+            assert!(calls < 10_000, "it comes to an end");
+        }
+        beside.swept = None;
+        while beside.dead(50) {}
+        assert!(beside.known.iter().all(|known| !known.is_cold || died(&known.entry).is_none()));
+    }
+}
+
 #[test]
 fn what_follows_is_read_ahead_once_much_is_asked_for() {
-    let mut beside = Beside::new(16, 64);
+    let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
     let every = |from: i64| (0..80).map(|at| drawn(at * 3 + from)).collect::<Vec<_>>();
     (0..3).for_each(|from| beside.add(&every(from)));
@@ -306,7 +401,7 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
     assert_eq!(beside.cold.flows.len(), 1, "it reads ahead");
     assert!(!beside.cold.blocks.can_spare(1_000), "a few lanes at a time");
     let gone = beside.known.iter().position(|known| !known.is_cold).unwrap();
-    beside.cold.put_back(beside.known[gone].copy);
+    beside.cold.put_back(beside.known[gone].copy, None);
     beside.known[gone].is_cold = true;
     assert!(beside.cold.flows.is_empty(), "what was read may not be what comes next");
     beside.due();

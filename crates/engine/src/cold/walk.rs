@@ -30,13 +30,13 @@ struct Lead {
 }
 
 impl ColdSet {
-    fn lanes_of(&self, queue: &QueueName) -> Vec<LaneAt> {
+    pub(super) fn lanes_of(&self, queue: &QueueName) -> Vec<LaneAt> {
         let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.lanes);
         let has_cold = |at: &&LaneAt| self.files[&at.file].lanes[at.lane as usize].live > 0;
         lanes.iter().filter(has_cold).copied().collect()
     }
 
-    fn lane(&self, at: LaneAt) -> &Lane {
+    pub(super) fn lane(&self, at: LaneAt) -> &Lane {
         &self.files[&at.file].file.lanes()[at.lane as usize]
     }
 
@@ -290,22 +290,6 @@ impl ColdSet {
             }
         }
         Ok(taken)
-    }
-
-    /// All cold dead entries.
-    pub(super) fn all_dead(&self, queue: &QueueName) -> Vec<Spot> {
-        let mut spots = Vec::new();
-        for at in self.lanes_of(queue) {
-            if self.lane(at).state != LaneState::Dead {
-                continue;
-            }
-            let mut from = self.lane(at).first;
-            while let Some(ordinal) = self.files[&at.file].next_live(at.lane as usize, from) {
-                spots.push(Spot { file: at.file, ordinal });
-                from = ordinal + 1;
-            }
-        }
-        spots
     }
 
     /// How many are in which state.

@@ -120,6 +120,13 @@ impl File {
         (self.index.lowest, self.index.highest)
     }
 
+    /// Where that ends which is read at a time from `ordinal` on.
+    pub(crate) fn piece_end(&self, ordinal: u32) -> u32 {
+        let blocks = &self.index.blocks;
+        let last = blocks.spot(self.run(blocks.of(ordinal), blocks.len()).end - 1);
+        last.first + last.count
+    }
+
     /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later; the end of the lane if
     /// there is none. At most one read.
     pub(crate) fn lower_bound(&self, lane: &Lane, from: (Timestamp, u128)) -> Result<u32> {

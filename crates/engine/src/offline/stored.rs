@@ -35,7 +35,7 @@ impl Stored {
         let manifest = Manifest::read(disk, dir)?;
         let mut step = Step::new(
             core(manifest.incarnation),
-            ColdSet::new(manifest.directory, WINDOW, (BLOCKS, usize::MAX)),
+            ColdSet::new(manifest.directory, WINDOW, (BLOCKS, usize::MAX), WINDOW),
         );
         take_in(disk, dir, &manifest, &mut step, false)?;
         let recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;

@@ -24,6 +24,8 @@ const BUFFERS: u64 = 16 * 1024 * 1024;
 const PLAIN: u64 = 224;
 /// Bytes of a block of a due file.
 const BLOCK: usize = 32 * 1024;
+/// What a dead message takes that is remembered to be handed over.
+const GRAVE: u64 = 48;
 /// Fewer messages make no sense.
 const FEWEST: u64 = 8;
 
@@ -96,6 +98,11 @@ impl Budget {
     /// How many messages that are due are handed over at a time at most.
     pub(crate) fn window(&self) -> usize {
         usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, 4096)
+    }
+
+    /// How many dead messages are remembered that come next in a sweep: a twelfth of what messages may take.
+    pub(crate) fn graves(&self) -> usize {
+        usize::try_from(self.messages() / GRAVE / 12).unwrap_or(usize::MAX).clamp(2, 256 * 1024)
     }
 
     /// How many blocks of due files are kept that were read, and how many bytes of them: an eighth of everything at most,

@@ -608,7 +608,7 @@ mod tests {
         let settled = BTreeMap::new();
         let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), settled };
         let desk = Desk::new(disk, dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
-        let mut job = Job::new(desk, moment, Vec::new(), 0, &ColdSet::new(7, 1, (1, usize::MAX)));
+        let mut job = Job::new(desk, moment, Vec::new(), 0, &ColdSet::new(7, 1, (1, usize::MAX), 1));
         while !matches!(job.stage, Stage::Done) {
             assert!(!job.advance().unwrap());
         }

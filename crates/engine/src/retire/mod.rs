@@ -106,6 +106,14 @@ pub(crate) enum Gate {
     Shut,
 }
 
+/// How much of the room for messages somebody may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// So that others need not wait for it.
+    Half,
+}
+
 /// What the shard has to do after a step of the retirement.
 #[derive(Debug)]
 pub(crate) enum Stepped {
@@ -242,8 +250,9 @@ impl Retirement {
     }
 
     /// Whether messages may be put now: as many as can be captured by the next retirement, and while one is under way
-    /// as many as it has got rid of. So puts go on at its pace, and none waits for all of it.
-    pub(crate) fn gate(&self, step: &Step, now: Now) -> Gate {
+    /// as many as it has got rid of. So puts go on at its pace, and none waits for all of it. `part` is how much of that
+    /// room who asks may fill.
+    pub(crate) fn gate(&self, step: &Step, now: Now, part: Part) -> Gate {
         let core = step.core();
         let most = self.budget.resident(core);
         let (captured, progress) = match &self.phase {
@@ -258,6 +267,7 @@ impl Retirement {
         };
         let room = most.saturating_sub(captured);
         let may_change = (room as u128 * u128::from(progress) / 1_000) as usize;
+        let may_change = if part == Part::Half { may_change / 2 } else { may_change };
         if pinned(step) < may_change.max(1) {
             return Gate::Open;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
-use dwell_store::core::WaiterId;
+use dwell_store::core::{Sweep, WaiterId};
 use dwell_store::{
     Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
     Settled, Swept, Take, Target, When,
@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
     Revive(QueueName, Selection, When, Reply<Result<Swept>>),
     Discard(QueueName, Selection, Reply<Result<Swept>>),
+    /// The rest of a revive or a discard of many.
+    GoOn(Box<Sweep>, Reply<Result<Swept>>),
     Purge(QueueName, Reply<Result<u64>>),
     DeleteQueue(QueueName, Reply<Result<u64>>),
     /// What a backup is made of. The shard takes it itself.
@@ -184,6 +186,11 @@ impl Command {
         matches!(self, Command::Put { .. })
     }
 
+    /// Whether it brings more messages into memory than may leave it before more are retired.
+    pub(crate) fn brings_many(&self) -> bool {
+        matches!(self, Command::Put { .. } | Command::Revive(..))
+    }
+
     /// Whether it touches few messages, and so is done in about the time that its sync takes.
     pub(crate) fn is_short(&self) -> bool {
         match self {
@@ -205,6 +212,7 @@ impl Command {
             | Command::Configure(..)
             | Command::Revive(..)
             | Command::Discard(..)
+            | Command::GoOn(..)
             | Command::Purge(..)
             | Command::DeleteQueue(..)
             | Command::Snapshot(_)
@@ -212,7 +220,7 @@ impl Command {
         }
     }
 
-    /// Refuses it before anything was done.
+    /// Refuses it before anything was done, or any more of it.
     pub(crate) fn refuse(self, error: &Error) {
         fn one<T>(reply: Reply<Result<T>>, error: &Error) {
             let _ = reply.send(Err(error.clone()));
@@ -236,6 +244,7 @@ impl Command {
             Command::Stats(_, reply) | Command::Configure(_, _, reply) => one(reply, error),
             Command::Queues(_, _, reply) => one(reply, error),
             Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),
+            Command::GoOn(sweep, reply) => one(reply, &sweep.interrupted(error.clone())),
             Command::Purge(_, reply) | Command::DeleteQueue(_, reply) => one(reply, error),
             Command::Snapshot(reply) => one(reply, error),
             Command::Close(reply) => one(reply, error),

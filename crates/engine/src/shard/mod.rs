@@ -40,7 +40,7 @@ use crate::checkpoint::file_name;
 use crate::disk::SizeTally;
 use crate::journal::batch::Batch;
 use crate::journal::writer::{Start, WriteError, Writer};
-use crate::retire::{self, Gate, Retirement};
+use crate::retire::{self, Gate, Part, Retirement};
 use crate::sealed::Kind;
 
 /// How long a batch that found no room waits before it is tried again.
@@ -53,6 +53,8 @@ pub(crate) const BURIED_WHEN_DRIVEN: usize = 2;
 
 /// A put that waits for a retirement is refused after so long.
 const HELD_MS: u64 = 3_000;
+/// So long a sweep leaves half of the room for messages to puts.
+const POLITE_MS: u64 = 500;
 /// How often it is looked whether held puts may go on.
 const LOOK_AGAIN_MS: u64 = 2;
 
@@ -98,8 +100,12 @@ pub(crate) struct Shard {
     stuck: Option<Stuck>,
     /// Who waits for a snapshot.
     snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
-    /// Puts that wait for a retirement, the oldest first, and since when.
+    /// Commands that wait for a retirement, the oldest first, and since when: puts and revives.
     held: VecDeque<(Command, u64)>,
+    /// Revives and discards that go on, the oldest first: a slice of it each turn.
+    sweeps: VecDeque<Command>,
+    /// Since when the first of them has waited for a retirement, if it does.
+    sweep_waits: Option<u64>,
     /// When it is looked at them again, on the monotonic clock.
     held_again_ms: u64,
     /// Whether that may be at once: turns, and no thread, bring about what they wait for.
@@ -140,6 +146,8 @@ impl Shard {
             stuck: None,
             snapshots: Vec::new(),
             held: VecDeque::new(),
+            sweeps: VecDeque::new(),
+            sweep_waits: None,
             held_again_ms: 0,
             held_go_on: false,
             failed: None,
@@ -158,14 +166,22 @@ impl Shard {
         self.stuck.is_some()
     }
 
-    /// Whether puts wait for what turns alone bring about: the next one should follow at once.
+    /// Whether commands wait for what turns alone bring about: the next one should follow at once.
     pub(crate) fn wants_turns(&self) -> bool {
         self.held_go_on && self.failed.is_none() && self.stuck.is_none()
     }
 
-    /// Puts that wait for a retirement, and will not be made.
+    /// Whether a revive or a discard has more to do than wait.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.sweeps.is_empty()
+            && self.failed.is_none()
+            && self.stuck.is_none()
+            && (self.sweep_waits.is_none() || !self.retirement.is_writing_in_a_thread())
+    }
+
+    /// Commands that wait for a retirement, or for their next slice, and will not be done.
     pub(crate) fn take_held(&mut self) -> impl Iterator<Item = Command> {
-        self.held.drain(..).map(|(command, _)| command)
+        self.held.drain(..).map(|(command, _)| command).chain(self.sweeps.drain(..))
     }
 
     /// When the next turn is due if no command comes.
@@ -179,6 +195,9 @@ impl Shard {
         let mut wake = self.step.core().next_wake();
         if !self.held.is_empty() {
             wake.by_mono(if self.held_go_on { 0 } else { self.held_again_ms });
+        }
+        if !self.sweeps.is_empty() {
+            wake.by_mono(if self.is_sweeping() { 0 } else { self.held_again_ms });
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
             wake.by_mono(mono_ms);
@@ -194,8 +213,7 @@ impl Shard {
     pub(crate) fn turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if let Some(reason) = &self.failed {
             let error = unavailable(reason);
-            let held = self.held.drain(..).map(|(command, _)| command);
-            for command in held.chain(inbox.drain(..)) {
+            for command in inbox.drain(..) {
                 self.is_closed |= matches!(command, Command::Close(_));
                 command.refuse(&error);
             }
@@ -211,7 +229,8 @@ impl Shard {
             self.retire(inbox, now);
         }
         let waits_for_thread = || {
-            self.retirement.is_writing_in_a_thread() && self.retirement.gate(&self.step, now) == Gate::Held
+            self.retirement.is_writing_in_a_thread()
+                && self.retirement.gate(&self.step, now, Part::All) == Gate::Held
         };
         self.held_go_on = !self.held.is_empty() && !waits_for_thread();
     }
@@ -223,6 +242,7 @@ impl Shard {
             && !self.is_closed
             && !self.is_short
             && self.held.is_empty()
+            && self.sweeps.is_empty()
             && self.retirement.is_idle()
             && !self.retirement.is_due(&self.step, self.writer.unretired(), now)
             && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
@@ -338,7 +358,8 @@ impl Shard {
             self.fail(&error, Vec::new());
             return self.turn(inbox, now);
         }
-        self.hold_puts(inbox, now);
+        self.hold_back(inbox, now);
+        self.take_up_sweep(inbox, now);
         let puts = inbox.iter().any(Command::is_put);
         let refuses_puts = puts.then(|| self.no_room()).flatten();
         if puts {
@@ -360,6 +381,7 @@ impl Shard {
                 command => command,
             };
             closes = matches!(command, Command::Close(_));
+            let is_new = !matches!(command, Command::GoOn(..));
             if closes {
                 effects.extend(self.step.dismiss());
             }
@@ -370,6 +392,8 @@ impl Shard {
                     inbox.push_front(rest);
                     break;
                 }
+                Stepped::GoesOn(rest) if is_new => self.sweeps.push_back(rest),
+                Stepped::GoesOn(rest) => self.sweeps.push_front(rest),
                 Stepped::Closed(effect) => effects.push(effect),
             }
             if closes {
@@ -383,14 +407,14 @@ impl Shard {
         self.commit(effects, closes, inbox, now);
     }
 
-    /// Puts messages aside that would not fit into memory before more of them is retired; takes them up again when they
-    /// do. What waits for too long is refused.
-    fn hold_puts(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
-        if self.held.is_empty() && !inbox.iter().any(Command::is_put) {
+    /// Puts commands aside whose messages would not fit into memory before more of it is retired; takes them up again when
+    /// they do. What waits for too long is refused.
+    fn hold_back(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        if self.held.is_empty() && !inbox.iter().any(Command::brings_many) {
             return;
         }
         let closes = inbox.iter().any(|command| matches!(command, Command::Close(_)));
-        let gate = if closes { Gate::Open } else { self.retirement.gate(&self.step, now) };
+        let gate = if closes { Gate::Open } else { self.retirement.gate(&self.step, now, Part::All) };
         if gate == Gate::Open {
             while let Some((command, _)) = self.held.pop_back() {
                 inbox.push_front(command);
@@ -398,7 +422,7 @@ impl Shard {
             return;
         }
         for command in std::mem::take(inbox) {
-            if command.is_put() {
+            if command.brings_many() {
                 self.tally.held.fetch_add(1, Ordering::Relaxed);
                 self.held.push_back((command, now.mono_ms));
             } else {
@@ -408,8 +432,44 @@ impl Shard {
         self.held_again_ms = now.mono_ms.saturating_add(LOOK_AGAIN_MS);
         let waited_long = |since: u64| gate == Gate::Shut || now.mono_ms >= since.saturating_add(HELD_MS);
         while let Some((command, _)) = self.held.pop_front_if(|(_, since)| waited_long(*since)) {
-            let reason = "messages wait in memory to be written to due files, and there is no room for more";
-            command.refuse(&Error::Overloaded { reason: reason.into() });
+            command.refuse(&overloaded());
+        }
+    }
+
+    /// Takes the first sweep up again. Its slices wait for what puts wait for, and are refused for what puts are.
+    fn take_up_sweep(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        let brings_many = match self.sweeps.front() {
+            Some(Command::GoOn(sweep, _)) => sweep.revives(),
+            Some(_) | None => return,
+        };
+        let closes = inbox.iter().any(|command| matches!(command, Command::Close(_)));
+        let refusal = if closes {
+            Some(Error::Closed)
+        } else if !brings_many {
+            None
+        } else if let Some(error) = self.no_room() {
+            Some(error)
+        } else {
+            let since = self.sweep_waits.unwrap_or(now.mono_ms);
+            let is_polite = now.mono_ms < since.saturating_add(POLITE_MS);
+            let part = if is_polite { Part::Half } else { Part::All };
+            match self.retirement.gate(&self.step, now, part) {
+                Gate::Open => None,
+                Gate::Shut => Some(overloaded()),
+                Gate::Held => {
+                    self.sweep_waits = Some(since);
+                    if now.mono_ms < since.saturating_add(HELD_MS) {
+                        self.held_again_ms = now.mono_ms.saturating_add(LOOK_AGAIN_MS);
+                        return;
+                    }
+                    Some(overloaded())
+                }
+            }
+        };
+        self.sweep_waits = None;
+        match refusal {
+            None => self.sweeps.pop_front().into_iter().for_each(|command| inbox.push_front(command)),
+            Some(error) => self.sweeps.drain(..).for_each(|command| command.refuse(&error)),
         }
     }
 
@@ -533,6 +593,11 @@ impl Shard {
             effect.release(&outcome);
         }
         let error = unavailable(self.failed.as_deref().unwrap_or_default());
-        self.held.drain(..).for_each(|(command, _)| command.refuse(&error));
+        self.take_held().for_each(|command| command.refuse(&error));
     }
+}
+
+fn overloaded() -> Error {
+    let reason = "messages wait in memory to be written to due files, and there is no room for more";
+    Error::Overloaded { reason: reason.into() }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::Now;
-use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, WaiterId};
-use dwell_store::{Action, Error, Put, Result, Settle};
+use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, Sweeping, WaiterId};
+use dwell_store::{Action, Error, Put, Result, Settle, Swept};
 
 use super::ahead::Ahead;
 use super::command::{Command, Effect, Handed, Reply};
@@ -36,6 +36,8 @@ pub(crate) enum Stepped {
     Quiet,
     /// The rest of it belongs into the next batch.
     Unfinished(Command),
+    /// The rest of it belongs into other batches, and other commands may come first.
+    GoesOn(Command),
     /// Nothing comes after this.
     Closed(Effect),
 }
@@ -161,11 +163,12 @@ impl Step {
                 Effect::change(reply, core.configure(&queue, changes, now, batch))
             }
             Command::Revive(queue, which, when, reply) => {
-                Effect::change(reply, core.revive(&queue, which, when, now, batch))
+                return swept(core.revive(&queue, which, when, now, batch), reply);
             }
             Command::Discard(queue, which, reply) => {
-                Effect::change(reply, core.discard(&queue, which, now, batch))
+                return swept(core.discard(&queue, which, now, batch), reply);
             }
+            Command::GoOn(sweep, reply) => return swept(core.go_on(sweep, now, batch), reply),
             Command::Purge(queue, reply) => Effect::change(reply, core.purge(&queue, now, batch)),
             Command::DeleteQueue(queue, reply) => {
                 Effect::change(reply, Ok(core.delete_queue(&queue, now, batch)))
@@ -228,6 +231,15 @@ fn put(
     let rest = puts.split_off(fits);
     answered.extend(core.put(puts, now, batch));
     Stepped::Unfinished(Command::Put { puts: rest, answered, reply })
+}
+
+/// A revive or a discard is over, or goes on.
+fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
+    match sweeping {
+        Ok(Sweeping::Unfinished(sweep)) => Stepped::GoesOn(Command::GoOn(sweep, reply)),
+        Ok(Sweeping::Done(swept)) => Stepped::Answered(Effect::change(reply, Ok(swept))),
+        Err(refusal) => Stepped::Answered(Effect::change(reply, Err(refusal))),
+    }
 }
 
 /// Where the core's records go, and where its cold messages come from.

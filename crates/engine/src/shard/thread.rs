@@ -33,7 +33,8 @@ impl Driver {
         (Driver { turns, sleeper, inbox: Arc::clone(&inbox), tally }, inbox)
     }
 
-    /// Takes turns until nothing is left to do now. False once the engine is closed.
+    /// Takes turns until nothing is left to do now. A revive or a discard of many takes as many calls of this as it has
+    /// slices: see [`Options::swept_a_call`](crate::Options::swept_a_call). False once the engine is closed.
     pub fn turn(&mut self) -> bool {
         self.turns.take()
     }

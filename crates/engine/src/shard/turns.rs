@@ -20,6 +20,8 @@ pub(crate) struct Turns {
     inbox: Arc<Inbox>,
     /// Commands that were taken from the inbox and not from here.
     mine: VecDeque<Command>,
+    /// Whether a thread takes the turns. Otherwise whoever does may want to send something between two slices of a sweep.
+    has_thread: bool,
     _lock: Box<dyn DiskLock>,
 }
 
@@ -30,15 +32,16 @@ impl Turns {
         inbox: Arc<Inbox>,
         lock: Box<dyn DiskLock>,
     ) -> Turns {
-        Turns { shard, clock, inbox, mine: VecDeque::new(), _lock: lock }
+        Turns { shard, clock, inbox, mine: VecDeque::new(), has_thread: false, _lock: lock }
     }
 
     /// From now on a thread retires messages.
     pub(crate) fn use_threads(&mut self) {
+        self.has_thread = true;
         self.shard.use_threads(Arc::clone(self.inbox.notifier()));
     }
 
-    /// Takes turns until nothing is left to do now. False once the engine is closed.
+    /// Takes turns until nothing is left to do now, but for sweeps where there is no thread. False once the engine is closed.
     pub(crate) fn take(&mut self) -> bool {
         loop {
             self.inbox.take_into(&mut self.mine);
@@ -47,7 +50,8 @@ impl Turns {
                 self.refuse_all();
                 return false;
             }
-            if self.mine.is_empty() && !self.shard.wants_turns() || self.shard.is_stuck() {
+            let goes_on = self.shard.wants_turns() || self.has_thread && self.shard.is_sweeping();
+            if self.mine.is_empty() && !goes_on || self.shard.is_stuck() {
                 return true;
             }
         }

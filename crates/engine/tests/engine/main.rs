@@ -19,6 +19,7 @@ mod reads;
 mod recovery;
 mod restart;
 mod support;
+mod sweeps;
 mod threads;
 mod turns;
 mod unread;

@@ -38,6 +38,8 @@ pub(crate) fn options(disk: &MemoryDisk, clock: &ManualClock) -> Options {
         clock: Arc::new(clock.clone()),
         disk: Arc::new(disk.clone()),
         seed: Some(7),
+        // So that a revive of a few has several slices.
+        swept_a_call: 2,
         ..Options::default()
     }
 }

@@ -105,12 +105,16 @@ pub(crate) enum StoreFault {
     HandedToNobody,
     /// A message that could not be read is passed off as one that was.
     UnreadPassedOff,
+    /// A revive of all, now and then, is answered and not done.
+    ReviveDropped,
+    /// A revive of all leaves the last message dead: it ends one too early.
+    ReviveCutShort,
     /// Counts are off by one.
     CountOff,
 }
 
 /// All of them, by the names that the command prints.
-const ALL: [(&str, Mutant); 36] = [
+const ALL: [(&str, Mutant); 38] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
@@ -146,6 +150,8 @@ const ALL: [(&str, Mutant); 36] = [
     ("bit rot in a body", Mutant::Store(StoreFault::BitRot)),
     ("lease of a message that nobody is handed", Mutant::Store(StoreFault::HandedToNobody)),
     ("message that could not be read passed off", Mutant::Store(StoreFault::UnreadPassedOff)),
+    ("revive of all dropped", Mutant::Store(StoreFault::ReviveDropped)),
+    ("revive of all ends one too early", Mutant::Store(StoreFault::ReviveCutShort)),
     ("count off by one", Mutant::Store(StoreFault::CountOff)),
 ];
 

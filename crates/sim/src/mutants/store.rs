@@ -242,6 +242,15 @@ impl Store for MutantStore {
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        let all = which == Selection::All;
+        if all && self.strikes(StoreFault::ReviveDropped) {
+            return Ok(Swept::default());
+        }
+        if all && self.has(StoreFault::ReviveCutShort) {
+            let dead = self.store.stats(queue.clone()).await.map_or(0, |stats| stats.counts.dead);
+            let most = Selection::Oldest(dead.saturating_sub(1));
+            return self.store.revive(queue, most, when).await;
+        }
         self.store.revive(queue, which, when).await
     }
 

@@ -7,8 +7,8 @@ use super::linearize::Deed;
 use super::register::Access;
 use super::window::Window;
 use super::{
-    Address, Answer, Ask, Delivered, Found, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard, Sight, Sweep,
-    TakenById, Target, of_queue,
+    Address, Answer, Ask, Delivered, Due, Found, Kind, Oracle, PAUSE, PutHeard, Seq, SettleHeard, Sight,
+    Sweep, TakenById, Target, of_queue,
 };
 
 /// When something was heard.
@@ -205,6 +205,9 @@ impl Oracle {
     }
 
     fn swept(&mut self, queue: u32, sweep: Sweep, heard: Heard, answered: bool) {
+        if let Sweep::ReviveAll(due) = sweep {
+            return self.revived_all(queue, due, heard, answered);
+        }
         self.all_of(queue, heard, |_| What::Sweep { sweep, heard: answered });
         if sweep == Sweep::DeleteQueue {
             let settings: Vec<&'static str> =
@@ -212,6 +215,19 @@ impl Oracle {
             for setting in settings {
                 self.push_setting(queue, setting, heard, Access::Write { value: None, heard: answered });
             }
+        }
+    }
+
+    /// A revive of all comes to each message by itself.
+    fn revived_all(&mut self, queue: u32, due: Due, heard: Heard, answered: bool) {
+        let mut messages = Vec::new();
+        for (group, track) in self.groups.range(of_queue(queue)) {
+            let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
+            let known: BTreeSet<u64> = known.chain(track.unexplained().filter_map(What::tells_of)).collect();
+            messages.extend(known.into_iter().map(|no| (*group, no)));
+        }
+        for (group, no) in messages {
+            self.push(group, heard, What::RevivedWithAll { no, due, heard: answered });
         }
     }
 

@@ -15,6 +15,11 @@ pub(crate) trait Effect {
     type State: Clone + Ord;
     /// All states that it may have left, if it met `state` and what was heard is true; none if it cannot have.
     fn after(&self, state: &Self::State, at: At<'_>) -> Vec<Self::State>;
+
+    /// Whether it comes in the order given among the deeds of its command.
+    fn keeps_order(&self) -> bool {
+        true
+    }
 }
 
 /// A command, and when it may have taken effect.
@@ -75,13 +80,14 @@ pub(crate) fn explain<E: Effect>(
 }
 
 /// Those that may come next: nothing else that is left ended before they began. What one command did or saw
-/// (deeds with one begin) comes in the order given: to try any other would find nothing more.
-fn candidates<E>(deeds: &[Deed<E>], done: u128) -> impl Iterator<Item = usize> {
+/// (deeds with one begin) comes in the order given: to try any other would find nothing more, unless it says so.
+fn candidates<E: Effect>(deeds: &[Deed<E>], done: u128) -> impl Iterator<Item = usize> {
     let left = move |place: &usize| done & (1 << *place) == 0;
     let first_end = (0..deeds.len()).filter(left).map(|place| deeds[place].end).min().unwrap_or(Seq::MAX);
     let is_next = move |place: &usize| {
         let begin = deeds[*place].begin;
-        begin <= first_end && !(0..*place).any(|earlier| left(&earlier) && deeds[earlier].begin == begin)
+        let is_behind = |earlier: usize| left(&earlier) && deeds[earlier].begin == begin;
+        begin <= first_end && !(deeds[*place].effect.keeps_order() && (0..*place).any(is_behind))
     };
     (0..deeds.len()).filter(left).filter(is_next)
 }

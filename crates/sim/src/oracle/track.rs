@@ -60,6 +60,11 @@ where
         }
     }
 
+    /// What has happened to it and waits to be explained.
+    pub(super) fn unexplained(&self) -> impl Iterator<Item = &E> {
+        self.deeds.iter().map(|deed| &deed.effect)
+    }
+
     /// How many deeds wait to be explained.
     pub(super) fn waiting(&self) -> usize {
         self.deeds.len() + self.open.len()

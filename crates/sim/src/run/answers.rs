@@ -16,6 +16,8 @@ use crate::workload::{body, key_name, queue_name, words};
 pub(super) enum Fate {
     /// This was said.
     Heard(Answer),
+    /// It is over, and nobody knows how much of it was done.
+    Part,
     /// Nobody knows, and the store has said that it can serve no more.
     Unknown,
     /// Something that should not be said.
@@ -25,6 +27,7 @@ pub(super) enum Fate {
 /// What an error means for which the command has no word of its own.
 fn other(error: &Error) -> Fate {
     match error {
+        Error::OutcomeUnknown { .. } if !is_fatal(error) => Fate::Part,
         Error::OutcomeUnknown { .. } => Fate::Unknown,
         Error::DiskFull { .. }
         | Error::Overloaded { .. }
@@ -38,9 +41,13 @@ fn other(error: &Error) -> Fate {
     }
 }
 
+/// How an interrupted revive or discard tells how far it came.
+const PART: &str = " dead messages were ";
+
 /// Whether the error says that the store can serve no more until it is opened again.
 pub(super) fn is_fatal(error: &Error) -> bool {
     match error {
+        Error::OutcomeUnknown { reason } if reason.contains(PART) => reason.contains("open the store again"),
         Error::OutcomeUnknown { .. } | Error::Closed => true,
         Error::Unavailable { reason } => reason.contains("open the store again"),
         _ => false,
@@ -239,6 +246,16 @@ pub(super) fn done<T>(answer: &Result<T>) -> Fate {
         Ok(_) => Fate::Heard(Answer::Done),
         Err(error) if is_nowhere(error) => Fate::Heard(Answer::Done),
         Err(error) => other(error),
+    }
+}
+
+/// Of a revive of all: whether all were looked at. A key of which nobody can say whose it is is no reason to stay dead.
+pub(super) fn revived_all(swept: Swept) -> Result<()> {
+    match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
+        Some((_, error)) => {
+            Err(Error::OutcomeUnknown { reason: format!("some{PART}not revived: {error}").into() })
+        }
+        None => Ok(()),
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Flight {
     pub(super) ops: Vec<Op>,
     /// Whether it may wait for something to come.
     pub(super) is_take: bool,
+    /// Whether it is done in parts, and some of it may be done before it is answered.
+    pub(super) is_sweep: bool,
     pub(super) about: About,
     pub(super) future: Pin<Box<dyn Future<Output = Said>>>,
 }
@@ -105,7 +107,7 @@ impl World {
     }
 
     fn fly(&mut self, ops: Vec<Op>, about: About, future: impl Future<Output = Said> + 'static) {
-        self.launch(Flight { ops, is_take: false, about, future: Box::pin(future) });
+        self.launch(Flight { ops, is_take: false, is_sweep: false, about, future: Box::pin(future) });
     }
 
     fn is_crowded(&self, group: GroupId) -> bool {
@@ -145,7 +147,7 @@ impl World {
         let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound });
         let store = self.store();
         let future = Box::pin(async move { Said::Took(store.take(take).await) });
-        self.launch(Flight { ops: vec![op], is_take: true, about: About::Other, future });
+        self.launch(Flight { ops: vec![op], is_take: true, is_sweep: false, about: About::Other, future });
     }
 
     fn take_by_id(&mut self) {
@@ -284,14 +286,18 @@ impl World {
         let sweep = workload::sweep(&mut self.rng, now);
         let op = self.begin(Ask::Sweep { queue, sweep });
         let (store, name, all) = (self.store(), queue_name(queue), wish::Selection::All);
-        self.fly(vec![op], About::Other, async move {
+        let future = async move {
             Said::Swept(match sweep {
                 Sweep::Purge => store.purge(name).await.map(drop),
                 Sweep::DeleteQueue => store.delete_queue(name).await.map(drop),
-                Sweep::ReviveAll(due) => store.revive(name, all, words::when(due)).await.map(drop),
+                Sweep::ReviveAll(due) => {
+                    store.revive(name, all, words::when(due)).await.and_then(answers::revived_all)
+                }
                 Sweep::DiscardAll => store.discard(name, all).await.map(drop),
             })
-        });
+        };
+        let (about, future) = (About::Other, Box::pin(future));
+        self.launch(Flight { ops: vec![op], is_take: false, is_sweep: true, about, future });
     }
 
     /// Tells the oracle what a call was answered, and remembers what later commands may be about. `bad_reads` says that

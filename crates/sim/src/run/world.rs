@@ -90,6 +90,8 @@ impl World {
                 None => Arc::new(disk.clone()),
             },
             seed: Some(rng.next()),
+            // So few that other commands, time and crashes come between two slices of a revive of all.
+            swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
             ..Options::default()
         };
         World {
@@ -225,7 +227,7 @@ impl World {
             Poll::Pending => {
                 // Whatever the store does to a message it answers in the same turn, unless the disk is full.
                 let now = self.reading();
-                if had_turn && self.weather.lets_write(now) && !self.disk.is_off() {
+                if had_turn && !flight.is_sweep && self.weather.lets_write(now) && !self.disk.is_off() {
                     flight.ops.iter().for_each(|op| self.oracle.still_waits(*op, now));
                 }
                 self.flights.push(flight);
@@ -243,6 +245,7 @@ impl World {
         let now = self.reading();
         match fate {
             Fate::Heard(answer) => self.oracle.end(op, answer, now),
+            Fate::Part => self.oracle.lose(op, now),
             Fate::Unknown => self.lost.push(op),
             Fate::Odd(text) => {
                 self.oracle.accuse(Kind::Contradiction, text);

@@ -69,7 +69,7 @@ const WEIGHTS: [(u64, Choice); 12] = [
     (25, Choice::Revive),
     (10, Choice::Discard),
     (18, Choice::Configure),
-    (5, Choice::Sweep),
+    (8, Choice::Sweep),
 ];
 
 /// The next command.
@@ -131,10 +131,10 @@ pub(crate) fn lease_ms(rng: &mut Rng) -> u64 {
 }
 
 pub(crate) fn sweep(rng: &mut Rng, now: Timestamp) -> Sweep {
-    match rng.below(4) {
+    match rng.below(8) {
         0 => Sweep::Purge,
         1 => Sweep::DeleteQueue,
-        2 => Sweep::ReviveAll(due(rng, now)),
+        2..7 => Sweep::ReviveAll(due(rng, now)),
         _ => Sweep::DiscardAll,
     }
 }

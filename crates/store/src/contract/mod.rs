@@ -264,8 +264,15 @@ pub trait Store: Send + Sync {
 
     /// Brings dead messages back, due as `when` says, oldest first, with all their attempts before them.
     ///
+    /// All or many of the oldest are not brought back in one moment: other calls come in between and see a part of it, and
+    /// so does whoever opens the store after a crash. Those are meant that are dead when the call begins and still are when
+    /// their turn comes; one that dies meanwhile is not brought back, or once. The counts are exact. A call that ends before
+    /// all have had their turn answers [`Error::OutcomeUnknown`] if any had been brought back, else why it ended; the same
+    /// call again goes on with the rest.
+    ///
     /// # Contract
     /// - Revive brings back one, many and all, oldest first
+    /// - Revive of thousands counts each of them once
     /// - Revive is refused where the key has a new owner
     /// - A revived message has all its attempts again
     /// - Revive of what is not dead is refused singly
@@ -274,10 +281,11 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`Error::Invalid`]; what is refused singly is in the answer. [`Error::Unavailable`], if it is about all or the
     /// oldest, while messages of the queue have expired that the store can not read: they are dead and not yet among the
-    /// dead, so that nothing is revived.
+    /// dead, so that nothing is revived; and where dead ones can not be read. [`Error::DiskFull`] and [`Error::Overloaded`],
+    /// where there is no room for more messages.
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept>;
 
-    /// Removes dead messages.
+    /// Removes dead messages: all of them in one moment, many of the oldest as [`revive`](Store::revive) does it.
     ///
     /// # Contract
     /// - Discard removes dead messages only

@@ -122,8 +122,15 @@ pub trait Cold<B> {
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<()>;
 
-    /// Hands over all dead messages of a queue.
-    fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<B>>) -> Result<()>;
+    /// Hands over dead messages of a queue that died after `after`, the oldest first: `most` at most, and fewer or none
+    /// where much has to be read; the next call goes on with that. Says how far none is left.
+    fn dead(
+        &mut self,
+        queue: &QueueName,
+        after: Option<Died>,
+        most: usize,
+        into: &mut Vec<ColdMessage<B>>,
+    ) -> Result<HandedOver>;
 
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
@@ -134,8 +141,21 @@ pub trait Cold<B> {
     /// Messages that are due by `wall` are ready, and stay so though the clock steps back.
     fn ripen(&mut self, wall: Timestamp);
 
-    /// Takes a message back that it had handed over and that has not changed.
-    fn put_back(&mut self, copy: CopyAt);
+    /// Takes a message back that it had handed over and that has not changed, and when that died, if it did.
+    fn put_back(&mut self, copy: CopyAt, died: Option<Died>);
+}
+
+/// When a message died, and its id: the order in which dead messages are swept.
+pub type Died = (Timestamp, MessageId);
+
+/// How far dead messages were handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandedOver {
+    /// None is left behind what was asked for.
+    All,
+    /// None is left between what was asked for and this one. If that is not behind what was asked for, nothing is known
+    /// yet.
+    To(Option<Died>),
 }
 
 /// Which messages of a queue.
@@ -383,19 +403,24 @@ impl<B: StoredBody> Core<B> {
             else {
                 continue;
             };
-            self.evict_one(slot);
-            cold.put_back(copy);
+            let died = self.evict_one(slot);
+            cold.put_back(copy, died);
             evicted += 1;
         }
         evicted
     }
 
-    fn evict_one(&mut self, slot: u32) {
+    /// Says when it died, if it did.
+    fn evict_one(&mut self, slot: u32) -> Option<Died> {
         let entry = self.remove(slot);
         let found = self.queues.get_mut(entry.queue);
         let view = &mut found.cold;
+        let rare = entry.rare.as_deref();
         match entry.place {
-            Place::Dead => view.dead += 1,
+            Place::Dead => {
+                view.dead += 1;
+                self.strangers += u64::from(entry.has_died_since(1));
+            }
             Place::Ready => {
                 let key = ReadyKey::of(&entry);
                 view.head = Some(view.head.map_or(key, |head| head.min(key)));
@@ -408,6 +433,7 @@ impl<B: StoredBody> Core<B> {
             Place::Leased(_) => unreachable!("what is leased is not evicted"),
         }
         self.cold += 1;
+        rare.and_then(|rare| rare.death).map(|death| (death.at, entry.id))
     }
 
     /// Makes a message resident that was cold.
@@ -542,21 +568,25 @@ impl<B: StoredBody> Core<B> {
         Ok(())
     }
 
-    /// Makes all dead messages of a queue resident.
-    pub(super) fn page_in_dead(&mut self, queue: u32, log: &mut impl Log<B>) -> Result<()> {
+    /// Makes the next dead messages of a queue resident that died after `after`, `most` at most.
+    pub(super) fn page_in_dead(
+        &mut self,
+        queue: u32,
+        after: Option<Died>,
+        most: usize,
+        log: &mut impl Log<B>,
+    ) -> Result<HandedOver> {
         let found = self.queues.get(queue);
         if found.cold.dead == 0 {
-            return Ok(());
+            return Ok(HandedOver::All);
         }
-        let name = found.name.clone();
         let mut drawn = Vec::new();
-        if let Some(cold) = log.cold() {
-            cold.dead(&name, &mut drawn)?;
-        }
+        let Some(cold) = log.cold() else { return Ok(HandedOver::All) };
+        let handed_over = cold.dead(&found.name, after, most, &mut drawn)?;
         drawn.into_iter().for_each(|cold| {
             self.page_in(cold);
         });
-        Ok(())
+        Ok(handed_over)
     }
 
     /// Forgets cold messages of a queue; says how many.

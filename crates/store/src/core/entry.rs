@@ -96,6 +96,9 @@ pub(super) struct Rare {
     pub(super) last_error: Option<Arc<str>>,
     /// How it died, while it is dead.
     pub(super) death: Option<Death>,
+    /// How many sweeps had begun when it died, if that was in this process and it has not left memory since; see
+    /// [`super::sweep`].
+    pub(super) died_in: u64,
     /// When it was last made ready by other than its instant.
     pub(super) ready_since: Timestamp,
 }
@@ -124,6 +127,11 @@ impl<B> Entry<B> {
     /// The key, if it finds this message: only live messages have that.
     pub(super) fn live_key(&self) -> Option<&Key> {
         if self.place == Place::Dead { None } else { self.key() }
+    }
+
+    /// Whether a dead message is known to have died since the sweep of this number began.
+    pub(super) fn has_died_since(&self, sweep: u64) -> bool {
+        self.rare.as_deref().is_some_and(|rare| rare.died_in >= sweep)
     }
 
     pub(super) fn expires(&self) -> Option<Timestamp> {

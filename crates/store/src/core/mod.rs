@@ -6,7 +6,8 @@
 //! # For whoever owns a core
 //! - **Time.** Read the clock when the call is made, not when it was asked for: a `now` whose wall time is
 //!   earlier than that of the call before counts as a step of the clock back.
-//! - **Calls** answer at once. Nothing is durable when they return: make the log so before answers leave.
+//! - **Calls** answer at once, but for [`revive`](Core::revive) and [`discard`](Core::discard) of many: those do a slice,
+//!   and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is durable when they return: make the log so before answers leave.
 //! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
 //!   [`wait`](Core::wait). After each batch of calls, and when [`next_wake`](Core::next_wake) has come, call
 //!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
@@ -28,7 +29,7 @@
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
-//!   a call each, with its kin
+//!   a call each, with its kin; `sweep`: many dead messages, slice by slice
 //! - `wait`: takes that wait
 //! - `cold`: messages that are not in memory; `grave`: those that are gone and not forgotten yet
 //! - `replay`: building the same core again
@@ -59,6 +60,7 @@ mod settle;
 mod slab;
 mod stand;
 mod stats;
+mod sweep;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -82,9 +84,12 @@ use slab::Slab;
 use tokens::Tokens;
 use wait::Waiters;
 
-pub use cold::{Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
+pub use cold::{
+    Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which,
+};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;
+pub use sweep::{Sweep, Sweeping};
 pub use wait::{Answer, WaiterId};
 
 /// What a lease takes in memory beside its message.
@@ -92,6 +97,9 @@ const LEASE_BYTES: usize = 96;
 
 /// So many messages are forgotten in less time than a sync takes.
 const BURIED_A_CALL: usize = 1_000;
+
+/// So many dead messages are revived in little more than the time of a sync.
+const SWEPT_A_CALL: usize = 1_000;
 
 /// How a core begins.
 #[derive(Clone, Debug)]
@@ -114,11 +122,13 @@ pub struct CoreConfig {
     /// How many messages that were removed with all others of their queue each call forgets, and so how many a purge
     /// forgets itself; at least 1.
     pub buried_a_call: usize,
+    /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest; at least 1.
+    pub swept_a_call: usize,
 }
 
 impl CoreConfig {
-    /// Shard 0, incarnation 0, numbers from 1, so many takes waiting that memory is the limit, and 1,000 messages of a purge
-    /// forgotten by each call.
+    /// Shard 0, incarnation 0, numbers from 1, so many takes waiting that memory is the limit, 1,000 messages of a purge
+    /// forgotten by each call, and 1,000 dead ones looked at by each call of a sweep.
     pub fn new(limits: Limits, seed: u64) -> CoreConfig {
         CoreConfig {
             shard: 0,
@@ -129,6 +139,7 @@ impl CoreConfig {
             waiting_limit: 1_000_000,
             seed,
             buried_a_call: BURIED_A_CALL,
+            swept_a_call: SWEPT_A_CALL,
         }
     }
 }
@@ -171,6 +182,10 @@ pub struct Core<B> {
     /// How many captures were begun.
     captures: u64,
     graves: Graves,
+    /// How many sweeps have begun.
+    sweeps: u64,
+    /// How many dead messages have left memory that died in this process since there were sweeps.
+    strangers: u64,
     /// What all resident messages take in memory, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that was looked at last for eviction.
@@ -181,12 +196,13 @@ impl<B: StoredBody> Core<B> {
     /// A core without messages.
     ///
     /// # Panics
-    /// If shard or incarnation are over their maximum, or if numbers do not rise or nothing is buried.
+    /// If shard or incarnation are over their maximum, if numbers do not rise, or if nothing is buried or swept.
     pub fn new(config: CoreConfig) -> Core<B> {
         assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
         assert!(config.number_step > 0, "numbers rise");
         assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
+        assert!(config.swept_a_call > 0, "a sweep goes on");
         Core {
             next_counter: 0,
             next_number: config.next_number,
@@ -211,6 +227,8 @@ impl<B: StoredBody> Core<B> {
             capturing: None,
             captures: 0,
             graves: Graves::default(),
+            sweeps: 0,
+            strangers: 0,
             weight: 0,
             hand: 0,
             config,

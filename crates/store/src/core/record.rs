@@ -96,7 +96,8 @@ pub enum Record {
         /// The queue.
         queue: QueueName,
     },
-    /// All dead messages of a queue, oldest first, were revived, but for those whose key had a new owner.
+    /// All dead messages of a queue, oldest first, were revived, but for those whose key had a new owner. Not recorded any
+    /// more: each [stands](Record::Stands) for itself. Old logs have it.
     Revived {
         /// The queue.
         queue: QueueName,

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::entry::Place;
 use super::queue::mono;
-use super::{Cold, ColdMessage, Core, Durability, Log, PutRecord, Record, StoredBody};
+use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Record, StoredBody};
 
 /// A record that can not follow those before it: it is not this core's log, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -114,9 +114,8 @@ impl<B: StoredBody> Core<B> {
             }
             Record::Revived { queue, due, wall } => {
                 if let Some(queue) = self.queues.find(&queue) {
-                    let paged_in = self.page_in_dead(queue, log);
-                    paged_in.and_then(|()| self.page_in_owners(queue, log)).map_err(|_| unreadable(None))?;
-                    self.revive_all(queue, due, Now { wall, mono_ms: 0 });
+                    self.replay_revived(queue, due, Now { wall, mono_ms: 0 }, log)
+                        .map_err(|_| unreadable(None))?;
                 }
             }
             Record::Deleted { queue } => {
@@ -250,6 +249,38 @@ impl<B: StoredBody> Core<B> {
                 self.change(slot, &Command::Unbind, now, Durability::Written, log)
                     .expect("nothing refuses the end of a process");
                 self.note_ready(slot, now.wall);
+            }
+        }
+    }
+
+    /// Revives all dead messages of a queue whose keys are free, oldest first, as an old log means it.
+    fn replay_revived(
+        &mut self,
+        queue: u32,
+        due: Timestamp,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> crate::Result<()> {
+        // Time has acted before the record, and must not act behind it.
+        let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
+        let (mut after, most) = (None, self.config.swept_a_call);
+        loop {
+            let handed_over = self.page_in_dead(queue, after, most, log)?;
+            let slice = self.oldest(queue, &mut after, handed_over, most);
+            let is_last = slice.len() < most && handed_over == HandedOver::All;
+            for (_, slot) in slice {
+                if let Some(key) = self.entries.get(slot).key().cloned()
+                    && self.find_key(queue, &key, before_time, log)?.is_some()
+                {
+                    continue;
+                }
+                let revived = self.apply(slot, &Command::Revive(due), now);
+                let next = revived.expect("a dead message can be revived").next;
+                self.restand(slot, next.expect("a revived message is there"));
+                self.note_ready(slot, now.wall);
+            }
+            if is_last {
+                return Ok(());
             }
         }
     }

@@ -223,6 +223,9 @@ impl<B: StoredBody> Core<B> {
         let entry = self.entries.get_mut(slot);
         self.weight -= entry.weight();
         entry.set_standing(next);
+        if let (State::Dead(_), Some(rare)) = (state, entry.rare.as_deref_mut()) {
+            rare.died_in = self.sweeps;
+        }
         self.weight += entry.weight();
         let queue = entry.queue;
         self.place(slot, state);

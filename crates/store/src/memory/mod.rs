@@ -3,6 +3,8 @@
 //! Callers run their own steps, under one lock. The clock is read under it, so that time never seems to step
 //! back because one caller overtook another. Only takes that wait need a thread besides: the `timer`.
 //!
+//! A revive or a discard of many is made in slices, and the lock is let go between them.
+//!
 //! Ground rule: nothing foreign runs under the lock. Answers to waiting takes, which wake their tasks, and
 //! notifications of the timer go out after it is released.
 
@@ -15,6 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -23,7 +26,7 @@ use dwell_model::{
 };
 use dwell_time::Clock;
 
-use crate::core::{Core, CoreConfig, NoLog, WaiterId};
+use crate::core::{Core, CoreConfig, NoLog, Sweeping, WaiterId};
 use crate::{
     Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
     Settled, Store, Swept, Take, Target, When,
@@ -172,6 +175,21 @@ impl Shared {
         }
     }
 
+    /// Does the rest of a sweep, and lets others have the lock after each slice, and the executor after each slice too.
+    async fn finish(&self, mut sweeping: Sweeping) -> Result<Swept> {
+        loop {
+            match sweeping {
+                Sweeping::Done(swept) => return Ok(swept),
+                Sweeping::Unfinished(sweep) => {
+                    let_others().await;
+                    let interrupted = sweep.interrupted(Error::Closed);
+                    let slice = self.call(|core, now| core.go_on(sweep, now, &mut NoLog));
+                    sweeping = slice.map_err(|_| interrupted)??;
+                }
+            }
+        }
+    }
+
     /// The same for calls that answer item by item.
     fn call_each<I, T>(
         &self,
@@ -182,6 +200,20 @@ impl Shared {
         let refused = |refusal: Error| (0..count).map(|_| Err(refusal.clone())).collect();
         self.call(|core, now| call(core, items, now)).unwrap_or_else(refused)
     }
+}
+
+/// Lets whoever else wants the thread have it once.
+async fn let_others() {
+    let mut was_asked = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut was_asked, true) {
+            return Poll::Ready(());
+        }
+        std::thread::yield_now();
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn receipts(answer: Result<Vec<Delivery>>) -> impl Iterator<Item = Receipt> {
@@ -255,11 +287,13 @@ impl Store for MemoryStore {
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))?
+        let sweeping = self.shared.call(|core, now| core.revive(&queue, which, when, now, &mut NoLog))??;
+        self.shared.finish(sweeping).await
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))?
+        let sweeping = self.shared.call(|core, now| core.discard(&queue, which, now, &mut NoLog))??;
+        self.shared.finish(sweeping).await
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {

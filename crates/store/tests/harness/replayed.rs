@@ -206,11 +206,17 @@ impl Store for Replayed {
     }
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.call(|core, now, log| core.revive(&queue, which, when, now, log))
+        self.call(|core, now, log| {
+            let sweeping = core.revive(&queue, which, when, now, log)?;
+            core.finish(sweeping, now, log)
+        })
     }
 
     async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.call(|core, now, log| core.discard(&queue, which, now, log))
+        self.call(|core, now, log| {
+            let sweeping = core.discard(&queue, which, now, log)?;
+            core.finish(sweeping, now, log)
+        })
     }
 
     async fn purge(&self, queue: QueueName) -> Result<u64> {

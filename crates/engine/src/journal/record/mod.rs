@@ -14,7 +14,7 @@
 //! | 5 | configured | queue, setting, 0 (follows the default) or 1 and its value |
 //! | 6 | purged | queue |
 //! | 7 | discarded | queue |
-//! | 8 | revived | queue, due, wall clock |
+//! | 8 | revived | queue, due, wall clock; read, and not written any more |
 //! | 9 | deleted | queue |
 //! | 10 | ripe | wall clock |
 //! | 11 | closed | nothing |

@@ -47,7 +47,7 @@ pub(super) fn save(
         report.lose(&path, None, None, "the segment is missing");
     }
     let mut step =
-        Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512, (256, usize::MAX)));
+        Step::new(core(manifest.incarnation), ColdSet::new(manifest.directory, 512, (256, usize::MAX), 4096));
     take_in(&*target.disk, &target.dir, manifest, &mut step, false)?;
     let home = Home {
         disk: Arc::clone(&target.disk),

@@ -102,6 +102,8 @@ pub(crate) enum What {
     Discard { no: u64, heard: Option<Raised> },
     /// Something done to all messages of the queue; not known to have happened unless `heard`.
     Sweep { sweep: Sweep, heard: bool },
+    /// What a revive of all dead messages made of this one; not known to have happened unless `heard`.
+    RevivedWithAll { no: u64, due: Due, heard: bool },
     /// The power failed; whatever had ended before `durable` was synced.
     PowerLoss { durable: Seq },
     /// The store was closed.
@@ -112,6 +114,10 @@ pub(crate) enum What {
 
 impl Effect for What {
     type State = State;
+
+    fn keeps_order(&self) -> bool {
+        !matches!(self, What::RevivedWithAll { .. })
+    }
 
     fn after(&self, state: &State, at: At<'_>) -> Vec<State> {
         match self {
@@ -138,9 +144,22 @@ impl Effect for What {
             What::Revive { no, due, heard } => dead::revive(state, *no, *due, *heard, at),
             What::Discard { no, heard } => dead::discard(state, *no, *heard, at),
             What::Sweep { sweep, heard } => sweep::after(state, *sweep, *heard, at),
+            What::RevivedWithAll { no, due, heard } => sweep::revived(state, *no, *due, *heard, at),
             What::PowerLoss { durable } => crash::power_loss(state, *durable, at),
             What::Closed => crash::closed(state, at),
             What::Reopened(now) => crash::reopened(state, *now, at),
+        }
+    }
+}
+
+impl What {
+    /// The message that it may have made known.
+    pub(crate) fn tells_of(&self) -> Option<u64> {
+        match self {
+            What::Put(spec, _) => Some(spec.no),
+            What::Taken(delivered) => Some(delivered.no),
+            What::Listed(sight) => Some(sight.no),
+            _ => None,
         }
     }
 }

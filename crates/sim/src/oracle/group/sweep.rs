@@ -9,7 +9,8 @@ pub(crate) enum Sweep {
     Purge,
     /// All messages but the leased are gone.
     DeleteQueue,
-    /// All dead messages are due then, oldest first, but for those whose key has a new owner.
+    /// All dead messages are due then, oldest first, but for those whose key has a new owner: one after the other, and
+    /// other commands may come in between.
     ReviveAll(Due),
     /// All dead messages are gone.
     DiscardAll,
@@ -30,31 +31,23 @@ fn swept(mut state: State, sweep: Sweep, at: At<'_>) -> Vec<State> {
         Sweep::Purge => state.messages.retain(|message| message.standing.phase != Phase::Pending),
         Sweep::DeleteQueue => state.messages.retain(leased),
         Sweep::DiscardAll => state.messages.retain(|message| message.standing.phase != Phase::Dead),
-        Sweep::ReviveAll(due) => return revived(state, due, at),
+        Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
     }
     vec![state]
 }
 
-/// The key goes to the message that has been dead longest. Who that is was not observed, so it may be any.
-fn revived(state: State, due: Due, at: At<'_>) -> Vec<State> {
-    let due = due.span(&at.window);
-    let is_dead = |message: &Message| message.standing.phase == Phase::Dead;
-    let keyless: Vec<usize> = (0..state.messages.len())
-        .filter(|place| is_dead(&state.messages[*place]) && !state.messages[*place].keyed)
-        .collect();
-    let heirs: Vec<usize> = (0..state.messages.len())
-        .filter(|place| is_dead(&state.messages[*place]) && state.messages[*place].keyed)
-        .collect();
-    let has_owner = state.owner().is_some();
-    let mut states = vec![state];
-    for place in keyless {
-        states = states.iter().flat_map(|state| state.revived(place, due, at)).collect();
-    }
-    if heirs.is_empty() || has_owner {
-        return states;
-    }
-    let with_heir = |heir: &usize| -> Vec<State> {
-        states.iter().flat_map(|state| state.revived(*heir, due, at)).collect()
-    };
-    heirs.iter().flat_map(with_heir).collect()
+/// What a revive of all makes of the message `no`, when its turn comes: nothing, if it is not dead or its key has an
+/// owner. Which of two that had one key comes first was not observed.
+pub(super) fn revived(state: &State, no: u64, due: Due, heard: bool, at: At<'_>) -> Vec<State> {
+    let Some(place) = state.place(no) else { return vec![state.clone()] };
+    let versions = state.versions(place, at, false).into_iter().flat_map(|state| state.key_versions(at));
+    let done = versions.flat_map(|version| {
+        let message = &version.messages[place];
+        let is_dead = message.standing.phase == Phase::Dead;
+        if !is_dead || message.keyed && version.owner().is_some() {
+            return vec![version];
+        }
+        version.revived(place, due.span(&at.window), at)
+    });
+    super::or_nothing(heard, state, done.collect())
 }

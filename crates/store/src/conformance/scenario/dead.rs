@@ -3,7 +3,7 @@
 use dwell_model::{AttemptLimit, MessageId, StateKind};
 
 use super::super::stage::*;
-use crate::{Error, Put, Selection, Swept, Target, When};
+use crate::{Error, Put, Selection, Settle, Swept, Take, Target, When};
 
 /// Buries so many messages, a second between them; oldest death first.
 fn buried<const N: usize>(stage: &mut Stage) -> [MessageId; N] {
@@ -40,6 +40,34 @@ pub fn revive_brings_back_one_many_and_all_oldest_first(factory: &Factory) {
     assert_eq!(stage.drain().len(), 7);
     let unknown = stage.store().revive(queue("unknown"), Selection::All, When::Now);
     assert_eq!(unknown, Ok(done(0)));
+}
+
+pub fn revive_of_thousands_counts_each_of_them_once(factory: &Factory) {
+    const BATCH: usize = 500;
+    let stage = Stage::open(factory);
+    // Each batch is dead before the next one is put, so that two of them may have had one key.
+    let dead: Vec<MessageId> = ["twice", "other", "owned", "another", "twice"]
+        .into_iter()
+        .flat_map(|name| {
+            let puts = (0..BATCH).map(|n| if n == 0 { keyed(name, "m") } else { message("m") });
+            let answers = stage.store().put(puts.collect());
+            let taken = stage.take(Take::from(q()).max(BATCH));
+            assert_eq!(taken.len(), BATCH);
+            let settles = taken.into_iter().map(|taken| Settle { receipt: taken.receipt, action: bury("x") });
+            assert!(stage.store().settle(settles.collect()).iter().all(Result::is_ok));
+            answers.into_iter().map(|answer| answer.unwrap().id).collect::<Vec<_>>()
+        })
+        .collect();
+    let owner = stage.put(keyed("owned", "owner").after_ms(50)).id;
+    let swept = stage.store().revive(q(), Selection::All, When::AfterMs(50)).unwrap();
+    let refused = [(dead[2 * BATCH], owner), (dead[4 * BATCH], dead[0])];
+    let refused = refused.map(|(id, owner)| (id, Error::KeyTaken { id: owner })).to_vec();
+    let done = (dead.len() - refused.len()) as u64;
+    assert_eq!(swept, Swept { done, refused: refused.clone(), refused_in_all: 2 });
+    let counts = stage.stats().counts;
+    assert_eq!((counts.scheduled, counts.ready, counts.dead), (done + 1, 0, 2));
+    let swept = stage.store().revive(q(), Selection::Oldest(5_000), When::Now).unwrap();
+    assert_eq!(swept, Swept { done: 0, refused, refused_in_all: 2 });
 }
 
 pub fn revive_is_refused_where_the_key_has_a_new_owner(factory: &Factory) {

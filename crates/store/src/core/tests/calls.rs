@@ -128,10 +128,10 @@ fn sweeping_a_queue_is_one_record() {
     rig.log.0.clear();
     assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(7), log)), Ok(4));
     all(&mut rig, &|record| matches!(record, Record::Purged { .. }));
-    let revived =
-        rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(9), now(8), log));
-    assert_eq!(revived.unwrap().done, 5);
-    all(&mut rig, &|record| matches!(record, Record::Revived { .. }));
+    assert_eq!(rig.revive(&queue("q"), Selection::All, When::AfterMs(9), now(8)).unwrap().done, 5);
+    let told = std::mem::take(&mut rig.log.0);
+    let stands = |told: &&Told| matches!(told, Told::Record(Record::Stands { .. }, Durability::Synced));
+    assert_eq!(told.iter().filter(stands).count(), 5, "each stands for itself: {told:?}");
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(9), log)), 5);
     all(&mut rig, &|record| matches!(record, Record::Deleted { .. }));
     let stats = rig.call(|core, log| core.stats(&queue("q"), now(9), log)).unwrap();
@@ -148,12 +148,11 @@ fn an_id_named_twice_is_swept_once() {
     let taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
     rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(1)).unwrap();
     let twice = Selection::Ids(vec![id, id]);
-    let revived =
-        rig.call(|core, log| core.revive(&queue("q"), twice.clone(), When::Now, now(2), log)).unwrap();
+    let revived = rig.revive(&queue("q"), twice.clone(), When::Now, now(2)).unwrap();
     assert_eq!((revived.done, revived.refused), (1, vec![(id, Error::NotDead { id })]));
     let taken = rig.take(Take::from(queue("q")), now(2)).unwrap();
     rig.settle(&taken[0].receipt, Action::Bury { reason: None, priority: None }, now(3)).unwrap();
-    let discarded = rig.call(|core, log| core.discard(&queue("q"), twice, now(4), log)).unwrap();
+    let discarded = rig.discard(&queue("q"), twice, now(4)).unwrap();
     assert_eq!(
         (discarded.done, discarded.refused),
         (1, vec![(id, Error::MessageNotFound { queue: queue("q") })])

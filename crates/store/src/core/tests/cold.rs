@@ -10,7 +10,9 @@ use proptest::prelude::*;
 
 use super::random::{Call, Walk, any_call, config};
 use super::*;
-use crate::core::{Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Placed, Which};
+use crate::core::{
+    Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which,
+};
 use crate::{Error, Selection, StateCounts, When};
 
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ impl Copy {
 pub(super) struct Toy {
     copies: BTreeMap<CopyAt, Copy>,
     files: u32,
+    /// How often it was asked for dead messages.
+    asked: usize,
     /// These are not found when they expire.
     unreadable: BTreeSet<CopyAt>,
 }
@@ -61,6 +65,11 @@ impl Toy {
     fn over(&self, now: Now) -> impl Iterator<Item = &Copy> {
         let is_over = move |copy: &&Copy| copy.cold.message.standing.expires.is_some_and(|at| at <= now.wall);
         self.cold().filter(|copy| !copy.is_dead()).filter(is_over)
+    }
+
+    /// The cold dead messages of a queue.
+    pub(super) fn dead_ids(&self, queue: &QueueName) -> Vec<MessageId> {
+        self.of(queue).filter(|copy| copy.is_dead()).map(|copy| copy.cold.message.id).collect()
     }
 
     fn hand_over(&mut self, copies: Vec<CopyAt>, into: &mut Vec<ColdMessage<Bytes>>) {
@@ -151,10 +160,28 @@ impl Cold<Bytes> for Toy {
         Ok(())
     }
 
-    fn dead(&mut self, queue: &QueueName, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
-        let dead = self.of(queue).filter(|copy| copy.is_dead()).map(|copy| copy.cold.copy).collect();
-        self.hand_over(dead, into);
-        Ok(())
+    fn dead(
+        &mut self,
+        queue: &QueueName,
+        after: Option<Died>,
+        most: usize,
+        into: &mut Vec<ColdMessage<Bytes>>,
+    ) -> Result<HandedOver> {
+        let died = |copy: &Copy| match copy.cold.message.standing.state {
+            State::Dead(death) => Some((death.at, copy.cold.message.id)),
+            _ => None,
+        };
+        let dead = self.of(queue).filter_map(|copy| Some((died(copy)?, copy.cold.copy)));
+        let mut dead: Vec<(Died, CopyAt)> = dead.filter(|(died, _)| Some(*died) > after).collect();
+        dead.sort();
+        // Now and then it is busy reading, and hands over nothing or little.
+        self.asked += 1;
+        let page = [0, 1, 3][self.asked % 3].min(most);
+        let all = dead.len() <= page;
+        dead.truncate(page);
+        let last = dead.last().map_or(after, |(died, _)| Some(*died));
+        self.hand_over(dead.into_iter().map(|(_, at)| at).collect(), into);
+        Ok(if all { HandedOver::All } else { HandedOver::To(last) })
     }
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
@@ -192,14 +219,15 @@ impl Cold<Bytes> for Toy {
         }
     }
 
-    fn put_back(&mut self, copy: CopyAt) {
+    fn put_back(&mut self, copy: CopyAt, died: Option<Died>) {
         let copy = self.copies.get_mut(&copy).unwrap();
         assert!(!std::mem::replace(&mut copy.is_cold, true));
+        assert_eq!(died.is_some(), copy.is_dead());
     }
 }
 
 /// Everything that there was at some moment, but what the log from there on tells.
-struct Checkpoint {
+pub(super) struct Checkpoint {
     toy: Toy,
     held: Vec<(Message, CopyAt)>,
     /// Records before it.
@@ -209,7 +237,7 @@ struct Checkpoint {
 }
 
 /// A capture under way, and what there was when it was begun.
-struct Begun {
+pub(super) struct Begun {
     now: Toy,
     told: usize,
     next_number: u64,
@@ -264,13 +292,13 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     Checkpoint { toy: now, held, told, next_number, numbering }
 }
 
-fn capture(rig: &mut Rig) -> Checkpoint {
+pub(super) fn capture(rig: &mut Rig) -> Checkpoint {
     let begun = begin(rig);
     finish(rig, begun)
 }
 
 /// Begins a capture, or goes on with the one that is under way; what came of it, if that was the last of it.
-fn capture_in_slices(rig: &mut Rig, under_way: &mut Option<Begun>) -> Option<Checkpoint> {
+pub(super) fn capture_in_slices(rig: &mut Rig, under_way: &mut Option<Begun>) -> Option<Checkpoint> {
     match under_way.take() {
         Some(begun) => Some(finish(rig, begun)),
         None => {
@@ -281,7 +309,7 @@ fn capture_in_slices(rig: &mut Rig, under_way: &mut Option<Begun>) -> Option<Che
     }
 }
 
-fn evict(rig: &mut Rig, keep: usize) {
+pub(super) fn evict(rig: &mut Rig, keep: usize) {
     if let Some(mut toy) = rig.log.1.take() {
         rig.core.evict(keep, 100, &mut toy);
         rig.log.1 = Some(toy);
@@ -290,7 +318,7 @@ fn evict(rig: &mut Rig, keep: usize) {
 }
 
 /// The same core again, from the copies and the log behind them.
-fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
+pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     let incarnation = rig.config.incarnation + 1;
     let mut again = Rig::configured(CoreConfig { incarnation, ..rig.config.clone() });
     let mut toy = checkpoint.toy.clone();
@@ -376,8 +404,8 @@ fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
         let mut said = vec![purged];
         for which in [Selection::All, Selection::Oldest(1)] {
             let one = which.clone();
-            said.push(rig.call(|core, log| core.revive(&q, one, When::AfterMs(9), now(at), log)).map(drop));
-            said.push(rig.call(|core, log| core.discard(&q, which, now(at), log)).map(drop));
+            said.push(rig.revive(&q, one, When::AfterMs(9), now(at)).map(drop));
+            said.push(rig.discard(&q, which, now(at)).map(drop));
         }
         said
     };
@@ -387,10 +415,10 @@ fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
     assert_eq!(count(&mut rig, "q", 60), (2, 1), "nothing was swept");
     // By a clock that was stepped back nothing has expired but what was seen to.
     let before = Now { wall: at(49), mono_ms: 60 };
-    assert_eq!(rig.call(|core, log| core.discard(&q, Selection::All, before, log)).unwrap().done, 1);
+    assert_eq!(rig.discard(&q, Selection::All, before).unwrap().done, 1);
     assert_eq!(rig.call(|core, log| core.purge(&queue("other"), now(61), log)), Ok(0));
     rig.log.1.as_mut().unwrap().unreadable.remove(&first);
-    let swept = rig.call(|core, log| core.discard(&q, Selection::All, now(62), log)).unwrap();
+    let swept = rig.discard(&q, Selection::All, now(62)).unwrap();
     assert_eq!((swept.done, count(&mut rig, "q", 62)), (1, (1, 0)));
     assert_eq!(rig.call(|core, log| core.purge(&q, now(63), log)), Ok(1));
 }

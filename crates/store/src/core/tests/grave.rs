@@ -66,7 +66,7 @@ fn dead_messages_and_a_whole_queue_go_alike() {
     for taken in rig.take(Take::from(queue("q")).max(300), now(1)).unwrap() {
         rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(1)).unwrap();
     }
-    let discarded = rig.call(|core, log| core.discard(&queue("q"), Selection::All, now(1), log)).unwrap();
+    let discarded = rig.discard(&queue("q"), Selection::All, now(1)).unwrap();
     assert_eq!((discarded.done, rig.core.len()), (300, 900));
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(1), log)), 600);
     assert!(rig.core.is_empty() && rig.core.len() > 700, "gone, and not forgotten");

@@ -6,13 +6,14 @@ mod calls;
 mod cold;
 mod grave;
 mod random;
+mod sweep;
 mod waiting;
 
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 
 use super::{Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
-use crate::{Action, Delivery, Put, PutAnswer, Result, Settle, Settled, Take};
+use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Swept, Take, When};
 
 /// Where the tests' clock starts.
 const START_MS: i64 = 1_795_000_000_000;
@@ -99,6 +100,22 @@ impl Rig {
 
     fn take(&mut self, take: Take, now: Now) -> Result<Vec<Delivery>> {
         self.call(|core, log| core.take(&take, now, log))
+    }
+
+    /// Revives in one go.
+    fn revive(&mut self, queue: &QueueName, which: Selection, when: When, now: Now) -> Result<Swept> {
+        self.call(|core, log| {
+            let sweeping = core.revive(queue, which, when, now, log)?;
+            core.finish(sweeping, now, log)
+        })
+    }
+
+    /// Discards in one go.
+    fn discard(&mut self, queue: &QueueName, which: Selection, now: Now) -> Result<Swept> {
+        self.call(|core, log| {
+            let sweeping = core.discard(queue, which, now, log)?;
+            core.finish(sweeping, now, log)
+        })
     }
 
     fn settle(&mut self, receipt: &Receipt, action: Action, now: Now) -> Result<Settled> {

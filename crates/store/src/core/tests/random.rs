@@ -182,7 +182,7 @@ fn nonzero(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap()
 }
 
-fn name(queue: u8) -> QueueName {
+pub(super) fn name(queue: u8) -> QueueName {
     queue_name(["a", "b", "c", "d"][usize::from(queue)])
 }
 
@@ -318,11 +318,11 @@ impl Walk {
             }
             Call::Revive { queue, which, when } => {
                 let which = self.selection(which);
-                let _ = self.rig.call(|core, log| core.revive(&name(*queue), which, *when, now, log));
+                let _ = self.rig.revive(&name(*queue), which, *when, now);
             }
             Call::Discard { queue, which } => {
                 let which = self.selection(which);
-                self.rig.call(|core, log| core.discard(&name(*queue), which, now, log)).unwrap();
+                self.rig.discard(&name(*queue), which, now).unwrap();
             }
             Call::Purge(queue) => {
                 self.rig.call(|core, log| core.purge(&name(*queue), now, log)).unwrap();

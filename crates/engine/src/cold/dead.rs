@@ -1,0 +1,281 @@
+//! Dead messages of a queue that are cold, the oldest first.
+//!
+//! Files have them in the order of their due. So all dead lanes of the queue are read through, and those that died first
+//! are remembered: as many as a window holds, by death, id and place. When all of these were handed over, the lanes are
+//! read again for the next ones; but only those that can have any, since it is known of each by then from when to when
+//! its messages died. Messages that die within an hour are mostly retired together, so that few files are read twice.
+//!
+//! Reading takes time, so each call reads a megabyte or so, and says if there is more to read before anything can be handed
+//! over.
+//!
+//! # Ground rules
+//! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
+//!    window, or was put back since and is remembered beside it.
+//! 2. A window is forgotten when a file with dead messages of its queue comes or goes: they have other places then.
+
+use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
+
+use dwell_model::{QueueName, State, Timestamp};
+use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver};
+
+use super::{ColdFile, ColdSet, LaneAt, Spot};
+use crate::due::{Found, LaneState};
+use crate::journal::segment::Place;
+use crate::sealed;
+
+/// A call reads about so many pieces of 256 KiB to fill a window,
+const PIECES: usize = 4;
+/// or out of so many blocks what it hands over.
+const BLOCKS: usize = 48;
+/// Windows of so many queues are kept.
+const WALKS: usize = 2;
+
+/// A message in the order of deaths.
+type Grave = (Died, Spot);
+
+/// The dead messages of a queue that come next.
+#[derive(Debug)]
+pub(super) struct Walk {
+    queue: QueueName,
+    /// Where it was asked from last.
+    from: Option<Died>,
+    /// Those of the window that were not handed over, the oldest first.
+    window: VecDeque<Grave>,
+    /// Up to here the window has all.
+    to: HandedOver,
+    /// Those that were put back since the window was begun.
+    back: BTreeMap<Died, Spot>,
+    /// The reading for the next window.
+    scan: Option<Scan>,
+}
+
+/// A window that is being filled.
+#[derive(Debug)]
+struct Scan {
+    /// For messages that died after this.
+    after: Option<Died>,
+    /// Lanes to be read still, the last one first.
+    lanes: Vec<LaneAt>,
+    /// Where the lane goes on that is read now.
+    at: u32,
+    /// From when to when those died that were read of it.
+    died: Option<(Timestamp, Timestamp)>,
+    /// The oldest that were found, the youngest of them on top.
+    oldest: BinaryHeap<Grave>,
+    /// Whether there are others behind them.
+    has_more: bool,
+}
+
+impl Walk {
+    fn new(queue: QueueName, from: Option<Died>) -> Walk {
+        // Of nothing all is known up to where it begins.
+        let to = HandedOver::To(from);
+        Walk { queue, from, window: VecDeque::new(), to, back: BTreeMap::new(), scan: None }
+    }
+
+    pub(super) fn is_of(&self, queue: &QueueName) -> bool {
+        self.queue == *queue
+    }
+
+    /// Whether it has, or will have, all that died after `after`.
+    fn is_right(&self, queue: &QueueName, after: Option<Died>) -> bool {
+        self.is_of(queue) && self.from <= after
+    }
+
+    /// What died up to `after` was handed over, or is not asked for.
+    fn go_to(&mut self, after: Option<Died>) {
+        self.from = after;
+        let Some(after) = after else { return };
+        while self.window.pop_front_if(|(died, _)| *died <= after).is_some() {}
+        while self.back.first_entry().is_some_and(|first| *first.key() <= after) {
+            self.back.pop_first();
+        }
+    }
+
+    /// Whether the window ends with this one or before.
+    fn ends_at(&self, after: Option<Died>) -> bool {
+        matches!(self.to, HandedOver::To(to) if to <= after)
+    }
+
+    /// The next one, as far as all are known.
+    fn next(&self) -> Option<Grave> {
+        let back = self.back.first_key_value().map(|(died, spot)| (*died, *spot));
+        let is_known = |(died, _): &Grave| match self.to {
+            HandedOver::All => true,
+            HandedOver::To(to) => Some(*died) <= to,
+        };
+        self.window.front().copied().into_iter().chain(back.filter(is_known)).min()
+    }
+
+    fn pop(&mut self, died: Died) {
+        self.window.pop_front_if(|(front, _)| *front == died);
+        self.back.remove(&died);
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let scanned = self.scan.as_ref().map_or(0, |scan| scan.oldest.capacity());
+        (self.window.capacity() + scanned + 2 * self.back.len()) * size_of::<Grave>()
+    }
+}
+
+/// Whether a file has dead messages of a queue.
+fn has_dead(file: &ColdFile, queue: &QueueName) -> bool {
+    file.file.lanes_of(queue).iter().any(|lane| lane.state == LaneState::Dead)
+}
+
+fn died(found: &Found) -> Option<Died> {
+    match found.entry.standing.state {
+        State::Dead(death) => Some((death.at, found.entry.id)),
+        State::Scheduled | State::Ready | State::Leased(_) => None,
+    }
+}
+
+impl ColdSet {
+    /// See [`Cold::dead`](dwell_store::core::Cold::dead).
+    pub(super) fn hand_over_dead(
+        &mut self,
+        queue: &QueueName,
+        after: Option<Died>,
+        most: usize,
+        into: &mut Vec<ColdMessage<Place>>,
+    ) -> sealed::Result<HandedOver> {
+        let known = self.walks.iter().position(|walk| walk.is_right(queue, after));
+        let mut walk = match known {
+            Some(at) => self.walks.remove(at),
+            None => {
+                self.walks.retain(|walk| walk.queue != *queue);
+                Walk::new(queue.clone(), after)
+            }
+        };
+        walk.go_to(after);
+        if walk.ends_at(after) && !self.fill(&mut walk)? {
+            self.keep_walk(walk);
+            return Ok(HandedOver::To(after));
+        }
+        let mut graves: Vec<Grave> = Vec::new();
+        let mut blocks = HashSet::new();
+        let mut to = walk.to;
+        while let Some((died, spot)) = walk.next() {
+            // A message that was handed over otherwise may have been put back, or not.
+            if let Some(file) = self.files.get(&spot.file).filter(|file| !file.out.has(spot.ordinal)) {
+                let block = (spot.file, file.file.block_of(spot.ordinal));
+                let is_full = blocks.len() >= BLOCKS && !blocks.contains(&block);
+                if graves.len() >= most || is_full {
+                    to = HandedOver::To(graves.last().map(|(died, _)| *died).or(after));
+                    break;
+                }
+                blocks.insert(block);
+                graves.push((died, spot));
+            }
+            walk.pop(died);
+        }
+        // In their order, each block is read once.
+        let mut spots: Vec<Spot> = graves.iter().map(|(_, spot)| *spot).collect();
+        spots.sort_unstable();
+        // What can not be read is to be found again, so the walk ends here then.
+        let found = self.read_all(&spots)?;
+        self.hand_over(found, into);
+        self.keep_walk(walk);
+        Ok(to)
+    }
+
+    fn keep_walk(&mut self, walk: Walk) {
+        self.walks.push(walk);
+        if self.walks.len() > WALKS {
+            self.walks.remove(0);
+        }
+    }
+
+    /// Goes on with filling the window; false if there is more to read.
+    fn fill(&mut self, walk: &mut Walk) -> sealed::Result<bool> {
+        let mut scan = match walk.scan.take() {
+            Some(scan) => scan,
+            None => self.begin_scan(walk),
+        };
+        for _ in 0..PIECES {
+            if !self.read_piece(&mut scan)? {
+                let Scan { oldest, has_more, .. } = scan;
+                let oldest = oldest.into_sorted_vec();
+                let last = oldest.last().map(|(died, _)| *died);
+                walk.to = if has_more { HandedOver::To(last) } else { HandedOver::All };
+                walk.window = oldest.into();
+                return Ok(true);
+            }
+        }
+        walk.scan = Some(scan);
+        Ok(false)
+    }
+
+    fn begin_scan(&mut self, walk: &mut Walk) -> Scan {
+        // What was put back before lies where it is read.
+        walk.back.clear();
+        walk.window = VecDeque::new();
+        let mut lanes = self.lanes_of(&walk.queue);
+        lanes.retain(|at| self.lane(*at).state == LaneState::Dead);
+        // Those that may have the oldest are read first; of some that is not known.
+        lanes.sort_by_key(|at| std::cmp::Reverse(self.deaths.get(at).map(|(first, _)| *first)));
+        Scan { after: walk.from, lanes, at: 0, died: None, oldest: BinaryHeap::new(), has_more: false }
+    }
+
+    /// Reads some more; false if nothing is left to be read.
+    fn read_piece(&mut self, scan: &mut Scan) -> sealed::Result<bool> {
+        let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
+        let is_full = scan.oldest.len() >= self.graves;
+        if let Some((first, last)) = self.deaths.get(&at) {
+            let is_past = scan.after.is_some_and(|(after, _)| *last < after);
+            let is_later = is_full && scan.oldest.peek().is_some_and(|((latest, _), _)| first > latest);
+            if is_past || is_later {
+                scan.has_more |= is_later;
+                scan.lanes.pop();
+                return Ok(true);
+            }
+        }
+        let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
+        let Some(from) = file.next_live(at.lane as usize, scan.at.max(range.start)) else {
+            if let Some(died) = scan.died.take() {
+                self.deaths.insert(at, died);
+            }
+            scan.at = 0;
+            scan.lanes.pop();
+            return Ok(true);
+        };
+        let to = file.file.piece_end(from).min(range.end);
+        let mut found = Vec::new();
+        file.file.read(from..to, &mut found)?;
+        scan.at = to;
+        let live = found.iter().filter(|found| !file.out.has(found.ordinal));
+        for (died, ordinal) in live.filter_map(|found| Some((died(found)?, found.ordinal))) {
+            let (first, last) = scan.died.get_or_insert((died.0, died.0));
+            (*first, *last) = (died.0.min(*first), died.0.max(*last));
+            if Some(died) <= scan.after {
+                continue;
+            }
+            scan.oldest.push((died, Spot { file: at.file, ordinal }));
+            if scan.oldest.len() > self.graves {
+                scan.oldest.pop();
+                scan.has_more = true;
+            }
+        }
+        Ok(true)
+    }
+
+    /// A dead message that had been handed over lies in its file again.
+    pub(super) fn dead_is_back(&mut self, copy: CopyAt, died: Died) {
+        let (file, ordinal) = (copy.file.get(), copy.ordinal);
+        let found = &self.files[&file].file;
+        let lane = found.lane_of(ordinal);
+        let queue = &found.lanes()[lane].queue;
+        let at = LaneAt { file, lane: u32::try_from(lane).expect("lanes are counted in 32 bits") };
+        if let Some((first, last)) = self.deaths.get_mut(&at) {
+            (*first, *last) = (died.0.min(*first), died.0.max(*last));
+        }
+        for walk in self.walks.iter_mut().filter(|walk| walk.queue == *queue && walk.from < Some(died)) {
+            walk.back.insert(died, Spot { file, ordinal });
+        }
+    }
+
+    /// A file has come, or is about to go: what was found of the dead in it lies elsewhere now.
+    pub(super) fn end_walks(&mut self, file: &ColdFile) {
+        self.walks.retain(|walk| !has_dead(file, &walk.queue));
+    }
+}

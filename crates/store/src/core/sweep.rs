@@ -1,0 +1,232 @@
+//! Many dead messages at a time, brought back or removed: the oldest first, a slice at a time.
+//!
+//! What becomes of each message is recorded singly, so a sweep needs nothing of a replay: whatever of it was recorded is
+//! so, and a crash leaves the rest dead. Between two slices others are served, and whoever owns the core may have
+//! memory made free; no slice is larger because more are dead.
+//!
+//! # Ground rules
+//! 1. A slice goes on behind the message that the one before it looked at last, by (death, id). A message that is refused
+//!    stays dead and is not looked at again.
+//! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
+//!    not meant. A message in memory knows between which sweeps it died; one that has left memory since is a
+//!    *stranger*: it may be looked at, and must not count for one that is meant.
+//! 3. A sweep ends: it looks at no more than were dead when it began, and as many strangers.
+
+use std::ops::Bound;
+
+use dwell_model::{Command, MessageId, Now, QueueName, Timestamp};
+
+use super::cold::{Died, HandedOver};
+use super::{Core, Durability, Log, StoredBody};
+use crate::{Error, Result, Selection, Swept};
+
+/// What is done to each message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deed {
+    /// It is due then.
+    Revive(Timestamp),
+    Discard,
+}
+
+/// A revive or a discard that goes on.
+#[derive(Debug)]
+pub struct Sweep {
+    queue: QueueName,
+    deed: Deed,
+    /// Where it goes on: behind this message.
+    after: Option<Died>,
+    /// The how-manieth of all sweeps it is.
+    number: u64,
+    /// So many messages are meant.
+    meant: u64,
+    /// The core's count of strangers when it began.
+    strangers: u64,
+    /// At so many it has looked.
+    looked: u64,
+    swept: Swept,
+}
+
+/// How far a revive or a discard is.
+#[derive(Debug)]
+pub enum Sweeping {
+    /// It is over.
+    Done(Swept),
+    /// [`Core::go_on`] does more of it.
+    Unfinished(Box<Sweep>),
+}
+
+impl Sweep {
+    /// Whether it brings messages back.
+    pub fn revives(&self) -> bool {
+        matches!(self.deed, Deed::Revive(_))
+    }
+
+    /// What its caller is told if it ends before its time, for this reason.
+    pub fn interrupted(&self, why: Error) -> Error {
+        if self.swept.done == 0 {
+            return why;
+        }
+        let done = match self.deed {
+            Deed::Revive(_) => "revived",
+            Deed::Discard => "discarded",
+        };
+        let reason =
+            format!("{} of {} dead messages were {done}, and then: {why}", self.swept.done, self.meant);
+        Error::OutcomeUnknown { reason: reason.into() }
+    }
+}
+
+impl<B: StoredBody> Core<B> {
+    /// Begins a sweep of some of a queue's dead messages, and does the first slice of it.
+    pub(super) fn begin_sweep(
+        &mut self,
+        queue: u32,
+        which: &Selection,
+        deed: Deed,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Sweeping> {
+        let found = self.queues.get(queue);
+        let meant = match which {
+            Selection::Oldest(count) => found.dead().min(*count),
+            Selection::All => found.dead(),
+            Selection::Ids(_) => unreachable!("those that are named are looked up by their ids"),
+        };
+        self.sweeps += 1;
+        let sweep = Box::new(Sweep {
+            queue: found.name.clone(),
+            deed,
+            after: None,
+            number: self.sweeps,
+            meant,
+            strangers: self.strangers,
+            looked: 0,
+            swept: Swept::default(),
+        });
+        self.sweep_slice(queue, sweep, now, log)
+    }
+
+    /// Does some more of a revive or a discard.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if dead messages can not be read, or [`Error::OutcomeUnknown`], where some had been swept by
+    /// then: it is over.
+    pub fn go_on(&mut self, sweep: Box<Sweep>, now: Now, log: &mut impl Log<B>) -> Result<Sweeping> {
+        self.begin(now, log);
+        match self.touched(&sweep.queue, now, log) {
+            Some(queue) => self.sweep_slice(queue, sweep, now, log),
+            None => Ok(Sweeping::Done(sweep.swept)),
+        }
+    }
+
+    /// Does all the rest of a revive or a discard, for who has nothing to do in between.
+    ///
+    /// # Errors
+    /// As for [`Core::go_on`].
+    pub fn finish(&mut self, mut sweeping: Sweeping, now: Now, log: &mut impl Log<B>) -> Result<Swept> {
+        loop {
+            match sweeping {
+                Sweeping::Done(swept) => return Ok(swept),
+                Sweeping::Unfinished(sweep) => sweeping = self.go_on(sweep, now, log)?,
+            }
+        }
+    }
+
+    fn sweep_slice(
+        &mut self,
+        queue: u32,
+        mut sweep: Box<Sweep>,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Sweeping> {
+        let limit = sweep.meant + (self.strangers - sweep.strangers).min(sweep.meant);
+        let left = usize::try_from(limit.saturating_sub(sweep.looked)).unwrap_or(usize::MAX);
+        let most = left.min(self.config.swept_a_call);
+        if most == 0 {
+            return Ok(Sweeping::Done(sweep.swept));
+        }
+        let handed_over = match self.page_in_dead(queue, sweep.after, most, log) {
+            Ok(handed_over) => handed_over,
+            Err(error) => return Err(sweep.interrupted(error)),
+        };
+        let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
+        let is_last = slice.len() < most && handed_over == HandedOver::All;
+        for ((_, id), slot) in slice {
+            if !self.entries.get(slot).has_died_since(sweep.number) {
+                sweep.looked += 1;
+                let swept = self.sweep_one(slot, sweep.deed, now, log);
+                sweep.swept.count(id, swept);
+            }
+        }
+        if is_last || sweep.looked >= limit {
+            self.queues.remove_if_bare(queue);
+            return Ok(Sweeping::Done(sweep.swept));
+        }
+        Ok(Sweeping::Unfinished(sweep))
+    }
+
+    /// Revives or discards one message.
+    pub(super) fn sweep_one(&mut self, slot: u32, deed: Deed, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        let (command, due) = match deed {
+            Deed::Revive(due) => {
+                self.check_key(slot, now, log)?;
+                (Command::Revive(due), due)
+            }
+            Deed::Discard => (Command::Discard, now.wall),
+        };
+        let state = self.change(slot, &command, now, Durability::Synced, log);
+        if state.map_err(|refusal| self.refused_instant(slot, due, refusal))?.is_some() {
+            self.note_ready(slot, now.wall);
+        }
+        Ok(())
+    }
+
+    /// The next `most` dead messages of a queue behind `after`, as far as none of those before them is cold; `after` is
+    /// moved behind them.
+    pub(super) fn oldest(
+        &self,
+        queue: u32,
+        after: &mut Option<Died>,
+        handed_over: HandedOver,
+        most: usize,
+    ) -> Vec<(Died, u32)> {
+        let to = match handed_over {
+            HandedOver::All => Bound::Unbounded,
+            HandedOver::To(Some(to)) if *after < Some(to) => Bound::Included(to),
+            HandedOver::To(_) => return Vec::new(),
+        };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let by_death = &self.queues.get(queue).dead.by_death;
+        let slice: Vec<_> =
+            by_death.range((from, to)).take(most).map(|(died, slot)| (*died, *slot)).collect();
+        *after = match (slice.last(), to) {
+            (_, Bound::Included(to)) if slice.len() < most => Some(to),
+            (last, _) => last.map(|(died, _)| *died).or(*after),
+        };
+        slice
+    }
+
+    /// Whether the key of a dead message, if it has one, is free.
+    fn check_key(&mut self, slot: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        let entry = self.entries.get(slot);
+        let (Some(key), queue) = (entry.key().cloned(), entry.queue) else { return Ok(()) };
+        match self.find_key(queue, &key, now, log)? {
+            Some(owner) if owner != slot => Err(Error::KeyTaken { id: self.entries.get(owner).id }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Swept {
+    pub(super) fn count(&mut self, id: MessageId, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.done += 1,
+            Err(refusal) => {
+                self.refused_in_all += 1;
+                if self.refused.len() < Swept::MAX_REFUSED {
+                    self.refused.push((id, refusal));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Revive and discard of many, slice by slice, with everything else in between.
+
+use std::collections::BTreeSet;
+
+use dwell_model::{Key, MessageId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::cold::{Checkpoint, capture, capture_in_slices, evict, recovered};
+use super::random::{Call, Walk, any_call, config, name};
+use super::*;
+use crate::Error;
+use crate::core::{Sweep, Sweeping};
+
+const QUEUES: u8 = 3;
+
+/// A core that looks at two messages a slice.
+fn slow() -> Rig {
+    Rig::configured(CoreConfig { swept_a_call: 2, ..CoreConfig::new(Limits::default(), 7) })
+}
+
+/// Buries a message, keyed if there is a key.
+fn bury(rig: &mut Rig, key: Option<&str>, at: u64) -> MessageId {
+    let put = put_to("q").priority(0);
+    let put = Put { key: key.map(|key| Key::new(key).unwrap()), ..put };
+    let id = rig.put(put, now(at)).unwrap().id;
+    let taken = rig.call(|core, log| core.take_id(&queue("q"), id, None, false, now(at), log)).unwrap();
+    rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(at)).unwrap();
+    id
+}
+
+fn bury_many(rig: &mut Rig, count: u64) {
+    for at in 0..count {
+        bury(rig, None, at);
+    }
+}
+
+fn begin_revive(rig: &mut Rig, at: u64) -> Box<Sweep> {
+    let began =
+        rig.call(|core, log| core.revive(&queue("q"), Selection::All, When::AfterMs(500), now(at), log));
+    let Sweeping::Unfinished(sweep) = began.unwrap() else { panic!("more than a slice") };
+    sweep
+}
+
+fn finish(rig: &mut Rig, sweep: Box<Sweep>, at: u64) -> Swept {
+    rig.call(|core, log| core.finish(Sweeping::Unfinished(sweep), now(at), log)).unwrap()
+}
+
+fn dead_len(rig: &mut Rig, at: u64) -> u64 {
+    rig.call(|core, log| core.stats(&queue("q"), now(at), log)).map_or(0, |stats| stats.counts.dead)
+}
+
+#[test]
+fn what_dies_between_two_slices_stays_dead() {
+    let mut rig = slow();
+    bury_many(&mut rig, 5);
+    let sweep = begin_revive(&mut rig, 10);
+    assert_eq!(dead_len(&mut rig, 10), 3);
+    bury(&mut rig, None, 11);
+    // By a clock that was stepped back it is the oldest of all.
+    let before = Now { wall: at(-1_000), mono_ms: 12 };
+    let taken = rig.take(Take::from(queue("q")), before).unwrap();
+    assert_eq!(taken.len(), 0, "what was revived is not due");
+    let put = rig.put(put_to("q"), before).unwrap().id;
+    let taken = rig.call(|core, log| core.take_id(&queue("q"), put, None, false, before, log)).unwrap();
+    rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, before).unwrap();
+    assert_eq!(finish(&mut rig, sweep, 20).done, 5);
+    assert_eq!(dead_len(&mut rig, 20), 2);
+}
+
+#[test]
+fn a_key_that_is_taken_between_two_slices_is_not_given_back() {
+    let mut rig = slow();
+    let ids: Vec<MessageId> =
+        ["a", "b", "c", "d"].iter().zip(0..).map(|(key, at)| bury(&mut rig, Some(key), at)).collect();
+    let sweep = begin_revive(&mut rig, 10);
+    let put = Put { key: Some(Key::new("c").unwrap()), ..put_to("q") };
+    let owner = rig.put(put, now(11)).unwrap().id;
+    let swept = finish(&mut rig, sweep, 12);
+    assert_eq!((swept.done, swept.refused), (3, vec![(ids[2], Error::KeyTaken { id: owner })]));
+}
+
+#[test]
+fn what_is_gone_between_two_slices_is_not_missed() {
+    for away in ["discard", "delete"] {
+        let mut rig = slow();
+        bury_many(&mut rig, 7);
+        let sweep = begin_revive(&mut rig, 10);
+        if away == "discard" {
+            assert_eq!(rig.discard(&queue("q"), Selection::All, now(11)).unwrap().done, 5);
+        } else {
+            assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(11), log)), 7);
+        }
+        assert_eq!(finish(&mut rig, sweep, 12).done, 2, "{away}");
+    }
+}
+
+#[test]
+fn who_is_interrupted_hears_how_far_it_came() {
+    let mut rig = slow();
+    bury_many(&mut rig, 5);
+    let sweep = begin_revive(&mut rig, 10);
+    let said = sweep.interrupted(Error::Closed);
+    assert_eq!(said.code(), "outcome_unknown");
+    assert!(said.to_string().contains("2 of 5 dead messages were revived"), "{said}");
+    // The same call goes on with the rest.
+    assert_eq!(rig.revive(&queue("q"), Selection::All, When::Now, now(11)).unwrap().done, 3);
+}
+
+#[test]
+fn the_oldest_of_many_are_discarded_slice_by_slice() {
+    let mut rig = slow();
+    let ids: Vec<MessageId> = (0..7).map(|at| bury(&mut rig, None, at)).collect();
+    let began = rig.call(|core, log| core.discard(&queue("q"), Selection::Oldest(5), now(9), log)).unwrap();
+    assert!(matches!(began, Sweeping::Unfinished(_)));
+    let swept = rig.call(|core, log| core.finish(began, now(9), log)).unwrap();
+    assert_eq!((swept.done, swept.refused_in_all), (5, 0));
+    let found = ids.iter().filter(|id| {
+        let target = vec![crate::Target::Id(**id)];
+        rig.call(|core, log| core.get(&queue("q"), target, now(9), log)).remove(0).is_ok()
+    });
+    assert_eq!(found.copied().collect::<Vec<_>>(), ids[5..]);
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Call(Call),
+    /// Begins a sweep, if none is under way.
+    Begin {
+        queue: u8,
+        oldest: Option<u64>,
+        discard: bool,
+    },
+    GoOn,
+    Capture,
+    Evict(usize),
+}
+
+fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
+    let oldest = prop_oneof![3 => Just(None), 1 => (1..6_u64).prop_map(Some)];
+    let begin = (0..QUEUES, oldest, prop::bool::weighted(0.2));
+    prop_oneof![
+        12 => any_call().prop_map(Move::Call),
+        2 => begin.prop_map(|(queue, oldest, discard)| Move::Begin { queue, oldest, discard }),
+        5 => Just(Move::GoOn),
+        1 => Just(Move::Capture),
+        3 => (0..4_usize).prop_map(move |keep| if evicts { Move::Evict(keep) } else { Move::GoOn }),
+    ]
+}
+
+/// A sweep under way, and what was seen of the dead meanwhile.
+struct Seen {
+    sweep: Box<Sweep>,
+    queue: QueueName,
+    all: bool,
+    /// Those that were dead when it began.
+    meant: BTreeSet<MessageId>,
+    /// Those of them that have been dead whenever somebody looked.
+    always: BTreeSet<MessageId>,
+    /// How many were seen to be swept.
+    done: u64,
+}
+
+fn dead(rig: &Rig, queue: &QueueName) -> BTreeSet<MessageId> {
+    let found = rig.core.queues.find(queue).map(|queue| rig.core.queues.get(queue));
+    let resident = found.into_iter().flat_map(|found| found.dead.by_death.keys().map(|(_, id)| *id));
+    resident.chain(rig.log.1.iter().flat_map(|toy| toy.dead_ids(queue))).collect()
+}
+
+/// What is swept in a step, and that nothing is swept that is not meant, if all know when they died.
+fn step(
+    rig: &mut Rig,
+    seen: Option<Seen>,
+    (queue, all): (&QueueName, bool),
+    evicts: bool,
+    make: impl FnOnce(&mut Core<Bytes>, &mut Recorder, Option<Box<Sweep>>) -> Result<Sweeping>,
+) -> Option<Seen> {
+    let before = dead(rig, queue);
+    let (mut sweep, mut seen) = match seen {
+        Some(Seen { sweep, queue, all, meant, always, done }) => {
+            (Some(sweep), Some((queue, all, meant, always, done)))
+        }
+        None => (None, None),
+    };
+    let answer = rig.call(|core, log| make(core, log, sweep.take()));
+    let after = dead(rig, queue);
+    let (queue, all, meant, mut always, mut done) =
+        seen.take().unwrap_or_else(|| (queue.clone(), all, before.clone(), before.clone(), 0));
+    let gone: BTreeSet<MessageId> = before.difference(&after).copied().collect();
+    assert!(evicts || gone.is_subset(&meant), "{gone:?} of {meant:?}");
+    done += gone.len() as u64;
+    always.retain(|id| after.contains(id));
+    match answer {
+        Ok(Sweeping::Unfinished(sweep)) => Some(Seen { sweep, queue, all, meant, always, done }),
+        Ok(Sweeping::Done(swept)) => {
+            assert_eq!(swept.done, done, "what was swept is counted");
+            let refused: BTreeSet<MessageId> = swept.refused.iter().map(|(id, _)| *id).collect();
+            assert_eq!(refused.len() as u64, swept.refused_in_all, "nobody is refused twice");
+            assert!(!all || always.is_subset(&refused), "{always:?} were passed over");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn walk(moves: &[Move], evicts: bool) {
+    let mut walk = Walk::random();
+    walk.rig.core.config.swept_a_call = 2;
+    let mut checkpoint: Checkpoint = capture(&mut walk.rig);
+    let (mut under_way, mut seen): (_, Option<Seen>) = (None, None);
+    for one in moves {
+        let now = walk.now;
+        match one {
+            Move::Call(call) => walk.make(call),
+            Move::Capture => {
+                if let Some(finished) = capture_in_slices(&mut walk.rig, &mut under_way) {
+                    checkpoint = finished;
+                }
+            }
+            Move::Evict(keep) => evict(&mut walk.rig, *keep),
+            Move::GoOn => {
+                if let Some(going) = seen.take() {
+                    let queue = going.queue.clone();
+                    seen = step(&mut walk.rig, Some(going), (&queue, true), evicts, |core, log, sweep| {
+                        core.go_on(sweep.unwrap(), now, log)
+                    });
+                }
+            }
+            Move::Begin { .. } if seen.is_some() => {}
+            Move::Begin { queue, oldest, discard } => {
+                let queue = name(*queue);
+                // Time has its say first, and some that it kills are meant.
+                drop(walk.rig.call(|core, log| core.stats(&queue, now, log)));
+                let which = oldest.map_or(Selection::All, Selection::Oldest);
+                let all = which == Selection::All;
+                seen = step(&mut walk.rig, None, (&queue, all), evicts, |core, log, _| match discard {
+                    true => core.discard(&queue, which, now, log),
+                    false => core.revive(&queue, which, When::AfterMs(300), now, log),
+                });
+            }
+        }
+        if let Some(seen) = &mut seen {
+            let dead = dead(&walk.rig, &seen.queue);
+            seen.always.retain(|id| dead.contains(id));
+        }
+    }
+    let mut again = walk.again(recovered(&walk.rig, &checkpoint));
+    assert_eq!(walk.see(), again.see(), "what was recorded of a sweep is all of it");
+    for _ in 0..1_000 {
+        let Some(going) = seen.take() else { return };
+        let (queue, now) = (going.queue.clone(), walk.now);
+        seen = step(&mut walk.rig, Some(going), (&queue, true), evicts, |core, log, sweep| {
+            core.go_on(sweep.unwrap(), now, log)
+        });
+    }
+    panic!("a sweep does not end");
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_sweep_misses_nobody_and_sweeps_nobody_else(moves in vec(any_move(false), 1..120)) {
+        walk(&moves, false);
+    }
+
+    #[test]
+    fn a_sweep_misses_nobody_while_messages_come_and_leave_memory(moves in vec(any_move(true), 1..120)) {
+        walk(&moves, true);
+    }
+}
