@@ -5,8 +5,8 @@
 //! read again for the next ones; but only those that can have any, since it is known of each by then from when to when
 //! its messages died. Messages that die within an hour are mostly retired together, so that few files are read twice.
 //!
-//! Reading takes time, so each call reads a megabyte or so, and says if there is more to read before anything can be handed
-//! over.
+//! Reading takes time, so each call reads half a megabyte or so, and says if there is more to read before anything can be
+//! handed over.
 //!
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
@@ -24,7 +24,7 @@ use crate::journal::segment::Place;
 use crate::sealed;
 
 /// A call reads about so many pieces of 256 KiB to fill a window,
-const PIECES: usize = 4;
+const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
 /// Windows of so many queues are kept.

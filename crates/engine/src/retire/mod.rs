@@ -63,13 +63,13 @@ pub(crate) use job::{Desk, Job, JobError, Moment, Written};
 /// How long a retirement that failed waits before it is tried again.
 const RETRY_MS: u64 = 1_000;
 /// So many messages are looked at to be captured, or told of their copies, at a time: a few milliseconds.
-const AT_A_TIME: usize = 8 * 1024;
+const AT_A_TIME: usize = 2 * 1024;
 /// The same where turns are driven, so that much happens in between.
 const WHEN_DRIVEN: usize = 16;
 /// Of what may change while a retirement is under way this much may at once, in thousandths; the rest as it goes on.
 const AT_ONCE: u32 = 250;
 /// So many places are looked at for messages to evict after a turn.
-const LOOKED_AT: usize = 8 * 1024;
+const LOOKED_AT: usize = 4 * 1024;
 /// Who writes what was captured.
 enum Worker {
     /// Whoever takes the turns.

@@ -50,6 +50,12 @@ fn answer<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
     }
 }
 
+fn turns(store: &mut Driven, count: u64) {
+    for _ in 0..count {
+        store.driver.turn();
+    }
+}
+
 #[test]
 fn memory_is_bounded_and_others_are_served_while_all_are_revived() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -89,7 +95,7 @@ fn a_crash_after_any_slice_leaves_a_part_of_it() {
         bury(&mut store, 20);
         let mut reviving = revive(&store);
         assert!(answer(&mut reviving).is_none());
-        (0..slices).for_each(|_| drop(store.driver.turn()));
+        turns(&mut store, slices);
         drop(reviving);
         let (disk, clock) = store.kill();
         disk.power_on(Crash::Drop);
@@ -109,7 +115,7 @@ fn who_closes_the_store_ends_it_and_the_next_call_goes_on() {
     bury(&mut store, 20);
     let mut reviving = revive(&store);
     assert!(answer(&mut reviving).is_none());
-    (0..3).for_each(|_| drop(store.driver.turn()));
+    turns(&mut store, 3);
     let (disk, clock) = store.close();
     let said = answer(&mut reviving).unwrap().unwrap_err();
     assert_eq!(said.code(), "outcome_unknown");
@@ -127,7 +133,7 @@ fn a_disk_that_fails_in_the_middle_leaves_nobody_without_an_answer() {
     assert!(answer(&mut reviving).is_none());
     store.driver.turn();
     store.disk.fail(Fault { calls: Calls::Syncs, after: 1, times: 1, error: io::ErrorKind::Other });
-    (0..4).for_each(|_| drop(store.driver.turn()));
+    turns(&mut store, 4);
     assert_eq!(answer(&mut reviving).unwrap().unwrap_err().code(), "outcome_unknown");
 }
 
@@ -143,6 +149,12 @@ fn where_nothing_can_be_retired_it_ends_until_it_can() {
     };
     let mut store = Driven::open(MemoryDisk::new(), clock, options).unwrap();
     bury(&mut store, 1_000);
+    // Until a retirement has just been done, and there is room for some.
+    let (engine, before) = (store.engine.clone(), store.engine.counters().checkpoints);
+    while engine.counters().checkpoints == before {
+        store.run_patiently(engine.put(vec![Put::new(queue("far"), "x").after_ms(86_400_000)]));
+    }
+    turns(&mut store, 500);
     door.set(Door::Barred);
     let mut reviving = revive(&store);
     let mut refused = None;

@@ -105,7 +105,7 @@ pub(crate) enum StoreFault {
     HandedToNobody,
     /// A message that could not be read is passed off as one that was.
     UnreadPassedOff,
-    /// A revive of all, now and then, is answered and not done.
+    /// A revive of all is answered and not done.
     ReviveDropped,
     /// A revive of all leaves the last message dead: it ends one too early.
     ReviveCutShort,

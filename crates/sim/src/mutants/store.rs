@@ -243,7 +243,7 @@ impl Store for MutantStore {
 
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
         let all = which == Selection::All;
-        if all && self.strikes(StoreFault::ReviveDropped) {
+        if all && self.has(StoreFault::ReviveDropped) {
             return Ok(Swept::default());
         }
         if all && self.has(StoreFault::ReviveCutShort) {

@@ -54,7 +54,7 @@ macro_rules! conformance_suite {
             ;
             dead:
                 revive_brings_back_one_many_and_all_oldest_first,
-                revive_of_thousands_counts_each_of_them_once,
+                revive_of_more_than_a_thousand_counts_each_of_them_once,
                 revive_is_refused_where_the_key_has_a_new_owner,
                 a_revived_message_has_all_its_attempts_again,
                 revive_of_what_is_not_dead_is_refused_singly,

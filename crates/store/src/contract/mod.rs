@@ -272,7 +272,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Contract
     /// - Revive brings back one, many and all, oldest first
-    /// - Revive of thousands counts each of them once
+    /// - Revive of more than a thousand counts each of them once
     /// - Revive is refused where the key has a new owner
     /// - A revived message has all its attempts again
     /// - Revive of what is not dead is refused singly

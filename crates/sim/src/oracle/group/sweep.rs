@@ -21,11 +21,11 @@ pub(super) fn after(state: &State, sweep: Sweep, heard: bool, at: At<'_>) -> Vec
     for place in 0..state.messages.len() {
         states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
     }
-    let done = states.into_iter().flat_map(|state| swept(state, sweep, at)).collect();
+    let done = states.into_iter().map(|state| swept(state, sweep)).collect();
     super::or_nothing(heard, state, done)
 }
 
-fn swept(mut state: State, sweep: Sweep, at: At<'_>) -> Vec<State> {
+fn swept(mut state: State, sweep: Sweep) -> State {
     let leased = |message: &Message| matches!(message.standing.phase, Phase::Leased(_));
     match sweep {
         Sweep::Purge => state.messages.retain(|message| message.standing.phase != Phase::Pending),
@@ -33,7 +33,7 @@ fn swept(mut state: State, sweep: Sweep, at: At<'_>) -> Vec<State> {
         Sweep::DiscardAll => state.messages.retain(|message| message.standing.phase != Phase::Dead),
         Sweep::ReviveAll(_) => unreachable!("a revive of all is told message by message"),
     }
-    vec![state]
+    state
 }
 
 /// What a revive of all makes of the message `no`, when its turn comes: nothing, if it is not dead or its key has an

@@ -42,8 +42,9 @@ pub fn revive_brings_back_one_many_and_all_oldest_first(factory: &Factory) {
     assert_eq!(unknown, Ok(done(0)));
 }
 
-pub fn revive_of_thousands_counts_each_of_them_once(factory: &Factory) {
-    const BATCH: usize = 500;
+pub fn revive_of_more_than_a_thousand_counts_each_of_them_once(factory: &Factory) {
+    const BATCH: usize = 250;
+    const HOUR_MS: u64 = 3_600_000;
     let stage = Stage::open(factory);
     // Each batch is dead before the next one is put, so that two of them may have had one key.
     let dead: Vec<MessageId> = ["twice", "other", "owned", "another", "twice"]
@@ -58,8 +59,8 @@ pub fn revive_of_thousands_counts_each_of_them_once(factory: &Factory) {
             answers.into_iter().map(|answer| answer.unwrap().id).collect::<Vec<_>>()
         })
         .collect();
-    let owner = stage.put(keyed("owned", "owner").after_ms(50)).id;
-    let swept = stage.store().revive(q(), Selection::All, When::AfterMs(50)).unwrap();
+    let owner = stage.put(keyed("owned", "owner").after_ms(HOUR_MS)).id;
+    let swept = stage.store().revive(q(), Selection::All, When::AfterMs(HOUR_MS)).unwrap();
     let refused = [(dead[2 * BATCH], owner), (dead[4 * BATCH], dead[0])];
     let refused = refused.map(|(id, owner)| (id, Error::KeyTaken { id: owner })).to_vec();
     let done = (dead.len() - refused.len()) as u64;
