@@ -10,7 +10,8 @@
 //! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
 //!    not meant. A message in memory knows between which sweeps it died; one that has left memory since is a
 //!    *stranger*: it may be looked at, and must not count for one that is meant.
-//! 3. A sweep ends: it looks at no more than were dead when it began, and as many strangers.
+//! 3. A sweep ends: it looks at no more than were dead when it began, and as many strangers. One of the oldest looks at so
+//!    many as it was asked for.
 
 use std::ops::Bound;
 
@@ -37,6 +38,8 @@ pub struct Sweep {
     after: Option<Died>,
     /// The how-manieth of all sweeps it is.
     number: u64,
+    /// Whether all are meant, and not so many of the oldest.
+    all: bool,
     /// So many messages are meant.
     meant: u64,
     /// The core's count of strangers when it began.
@@ -98,6 +101,7 @@ impl<B: StoredBody> Core<B> {
             deed,
             after: None,
             number: self.sweeps,
+            all: *which == Selection::All,
             meant,
             strangers: self.strangers,
             looked: 0,
@@ -139,7 +143,8 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Sweeping> {
-        let limit = sweep.meant + (self.strangers - sweep.strangers).min(sweep.meant);
+        let strangers = if sweep.all { self.strangers - sweep.strangers } else { 0 };
+        let limit = sweep.meant + strangers.min(sweep.meant);
         let left = usize::try_from(limit.saturating_sub(sweep.looked)).unwrap_or(usize::MAX);
         let most = left.min(self.config.swept_a_call);
         if most == 0 {
