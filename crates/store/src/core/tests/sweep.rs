@@ -122,6 +122,21 @@ fn the_oldest_of_many_are_discarded_slice_by_slice() {
     assert_eq!(found.copied().collect::<Vec<_>>(), ids[5..]);
 }
 
+#[test]
+fn a_sweep_of_the_oldest_is_of_no_more_though_others_leave_memory() {
+    let mut rig = slow();
+    bury_many(&mut rig, 1);
+    // Those that die after a sweep has begun are known to have.
+    rig.revive(&queue("q"), Selection::Oldest(0), When::Now, now(1)).unwrap();
+    bury_many(&mut rig, 6);
+    let began =
+        rig.call(|core, log| core.revive(&queue("q"), Selection::Oldest(3), When::AfterMs(500), now(9), log));
+    let Ok(Sweeping::Unfinished(sweep)) = began else { panic!("two slices") };
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!(finish(&mut rig, sweep, 10).done, 3);
+}
+
 #[derive(Clone, Debug)]
 enum Move {
     Call(Call),
