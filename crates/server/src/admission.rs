@@ -1,25 +1,40 @@
 //! Admission: how many bytes the bodies of requests and answers may hold, all connections together.
 //!
 //! Ground rules:
-//! 1. Before a body is read, room for all of it is set aside. Where there is none, its connection waits, in the order
-//!    of coming: over HTTP for a while, after which it is told to come again; over beanstalkd's protocol, which has no
-//!    words for that, it is read no further until there is room.
-//! 2. What a take was handed is there already. It is added without asking, and where that passes the limit, nothing
-//!    further is read or taken until some of it has been written.
-//! 3. One that is larger than all there is goes through alone, so that nothing waits for ever.
+//! 1. Room is set aside as a body comes, twice what has come of it and never more than all of it: who announces much and
+//!    sends little holds little. What is [`SMALL`] is neither counted nor does it wait.
+//! 2. Where there is no room for more of a body, its connection waits, in the order of coming, for [`PATIENCE`]. Then the
+//!    body is refused, and what it held is free: so bodies that wait for each other do not wait for ever.
+//! 3. Answers are there already. They are added without asking, and where that passes the limit, nothing further is read,
+//!    taken or listed until some of it has been written.
+//! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`].
+//! 5. One that is larger than all there is goes through alone, so that nothing waits for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify};
+use tokio::time::timeout;
+
+/// A body of so many bytes is small: as many are in memory for each connection anyway.
+pub(crate) const SMALL: usize = 16 * 1024;
+
+/// How long a body waits for room before it is refused.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an answer may stand still while others wait for room.
+pub(crate) const PRESSED: Duration = Duration::from_secs(1);
 
 /// The bytes that are held.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: u64,
+    patience: Duration,
     held: AtomicU64,
     /// Whoever waits stands in this line; the first of it looks again each time that something is let go.
     line: Mutex<()>,
+    waiting: AtomicUsize,
     freed: Notify,
 }
 
@@ -30,32 +45,44 @@ pub(crate) struct Held {
     bytes: u64,
 }
 
+/// Room for a body that comes by and by.
+#[derive(Debug)]
+pub(crate) struct Growing {
+    held: Held,
+    /// It is no longer than this.
+    most: usize,
+}
+
+/// Counts one that waits.
+struct InLine<'a>(&'a AtomicUsize);
+
+impl<'a> InLine<'a> {
+    fn join(waiting: &'a AtomicUsize) -> InLine<'a> {
+        waiting.fetch_add(1, Ordering::AcqRel);
+        InLine(waiting)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Memory {
     /// At most `limit` bytes.
     pub(crate) fn new(limit: u64) -> Arc<Memory> {
-        Arc::new(Memory { limit, held: AtomicU64::new(0), line: Mutex::new(()), freed: Notify::new() })
+        Memory::with_patience(limit, PATIENCE)
     }
 
-    /// Room for `bytes`; waits for it. May be dropped, which gives up the place in the line.
-    pub(crate) async fn admit(self: &Arc<Memory>, bytes: u64) -> Held {
-        let _first = self.line.lock().await;
-        loop {
-            // Before the look, so that what is let go meanwhile is not missed.
-            let freed = self.freed.notified();
-            if let Some(held) = self.try_admit(bytes) {
-                return held;
-            }
-            freed.await;
-        }
+    fn with_patience(limit: u64, patience: Duration) -> Arc<Memory> {
+        let (line, waiting) = (Mutex::new(()), AtomicUsize::new(0));
+        Arc::new(Memory { limit, patience, held: AtomicU64::new(0), line, waiting, freed: Notify::new() })
     }
 
-    fn try_admit(self: &Arc<Memory>, bytes: u64) -> Option<Held> {
-        let more = |held: u64| {
-            let sum = held.saturating_add(bytes);
-            (held == 0 || sum <= self.limit).then_some(sum)
-        };
-        self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(Held { memory: Arc::clone(self), bytes })
+    /// Nothing yet, for a body of at most `most` bytes.
+    pub(crate) fn growing(self: &Arc<Memory>, most: usize) -> Growing {
+        Growing { held: self.add(0), most }
     }
 
     /// Counts what is there already.
@@ -69,10 +96,15 @@ impl Memory {
         self.held.load(Ordering::Acquire) > self.limit
     }
 
+    /// Whether somebody has to wait for what is held, or would have to.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.is_over() || self.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// Waits until no more is held than may be.
     pub(crate) async fn room(self: &Arc<Memory>) {
         if self.is_over() {
-            drop(self.admit(0).await);
+            self.add(0).grow(0).await;
         }
     }
 
@@ -83,9 +115,25 @@ impl Memory {
 }
 
 impl Held {
-    /// How many.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Adds `more`, once there is room; waits for it. May be dropped, which gives up the place in the line.
+    async fn grow(&mut self, more: u64) {
+        let memory = &*self.memory;
+        let _waiting = InLine::join(&memory.waiting);
+        let _first = memory.line.lock().await;
+        loop {
+            // Before the look, so that what is let go meanwhile is not missed.
+            let freed = memory.freed.notified();
+            let own = self.bytes;
+            let sum = |held: u64| {
+                let sum = held.saturating_add(more);
+                (held == own || sum <= memory.limit).then_some(sum)
+            };
+            if memory.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, sum).is_ok() {
+                self.bytes += more;
+                return;
+            }
+            freed.await;
+        }
     }
 }
 
@@ -96,48 +144,115 @@ impl Drop for Held {
     }
 }
 
+impl Growing {
+    /// Room for what follows when so many bytes of the body have come. Waits for it, at most [`PATIENCE`]; false if there
+    /// is none, and the body is to be refused. May be dropped.
+    pub(crate) async fn make_room(&mut self, come: usize) -> bool {
+        if self.most <= SMALL || come < SMALL {
+            return true;
+        }
+        if self.held.bytes > come as u64 || self.held.bytes >= self.most as u64 {
+            return true;
+        }
+        let wanted = come.saturating_mul(2).min(self.most) as u64;
+        let more = wanted.saturating_sub(self.held.bytes);
+        timeout(self.held.memory.patience, self.held.grow(more)).await.is_ok()
+    }
+
+    /// What is held by now, which goes on being held.
+    pub(crate) fn into_held(self) -> Held {
+        self.held
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
 
+    const K: usize = 1024;
+
+    #[tokio::test]
+    async fn who_announces_much_and_sends_little_holds_little() {
+        let memory = Memory::new(100);
+        let mut silent: Vec<_> = (0..1_000).map(|_| memory.growing(K * K)).collect();
+        for one in &mut silent {
+            assert!(one.make_room(SMALL - 1).await);
+        }
+        assert_eq!(memory.held(), 0);
+        assert!(!memory.is_pressed());
+    }
+
+    #[tokio::test]
+    async fn room_is_twice_what_has_come_and_never_more_than_all_of_it() {
+        let memory = Memory::new(K as u64 * K as u64);
+        let mut body = memory.growing(100 * K);
+        for (come, held) in [(K, 0), (16 * K, 32), (20 * K, 32), (49 * K, 98), (51 * K, 98), (99 * K, 100)] {
+            assert!(body.make_room(come).await);
+            assert_eq!(memory.held(), held * K as u64, "{come}");
+        }
+        drop(body.into_held());
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn small_ones_never_wait() {
+        let memory = Memory::new(100);
+        let _answers = memory.add(1_000);
+        assert!(memory.growing(SMALL).make_room(SMALL).now_or_never().expect("it does not wait"));
+    }
+
     #[tokio::test]
     async fn who_finds_no_room_waits_in_the_order_of_coming() {
-        let memory = Memory::new(100);
-        let first = memory.admit(60).await;
-        let mut large = Box::pin(memory.admit(80));
+        let memory = Memory::new(100 * K as u64);
+        let first = memory.add(60 * K as u64);
+        let (mut large, mut smaller) = (memory.growing(80 * K), memory.growing(32 * K));
+        let mut large = Box::pin(large.make_room(40 * K));
         assert!((&mut large).now_or_never().is_none());
+        assert!(memory.is_pressed());
         // There is room for it, but somebody came before.
-        let mut small = Box::pin(memory.admit(10));
-        assert!((&mut small).now_or_never().is_none());
+        let mut smaller = Box::pin(smaller.make_room(16 * K));
+        assert!((&mut smaller).now_or_never().is_none());
         drop(first);
-        let large = large.await;
-        let small = small.await;
-        assert_eq!(memory.held(), 90);
-        drop((large, small));
-        assert_eq!(memory.held(), 0);
+        assert!(large.await);
+        assert!((&mut smaller).now_or_never().is_none());
+        assert_eq!(memory.held(), 80 * K as u64);
     }
 
     #[tokio::test]
     async fn what_is_larger_than_everything_goes_alone() {
         let memory = Memory::new(100);
-        let huge = memory.admit(1_000).await;
+        let mut huge = memory.growing(64 * K);
+        assert!(huge.make_room(20 * K).await && huge.make_room(40 * K).await);
         assert!(memory.is_over());
-        assert!(memory.admit(1).now_or_never().is_none());
+        assert!(memory.growing(64 * K).make_room(20 * K).now_or_never().is_none());
         drop(huge);
-        assert!(memory.admit(1).now_or_never().is_some());
+        assert!(memory.growing(64 * K).make_room(20 * K).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn bodies_that_wait_for_each_other_do_not_wait_for_ever() {
+        let memory = Memory::with_patience(100 * K as u64, Duration::from_millis(20));
+        let (mut one, mut other) = (memory.growing(90 * K), memory.growing(90 * K));
+        assert!(one.make_room(25 * K).await && other.make_room(25 * K).await);
+        assert!(!one.make_room(50 * K).await, "there is no room, and it is refused");
+        assert!(other.make_room(50 * K).now_or_never().is_none());
+        drop(one);
+        assert!(other.make_room(50 * K).await);
     }
 
     #[tokio::test]
     async fn who_gives_up_leaves_the_line() {
         let memory = Memory::new(100);
-        let first = memory.admit(100).await;
-        let mut waiting = Box::pin(memory.admit(50));
+        let first = memory.add(100);
+        let mut body = memory.growing(64 * K);
+        let mut waiting = Box::pin(body.make_room(20 * K));
         assert!((&mut waiting).now_or_never().is_none());
         drop(waiting);
+        assert!(!memory.is_pressed());
         drop(first);
-        assert!(memory.admit(100).now_or_never().is_some());
+        assert!(body.make_room(20 * K).now_or_never().is_some());
     }
 
     #[tokio::test]
