@@ -2,7 +2,8 @@
 //!
 //! Streamed items are gathered into chunks: as many as have arrived while the store was busy with the chunk
 //! before, within bounds. So a fast stream costs few store calls, a slow one is answered item by item, and
-//! memory holds two chunks at most, whatever the length of the stream.
+//! memory holds two chunks at most, whatever the length of the stream. Of a chunk that counts which is not small: a
+//! stream that brings an item now and then holds nothing.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,8 +23,8 @@ use serde_json::value::RawValue;
 use super::call::{Call, Media};
 use super::ndjson::Lines;
 use super::reply::{JSON, with_type};
-use super::{App, Problem, Refusal};
-use crate::admission::Held;
+use super::{App, Problem, Refusal, overloaded};
+use crate::admission::Growing;
 use crate::json::{Answer, object};
 use crate::metrics::Metrics;
 
@@ -111,12 +112,10 @@ fn close_array(out: &mut Vec<u8>) {
 }
 
 async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
-    let held = app.admit(CHUNK_BYTES).await?;
     let idle = Duration::from_millis(app.config.body_ms);
     let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
     let max_items = CHUNK_ITEMS.min(O::STEP).min(app.store.limits().batch).max(1);
-    let mut stream =
-        Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false, _held: Some(held) };
+    let mut stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false };
     // A client that expects `100 Continue` must see it before the head of the answer.
     stream.lines.fill().await?;
     let answers = stream::unfold(stream, |mut stream| async move {
@@ -132,11 +131,13 @@ struct Chunk<T> {
     items: Vec<T>,
     slots: Vec<Result<(), Problem>>,
     bytes: usize,
+    /// Room for its lines.
+    room: Option<Growing>,
 }
 
 impl<T> Default for Chunk<T> {
     fn default() -> Chunk<T> {
-        Chunk { items: Vec::new(), slots: Vec::new(), bytes: 0 }
+        Chunk { items: Vec::new(), slots: Vec::new(), bytes: 0, room: None }
     }
 }
 
@@ -144,6 +145,14 @@ impl<T> Chunk<T> {
     fn push(&mut self, item: Result<T, Problem>, bytes: usize) {
         self.bytes += bytes;
         self.slots.push(item.map(|item| self.items.push(item)));
+    }
+
+    /// Waits for more of the body. May be dropped and called again.
+    async fn fill(&mut self, app: &App, lines: &mut Lines) -> Result<(), Problem> {
+        lines.fill().await?;
+        let most = CHUNK_BYTES + app.line_bytes();
+        let room = self.room.get_or_insert_with(|| app.memory.growing(most));
+        if room.make_room(self.bytes + lines.buffered()).await { Ok(()) } else { Err(overloaded()) }
     }
 
     /// Does the items and writes all answers into `out`, each followed by `separator`.
@@ -201,8 +210,6 @@ struct Stream<O: Operation> {
     chunk: Chunk<O::Item>,
     max_items: usize,
     over: bool,
-    /// Room for a full chunk.
-    _held: Option<Held>,
 }
 
 impl<O: Operation> Stream<O> {
@@ -232,7 +239,7 @@ impl<O: Operation> Stream<O> {
                 biased;
                 () = &mut running => None,
                 // After the answer that ends the stream nothing may be done any more.
-                failed = gather(lines, next, *max_items, operation), if !*over => {
+                failed = gather(&app, lines, next, *max_items, operation), if !*over => {
                     running.await;
                     failed.err()
                 }
@@ -254,9 +261,9 @@ impl<O: Operation> Stream<O> {
                 return;
             }
             let more = if self.chunk.slots.is_empty() {
-                self.lines.fill().await
+                self.chunk.fill(&self.app, &mut self.lines).await
             } else {
-                match futures_util::FutureExt::now_or_never(self.lines.fill()) {
+                match futures_util::FutureExt::now_or_never(self.chunk.fill(&self.app, &mut self.lines)) {
                     None => return,
                     Some(more) => more,
                 }
@@ -277,13 +284,14 @@ impl<O: Operation> Stream<O> {
 
 /// Reads until the chunk is full or the body has ended. May be dropped and called again.
 async fn gather<O: Operation>(
+    app: &App,
     lines: &mut Lines,
     chunk: &mut Chunk<O::Item>,
     max_items: usize,
     operation: &O,
 ) -> Result<(), Problem> {
     while !read_buffered(lines, chunk, max_items, operation) && !lines.has_ended() {
-        lines.fill().await?;
+        chunk.fill(app, lines).await?;
     }
     Ok(())
 }

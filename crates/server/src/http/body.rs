@@ -13,7 +13,8 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{App, Problem, Refusal};
+use super::{App, Problem, Refusal, overloaded};
+use crate::admission::{Growing, Held, SMALL};
 
 /// How slowly a body may come: it may stand still for a while, and has to come at some rate on average.
 #[derive(Debug)]
@@ -47,29 +48,38 @@ impl Pace {
     }
 }
 
-/// Reads all of `body`, unless it is longer than `limit` bytes or comes too slowly.
-/// `too_large` is told the length as far as it is known.
+/// Reads all of `body`, unless it is longer than `limit` bytes, comes too slowly, or finds no `room`, which is held
+/// on. `too_large` is told the length as far as it is known.
 pub(crate) async fn read(
     mut body: Body,
     limit: usize,
     pace: Pace,
+    mut room: Growing,
     too_large: impl Fn(usize) -> Problem,
-) -> Result<Bytes, Problem> {
+) -> Result<(Bytes, Held), Problem> {
     let idle = Duration::from_millis(pace.idle_ms);
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(too_large(announced));
     }
+    let most = if body.size_hint().exact().is_some() { announced } else { limit };
     // Copied out of the connection's read buffer, which a small body would otherwise keep from being reused.
-    let mut bytes = Vec::with_capacity(announced);
+    let mut bytes = Vec::with_capacity(announced.min(SMALL));
     while let Some(chunk) = next_chunk(&mut body, idle).await? {
         if bytes.len() + chunk.len() > limit {
             return Err(too_large(bytes.len() + chunk.len()));
         }
+        let come = bytes.len() + chunk.len();
+        if come > bytes.capacity() {
+            bytes.reserve_exact(come.saturating_mul(2).min(most).max(come) - bytes.len());
+        }
         bytes.extend_from_slice(&chunk);
-        pace.check(bytes.len())?;
+        pace.check(come)?;
+        if !room.make_room(come).await {
+            return Err(overloaded());
+        }
     }
-    Ok(bytes.into())
+    Ok((bytes.into(), room.into_held()))
 }
 
 /// The next piece of `body`; `None` at its end. May be dropped and called again.

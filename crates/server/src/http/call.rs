@@ -130,33 +130,32 @@ impl Call {
         self.body
     }
 
-    /// How much room the body needs. One of unknown length is taken to be as long as it may; one that is too long
-    /// is refused before it is read.
-    fn room(&self, limit: usize) -> usize {
+    /// The whole body, which is held by the connection until its request is answered. One that is too long is refused
+    /// before it is read, if it says so.
+    async fn whole(
+        self,
+        app: &App,
+        limit: usize,
+        too_large: impl Fn(usize) -> Problem,
+    ) -> Result<Bytes, Problem> {
         let announced = self.body.size_hint().exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
-        match announced {
-            Some(len) if len > limit => 0,
-            Some(len) => len,
-            None => limit,
-        }
+        let room = app.memory.growing(announced.unwrap_or(limit).min(limit));
+        let unwritten = self.unwritten();
+        let (bytes, held) = body::read(self.body, limit, body::Pace::new(app), room, too_large).await?;
+        unwritten.hold(held);
+        Ok(bytes)
     }
 
     /// The whole body as a message's: at most as long as the store allows.
     pub(crate) async fn message_body(self, app: &App) -> Result<Bytes, Problem> {
         let limit = app.store.limits().body_len;
-        let (room, unwritten) = (self.room(limit), self.unwritten());
-        app.hold(room, &unwritten).await?;
-        let pace = body::Pace::new(app);
-        body::read(self.body, limit, pace, |len| Invalid::BodyTooLarge { len, limit }.into()).await
+        self.whole(app, limit, |len| Invalid::BodyTooLarge { len, limit }.into()).await
     }
 
     /// The whole body as text that is held in memory.
     pub(crate) async fn text(self, app: &App) -> Result<String, Problem> {
         let limit = app.json_bytes();
-        let (room, unwritten) = (self.room(limit), self.unwritten());
-        app.hold(room, &unwritten).await?;
-        let pace = body::Pace::new(app);
-        let bytes = body::read(self.body, limit, pace, |_| body::request_too_large(limit)).await?;
+        let bytes = self.whole(app, limit, |_| body::request_too_large(limit)).await?;
         String::from_utf8(bytes.into())
             .map_err(|error| Problem::new(Refusal::MalformedJson, format!("the body is not UTF-8: {error}")))
     }

@@ -6,15 +6,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderValue, Request, Response, header};
 use axum::response::IntoResponse as _;
+use bytes::Bytes;
 use dwell_model::Receipt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,7 +28,7 @@ use super::body::Lingering;
 use super::logged::Logged;
 use super::problem::Refused;
 use super::{App, Problem, Refusal, access};
-use crate::admission::Held;
+use crate::admission::{Held, Memory, PRESSED, SMALL};
 use crate::listener::{Admitted, Stream};
 use crate::metrics::Protocol;
 use crate::returns::Returns;
@@ -69,7 +70,8 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, a
     };
     let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
     let write_limit = Duration::from_millis(app.config.write_ms);
-    let wire = Wire { stream, unwritten: Arc::clone(&unwritten), write_limit, stalled: None };
+    let memory = Arc::clone(&app.memory);
+    let wire = Wire { stream, unwritten: Arc::clone(&unwritten), memory, write_limit, stalled: None };
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request, local, Arc::clone(&unwritten), router.clone(), Arc::clone(&app));
         async move { Ok::<_, Infallible>(answer.await) }
@@ -125,7 +127,43 @@ async fn answer(
     }
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    if response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
+        return response;
+    }
+    let memory = Arc::clone(&app.memory);
+    response.map(|body| Body::new(Counted { body, memory, unwritten }))
+}
+
+/// A large answer. Each piece of it counts from when it is buffered until it is written.
+struct Counted {
+    body: Body,
+    memory: Arc<Memory>,
+    unwritten: Arc<Unwritten>,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
+        if let Some(len) = data.map(Bytes::len).filter(|len| *len >= SMALL) {
+            self.unwritten.buffering(self.memory.add(len as u64));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Receipts whose answer lies in the connection's buffer. When the connection ends with some of them left,
@@ -160,9 +198,18 @@ impl Unwritten {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// The answer with these receipts is being buffered, and holds so much.
-    pub(crate) fn writing(&self, mut receipts: Vec<Receipt>, held: Option<Held>) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(held);
+    /// Some of an answer is being buffered, and holds so much.
+    pub(super) fn buffering(&self, held: Held) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(held);
+    }
+
+    /// Whether large answers are buffered.
+    fn holds_answers(&self) -> bool {
+        !self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// The answer with these receipts is being buffered.
+    pub(crate) fn writing(&self, mut receipts: Vec<Receipt>) {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).append(&mut receipts);
     }
 
@@ -193,9 +240,25 @@ impl Drop for Unwritten {
 struct Wire {
     stream: Stream,
     unwritten: Arc<Unwritten>,
+    memory: Arc<Memory>,
     write_limit: Duration,
     /// Runs while the socket accepts nothing.
-    stalled: Option<Pin<Box<Sleep>>>,
+    stalled: Option<Stalled>,
+}
+
+/// A socket that accepts nothing.
+struct Stalled {
+    /// Until it is looked at again.
+    look: Pin<Box<Sleep>>,
+    /// So long it may go on after that.
+    left: Duration,
+}
+
+impl Stalled {
+    fn new(limit: Duration) -> Stalled {
+        let slice = limit.min(PRESSED);
+        Stalled { look: Box::pin(tokio::time::sleep(slice)), left: limit - slice }
+    }
 }
 
 impl Wire {
@@ -211,11 +274,16 @@ impl Wire {
             return written;
         }
         let limit = self.write_limit;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        match stalled.as_mut().poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        let stalled = self.stalled.get_or_insert_with(|| Stalled::new(limit));
+        while stalled.look.as_mut().poll(cx).is_ready() {
+            // What it leaves unread keeps others from what they want.
+            let is_in_the_way = self.memory.is_pressed() && self.unwritten.holds_answers();
+            if is_in_the_way || stalled.left.is_zero() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            *stalled = Stalled::new(stalled.left);
         }
+        Poll::Pending
     }
 }
 

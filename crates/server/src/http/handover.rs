@@ -17,28 +17,19 @@ use dwell_model::Receipt;
 use hyper::body::{Frame, SizeHint};
 
 use super::connection::Unwritten;
-use crate::admission::{Held, Memory};
 
 /// A body with receipts in it.
 #[derive(Debug)]
 pub(crate) struct Handover {
     bytes: Option<Bytes>,
     receipts: Vec<Receipt>,
-    held: Option<Held>,
     unwritten: Arc<Unwritten>,
 }
 
 impl Handover {
     /// The answer `bytes`, which hands over the messages of `receipts`.
     pub(crate) fn new(bytes: Bytes, receipts: Vec<Receipt>, unwritten: Arc<Unwritten>) -> Handover {
-        Handover { bytes: Some(bytes), receipts, held: None, unwritten }
-    }
-
-    /// Counted in `memory` until it is written.
-    pub(crate) fn counted(mut self, memory: &Arc<Memory>) -> Handover {
-        let len = self.bytes.as_ref().map_or(0, Bytes::len);
-        self.held = Some(memory.add(len as u64));
-        self
+        Handover { bytes: Some(bytes), receipts, unwritten }
     }
 }
 
@@ -52,8 +43,7 @@ impl HttpBody for Handover {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Some(bytes) = self.bytes.take() else { return Poll::Ready(None) };
         let receipts = std::mem::take(&mut self.receipts);
-        let held = self.held.take();
-        self.unwritten.writing(receipts, held);
+        self.unwritten.writing(receipts);
         Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
     }
 

@@ -26,11 +26,13 @@ const LONGEST_PAGE: usize = 1_000;
 pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     let with_body = body_wanted(call.query()?)?;
+    app.check_room()?;
     found(&app, call.wants_raw(), queue, target, with_body).await
 }
 
 /// `POST /v1/queues/{queue}/messages:get`: a read, for all that it is a POST.
 pub(crate) async fn get_many(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    app.check_room()?;
     let operation = GetMany { app: Arc::clone(&app), queue: call.queue()? };
     batch::run(app, call, operation).await
 }
@@ -153,6 +155,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let cursor = query.parsed("cursor")?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
     let with_body = body_wanted(query)?;
+    app.check_room()?;
     let page = app.store.list(queue, state, cursor, max).await?;
     let messages = page.messages.iter().map(|message| MessageOut::new(message, with_body)).collect();
     Ok(json(StatusCode::OK, &MessagesOut { messages, next: page.next.map(Text) }))

@@ -25,15 +25,12 @@ mod settle;
 mod take;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use self::connection::Unwritten;
 pub(crate) use batch::{Done, Refused};
 pub(crate) use connection::{no_place, serve};
 pub(crate) use health::HealthOut;
@@ -46,7 +43,7 @@ pub(crate) use refusal::Refusal;
 #[cfg(test)]
 pub(crate) use routes::routes;
 
-use crate::admission::{Held, Memory};
+use crate::admission::Memory;
 use crate::config::HttpConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
@@ -64,9 +61,6 @@ pub(crate) struct App {
     pub(crate) memory: Arc<Memory>,
 }
 
-/// How long a request waits for room before it is told to come again.
-const ADMISSION: Duration = Duration::from_secs(5);
-
 fn overloaded() -> Problem {
     let detail = "requests and answers hold as many bytes as the server may; try again later";
     Problem::new(Refusal::Overloaded, detail)
@@ -83,21 +77,7 @@ impl App {
         self.line_bytes().max(16 * 1024 * 1024)
     }
 
-    /// Room for a body of `bytes`, for which it waits a little.
-    pub(crate) async fn admit(&self, bytes: usize) -> Result<Held, Problem> {
-        let admitted = timeout(ADMISSION, self.memory.admit(bytes as u64)).await;
-        admitted.map_err(|_| overloaded())
-    }
-
-    /// The same, held by the connection until its request is answered.
-    async fn hold(&self, bytes: usize, unwritten: &Unwritten) -> Result<(), Problem> {
-        if bytes > 0 {
-            unwritten.hold(self.admit(bytes).await?);
-        }
-        Ok(())
-    }
-
-    /// Refuses a take while answers that nobody reads hold too much.
+    /// Refuses what is answered with bodies, while answers that nobody reads hold too much.
     pub(crate) fn check_room(&self) -> Result<(), Problem> {
         if self.memory.is_over() { Err(overloaded()) } else { Ok(()) }
     }

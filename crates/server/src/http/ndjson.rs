@@ -32,6 +32,11 @@ impl Lines {
         self.ended
     }
 
+    /// So many bytes have come that are not in a line yet.
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Waits for more of the body. May be dropped and called again.
     ///
     /// # Errors

@@ -57,11 +57,11 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     if raw {
         return Ok(match deliveries.into_iter().next() {
             None => no_content(),
-            Some(delivery) => raw_delivery(&app, delivery, unwritten),
+            Some(delivery) => raw_delivery(delivery, unwritten),
         });
     }
     let out = TakenOut { messages: deliveries.iter().map(DeliveryOut::from).collect() };
-    let body = Handover::new(to_json(&out).into(), receipts, unwritten).counted(&app.memory);
+    let body = Handover::new(to_json(&out).into(), receipts, unwritten);
     Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
 }
 
@@ -88,10 +88,10 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     app.check_room()?;
     let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
     if raw {
-        return Ok(raw_delivery(&app, delivery, unwritten));
+        return Ok(raw_delivery(delivery, unwritten));
     }
     let body = to_json(&DeliveryOut::from(&delivery));
-    let body = Handover::new(body.into(), vec![delivery.receipt], unwritten).counted(&app.memory);
+    let body = Handover::new(body.into(), vec![delivery.receipt], unwritten);
     Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
 }
 
@@ -111,7 +111,7 @@ fn no_content() -> Response<Body> {
     response
 }
 
-fn raw_delivery(app: &App, delivery: Delivery, unwritten: Arc<Unwritten>) -> Response<Body> {
+fn raw_delivery(delivery: Delivery, unwritten: Arc<Unwritten>) -> Response<Body> {
     let mut response = messages::raw(&delivery.message);
     let headers = response.headers_mut();
     let mut set = |name, text: String| {
@@ -122,6 +122,6 @@ fn raw_delivery(app: &App, delivery: Delivery, unwritten: Arc<Unwritten>) -> Res
     set("dwell-taken-at", delivery.taken_at.to_string());
     set("dwell-lateness-ms", delivery.lateness_ms.to_string());
     let body = Handover::new(delivery.message.body, vec![delivery.receipt], unwritten);
-    *response.body_mut() = Body::new(body.counted(&app.memory));
+    *response.body_mut() = Body::new(body);
     response
 }
