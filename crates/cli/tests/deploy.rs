@@ -36,9 +36,13 @@ fn the_unit_runs_commands_that_there_are() {
         assert_understood(&args.split(' ').collect::<Vec<&str>>());
         assert!(args.ends_with("--config /etc/dwell/dwell.toml"), "{args}");
     }
-    for line in
-        ["Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "StateDirectory=dwell", "DynamicUser=yes"]
-    {
+    for line in [
+        "Type=notify",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+        "StateDirectory=dwell",
+        "User=dwell",
+        "Group=dwell",
+    ] {
         assert!(unit.contains(&format!("\n{line}\n")), "{line}");
     }
     // The example keeps its data where the unit lets it, and drains before the unit's patience ends.

@@ -113,13 +113,17 @@ impl Serve {
             let hint = hint(&error, &config.server);
             Failure::new(Exit::CanNotStart, error.code(), format_args!("{error}{hint}"))
         })?;
+        // SIGHUP would end the process while the store opens; so it reloads when that is done.
+        let hangups = runtime
+            .block_on(async { Hangups::listen() })
+            .map_err(|error| can_not_start(Own::Signals.code(), error))?;
         let (store, limits) = (config.store.clone(), config.limits.clone());
         let handle = runtime.handle().clone();
         let opening = runtime.spawn_blocking(move || store::open(&store, limits, &handle));
         let opened = runtime.block_on(listeners.answer_while(&config.server, opening));
         let opened = opened.map_err(|error| can_not_start("internal", error))??;
         let served = runtime.block_on(async {
-            let served = Box::pin(self.serve(context, &opened, listeners, loaded)).await;
+            let served = Box::pin(self.serve(context, &opened, listeners, hangups, loaded)).await;
             opened.leave().await;
             served
         });
@@ -134,10 +138,10 @@ impl Serve {
         context: &Context,
         opened: &Opened,
         listeners: Listeners,
+        hangups: Hangups,
         mut loaded: Loaded,
     ) -> Outcome {
         let signals = Signals::listen().map_err(|error| can_not_start(Own::Signals.code(), error))?;
-        let hangups = Hangups::listen().map_err(|error| can_not_start(Own::Signals.code(), error))?;
         let queues = std::mem::take(&mut loaded.configuration.queues);
         apply_queues(&*opened.store, &[], &queues)
             .await

@@ -27,6 +27,7 @@ use super::{App, Problem, Refusal, overloaded};
 use crate::admission::Growing;
 use crate::json::{Answer, object};
 use crate::metrics::Metrics;
+use crate::security::Caller;
 
 /// One kind of items: how to read and how to do them.
 pub(crate) trait Operation: Send + Sync + 'static {
@@ -112,10 +113,12 @@ fn close_array(out: &mut Vec<u8>) {
 }
 
 async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+    let caller = call.caller();
     let idle = Duration::from_millis(app.config.body_ms);
     let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
     let max_items = CHUNK_ITEMS.min(O::STEP).min(app.store.limits().batch).max(1);
-    let mut stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items, over: false };
+    let mut stream =
+        Stream { app, caller, operation, lines, chunk: Chunk::default(), max_items, over: false };
     // A client that expects `100 Continue` must see it before the head of the answer.
     stream.lines.fill().await?;
     let answers = stream::unfold(stream, |mut stream| async move {
@@ -205,6 +208,8 @@ fn write_answer<A: Answer>(answer: &Result<A, Problem>, out: &mut Vec<u8>) {
 /// A streamed request under way.
 struct Stream<O: Operation> {
     app: Arc<App>,
+    /// Who began it.
+    caller: Caller,
     operation: O,
     lines: Lines,
     chunk: Chunk<O::Item>,
@@ -218,9 +223,13 @@ impl<O: Operation> Stream<O> {
         if self.over {
             return None;
         }
-        let app = Arc::clone(&self.app);
+        let (app, caller) = (Arc::clone(&self.app), self.caller.clone());
         tokio::select! {
             biased;
+            () = app.live.changed(&caller) => self.stop(Problem::new(
+                Refusal::TokenUnknown,
+                "the token is gone or has changed since this request began; this item and all after it were not done",
+            )),
             () = app.drained() => self.stop(Problem::new(
                 Refusal::ShuttingDown,
                 "this item and all after it were not done; send them again to a server that runs",

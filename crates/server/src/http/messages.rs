@@ -26,7 +26,6 @@ const LONGEST_PAGE: usize = 1_000;
 pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
     let with_body = body_wanted(call.query()?)?;
-    app.check_room()?;
     found(&app, call.wants_raw(), queue, target, with_body).await
 }
 
@@ -84,6 +83,7 @@ async fn found(
     target: Target,
     with_body: bool,
 ) -> Result<Response<Body>, Problem> {
+    app.check_room()?;
     let message = app.store.get(queue, vec![target]).await.pop().expect("a store answers each item")?;
     if !as_raw {
         return Ok(json(StatusCode::OK, &MessageOut::new(&message, with_body)));

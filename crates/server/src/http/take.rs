@@ -43,12 +43,15 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
         let detail = format!("a take waits at most {} here; take again", format_duration_ms(wait_limit_ms));
         return Err(Problem::new(Refusal::WaitTooLong, detail).with_limit(wait_limit_ms));
     }
+    let caller = call.caller();
     nothing_in_the_body(call, &app).await?;
 
     app.check_room()?;
     let waits = take.wait_ms > 0;
     let deliveries = tokio::select! {
         biased;
+        // Whoever takes again is told why.
+        () = app.live.changed(&caller), if waits => Vec::new(),
         taken = app.store.take(take) => taken?,
         // Dropping the take leaves its messages where they are.
         () = app.drained(), if waits => Vec::new(),

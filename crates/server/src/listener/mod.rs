@@ -1,10 +1,12 @@
 //! Sockets that wait for callers: opened once, before anything else is, and with a limit on connections.
 //!
 //! - `bind`: why an address can not be had
+//! - `closed`: whether the other side has gone
 //! - `gate`: how many connections there may be, and what the others are told
 //! - `stream`: a connection's bytes, plain or under TLS
 
 mod bind;
+mod closed;
 mod gate;
 mod stream;
 

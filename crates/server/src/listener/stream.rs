@@ -5,10 +5,11 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use super::closed::check_open;
 
 /// How many bytes are read ahead of their reader to learn whether the other side is still there.
 const AHEAD: usize = 4 * 1024;
@@ -41,12 +42,7 @@ impl Stream {
     /// The operating system knows of it before the runtime does, which learns of it at its next turn.
     pub(crate) fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self {
-            Stream::Plain(stream) => match SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]) {
-                Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
-                Ok(_) => Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-                Err(error) => Err(error),
-            },
+            Stream::Plain(stream) => check_open(stream),
             Stream::Tls(encrypted) => encrypted.check_reader(cx),
         }
     }
@@ -55,6 +51,7 @@ impl Stream {
 impl Encrypted {
     /// What says goodbye under TLS is bytes like all others, so that one has to read to see it.
     fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        check_open(self.stream.get_ref().0)?;
         if self.ahead.len() < AHEAD && !self.ended {
             let mut bytes = [MaybeUninit::uninit(); AHEAD];
             let mut buffer = ReadBuf::uninit(&mut bytes);

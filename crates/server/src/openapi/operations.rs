@@ -120,7 +120,7 @@ const WHEN: &[&str] = &[
 ];
 const DURATIONS: &[&str] = &["malformed_delay", "negative_delay", "due_out_of_range"];
 const INSTANTS: &[&str] = &["malformed_instant", "due_out_of_range"];
-const FOUND: &[&str] = &["unknown_queue", "message_not_found"];
+const FOUND: &[&str] = &["unknown_queue", "message_not_found", "overloaded"];
 const STANDING: &[&str] = &["unknown_queue", "message_not_found", "leased", "dead"];
 const PUT: &[&str] = &[
     "invalid_token",
@@ -165,7 +165,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "A page of messages in a state",
         query: &[STATE, CURSOR, PAGE, BODY],
         answers: &[(200, Answer::Json(written::<MessagesOut<'static>>))],
-        errors: &[SCOPED, STORE, QUEUE, &["malformed_cursor", "unknown_queue"]],
+        errors: &[SCOPED, STORE, QUEUE, &["malformed_cursor", "unknown_queue", "overloaded"]],
         ..NONE
     },
     Operation {

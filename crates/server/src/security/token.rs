@@ -114,6 +114,16 @@ impl Tokens {
         }
     }
 
+    /// Whether `caller` is still who it was: its token is among these, with the same scopes. Nobody is, who was asked for
+    /// no token, once there are some.
+    pub(crate) fn know(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Anybody => self.is_empty(),
+            Caller::Nameless => true,
+            Caller::Bearer(token) => self.0.contains(token),
+        }
+    }
+
     /// Looks at all digests, each in constant time, and stops at none: how long it takes tells nothing of how
     /// much was right.
     fn find(&self, shown: &TokenDigest) -> Option<Arc<Token>> {

@@ -88,14 +88,9 @@ impl Reloader<'_> {
             errors.iter().map(|error| Reason::new(error.kind.code(), error)).collect::<Vec<Reason>>()
         })?;
         let queues = &new.configuration.queues;
-        let queues_changed = match apply_queues(&*self.store, &self.queues, queues).await {
-            Ok(changed) => changed,
-            Err(refused) => {
-                // Those before it in the list have changed, and are put back.
-                let _ = apply_queues(&*self.store, queues, &self.queues).await;
-                return Err(vec![Reason::new(refused.error.code(), refused)]);
-            }
-        };
+        let queues_changed = apply_queues(&*self.store, &self.queues, queues)
+            .await
+            .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
         let http = &new.configuration.server.http;
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());

@@ -68,7 +68,15 @@ fn flow(count: u64) -> Flow {
     let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
     let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
     let app = Arc::new(app);
-    let stream = Stream { app, operation, lines, chunk: Chunk::default(), max_items: 25, over: false };
+    let stream = Stream {
+        app,
+        caller: Caller::Anybody,
+        operation,
+        lines,
+        chunk: Chunk::default(),
+        max_items: 25,
+        over: false,
+    };
     Flow { stream, gate, done, drain }
 }
 

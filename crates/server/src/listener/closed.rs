@@ -1,0 +1,32 @@
+//! Whether the other side has closed a connection.
+
+use std::io;
+
+use tokio::net::TcpStream;
+
+/// Fails if the other side has closed the connection, as far as can be known without waiting. Bytes that it sent before
+/// and nobody has read do not hide it.
+///
+/// The operating system knows of it before the runtime does, which learns of it at its next turn.
+///
+/// # Errors
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if it has.
+#[cfg(target_os = "linux")]
+pub(crate) fn check_open(stream: &TcpStream) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let mut looked = [PollFd::new(stream, PollFlags::RDHUP)];
+    poll(&mut looked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    if looked[0].revents().intersects(closed) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+}
+
+/// Here unread bytes do hide it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn check_open(stream: &TcpStream) -> io::Result<()> {
+    match socket2::SockRef::from(stream).peek(&mut [std::mem::MaybeUninit::uninit()]) {
+        Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
