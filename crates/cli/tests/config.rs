@@ -160,6 +160,19 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
         "{settings}"
     );
 
+    // One that the store alone can refuse. What was set at run time stays, in the queues before it too.
+    as_bearer(&server, &new, &["configure", "a-mails", "--max-attempts", "3"]).ok();
+    let refused = "[queues.a-mails]\nmax_attempts = 5\n[queues.orders]\nspread = 4\n";
+    folder.write("dwell.toml", &format!("{refused}{new_table}"));
+    server.signal("HUP");
+    let said = server.next();
+    assert_eq!(
+        (&said["event"], &said["errors"][0]["code"]),
+        (&json!("reload_refused"), &json!("setting_fixed"))
+    );
+    let settings = as_bearer(&server, &new, &["settings", "a-mails"]).ok().json();
+    assert_eq!(settings["settings"]["max_attempts"], 3, "{settings}");
+
     for broken in ["[queues.orders]\nlease = 5\n", "[http", "[tls]\nkey = \"k.pem\"\n"] {
         folder.write("dwell.toml", broken);
         server.signal("HUP");
@@ -171,6 +184,24 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
     }
     let (stopped, status) = server.stop_by("TERM");
     assert!(status.success() && stopped["event"] == "stopped");
+}
+
+/// The store is one that does not answer, so that it is being opened for as long as the test likes.
+#[test]
+fn a_hangup_while_the_store_opens_does_not_end_the_server() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = dwell();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--beanstalkd", "off", "--store"]);
+    command.arg(format!("redis://{}", silent.local_addr().unwrap()));
+    let mut serving =
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let (asking, _) = silent.accept().unwrap();
+    let pid = rustix::process::Pid::from_child(&serving);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    drop((asking, silent));
+    // It ends by itself, because there is no store; a signal would leave no code.
+    let status = serving.wait().unwrap();
+    assert_eq!(status.code(), Some(6), "{status:?}");
 }
 
 #[test]

@@ -338,6 +338,31 @@ async fn queues_are_as_the_file_says_and_otherwise_as_they_were_set() {
     assert!(store.stats("b".parse().unwrap()).await.is_err(), "it has nothing of its own any more");
 }
 
+/// Not as the file said before, but as they were found: what was set at run time stays.
+#[tokio::test]
+async fn a_queue_that_refuses_leaves_the_others_as_they_were_found() {
+    let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+    let queues = |text: &str| load(text).unwrap().configuration.queues;
+    let own = async |name: &str| store.stats(name.parse().unwrap()).await.unwrap().own;
+    let before = queues("[queues.a]\nlease = \"1m\"\n[queues.b]\nmax_pending = 9\n");
+    apply_queues(&store, &[], &before).await.unwrap();
+    let set = |setting| vec![dwell_model::SettingChange::Set(setting)];
+    store.configure("a".parse().unwrap(), set(dwell_model::Setting::LeaseMs(1))).await.unwrap();
+    store.configure("b".parse().unwrap(), set(dwell_model::Setting::MaxPending(5))).await.unwrap();
+    // Its spread is fixed while it has messages.
+    assert!(store.put(vec![dwell_store::Put::new("b".parse().unwrap(), "x")]).await[0].is_ok());
+    let (a, b) = (own("a").await, own("b").await);
+
+    let now = queues(
+        "[queues.a]\nlease = \"3m\"\nmax_attempts = 5\n[queues.b]\nspread = 4\nmax_pending = 7\n[queues.c]\nlease = \"1s\"\n",
+    );
+    let refused = apply_queues(&store, &before, &now).await.unwrap_err();
+    assert_eq!((refused.queue.as_str(), refused.error.code()), ("b", "setting_fixed"));
+    assert!(refused.left.is_empty());
+    assert_eq!((own("a").await, own("b").await), (a, b));
+    assert!(store.stats("c".parse().unwrap()).await.is_err());
+}
+
 /// A value for each key, other than its default, as the environment says it.
 const SAMPLES: &[(&str, &str)] = &[
     ("store.url", "memory"),

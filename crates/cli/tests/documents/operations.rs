@@ -1,6 +1,7 @@
 //! `docs/operations.md`: certificates, tokens, a scrape, a rotation under load, a restart under load, a backup, a repair.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
 use serde_json::Value;
 
@@ -28,6 +29,10 @@ fn run_the_blocks() {
     fs::create_dir(folder.path().join("deploy")).unwrap();
     let example = include_str!("../../../../deploy/dwell.toml");
     fs::write(folder.path().join("deploy/dwell.toml"), example).unwrap();
+    let tls = folder.path().join("tls");
+    fs::create_dir(&tls).unwrap();
+    // As root, it can be somebody else's, as under the unit.
+    let _ = std::os::unix::fs::chown(&tls, Some(65_534), Some(65_534));
 
     let mut server: Option<Server> = None;
     let mut starts = 0;
@@ -63,6 +68,8 @@ fn run_the_blocks() {
         printed.push_str(&said);
     }
     assert_eq!(starts, 2);
+    let (folder_of, key) = (fs::metadata(&tls).unwrap(), fs::metadata(tls.join("key.pem")).unwrap());
+    assert_eq!((key.uid(), key.mode() & 0o777), (folder_of.uid(), 0o600), "the server's alone");
     assert_eq!(signalled, ["-HUP", "-TERM"]);
     // Before the rotation, after it, and after the restart.
     let grown: Vec<u64> = printed

@@ -16,6 +16,7 @@ mod openapi;
 mod opening;
 mod put;
 mod queues;
+mod room;
 mod scopes;
 mod settle;
 mod shutdown;

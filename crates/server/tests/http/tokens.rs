@@ -97,6 +97,54 @@ async fn tokens_change_under_an_open_connection() {
 }
 
 #[tokio::test]
+async fn a_take_that_waits_ends_when_its_token_is_gone() {
+    let server = guarded().await;
+    let both = tokens(&[("secret", &["put:*", "take:*"]), ("new", &["put:*", "take:*"])]);
+    server.control.replace(&[], both.clone(), None);
+    let mut connection = Connection::open(server.address).await;
+    let secret = [("authorization", "Bearer secret")];
+    connection.request("POST", "/v1/queues/q/take?wait=1m", &secret, b"").await;
+    server.until_count("waiting", 1).await;
+    // What does not concern it does not end it.
+    server.control.replace(&[], both, None);
+    server.control.replace(&[], tokens(&[("secret", &["put:*", "take:*"])]), None);
+    assert_eq!(server.count("waiting").await, Some(1));
+
+    server.control.replace(&[], tokens(&[("new", &["put:*", "take:*"])]), None);
+    let answer = connection.answer().await;
+    assert_eq!((answer.status, answer.json()["messages"].as_array().unwrap().len()), (200, 0));
+    assert_eq!(put_as(&server, "Bearer new").await.status, 201);
+    assert_eq!(server.count("ready").await, Some(1), "it was handed to nobody");
+    connection.request("POST", "/v1/queues/q/take", &secret, b"").await;
+    assert_eq!(connection.answer().await.problem(), (401, "token_unknown".to_owned()));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_gone_or_has_fewer_scopes() {
+    for now in [tokens(&[("new", &["put:*"])]), tokens(&[("secret", &["take:*"])])] {
+        let server = guarded().await;
+        let mut stream = Connection::open(server.address).await;
+        let headers = [
+            ("authorization", "Bearer secret"),
+            ("content-type", "application/x-ndjson"),
+            ("transfer-encoding", "chunked"),
+        ];
+        stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+        stream.chunk(b"{\"body\":\"1\"}\n").await;
+        assert_eq!(stream.answer_head().await.status, 200);
+        assert!(!stream.answer_chunk().await.is_empty());
+        server.control.replace(&[], now, None);
+        let _ = stream.try_chunk(b"{\"body\":\"2\"}\n").await;
+        let last = String::from_utf8(stream.answer_chunk().await).unwrap();
+        assert!(last.contains("\"token_unknown\""), "{last}");
+        assert!(stream.answer_chunk().await.is_empty());
+        assert_eq!(server.count("ready").await, Some(1));
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_comes_before_the_body() {
     let server = guarded().await;
     let mut connection = Connection::open(server.address).await;

@@ -1,0 +1,175 @@
+//! How much the bodies of requests and answers may hold, and who waits for it.
+
+use dwell_model::Limits;
+use serde_json::json;
+
+use crate::support::{Connection, Running, start_with, until};
+
+/// Room for so many bytes.
+const ROOM: u64 = 1 << 20;
+
+async fn server() -> Running {
+    start_with(Limits::default(), |config| config.memory_bytes = ROOM).await
+}
+
+async fn held(server: &Running) -> f64 {
+    let page = server.get("/metrics").await;
+    let line = page.text().lines().find(|line| line.starts_with("dwell_held_bytes")).map(str::to_owned);
+    line.unwrap().split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+async fn until_held(server: &Running, what: &str, is: impl Fn(f64) -> bool) {
+    until(what, || async { is(held(server).await) }).await;
+}
+
+/// Many that announce as much as they may, and send next to nothing of it.
+async fn announcers(server: &Running, target: &str, content_type: &str) -> Vec<Connection> {
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        let mut connection = Connection::open(server.address).await;
+        let headers = [("content-type", content_type), ("content-length", "1000000")];
+        connection.head("POST", target, &headers).await;
+        connection.write(b"[").await;
+        open.push(connection);
+    }
+    open
+}
+
+#[tokio::test]
+async fn who_announces_much_and_sends_little_keeps_nobody_waiting() {
+    let server = server().await;
+    let json = announcers(&server, "/v1/messages:batch", "application/json").await;
+    let raw = announcers(&server, "/v1/queues/q/messages", "text/plain").await;
+    // As large as there is room for at all.
+    server.put("", &vec![b'x'; 1_000_000]).await;
+    drop((json, raw));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn streams_that_bring_an_item_now_and_then_hold_nothing() {
+    let server = server().await;
+    let mut streams = Vec::new();
+    for _ in 0..64 {
+        let mut stream = Connection::open(server.address).await;
+        let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+        stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+        stream.chunk(b"{\"body\":\"1\"}\n").await;
+        assert_eq!(stream.answer_head().await.status, 200);
+        assert!(!stream.answer_chunk().await.is_empty());
+        streams.push(stream);
+    }
+    assert_eq!(held(&server).await, 0.0);
+    server.put("", &vec![b'x'; 1_000_000]).await;
+    for stream in &mut streams {
+        stream.chunk(b"{\"body\":\"2\"}\n").await;
+        assert!(!stream.answer_chunk().await.is_empty());
+    }
+    assert_eq!(server.count("ready").await, Some(129));
+    server.stop().await;
+}
+
+/// One that has sent all but the end, so that all of it is held.
+async fn all_but_the_end(server: &Running, bytes: usize) -> Connection {
+    all_but_the_end_of(server, "/v1/queues/q/messages", bytes).await
+}
+
+async fn all_but_the_end_of(server: &Running, target: &str, bytes: usize) -> Connection {
+    let mut connection = Connection::open(server.address).await;
+    let len = bytes.to_string();
+    let headers = [("content-type", "application/json"), ("content-length", &len)];
+    connection.head("POST", target, &headers).await;
+    connection.write(&vec![b'x'; bytes - 1]).await;
+    connection
+}
+
+#[tokio::test]
+async fn a_large_body_without_room_is_told_to_come_again_and_a_small_one_passes() {
+    let server = server().await;
+    let mut first = all_but_the_end(&server, 900_000).await;
+    until_held(&server, "the first is held", |held| held == 900_000.0).await;
+    let refused = server.send("POST", "/v1/queues/q/messages", &[], &vec![b'x'; 500_000]).await;
+    assert_eq!(refused.problem(), (503, "overloaded".to_owned()));
+    let items = json!([{"queue": "q", "body": "y".repeat(500_000)}]);
+    let refused = server.post_json("/v1/messages:batch", &items).await;
+    assert_eq!(refused.problem(), (503, "overloaded".to_owned()));
+    assert_eq!(server.count("ready").await, None, "neither has changed anything");
+    server.put("", b"small").await;
+
+    first.write(b"x").await;
+    assert_eq!(first.answer().await.status, 201);
+    until_held(&server, "all is free", |held| held == 0.0).await;
+    server.put("", &vec![b'x'; 500_000]).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_without_room_says_so_and_what_came_before_is_done() {
+    let server = server().await;
+    let first = all_but_the_end(&server, 900_000).await;
+    until_held(&server, "the first is held", |held| held == 900_000.0).await;
+    let mut stream = Connection::open(server.address).await;
+    let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+    stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+    let large = format!("{{\"body\":\"1\"}}\n{{\"body\":\"{}", "x".repeat(400_000));
+    let _ = stream.try_chunk(large.as_bytes()).await;
+    let answers = stream.answer().await.lines();
+    assert_eq!(answers[0]["status"], 201);
+    assert_eq!(answers[1]["error"]["code"], "overloaded");
+    assert_eq!((answers.len(), server.count("ready").await), (2, Some(1)));
+    drop(first);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_gives_its_room_back() {
+    let server = server().await;
+    let first = all_but_the_end(&server, 900_000).await;
+    until_held(&server, "it is held", |held| held == 900_000.0).await;
+    drop(first);
+    until_held(&server, "it is free", |held| held == 0.0).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_looked_at_or_taken_while_too_much_is_held() {
+    let server = server().await;
+    server.put("?key=k", b"x").await;
+    let number = server.get("/v1/queues/q/keys/k").await.json()["number"].as_u64().unwrap();
+    // Larger than all there is, it goes alone.
+    let large = all_but_the_end_of(&server, "/v1/messages:batch", ROOM as usize * 2).await;
+    until_held(&server, "it is held", |held| held > ROOM as f64).await;
+    let by_number = format!("/v1/numbers/{number}");
+    for target in ["/v1/queues/q/messages?state=ready", "/v1/queues/q/keys/k", &by_number] {
+        assert_eq!(server.get(target).await.problem(), (503, "overloaded".to_owned()), "{target}");
+    }
+    let taken = server.post("/v1/queues/q/take").await;
+    assert_eq!(taken.problem(), (503, "overloaded".to_owned()));
+    drop(large);
+    until_held(&server, "there is room again", |held| held == 0.0).await;
+    assert_eq!(server.get(&by_number).await.status, 200);
+    server.stop().await;
+}
+
+/// Long before the time that an unread answer has otherwise.
+#[tokio::test]
+async fn an_unread_answer_is_counted_and_cut_off_when_others_need_its_room() {
+    let server = start_with(Limits::default(), |config| {
+        config.memory_bytes = 4 * ROOM;
+        config.http.write_ms = 3_600_000;
+    })
+    .await;
+    for _ in 0..8 {
+        server.put("", &vec![b'x'; 1 << 20]).await;
+    }
+    let mut unread = Connection::open(server.address).await;
+    unread.request("GET", "/v1/queues/q/messages?state=ready&max=8", &[], b"").await;
+    assert_eq!(unread.answer_head().await.status, 200);
+    until("others have their room", || async {
+        server.post("/v1/queues/q/take?max_bytes=1").await.status == 200 && held(&server).await == 0.0
+    })
+    .await;
+    let got = unread.read_to_end().await.len();
+    assert!(got < 8 << 20, "it was cut off, and got all of its answer");
+    server.stop().await;
+}
