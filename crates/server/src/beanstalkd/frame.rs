@@ -4,7 +4,7 @@
 //! 1. A line ends with CR LF and has at most [`MAX_LINE`] bytes with them. A longer one is skipped up to its
 //!    end and is `BAD_FORMAT`.
 //! 2. A `put` line that is malformed has no body: what follows is read as commands.
-//! 3. A body over the limit is skipped before it is refused.
+//! 3. A body over the limit is skipped before it is refused; so is one for which there is no room.
 //! 4. A body is followed by CR LF. If it is not, those two bytes are gone, and what follows is a command.
 //!
 //! One rule is dwell's: a line that looks like HTTP ends the connection, since the next line might have been
@@ -37,6 +37,8 @@ pub(crate) enum Frame {
     ExpectedCrlf,
     /// The body of a put was over the limit; it has been read.
     JobTooBig,
+    /// There was no room for the body of a put; it has been read.
+    NoRoom,
     /// HTTP.
     Foreign,
 }
@@ -50,8 +52,15 @@ enum At {
     LongLine,
     /// At the body of a put.
     Body(PutLine),
-    /// Within a body that is too long, with so many bytes of it and its CR LF to come.
-    LongBody(u64),
+    /// Within a body that nobody wants, with so many bytes of it and its CR LF to come.
+    Skipping(u64, Unwanted),
+}
+
+/// Why a body is skipped.
+#[derive(Clone, Copy, Debug)]
+enum Unwanted {
+    TooLong,
+    NoRoom,
 }
 
 /// A parser of one connection's bytes.
@@ -72,11 +81,25 @@ impl Parser {
         matches!(self.at, At::Line)
     }
 
+    /// Whether a body has begun that has not come whole, be it wanted or not.
+    pub(crate) fn is_in_body(&self) -> bool {
+        matches!(self.at, At::Body(_) | At::Skipping(..))
+    }
+
     /// How long the body is that has begun and not come whole yet.
     pub(crate) fn coming_body(&self) -> Option<usize> {
         match &self.at {
             At::Body(put) => Some(put.len()),
-            At::Line | At::LongLine | At::LongBody(_) => None,
+            At::Line | At::LongLine | At::Skipping(..) => None,
+        }
+    }
+
+    /// The body that is coming is refused: what has come of it is dropped, and the rest is skipped.
+    pub(crate) fn refuse_body(&mut self, bytes: &mut BytesMut) {
+        if let At::Body(put) = &self.at {
+            let left = put.len() as u64 + 2 - bytes.len() as u64;
+            bytes.clear();
+            self.at = At::Skipping(left, Unwanted::NoRoom);
         }
     }
 
@@ -106,7 +129,7 @@ impl Parser {
                         Line::Done(frame) => return Some(frame),
                         // The size is looked at first, as there: what is too long is skipped in any case.
                         Line::Put(put, _) if put.len() > self.body_limit => {
-                            self.at = At::LongBody(put.len() as u64 + 2);
+                            self.at = At::Skipping(put.len() as u64 + 2, Unwanted::TooLong);
                         }
                         Line::Put(_, Err(Malformed)) => return Some(Frame::BadFormat),
                         Line::Put(put, Ok(())) => self.at = At::Body(put),
@@ -135,16 +158,20 @@ impl Parser {
                     self.at = At::Line;
                     return Some(if ended { Frame::Command(Command::Put(put)) } else { Frame::ExpectedCrlf });
                 }
-                At::LongBody(left) => {
-                    let skipped = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                At::Skipping(left, why) => {
+                    let (left, why) = (*left, *why);
+                    let skipped = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     bytes.advance(skipped);
                     let left = left - skipped as u64;
                     if left > 0 {
-                        self.at = At::LongBody(left);
+                        self.at = At::Skipping(left, why);
                         return None;
                     }
                     self.at = At::Line;
-                    return Some(Frame::JobTooBig);
+                    return Some(match why {
+                        Unwanted::TooLong => Frame::JobTooBig,
+                        Unwanted::NoRoom => Frame::NoRoom,
+                    });
                 }
             }
         }
@@ -460,6 +487,28 @@ mod tests {
             let request = format!("PROPFIND / HTTP/{version}\r\nput 1 0 60 1\r\nx\r\n");
             assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{version}");
         }
+    }
+
+    #[test]
+    fn a_body_that_is_refused_as_it_comes_is_skipped_and_what_follows_is_a_command() {
+        for come in [0, 1, 99, 100, 101] {
+            let mut parser = Parser::new(LIMIT);
+            let mut bytes = BytesMut::from(&b"put 0 0 0 100\r\n"[..]);
+            let body = [&b"x".repeat(100)[..], b"\r\n"].concat();
+            bytes.extend_from_slice(&body[..come]);
+            assert_eq!(parser.next(&mut bytes), None);
+            parser.refuse_body(&mut bytes);
+            assert!(bytes.is_empty() && parser.is_in_body() && parser.coming_body().is_none());
+            assert_eq!(parser.next(&mut bytes), None);
+            bytes.extend_from_slice(&body[come..]);
+            bytes.extend_from_slice(b"quit\r\n");
+            assert_eq!(parser.next(&mut bytes), Some(Frame::NoRoom), "{come}");
+            assert_eq!(parser.next(&mut bytes), Some(Frame::Command(Command::Quit)));
+        }
+        // Where none is coming, there is none to refuse.
+        let (mut parser, mut bytes) = (Parser::new(LIMIT), BytesMut::from(&b"qu"[..]));
+        parser.refuse_body(&mut bytes);
+        assert_eq!(&bytes[..], b"qu");
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! # Layout
 //! - `frame`: from bytes to commands, pure; `arguments`: numbers and names on a line; `reply`: back to bytes
 //! - `command/`: a file for each command; `command/mod.rs` is the index of verbs
-//! - `connection`: the loop over a socket: reads, runs of commands that share a call to the store, waits
+//! - `connection/`: the loop over a socket: reads, runs of commands that share a call to the store, waits, writes
 //! - `session`: what a connection has; `held`: the jobs it holds; `tubes`: who uses and watches what
-//! - `counters`, `host`: what `stats` tells; `logged`: what the log does
+//! - `census`: the walk over all queues; `counters`, `host`: what `stats` tells; `logged`: what the log does
 //!
 //! The interface for callers, and what differs from beanstalkd, is written down in `docs/beanstalkd.md`.
 
 mod arguments;
+mod census;
 mod command;
 mod connection;
 mod counters;
@@ -22,13 +23,12 @@ mod reply;
 mod session;
 mod tubes;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use dwell_model::{Pause, QueueName, SettingChange, SettingName};
-use dwell_store::{Error, QueueStats, StateCounts, Store};
+use dwell_store::{Error, QueueStats, Store};
 use dwell_time::Clock;
 use tokio::sync::watch;
 
@@ -38,6 +38,7 @@ pub(crate) use connection::serve;
 #[cfg(feature = "fuzzing")]
 pub(crate) use frame::{Frame, MAX_LINE, Parser};
 
+use self::census::{Census, Walks};
 use self::counters::Counters;
 use self::tubes::{Tube, Tubes};
 use crate::admission::Memory;
@@ -59,15 +60,10 @@ pub(crate) struct Shared {
     memory: Arc<Memory>,
     counters: Counters,
     tubes: Arc<Tubes>,
+    walks: Walks,
     /// Tells one run of a server from the next.
     instance: u64,
     began_ms: u64,
-}
-
-/// All tubes, and their jobs by state.
-struct Census {
-    tubes: BTreeSet<QueueName>,
-    counts: StateCounts,
 }
 
 impl Shared {
@@ -83,7 +79,7 @@ impl Shared {
         let began_ms = clock.now().mono_ms;
         // The standard library seeds it from the system's randomness.
         let instance = RandomState::new().hash_one(std::process::id());
-        let (counters, tubes) = (Counters::default(), Arc::default());
+        let (counters, tubes, walks) = (Counters::default(), Arc::default(), Walks::default());
         Shared {
             store,
             config,
@@ -94,6 +90,7 @@ impl Shared {
             memory,
             counters,
             tubes,
+            walks,
             instance,
             began_ms,
         }
@@ -138,25 +135,9 @@ impl Shared {
         Ok(exists.then_some((stats, own)))
     }
 
-    /// A walk over all queues.
-    async fn census(&self) -> Result<Census, Error> {
-        let mut tubes: BTreeSet<QueueName> = self.tubes.connected().into_iter().collect();
-        tubes.insert(session::default_tube());
-        let mut census = Census { tubes, counts: StateCounts::default() };
-        let mut after = None;
-        loop {
-            let page = self.store.queues(after, self.batch()).await?;
-            let Some(last) = page.last() else { return Ok(census) };
-            after = Some(last.name.clone());
-            for queue in page.into_iter().filter(has_jobs) {
-                census.counts.scheduled += queue.counts.scheduled;
-                census.counts.ready += queue.counts.ready;
-                census.counts.ready_urgent += queue.counts.ready_urgent;
-                census.counts.leased += queue.counts.leased;
-                census.counts.dead += queue.counts.dead;
-                census.tubes.insert(queue.name);
-            }
-        }
+    /// All tubes, as they are after this was called.
+    async fn census(&self) -> Result<Arc<Census>, Error> {
+        self.walks.census(&*self.store, || self.tubes.connected()).await
     }
 
     /// Before a connection uses or watches a tube. One that had neither jobs nor connections is another tube than the one

@@ -83,6 +83,8 @@ pub(super) struct Replies {
     pub(super) bytes: BytesMut,
     /// Whether one of them says that the store is full.
     pub(super) pushed_back: bool,
+    /// Whether one of them tells of a lease, which runs.
+    pub(super) urgent: bool,
 }
 
 impl Replies {
@@ -103,8 +105,18 @@ impl Replies {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// `RESERVED` or `FOUND`, and the job.
-    pub(super) fn job(&mut self, word: &str, message: &Message) {
+    /// `RESERVED` and the job.
+    pub(super) fn reserved(&mut self, message: &Message) {
+        self.urgent = true;
+        self.job("RESERVED", message);
+    }
+
+    /// `FOUND` and the job.
+    pub(super) fn found(&mut self, message: &Message) {
+        self.job("FOUND", message);
+    }
+
+    fn job(&mut self, word: &str, message: &Message) {
         self.line(format_args!("{word} {} {}", message.number, message.body.len()));
         self.bytes.extend_from_slice(&message.body);
         self.bytes.extend_from_slice(b"\r\n");

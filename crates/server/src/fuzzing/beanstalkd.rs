@@ -112,6 +112,7 @@ fn told(frames: &[Frame]) -> Vec<Told> {
         Frame::UnknownCommand => Told::UnknownCommand,
         Frame::ExpectedCrlf => Told::ExpectedCrlf,
         Frame::JobTooBig => Told::JobTooBig,
+        Frame::NoRoom => unreachable!("only who holds the memory refuses so"),
         Frame::Foreign => Told::Foreign,
     };
     frames.iter().map(tell).collect()

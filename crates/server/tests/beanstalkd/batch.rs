@@ -1,14 +1,8 @@
 //! Commands that come together: answered in order, with few calls to the store.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dwell_model::Limits;
-use dwell_store::{MemoryStore, Store};
-use dwell_time::SystemClock;
-
-use crate::counting::Counting;
-use crate::support::{Running, start, start_on};
+use crate::support::{start, start_counting};
 
 #[tokio::test]
 async fn commands_that_come_together_are_answered_in_their_order() {
@@ -86,16 +80,10 @@ async fn reserves_that_wait_together_are_served_one_by_one() {
     server.stop().await;
 }
 
-async fn counting() -> (Running, Arc<Counting>) {
-    let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-    let counting = Arc::new(Counting::new(Arc::clone(&inner) as Arc<dyn Store>));
-    (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
-}
-
 #[tokio::test]
 async fn commands_that_come_together_share_calls_to_the_store() {
     const JOBS: usize = 512;
-    let (server, store) = counting().await;
+    let (server, store) = start_counting().await;
     let mut client = server.connect().await;
     // All of it has arrived when the first command is read: one write of less than a socket's buffer, to a
     // server that shares its only thread with this test.
@@ -123,7 +111,7 @@ async fn commands_that_come_together_share_calls_to_the_store() {
 #[tokio::test]
 async fn settlements_of_different_jobs_that_come_together_share_calls_to_the_store() {
     const JOBS: usize = 300;
-    let (server, store) = counting().await;
+    let (server, store) = start_counting().await;
     let mut client = server.connect().await;
     let mut ids = Vec::new();
     for _ in 0..JOBS {

@@ -48,6 +48,46 @@ async fn a_waiting_reserve_of_a_connection_that_closes_takes_nothing() {
     server.stop().await;
 }
 
+/// More than is read while a reserve waits.
+fn a_reserve_and_much_behind_it() -> String {
+    format!("reserve\r\n{}", "list-tube-used\r\n".repeat(MUCH))
+}
+
+const MUCH: usize = 5_000;
+
+#[tokio::test]
+async fn a_waiting_reserve_of_a_connection_that_closes_takes_nothing_though_much_is_behind_it() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    for _ in 0..5 {
+        let mut waiter = server.connect().await;
+        waiter.write(a_reserve_and_much_behind_it()).await;
+        server.until_waiting(1).await;
+        drop(waiter);
+        server.until_waiting(0).await;
+        let id = client.put(0, 0, 1_000, "x").await;
+        assert_eq!(client.job("reserve-with-timeout 10").await.1, id);
+        client.expect(&format!("delete {id}"), "DELETED").await;
+    }
+    until("they are gone", async || client.map("stats").await["current-connections"] == "1").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_sending_with_much_behind_a_waiting_reserve_gets_all_its_replies() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    client.write(a_reserve_and_much_behind_it()).await;
+    server.until_waiting(1).await;
+    client.half_close().await;
+    assert_eq!(client.line().await, "TIMED_OUT");
+    for _ in 0..MUCH {
+        assert_eq!(client.line().await, "USING default");
+    }
+    assert!(client.is_closed().await);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn half_a_put_puts_nothing() {
     let server = start().await;

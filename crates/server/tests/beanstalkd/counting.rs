@@ -1,12 +1,17 @@
-//! A store that counts calls, and tells how many of others came before one, and were answered before it.
+//! A store that counts calls, tells how many of others came before one, and were answered before it, and lets none through
+//! that a test holds up.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dwell_model::*;
 use dwell_store::*;
+use tokio::sync::Semaphore;
+
+/// Puts to this queue go through one by one, each with a permit of [`Counting::gate`].
+pub(crate) const GATE: &str = "gate";
 
 /// Counts calls.
 pub(crate) struct Counting {
@@ -14,6 +19,12 @@ pub(crate) struct Counting {
     pub(crate) puts: AtomicU64,
     pub(crate) settles: AtomicU64,
     pub(crate) takes: AtomicU64,
+    /// Walks over all queues that have begun, and the longest of their pages that was asked for.
+    pub(crate) walks: AtomicU64,
+    pub(crate) page: AtomicUsize,
+    /// Each of them uses up a permit, once this is set.
+    pub(crate) holds_walks: AtomicBool,
+    pub(crate) gate: Semaphore,
     calls: AtomicU64,
     /// Puts and takes that were answered.
     answers: AtomicU64,
@@ -26,9 +37,20 @@ pub(crate) struct Counting {
 impl Counting {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Counting {
         let zero = || AtomicU64::new(0);
-        let (puts, settles, takes, calls, answers) = (zero(), zero(), zero(), zero(), zero());
-        let (takes_at, taken_at) = (Mutex::default(), Mutex::default());
-        Counting { inner, puts, settles, takes, calls, answers, takes_at, taken_at }
+        Counting {
+            inner,
+            puts: zero(),
+            settles: zero(),
+            takes: zero(),
+            walks: zero(),
+            page: AtomicUsize::new(0),
+            holds_walks: AtomicBool::new(false),
+            gate: Semaphore::new(0),
+            calls: zero(),
+            answers: zero(),
+            takes_at: Mutex::default(),
+            taken_at: Mutex::default(),
+        }
     }
 
     /// All calls so far.
@@ -51,6 +73,10 @@ impl Counting {
         self.taken_at.lock().unwrap()[&queue.parse().unwrap()]
     }
 
+    async fn through_the_gate(&self) {
+        self.gate.acquire().await.unwrap().forget();
+    }
+
     fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::SeqCst)
     }
@@ -61,6 +87,9 @@ impl Store for Counting {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         self.call();
         self.puts.fetch_add(1, Ordering::SeqCst);
+        if puts.iter().any(|put| put.queue.as_str() == GATE) {
+            self.through_the_gate().await;
+        }
         let answers = self.inner.put(puts).await;
         self.answers.fetch_add(1, Ordering::SeqCst);
         answers
@@ -120,6 +149,13 @@ impl Store for Counting {
         self.inner.stats(queue).await
     }
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.page.fetch_max(max, Ordering::SeqCst);
+        if after.is_none() {
+            self.walks.fetch_add(1, Ordering::SeqCst);
+            if self.holds_walks.load(Ordering::SeqCst) {
+                self.through_the_gate().await;
+            }
+        }
         self.inner.queues(after, max).await
     }
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

@@ -96,32 +96,6 @@ async fn what_a_large_job_was_given_room_for_is_free_once_it_has_come() {
 }
 
 #[tokio::test]
-async fn large_jobs_that_come_slowly_hold_no_more_than_they_are() {
-    const JOB: usize = 100_000;
-    let server = start_roomy(3 * JOB as u64).await;
-    let mut slow = Vec::new();
-    for _ in 0..3 {
-        let mut client = server.connect().await;
-        client.write(format!("put 0 0 60 {JOB}\r\nx").as_bytes()).await;
-        slow.push(client);
-    }
-    until("room is set aside for three", || async { server.held_bytes().await == 3 * JOB as u64 }).await;
-    // A fourth waits for its turn; what is small does not.
-    let mut fourth = server.connect().await;
-    fourth.write([format!("put 0 0 60 {JOB}\r\n").as_bytes(), &b"x".repeat(JOB), b"\r\n"].concat()).await;
-    let mut small = server.connect().await;
-    small.put(0, 0, 60, "small").await;
-    assert_eq!(server.counts().await.ready, 1);
-    let mut first = slow.remove(0);
-    first.write([&b"x".repeat(JOB - 1)[..], b"\r\n"].concat()).await;
-    assert!(first.line().await.starts_with("INSERTED "));
-    assert!(fourth.line().await.starts_with("INSERTED "));
-    drop(slow);
-    until("nothing is held", || async { server.held_bytes().await == 0 }).await;
-    server.stop().await;
-}
-
-#[tokio::test]
 async fn a_command_that_comes_ever_so_slowly_ends_the_connection() {
     let server = start_configured(|config| {
         config.read_ms = 200;

@@ -1,6 +1,8 @@
 //! `stats`, `stats-tube`, `stats-job`.
 
-use crate::support::start;
+use std::sync::atomic::Ordering;
+
+use crate::support::{start, start_counting, until};
 
 /// The fields of beanstalkd 1.12, in its order.
 const STATS: &str = "current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed \
@@ -147,5 +149,35 @@ async fn stats_job_follows_a_job() {
     let stats = client.map(&format!("stats-job {id}")).await;
     assert_eq!((stats["state"].as_str(), stats["reserves"].as_str()), ("reserved", "1"));
     assert!(["59", "60"].contains(&stats["time-left"].as_str()), "{stats:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn walks_are_in_small_pages_and_those_who_ask_at_once_share_one() {
+    let (server, store) = start_counting().await;
+    let mut first = server.connect().await;
+    store.holds_walks.store(true, Ordering::SeqCst);
+    first.write("stats\r\n").await;
+    until("a walk has begun", async || store.walks.load(Ordering::SeqCst) == 1).await;
+    let mut others = Vec::new();
+    for at in 0..8 {
+        let mut other = server.connect().await;
+        // The reply is there when the next command has begun.
+        other.write(format!("use own-{at}\r\nlist-tubes\r\n")).await;
+        assert_eq!(other.line().await, format!("USING own-{at}"));
+        others.push(other);
+    }
+    store.gate.add_permits(100);
+    assert!(first.line().await.starts_with("OK "));
+    for (at, other) in others.iter_mut().enumerate() {
+        let line = other.line().await;
+        let tubes = String::from_utf8(other.body(&line).await).unwrap();
+        assert!(tubes.contains(&format!("- own-{at}\n")), "{tubes}");
+    }
+    assert_eq!(store.walks.load(Ordering::SeqCst), 2);
+    assert!(store.page.load(Ordering::SeqCst) <= 256);
+    // Who asks afterwards is not content with what was found before.
+    first.ask("use later").await;
+    assert!(others[0].list("list-tubes").await.contains(&"later".to_owned()));
     server.stop().await;
 }

@@ -11,10 +11,12 @@ use dwell_server::{BeanstalkdConfig, Drained, Server, ServerConfig};
 use dwell_store::{MemoryStore, StateCounts, Store};
 use dwell_time::{Clock as _, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::counting::Counting;
 
 /// No wait of a test is longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,7 +27,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 /// Looks again and again until `condition` holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -76,8 +78,25 @@ pub(crate) async fn start_configured(configure: impl FnOnce(&mut BeanstalkdConfi
 
 /// One whose bodies of requests and answers may hold `bodies` bytes, all together.
 pub(crate) async fn start_roomy(bodies: u64) -> Running {
+    start_with_room(bodies, 50).await
+}
+
+/// The same; it waits for its connections when it stops.
+pub(crate) async fn start_roomy_patient(bodies: u64) -> Running {
+    start_with_room(bodies, PATIENCE.as_millis() as u64).await
+}
+
+async fn start_with_room(bodies: u64, drain_ms: u64) -> Running {
     let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, bodies, BeanstalkdConfig::default()).await
+    let beanstalkd = BeanstalkdConfig::default();
+    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, drain_ms, bodies, beanstalkd).await
+}
+
+/// One whose calls to the store are counted.
+pub(crate) async fn start_counting() -> (Running, Arc<Counting>) {
+    let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let counting = Arc::new(Counting::new(Arc::clone(&inner) as Arc<dyn Store>));
+    (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
 }
 
 /// A server on `store`, whose innermost is `memory`.
@@ -111,6 +130,14 @@ impl Running {
     pub(crate) async fn connect(&self) -> Client {
         let stream = soon("connect", TcpStream::connect(self.address)).await.unwrap();
         stream.set_nodelay(true).unwrap();
+        Client { stream, buffer: Vec::new() }
+    }
+
+    /// A client that has next to no room for what it is sent.
+    pub(crate) async fn connect_narrow(&self) -> Client {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        let stream = soon("connect", socket.connect(self.address)).await.unwrap();
         Client { stream, buffer: Vec::new() }
     }
 

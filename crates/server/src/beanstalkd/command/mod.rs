@@ -183,6 +183,12 @@ impl Command {
         }
     }
 
+    /// Whether the reply may have a job's body.
+    pub(super) fn replies_with_job(&self) -> bool {
+        use Command::{Peek, PeekBuried, PeekDelayed, PeekReady, ReserveJob};
+        matches!(self, Peek(_) | PeekReady | PeekDelayed | PeekBuried | ReserveJob(_))
+    }
+
     /// What its holder does with a job, if it is that and no delete.
     pub(super) fn settling(&self) -> Option<Settling> {
         match *self {

@@ -31,7 +31,7 @@ pub(super) async fn get(session: &Session, number: u64) -> Result<(QueueName, Me
 /// The reply of all peeks.
 pub(super) fn found(message: Result<Option<Message>, Error>, replies: &mut Replies) {
     match message {
-        Ok(Some(message)) => replies.job("FOUND", &message),
+        Ok(Some(message)) => replies.found(&message),
         Ok(None) => replies.word(Word::NotFound),
         Err(error) => replies.word(Word::from(&error)),
     }

@@ -77,7 +77,7 @@ impl Session {
         let now_ms = self.now_ms();
         for delivery in deliveries {
             self.held.add(delivery, now_ms);
-            replies.job("RESERVED", &delivery.message);
+            replies.reserved(&delivery.message);
         }
     }
 }

@@ -1,0 +1,248 @@
+//! One connection: reads, does what was asked in the order of asking, writes.
+//!
+//! - `reading`: commands as they come; `runs`: those that go to the store in one call
+//! - `reserving`: what waits for a job, and learns meanwhile that its client has gone
+//! - `writing`: replies, before anything is waited for
+//!
+//! Ground rules:
+//! 1. Replies go out in the order of their commands, and a command begins when the one before it has its reply.
+//! 2. Puts that have arrived one behind the other go to the store in one call, so that one sync serves them;
+//!    so do deletes, so do releases, buries and touches, and so do reserves.
+//! 3. While a reserve waits, nothing behind it is looked at; but the socket is read, a little, to learn of its end.
+//!    What it was given is told before anything behind it begins: its lease runs.
+//! 4. A client that always has another command for us is left alone after a few, so that others have their turn.
+//! 5. Jobs belong to the connection. However it ends, dropping its [`Session`] gives them back.
+
+mod reading;
+mod reserving;
+mod runs;
+mod writing;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use self::writing::WRITE;
+use super::Shared;
+use super::command::{Command, delete_all, put_all, settle_all};
+use super::counters::Counted;
+use super::frame::{Frame, Parser};
+use super::logged::Logged;
+use super::reply::{Replies, Word};
+use super::session::Session;
+use crate::admission::Growing;
+use crate::listener::Admitted;
+use crate::metrics::Protocol;
+
+/// After so many turns, each a command or a run of them, it is the others' turn.
+const TURNS: u32 = 16;
+
+/// How long a connection is left unread after the store had no room, at first and at most.
+const FIRST_PAUSE_MS: u64 = 10;
+const LONGEST_PAUSE_MS: u64 = 1_000;
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Shared>) {
+    // Either only costs speed, or late notice that the other side has gone.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(&stream).set_keepalive(true);
+    let _connected = shared.metrics.connection(Protocol::Beanstalkd);
+    let parser = Parser::new(shared.store.limits().body_len);
+    let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
+    let mut connection = Connection {
+        stream,
+        session: Session::new(shared, peer),
+        parser,
+        bytes: BytesMut::new(),
+        replies: Replies::default(),
+        ahead: None,
+        ended: false,
+        hung_up: false,
+        command: None,
+        room: None,
+        pushed_back: 0,
+        turns: 0,
+    };
+    // What breaks a connection is the client's to see.
+    let _ = connection.run().await;
+}
+
+/// Why a connection is over, other than by its own fault.
+type Flow = ControlFlow<()>;
+
+struct Connection {
+    stream: TcpStream,
+    session: Session,
+    parser: Parser,
+    bytes: BytesMut,
+    replies: Replies,
+    /// A frame that was read and did not belong to the run before it.
+    ahead: Option<Frame>,
+    /// All has been read that the client sends.
+    ended: bool,
+    /// The client sends no more than it has sent, and nothing waits for it.
+    hung_up: bool,
+    /// The command that has begun and not yet arrived: when it began, and how many bytes have come since.
+    command: Option<(u64, u64)>,
+    /// Room for the large job that is coming.
+    room: Option<Growing>,
+    /// How often in a row the store had no room for what was asked.
+    pushed_back: u32,
+    /// How many turns it has had since the others had theirs.
+    turns: u32,
+}
+
+impl Connection {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            while let Some(frame) = self.next() {
+                let room = self.room.take();
+                if room.is_some() {
+                    // What came behind the job is not to keep the job's buffer.
+                    self.bytes = BytesMut::from(&self.bytes[..]);
+                }
+                if self.handle(frame).await?.is_break() {
+                    return self.flush().await;
+                }
+                if self.replies.urgent || self.replies.bytes.len() >= WRITE {
+                    self.flush().await?;
+                }
+                self.turn().await?;
+            }
+            self.flush().await?;
+            // A connection that holds jobs may finish them while the server drains.
+            let is_idle = self.bytes.is_empty() && !self.parser.is_in_body() && self.session.held.is_empty();
+            if self.ended || (is_idle && self.session.shared.is_draining()) {
+                return Ok(());
+            }
+            self.slow_down().await;
+            self.read().await?;
+        }
+    }
+
+    /// Lets the others have their turn, now and then. A store that answers at once would never make this one wait.
+    async fn turn(&mut self) -> io::Result<()> {
+        self.turns += 1;
+        if self.turns == TURNS {
+            self.turns = 0;
+            self.flush().await?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// A client that goes on putting into a full store is read ever more slowly, up to once a second, until
+    /// something was done again. Only its own connection waits.
+    async fn slow_down(&mut self) {
+        if !std::mem::take(&mut self.replies.pushed_back) {
+            self.pushed_back = 0;
+            return;
+        }
+        let pause = (FIRST_PAUSE_MS << self.pushed_back.min(16)).min(LONGEST_PAUSE_MS);
+        self.pushed_back += 1;
+        let shared = Arc::clone(&self.session.shared);
+        tokio::select! {
+            () = sleep(Duration::from_millis(pause)) => {}
+            () = shared.drained() => {}
+        }
+    }
+
+    fn next(&mut self) -> Option<Frame> {
+        let frame = self.ahead.take().or_else(|| self.parser.next(&mut self.bytes))?;
+        self.command = None;
+        self.session.forget_lapsed();
+        Some(frame)
+    }
+
+    async fn handle(&mut self, frame: Frame) -> io::Result<Flow> {
+        match frame {
+            Frame::Command(command) => return self.command(command).await,
+            Frame::Foreign => return Ok(Flow::Break(())),
+            Frame::BadFormat => self.refuse(Word::BadFormat, "bad_format"),
+            Frame::UnknownCommand => self.refuse(Word::UnknownCommand, "unknown_command"),
+            Frame::ExpectedCrlf => {
+                self.session.shared.counters.count(Counted::Put);
+                self.session.is_producer();
+                self.refuse(Word::ExpectedCrlf, "expected_crlf");
+            }
+            Frame::JobTooBig => {
+                self.session.shared.counters.count(Counted::Put);
+                self.refuse(Word::JobTooBig, "body_too_large");
+            }
+            Frame::NoRoom => {
+                self.session.shared.counters.count(Counted::Put);
+                self.session.is_producer();
+                if self.session.shared.is_draining() {
+                    self.replies.word(Word::Draining);
+                } else {
+                    self.refuse(Word::OutOfMemory, "overloaded");
+                }
+            }
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    /// Answers what can not be a command of any store's.
+    fn refuse(&mut self, word: Word, code: &'static str) {
+        tracing::debug!(target: "dwell::beanstalkd", peer = %self.session.peer, code, "refused");
+        self.session.shared.metrics.refused(code);
+        self.replies.word(word);
+    }
+
+    async fn command(&mut self, command: Command) -> io::Result<Flow> {
+        let logged = Logged::begin(&command, &self.session);
+        if let Some(counted) = command.counted() {
+            self.session.shared.counters.count(counted);
+        }
+        let mut flow = Flow::Continue(());
+        let commands = match command {
+            Command::Quit => {
+                flow = Flow::Break(());
+                1
+            }
+            Command::Put(first) => {
+                let jobs = self.puts(first);
+                let count = jobs.len();
+                self.answer(async |session, replies| put_all(session, jobs, replies).await).await?;
+                count
+            }
+            Command::Delete(first) => {
+                let numbers = self.deletes(first);
+                let count = numbers.len();
+                self.answer(async |session, replies| delete_all(session, &numbers, replies).await).await?;
+                count
+            }
+            Command::Reserve { timeout_s } => {
+                let count = self.reserves(timeout_s);
+                self.reserve(timeout_s, count).await?;
+                count
+            }
+            other => match other.settling() {
+                Some(first) => {
+                    let run = self.settlements(first);
+                    let count = run.len();
+                    self.answer(async |session, replies| settle_all(session, run, replies).await).await?;
+                    count
+                }
+                None => {
+                    if other.replies_with_job() && !self.has_room().await? {
+                        self.refuse(Word::OutOfMemory, "overloaded");
+                    } else {
+                        self.answer(async |session, replies| other.run(session, replies).await).await?;
+                    }
+                    1
+                }
+            },
+        };
+        if let Some(logged) = logged {
+            logged.end(&self.session, commands);
+        }
+        Ok(flow)
+    }
+}

@@ -1,0 +1,208 @@
+//! Reserves: they wait for jobs, and for room to hold what they take.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use dwell_store::{Delivery, Error, Take};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::Connection;
+use super::reading::READ;
+use super::writing::WRITE;
+use crate::admission::PATIENCE;
+use crate::beanstalkd::Shared;
+use crate::beanstalkd::command::{Reserved, Wish};
+use crate::beanstalkd::reply::Word;
+
+/// What came of a wait for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// There was some.
+    AtOnce,
+    /// There is some by now.
+    Later,
+    /// There was none in time.
+    None,
+}
+
+impl Connection {
+    /// Answers `count` reserves that came together: what is ready goes to the first of them in one take, and
+    /// each that finds nothing waits in its turn.
+    pub(super) async fn reserve(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<()> {
+        self.session.is_worker();
+        let mut left = count;
+        while left > 0 {
+            left -= self.reserve_some(timeout_s, left).await?;
+            if self.replies.bytes.len() >= WRITE {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers at least one of `count` reserves; says how many.
+    async fn reserve_some(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<usize> {
+        let until_ms =
+            timeout_s.map(|seconds| self.session.now_ms().saturating_add(u64::from(seconds) * 1_000));
+        let wish = Wish { count, until_ms };
+        let mut empty = false;
+        loop {
+            self.session.forget_lapsed();
+            let draining = self.session.shared.is_draining();
+            let may_wait = !self.hung_up && !draining;
+            // Once nothing was there, waiting is all that is left; a server that stops hands out no more.
+            let take = match wish.step(&self.session, may_wait, empty || draining, self.session.now_ms()) {
+                Reserved::Answer(word) => {
+                    self.replies.word(word);
+                    return Ok(1);
+                }
+                Reserved::Take(take) => take,
+            };
+            // The lease begins with the take: nothing is to be in the way of telling of it.
+            self.flush().await?;
+            match self.room(Duration::from_millis(take.wait_ms)).await? {
+                Room::AtOnce => {}
+                // Less is left to wait.
+                Room::Later => continue,
+                Room::None => {
+                    empty = true;
+                    continue;
+                }
+            }
+            match self.take(take).await? {
+                Ok(deliveries) if deliveries.is_empty() => empty = true,
+                Ok(deliveries) => {
+                    self.session.reserved(&deliveries, &mut self.replies);
+                    return Ok(deliveries.len());
+                }
+                Err(error) => {
+                    self.replies.word(Word::from(&error));
+                    return Ok(1);
+                }
+            }
+        }
+    }
+
+    /// Takes; if it has to wait, until the client hangs up or the server drains.
+    async fn take(&mut self, take: Take) -> io::Result<Result<Vec<Delivery>, Error>> {
+        let shared = Arc::clone(&self.session.shared);
+        if take.wait_ms == 0 {
+            return Ok(shared.store.take(take).await);
+        }
+        let _waiting = Waiting::begin(&shared);
+        let mut taken = pin!(shared.store.take(take));
+        tokio::select! {
+            biased;
+            taken = &mut taken => Ok(taken),
+            () = shared.drained() => Ok(Ok(Vec::new())),
+            end = hang_up(&mut self.stream, &mut self.bytes) => {
+                self.hangs_up(end?);
+                Ok(Ok(Vec::new()))
+            }
+        }
+    }
+
+    /// Before a command whose reply has a body, waits until there is room for it, for [`PATIENCE`] at most. False if there
+    /// is none, and the command is refused.
+    pub(super) async fn has_room(&mut self) -> io::Result<bool> {
+        let shared = Arc::clone(&self.session.shared);
+        if !shared.memory.is_over() {
+            return Ok(true);
+        }
+        self.flush().await?;
+        tokio::select! {
+            biased;
+            room = timeout(PATIENCE, shared.memory.room()) => Ok(room.is_ok()),
+            () = shared.drained() => Ok(false),
+        }
+    }
+
+    /// Waits until no more is held than may be: at most so long, and no longer than until the client hangs up or the
+    /// server drains.
+    async fn room(&mut self, most: Duration) -> io::Result<Room> {
+        let shared = Arc::clone(&self.session.shared);
+        if !shared.memory.is_over() {
+            return Ok(Room::AtOnce);
+        }
+        tokio::select! {
+            biased;
+            room = timeout(most, shared.memory.room()) => Ok(room.map_or(Room::None, |()| Room::Later)),
+            () = shared.drained() => Ok(Room::None),
+            end = hang_up(&mut self.stream, &mut self.bytes), if !self.hung_up => {
+                self.hangs_up(end?);
+                Ok(Room::None)
+            }
+        }
+    }
+
+    fn hangs_up(&mut self, end: End) {
+        self.hung_up = true;
+        self.ended |= end == End::AllRead;
+    }
+}
+
+/// How it is known that the client sends no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All that it sent has been read.
+    AllRead,
+    /// Something is left to be read.
+    Told,
+}
+
+/// Returns when the client sends no more: it has closed the connection, or its half of it. To learn of that something is
+/// read, but a client that sends ever more is read no further than that. May be dropped: nothing is lost.
+async fn hang_up(stream: &mut TcpStream, bytes: &mut BytesMut) -> io::Result<End> {
+    while bytes.len() < READ {
+        bytes.reserve(256);
+        if stream.read_buf(bytes).await? == 0 {
+            return Ok(End::AllRead);
+        }
+    }
+    read_closed(stream).await?;
+    Ok(End::Told)
+}
+
+/// Returns once the other side has said that it sends no more, though what it sent before may not have been read.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+async fn read_closed(stream: &TcpStream) -> io::Result<()> {
+    // Who waits for urgent data is woken by the end as well, and, other than a reader, not by what can be read. A
+    // connection is not registered for urgent data, so that the end is all that comes.
+    while !stream.ready(tokio::io::Interest::PRIORITY).await?.is_read_closed() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
+/// The same by looking again and again: elsewhere there is nothing to wait for.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+async fn read_closed(stream: &TcpStream) -> io::Result<()> {
+    while !stream.ready(tokio::io::Interest::READABLE).await?.is_read_closed() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
+/// How often it is looked whether the other side has closed the connection, where nothing tells.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Counts a connection that waits.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    fn begin(shared: &'a Shared) -> Waiting<'a> {
+        shared.counters.waiting.add(1);
+        Waiting(shared)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.counters.waiting.sub(1);
+    }
+}

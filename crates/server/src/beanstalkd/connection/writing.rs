@@ -1,0 +1,88 @@
+//! What a connection writes: replies, before it waits for anything else.
+//!
+//! Ground rules:
+//! 1. Replies that are complete go out before the connection waits: for the store, for its turn, for more to read. What is
+//!    answered at once goes out together.
+//! 2. Who does not read is cut off: in time, and soon while others wait for the room that the replies hold.
+
+use std::future::ready;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::Connection;
+use crate::admission::{PRESSED, SMALL};
+use crate::beanstalkd::Shared;
+use crate::beanstalkd::reply::Replies;
+use crate::beanstalkd::session::Session;
+
+/// Replies are written at the latest when they have come to so many bytes.
+pub(super) const WRITE: usize = 256 * 1024;
+
+impl Connection {
+    /// Writes all replies.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        self.replies.urgent = false;
+        let replies = std::mem::take(&mut self.replies.bytes);
+        write(&mut self.stream, &self.session.shared, replies).await
+    }
+
+    /// Does what has replies. Those to what came before go out meanwhile, unless it is done at once.
+    pub(super) async fn answer<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Session, &mut Replies) -> T,
+    ) -> io::Result<T> {
+        if self.replies.bytes.is_empty() {
+            return Ok(work(&mut self.session, &mut self.replies).await);
+        }
+        let before = self.replies.bytes.split();
+        let shared = Arc::clone(&self.session.shared);
+        let done = {
+            let mut work = pin!(work(&mut self.session, &mut self.replies));
+            tokio::select! {
+                biased;
+                done = &mut work => done,
+                () = ready(()) => {
+                    // What has begun is done, also where nobody can be told.
+                    let (written, done) = tokio::join!(write(&mut self.stream, &shared, before), work);
+                    return written.map(|()| done);
+                }
+            }
+        };
+        let replies = std::mem::replace(&mut self.replies.bytes, before);
+        self.replies.bytes.unsplit(replies);
+        Ok(done)
+    }
+}
+
+/// Writes it all. A client that does not read is cut off in time.
+async fn write(stream: &mut TcpStream, shared: &Shared, mut replies: BytesMut) -> io::Result<()> {
+    if replies.is_empty() {
+        return Ok(());
+    }
+    let limit = Duration::from_millis(shared.config.write_ms);
+    let held = (replies.len() >= SMALL).then(|| shared.memory.add(replies.len() as u64));
+    while !replies.is_empty() {
+        let mut stood_still = Duration::ZERO;
+        loop {
+            let slice = PRESSED.min(limit.saturating_sub(stood_still));
+            match timeout(slice, stream.write_buf(&mut replies)).await {
+                Ok(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(Ok(_)) => break,
+                Ok(Err(error)) => return Err(error),
+                Err(_) => stood_still += slice,
+            }
+            let is_in_the_way = held.is_some() && shared.memory.is_pressed();
+            if stood_still >= limit || (stood_still >= PRESSED && is_in_the_way) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Room for bodies: what it is set aside for, who waits for it and how long, and who has to make some.
+
+use crate::support::{Client, Running, soon, start_roomy, start_roomy_patient, until};
+
+const JOB: usize = 100_000;
+
+/// A put of so many bytes, of which some are sent.
+fn put(len: usize, sent: usize) -> Vec<u8> {
+    [format!("put 0 0 60 {len}\r\n").as_bytes(), &b"x".repeat(sent)].concat()
+}
+
+/// A client that has sent a large part of a job, for which all its room is set aside.
+async fn slow(server: &Running) -> Client {
+    let before = server.held_bytes().await;
+    let mut client = server.connect().await;
+    client.write(put(JOB, SENT)).await;
+    until("room is set aside", || async { server.held_bytes().await >= before + SENT as u64 }).await;
+    client
+}
+
+const SENT: usize = JOB - 1_000;
+
+/// Sends the rest of it.
+async fn end(client: &mut Client) {
+    client.write([&b"x".repeat(JOB - SENT)[..], b"\r\n"].concat()).await;
+}
+
+#[tokio::test]
+async fn who_announces_much_and_sends_little_holds_up_nobody() {
+    let server = start_roomy(2 * JOB as u64).await;
+    let mut idle = Vec::new();
+    for _ in 0..50 {
+        let mut client = server.connect().await;
+        client.write([b"list-tube-used\r\n".to_vec(), put(JOB, 1)].concat()).await;
+        assert_eq!(client.line().await, "USING default");
+        idle.push(client);
+    }
+    let mut other = server.connect().await;
+    for _ in 0..3 {
+        other.put(0, 0, 60, &"x".repeat(JOB)).await;
+    }
+    assert_eq!(server.held_bytes().await, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_finds_no_room_in_time_is_refused_and_its_connection_goes_on() {
+    let server = start_roomy(2 * JOB as u64).await;
+    let (mut first, mut second) = (slow(&server).await, slow(&server).await);
+    let (mut third, mut small) = (server.connect().await, server.connect().await);
+    third.write([put(JOB, JOB), b"\r\nlist-tube-used\r\n".to_vec()].concat()).await;
+    small.put(0, 0, 60, &"x".repeat(16 * 1024)).await;
+    assert_eq!(third.line().await, "OUT_OF_MEMORY");
+    assert_eq!(third.line().await, "USING default");
+    assert_eq!(server.counts().await.ready, 1);
+    end(&mut first).await;
+    assert!(first.line().await.starts_with("INSERTED "));
+    third.put(0, 0, 60, &"x".repeat(JOB)).await;
+    end(&mut second).await;
+    assert!(second.line().await.starts_with("INSERTED "));
+    until("nothing is held", || async { server.held_bytes().await == 0 }).await;
+    assert_eq!(small.map("stats").await["cmd-put"], "5");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_waits_for_room() {
+    let server = start_roomy(2 * JOB as u64).await;
+    let (first, second) = (slow(&server).await, slow(&server).await);
+    let mut third = server.connect().await;
+    third.write([put(JOB, JOB), b"\r\n".to_vec()].concat()).await;
+    drop(first);
+    assert!(third.line().await.starts_with("INSERTED "));
+    drop(second);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_room_does_not_hold_up_a_server_that_stops() {
+    let server = start_roomy_patient(2 * JOB as u64).await;
+    let slow = (slow(&server).await, slow(&server).await);
+    let mut third = server.connect().await;
+    third.write([b"list-tube-used\r\n", &put(JOB, JOB)[..], b"\r\n"].concat()).await;
+    assert_eq!(third.line().await, "USING default");
+    let stopping = server.begin_stop();
+    assert_eq!(third.line().await, "DRAINING");
+    assert!(third.is_closed().await);
+    drop(slow);
+    soon("it stops", stopping).await.unwrap();
+}
+
+/// A server that holds more than it may, since all there is goes to one job.
+async fn full() -> (Running, Client) {
+    let server = start_roomy_patient(JOB as u64 / 2).await;
+    let slow = slow(&server).await;
+    (server, slow)
+}
+
+#[tokio::test]
+async fn a_reserve_waits_for_room_no_longer_than_it_may() {
+    let (server, mut slow) = full().await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 0, 60, "x").await;
+    client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
+    client.expect("reserve-with-timeout 1", "TIMED_OUT").await;
+    client.write("list-tube-used\r\nreserve\r\n").await;
+    assert_eq!(client.line().await, "USING default");
+    end(&mut slow).await;
+    assert_eq!(client.next_job().await.1, id);
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_reserve_that_waits_for_room_ends_with_its_connection_and_with_the_server() {
+    let (server, slow) = full().await;
+    let mut client = server.connect().await;
+    client.put(0, 0, 60, "x").await;
+    for behind in [0, 5_000] {
+        let mut gone = server.connect().await;
+        gone.write(format!("list-tubes-watched\r\nreserve\r\n{}", "list-tube-used\r\n".repeat(behind))).await;
+        assert!(gone.line().await.starts_with("OK "));
+        drop(gone);
+        // This one, and the one whose job is coming.
+        until("it is gone", async || client.map("stats").await["current-connections"] == "2").await;
+    }
+    client.write("list-tube-used\r\nreserve\r\n").await;
+    assert_eq!(client.line().await, "USING default");
+    let stopping = server.begin_stop();
+    assert_eq!(client.line().await, "TIMED_OUT");
+    assert!(client.is_closed().await);
+    drop(slow);
+    soon("it stops", stopping).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_looked_at_waits_for_room_too() {
+    let (server, mut slow) = full().await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 0, 60, "x").await;
+    client.write(format!("list-tube-used\r\npeek {id}\r\n")).await;
+    assert_eq!(client.line().await, "USING default");
+    end(&mut slow).await;
+    assert_eq!(client.next_job().await, ("FOUND".to_owned(), id, "x".to_owned()));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_looked_at_and_finds_no_room_in_time_is_refused() {
+    let (server, slow) = full().await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 0, 60, "x").await;
+    let mut other = server.connect().await;
+    other.write(format!("reserve-job {id}\r\n")).await;
+    client.expect(&format!("peek {id}"), "OUT_OF_MEMORY").await;
+    assert_eq!(other.line().await, "OUT_OF_MEMORY");
+    assert_eq!(server.counts().await.ready, 1);
+    client.expect(&format!("delete {id}"), "DELETED").await;
+    drop(slow);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off_while_others_wait() {
+    const LARGE: usize = 512 * 1024;
+    let server = start_roomy(2 * LARGE as u64).await;
+    let mut client = server.connect().await;
+    client.put(0, 0, 60, &"x".repeat(LARGE)).await;
+    let mut hogs = Vec::new();
+    for _ in 0..4 {
+        let mut hog = server.connect_narrow().await;
+        // More than is on its way between two sockets.
+        hog.write("peek-ready\r\n".repeat(40)).await;
+        hogs.push(hog);
+    }
+    // No more than that, in the long run.
+    until("they hold it all", async || server.held_bytes().await >= 2 * LARGE as u64).await;
+    client.ask("watch small").await;
+    client.ask("ignore default").await;
+    client.ask("use small").await;
+    let id = client.put(0, 0, 60, "y").await;
+    assert_eq!(client.job("reserve-with-timeout 15").await.1, id);
+    until("some are cut off", async || {
+        let connections = client.map("stats").await["current-connections"].clone();
+        connections.parse::<u64>().unwrap() <= 3
+    })
+    .await;
+    drop(hogs);
+    server.stop().await;
+}
