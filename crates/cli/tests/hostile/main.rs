@@ -7,6 +7,7 @@
 mod attack;
 #[path = "../common/mod.rs"]
 mod common;
+mod overload;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +26,8 @@ use common::{PATIENCE, Server, until};
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
 
-/// How much of requests and answers under way the server may hold (`limits.bodies`). The attacks below hold less: past it,
-/// takes are held back from everybody until an answer is written, as the documentation says.
+/// How much of requests and answers under way the server may hold (`limits.bodies`). The attacks below hold less; `overload`
+/// goes past it.
 const BODIES_KIB: u64 = 128 << 10;
 /// What an idle connection, one that waits, and one that attacks may cost beside that.
 const IDLE_KIB: u64 = 16;
@@ -129,7 +130,8 @@ fn hostile_clients_cost_little_and_delay_nobody() {
     let half = attack::HALF.parse().unwrap();
     let put = client.stats(&half).map_or(0, |stats| stats.counts.ready + stats.counts.scheduled);
     assert_eq!(put, 0, "half a message is none");
-    // Who waits is served as ever.
+    // Who is idle is still there, and who waits is served as ever.
+    assert!(held[..idle].iter().all(overload::is_open), "an idle connection was closed");
     drop(held.drain(..idle));
     client.put_one(Put::new("nothing-0".parse().unwrap(), "x")).unwrap();
     let mut answer = [0; 21];

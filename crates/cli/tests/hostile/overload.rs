@@ -1,0 +1,194 @@
+//! Clients of beanstalkd's protocol that would hold more than bodies may: those that announce much and send nothing of it,
+//! and those that ask for much and read nothing of it. Others put and take large jobs meanwhile.
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use dwell_model::Wake;
+use dwell_time::{Clock as _, SystemClock};
+
+use crate::common::crowd::{connect, most_resident_kib, raise_limit, resident_kib};
+use crate::common::{PATIENCE, Server, dwell};
+
+/// How much of requests and answers under way the server may hold.
+const BODIES_KIB: usize = 8 << 10;
+const JOB: usize = 1 << 20;
+
+/// Together they announce 65 times as much as that.
+const ANNOUNCE: usize = 520;
+/// Together they ask for 80 times as much, of which a part is on its way between the two sockets.
+const UNREAD: usize = 16;
+const ASKED_BY_ONE: usize = 40;
+
+/// They, the well-meaning, and who comes again.
+const CONNECTIONS: usize = ANNOUNCE + 4 * UNREAD;
+
+/// What the well-meaning put and take, one after the other, over connections that they keep.
+const ROUNDS: usize = 5;
+
+/// Beside the limit: an answer that was asked for before it was met for each that does not read, some for each connection,
+/// and what the store needs.
+const ALLOWED_KIB: u64 =
+    (BODIES_KIB + 2 * UNREAD * (JOB >> 10) + (ANNOUNCE + UNREAD) * 128 + (64 << 10)) as u64;
+
+#[test]
+fn who_would_hold_more_than_there_may_be_holds_up_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = dwell();
+    command.arg("serve").arg("--data").arg(folder.path());
+    command.args(["--listen", "127.0.0.1:0", "--beanstalkd", "127.0.0.1:0", "--max-bodies"]);
+    command.arg(format!("{BODIES_KIB}KiB"));
+    // Nobody is cut off in time: what others have to wait for would last longer than the test waits.
+    command.env("DWELL_BEANSTALKD_READ_TIMEOUT", "1h").env("DWELL_BEANSTALKD_WRITE_TIMEOUT", "1h");
+    let server = Server::spawn(command);
+    let address = server.serving["beanstalkd"].as_str().unwrap().to_owned();
+    // No lower than the other test's, which shares the process.
+    raise_limit(std::process::id(), crate::IDLE + crate::WAITING + 2 * CONNECTIONS);
+    raise_limit(server.pid(), CONNECTIONS);
+
+    let mut first = Client::new(&address, "unread");
+    first.put();
+    let before_kib = resident_kib(server.pid());
+    let announced: Vec<TcpStream> = (0..ANNOUNCE)
+        .map(|_| {
+            let mut stream = connect(&address);
+            stream.write_all(format!("put 0 0 60 {JOB}\r\nx").as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let unread = Unread::begin(&address);
+
+    let mut client = Client::new(&address, "own");
+    let mut told = 0;
+    for _ in 0..ROUNDS {
+        told += client.put();
+        told += client.take();
+    }
+    // Until they have been in the way.
+    let clock = SystemClock::new();
+    let (mut sleeper, over_ms) = (clock.sleeper(), clock.now().mono_ms + PATIENCE.as_millis() as u64);
+    while unread.cut_off.load(Ordering::Relaxed) == 0 {
+        assert!(clock.now().mono_ms < over_ms, "nobody was cut off");
+        told += client.put() + client.take();
+        let wake_ms = clock.now().mono_ms + 10;
+        sleeper.sleep(Wake { wall: None, mono_ms: Some(wake_ms) });
+    }
+    let cut_off = unread.end();
+    let more_kib = most_resident_kib(server.pid()).saturating_sub(before_kib);
+    println!("{more_kib} KiB more; {cut_off} cut off; the others were told {told} times to try again");
+    assert!(more_kib <= ALLOWED_KIB, "{more_kib} KiB more, and {ALLOWED_KIB} KiB are allowed");
+    for stream in announced {
+        assert!(is_open(&stream), "who has begun a command may finish it");
+    }
+}
+
+/// Whether a connection on which nothing was said is open.
+pub(crate) fn is_open(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// One who tries again what was refused for now.
+struct Client {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn new(address: &str, tube: &str) -> Client {
+        let stream = connect(address);
+        let mut client = Client { reader: BufReader::new(stream.try_clone().unwrap()), stream };
+        client.ask(format!("use {tube}\r\n").as_bytes());
+        client.ask(format!("watch {tube}\r\n").as_bytes());
+        client.ask(b"ignore default\r\n");
+        client
+    }
+
+    fn ask(&mut self, command: &[u8]) -> String {
+        self.stream.write_all(command).unwrap();
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("an answer in time");
+        line
+    }
+
+    /// Puts a large job; how often it was told to try again.
+    fn put(&mut self) -> usize {
+        let put = [format!("put 0 0 3600 {JOB}\r\n").as_bytes(), &b"x".repeat(JOB), b"\r\n"].concat();
+        let mut again = 0;
+        loop {
+            let line = self.ask(&put);
+            if line.starts_with("INSERTED ") {
+                return again;
+            }
+            assert_eq!(line, "OUT_OF_MEMORY\r\n");
+            again += 1;
+        }
+    }
+
+    /// Takes and deletes one; how often it was told to try again.
+    fn take(&mut self) -> usize {
+        let mut again = 0;
+        loop {
+            let line = self.ask(b"reserve-with-timeout 5\r\n");
+            if let Some(job) = line.strip_prefix("RESERVED ") {
+                self.reader.read_exact(&mut vec![0; JOB + 2]).unwrap();
+                let number = job.split(' ').next().unwrap();
+                assert_eq!(self.ask(format!("delete {number}\r\n").as_bytes()), "DELETED\r\n");
+                return again;
+            }
+            assert_eq!(line, "TIMED_OUT\r\n");
+            again += 1;
+        }
+    }
+}
+
+/// Threads' worth of clients that ask and do not read; who is cut off comes again.
+struct Unread {
+    over: Arc<AtomicBool>,
+    cut_off: Arc<AtomicUsize>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Unread {
+    /// So often it is looked whether one was cut off.
+    const EVERY_MS: u64 = 50;
+
+    fn begin(address: &str) -> Unread {
+        let (over, cut_off) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (address, ends, count) = (address.to_owned(), Arc::clone(&over), Arc::clone(&cut_off));
+        let asks = move || {
+            let mut stream = connect(&address);
+            let asked = format!("use unread\r\n{}", "peek-ready\r\n".repeat(ASKED_BY_ONE));
+            stream.write_all(asked.as_bytes()).unwrap();
+            stream
+        };
+        let mut streams: Vec<TcpStream> = (0..UNREAD).map(|_| asks()).collect();
+        let thread = thread::spawn(move || {
+            let clock = SystemClock::new();
+            let mut sleeper = clock.sleeper();
+            while !ends.load(Ordering::Relaxed) {
+                for stream in &mut streams {
+                    // A connection that was reset says so once.
+                    if stream.take_error().unwrap().is_some() || stream.write_all(b"peek-ready\r\n").is_err()
+                    {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        *stream = asks();
+                    }
+                }
+                let wake_ms = clock.now().mono_ms + Unread::EVERY_MS;
+                sleeper.sleep(Wake { wall: None, mono_ms: Some(wake_ms) });
+            }
+        });
+        Unread { over, cut_off, thread }
+    }
+
+    /// How many were cut off.
+    fn end(self) -> usize {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        self.cut_off.load(Ordering::Relaxed)
+    }
+}
