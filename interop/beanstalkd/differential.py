@@ -138,7 +138,8 @@ class Sequence:
         self.prefix = f"s{number}-{time.monotonic_ns():x}-"
         self.sides = [Side(port, self.CONNECTIONS + 1) for port in ports]
         self.log = []
-        self.priorities = self.random.sample(range(0, 3_000), 400)
+        self.priorities = self.random.sample(range(3_000), 360) + self.random.sample(range(3_000, 2**32), 40)
+        self.random.shuffle(self.priorities)
         self.jobs = 0
         self.released, self.kicked = set(), set()
         self.has_closed = False
@@ -252,6 +253,11 @@ class Sequence:
             self.put(connection, pick.choice([0, 0, 0, 60, 100]), pick.choice([60, 100, 4_294_967_295]))
         elif kind == "put oddly":
             self.put(connection, 0, 60, "put  00{0}   {1} 0{2}  {3}")
+        elif kind == "put without time":
+            # Gone before its second is over, or the clocks of the two would be compared.
+            self.put(connection, 0, 0)
+            self.ask(connection, lambda side: f"stats-job {side.id(self.jobs - 1)}")
+            self.ask(connection, lambda side: f"delete {side.id(self.jobs - 1)}")
         elif kind == "put badly":
             line, body = pick.choice(
                 [
@@ -268,6 +274,9 @@ class Sequence:
             self.ask(connection, f"{kind} {tube}")
         elif kind == "reserve":
             self.ask(connection, "reserve-with-timeout 0")
+        elif kind == "reserve plainly":
+            if self.is_something_ready(connection):
+                self.ask(connection, "reserve")
         elif kind in ("reserve-job", "delete", "touch", "peek", "stats-job"):
             reply = self.ask(connection, lambda side: f"{kind} {side.id(job)}")
             if kind == "reserve-job" and reply[0].startswith("RESERVED"):
@@ -306,11 +315,19 @@ class Sequence:
             self.ask(connection, kind)
 
     STEPS = {
-        "put": 20, "put oddly": 1, "put badly": 2, "use": 6, "watch": 6, "ignore": 3, "stats-tube": 5, "reserve": 14,
+        "put": 20, "put oddly": 1, "put badly": 2, "put without time": 1, "use": 6, "watch": 6, "ignore": 3, "stats-tube": 5, "reserve": 12, "reserve plainly": 4,
         "reserve-job": 4, "delete": 5, "touch": 3, "peek": 3, "stats-job": 8, "release": 3, "bury": 3, "finish": 12,
         "kick": 4, "kick-job": 3, "pause": 2, "bad line": 5, "pipeline": 2, "reconnect": 1, "peek-ready": 2,
         "peek-delayed": 2, "peek-buried": 3, "list-tubes": 1, "list-tube-used": 1, "list-tubes-watched": 2, "stats": 1,
     }  # fmt: skip
+
+    def is_something_ready(self, connection):
+        """Whether a reserve without a timeout has its job at once."""
+        for name in self.ask(connection, "list-tubes-watched")[1]:
+            stats = dict(self.ask(connection, f"stats-tube {name[2:].strip(chr(34))}")[1])
+            if stats["current-jobs-ready"] != "0" and stats["pause"] == "0":
+                return True
+        return False
 
     def finish(self, connection):
         """Reserves, and does one of the things that a holder may do."""
@@ -442,6 +459,13 @@ class Sequence:
                 for connection in range(self.CONNECTIONS):
                     self.ask(connection, "list-tube-used")
                 self.ask(keeper, "stats")
+            self.log.append("-- quit")
+            for side in self.sides:
+                for connection in side.connections:
+                    connection.send(b"quit\r\n")
+                    left = connection.file.read()
+                    if left:
+                        raise Differs("reply", f"to quit: {left!r}")
         finally:
             for side in self.sides:
                 for connection in side.connections:

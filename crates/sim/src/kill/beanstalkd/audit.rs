@@ -69,6 +69,7 @@ impl Seen {
             && self.stats.field("tube") == Some(job.put.tube)
             && self.stats.number("pri") == Some(priority.into())
             && self.stats.number("delay") == Some(job.put.delay_s.into())
+            && self.stats.number("ttr") == Some(job.put.ttr_s.into())
     }
 
     /// Whether it is ready from some instant between these two on.

@@ -25,6 +25,7 @@ pub(super) struct Put {
     pub(super) tube: &'static str,
     pub(super) priority: u32,
     pub(super) delay_s: u32,
+    pub(super) ttr_s: u32,
     pub(super) body: Vec<u8>,
     /// When it was sent.
     pub(super) sent_ms: i64,
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     fn put(body: &str) -> Put {
-        Put { tube: "t", priority: 1, delay_s: 2, body: body.into(), sent_ms: 1_000 }
+        Put { tube: "t", priority: 1, delay_s: 2, ttr_s: 3, body: body.into(), sent_ms: 1_000 }
     }
 
     fn ledger() -> Ledger {

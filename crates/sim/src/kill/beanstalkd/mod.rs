@@ -1,6 +1,6 @@
 //! `kill --protocol beanstalkd`: rounds of `kill -9` of the real server under load over beanstalkd's protocol.
 //!
-//! Every job that was `INSERTED` is there after the restart, with its id, tube, priority, delay and body; every one
+//! Every job that was `INSERTED` is there after the restart, with its id, tube, priority, delay, TTR and body; every one
 //! that was `DELETED` is not. Commands without a reply may have happened or not.
 //!
 //! # Layout

@@ -18,7 +18,7 @@ pub(super) const TUBES: [&str; 4] = ["mails", "orders", "a/b:c", "default"];
 /// No run lasts so long.
 const FAR_S: u32 = 100_000;
 /// Leases outlast every run too: what comes back comes back because of a kill.
-const TTR_S: u32 = 100_000;
+const TTRS_S: [u32; 3] = [100_000, 1_234_567, u32::MAX];
 
 /// See the module.
 pub(super) struct Worker<'a> {
@@ -82,16 +82,16 @@ impl<'a> Worker<'a> {
         let sent_ms = self.shared.now_ms();
         for _ in 0..self.rng.between(1, 8) {
             let delay_s = *self.rng.pick(&[0, 0, 1, 2, FAR_S]);
-            let priority = self.rng.below(3_000) as u32;
+            let (priority, ttr_s) = (self.rng.below(3_000) as u32, *self.rng.pick(&TTRS_S));
             let mut body = format!("{sent_ms}-{}-{}-", self.number, self.bodies).into_bytes();
             self.bodies += 1;
             let len = self.rng.below(2_000) as usize;
             self.rng.fill(&mut body, len);
             commands
-                .extend_from_slice(format!("put {priority} {delay_s} {TTR_S} {}\r\n", body.len()).as_bytes());
+                .extend_from_slice(format!("put {priority} {delay_s} {ttr_s} {}\r\n", body.len()).as_bytes());
             commands.extend_from_slice(&body);
             commands.extend_from_slice(b"\r\n");
-            puts.push(Put { tube, priority, delay_s, body, sent_ms });
+            puts.push(Put { tube, priority, delay_s, ttr_s, body, sent_ms });
         }
         {
             let mut ledger = self.shared.ledger();
