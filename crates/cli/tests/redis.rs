@@ -16,6 +16,10 @@ use serde_json::Value;
 /// A take that waits asks anew every ten seconds, whatever it hears. What comes earlier came in time.
 const BEFORE_THE_SWEEP_MS: u64 = 5_000;
 
+/// A lease that runs out is found as what falls due is: by a timer at its instant. So both are late alike, whatever else the
+/// machine does, but for what the one has to wait for the other.
+const NO_LATER_MS: u64 = 1_000;
+
 fn serve(redis: &str, args: &[&str]) -> Server {
     let mut command = dwell();
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(args).env("DWELL_STORE", redis);
@@ -54,11 +58,16 @@ fn the_leases_of_a_server_that_was_killed_come_back_on_the_other_when_they_run_o
     assert_eq!(first.serving["redis"], redis.url());
     let id = first.dwell(&["put", "orders", "close order 7"]).ok().json()["id"].clone();
     assert_eq!(second.dwell(&["list", "orders", "--state", "ready"]).ok().json()["id"], id);
+    let control = waiting_take(&second, "control");
     let held = first.dwell(&["take", "orders", "--lease", "3s"]).ok().json();
     assert_eq!((&held["id"], &held["attempt"]), (&id, &1.into()));
     let take = waiting_take(&second, "orders");
+    // Falls due when the lease runs out: how late it is tells how late anything is on this machine then.
+    let due = held["lease_until"].as_str().unwrap();
+    second.dwell(&["put", "control", "due then", "--due", due]).ok();
     first.kill();
     let again = take.finish().ok().json();
+    let control = control.finish().ok().json();
     assert_eq!((&again["id"], &again["attempt"]), (&id, &2.into()));
     // By the clock of Redis: no sooner; and ready from the deadline on, found then and not by a sweep.
     let (deadline, taken_at) = (instant(&held, "lease_until"), instant(&again, "taken_at"));
@@ -66,6 +75,9 @@ fn the_leases_of_a_server_that_was_killed_come_back_on_the_other_when_they_run_o
     let late_ms = taken_at.ms_since(deadline);
     assert_eq!(again["lateness_ms"].as_u64().unwrap(), late_ms, "{held} {again}");
     assert!(late_ms < BEFORE_THE_SWEEP_MS, "{held} {again}");
+    let others_ms = instant(&control, "taken_at").ms_since(instant(&control, "due"));
+    assert_eq!(instant(&control, "due"), deadline);
+    assert!(late_ms <= others_ms + NO_LATER_MS, "{late_ms} ms late, and what was due then {others_ms} ms");
     let stale = second.dwell(&["ack", held["receipt"].as_str().unwrap()]);
     assert_eq!(stale.failure(), "lease_lost");
     second.dwell(&["ack", again["receipt"].as_str().unwrap()]).ok();

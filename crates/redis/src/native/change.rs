@@ -12,7 +12,7 @@ use super::pack::{Fields, Reply};
 use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
 
-const CHUNK: usize = 64;
+const CHUNK: usize = 40;
 
 pub(super) fn place(target: &Target, spread: u16) -> u16 {
     match target {

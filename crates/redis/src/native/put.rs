@@ -18,7 +18,7 @@ use super::partition::{Fault, foreign_item, refused_instant, unreadable, when};
 use super::scripts::Script;
 
 /// How many messages, and how many bytes of bodies, one script puts; of [`fresh`](Item::is_fresh) ones more.
-const CHUNK: usize = 40;
+const CHUNK: usize = 28;
 const CHUNK_FRESH: usize = 128;
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 

@@ -15,7 +15,7 @@ use super::scripts::Script;
 use super::wire::random;
 
 /// How many leases one script ends; of acks alone more.
-const CHUNK: usize = 64;
+const CHUNK: usize = 40;
 const CHUNK_ACKS: usize = 128;
 
 impl Inner {

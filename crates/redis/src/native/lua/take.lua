@@ -36,7 +36,7 @@ if before[1] then
 end
 
 -- What takes longer: at most so many of them a call, and so many bytes of their bodies, but one in any case.
-local SLOW, SLOW_BYTES = 48, 1048576
+local SLOW, SLOW_BYTES = 32, 1048576
 
 -- How many of the first ones this call hands out; and those among them that are not fresh, read: nothing is written
 -- before it is known that all can be.
