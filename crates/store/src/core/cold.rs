@@ -386,6 +386,7 @@ impl<B: StoredBody> Core<B> {
     /// `most` at a time, and goes on from there the next time.
     pub fn evict(&mut self, keep: usize, most: usize, cold: &mut dyn Cold<B>) -> usize {
         let (mut evicted, seen) = (0, self.seen);
+        let swept = self.oldest_sweep();
         let room = self.entries.places();
         for _ in 0..most.min(room) {
             if self.entries.len() <= keep {
@@ -398,8 +399,11 @@ impl<B: StoredBody> Core<B> {
             }
             let entry = self.entries.get(slot);
             let is_over = entry.expires().is_some_and(|expires| expires <= seen);
+            // A sweep that goes on does not mean it, which nobody would know any more.
+            let is_fresh =
+                swept.is_some_and(|sweep| entry.place == Place::Dead && entry.has_died_since(sweep));
             let (Some(copy), Mark::Captured, false) =
-                (entry.copy, entry.mark, entry.place.is_leased() || is_over)
+                (entry.copy, entry.mark, entry.place.is_leased() || is_over || is_fresh)
             else {
                 continue;
             };
@@ -417,10 +421,7 @@ impl<B: StoredBody> Core<B> {
         let view = &mut found.cold;
         let rare = entry.rare.as_deref();
         match entry.place {
-            Place::Dead => {
-                view.dead += 1;
-                self.strangers += u64::from(entry.has_died_since(1));
-            }
+            Place::Dead => view.dead += 1,
             Place::Ready => {
                 let key = ReadyKey::of(&entry);
                 view.head = Some(view.head.map_or(key, |head| head.min(key)));

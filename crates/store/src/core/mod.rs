@@ -68,7 +68,8 @@ mod time;
 mod tokens;
 mod wait;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Weak;
 
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
@@ -184,8 +185,8 @@ pub struct Core<B> {
     graves: Graves,
     /// How many sweeps have begun.
     sweeps: u64,
-    /// How many dead messages have left memory that died in this process since there were sweeps.
-    strangers: u64,
+    /// Those that may go on, the oldest first: their numbers, and whether they are still there.
+    under_way: VecDeque<(u64, Weak<()>)>,
     /// What all resident messages take in memory, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that was looked at last for eviction.
@@ -228,7 +229,7 @@ impl<B: StoredBody> Core<B> {
             captures: 0,
             graves: Graves::default(),
             sweeps: 0,
-            strangers: 0,
+            under_way: VecDeque::new(),
             weight: 0,
             hand: 0,
             config,

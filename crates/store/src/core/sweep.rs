@@ -8,12 +8,12 @@
 //! 1. A slice goes on behind the message that the one before it looked at last, by (death, id). A message that is refused
 //!    stays dead and is not looked at again.
 //! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
-//!    not meant. A message in memory knows between which sweeps it died; one that has left memory since is a
-//!    *stranger*: it may be looked at, and must not count for one that is meant.
-//! 3. A sweep ends: it looks at no more than were dead when it began, and as many strangers. One of the oldest looks at so
-//!    many as it was asked for.
+//!    not meant. A message in memory knows between which sweeps it died, and does not leave memory while a sweep goes on
+//!    that it has to tell it to.
+//! 3. A sweep ends: it looks at no more than were dead when it began, or as many of the oldest as it was asked for.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use dwell_model::{Command, MessageId, Now, QueueName, Timestamp};
 
@@ -38,12 +38,10 @@ pub struct Sweep {
     after: Option<Died>,
     /// The how-manieth of all sweeps it is.
     number: u64,
-    /// Whether all are meant, and not so many of the oldest.
-    all: bool,
     /// So many messages are meant.
     meant: u64,
-    /// The core's count of strangers when it began.
-    strangers: u64,
+    /// It goes on for as long as this is there.
+    _under_way: Arc<()>,
     /// At so many it has looked.
     looked: u64,
     swept: Swept,
@@ -96,14 +94,15 @@ impl<B: StoredBody> Core<B> {
             Selection::Ids(_) => unreachable!("those that are named are looked up by their ids"),
         };
         self.sweeps += 1;
+        let under_way = Arc::new(());
+        self.under_way.push_back((self.sweeps, Arc::downgrade(&under_way)));
         let sweep = Box::new(Sweep {
             queue: found.name.clone(),
             deed,
             after: None,
             number: self.sweeps,
-            all: *which == Selection::All,
             meant,
-            strangers: self.strangers,
+            _under_way: under_way,
             looked: 0,
             swept: Swept::default(),
         });
@@ -143,9 +142,7 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Sweeping> {
-        let strangers = if sweep.all { self.strangers - sweep.strangers } else { 0 };
-        let limit = sweep.meant + strangers.min(sweep.meant);
-        let left = usize::try_from(limit.saturating_sub(sweep.looked)).unwrap_or(usize::MAX);
+        let left = usize::try_from(sweep.meant.saturating_sub(sweep.looked)).unwrap_or(usize::MAX);
         let most = left.min(self.config.swept_a_call);
         if most == 0 {
             return Ok(Sweeping::Done(sweep.swept));
@@ -163,11 +160,17 @@ impl<B: StoredBody> Core<B> {
                 sweep.swept.count(id, swept);
             }
         }
-        if is_last || sweep.looked >= limit {
+        if is_last || sweep.looked >= sweep.meant {
             self.queues.remove_if_bare(queue);
             return Ok(Sweeping::Done(sweep.swept));
         }
         Ok(Sweeping::Unfinished(sweep))
+    }
+
+    /// The number of the oldest sweep that may go on.
+    pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
+        while self.under_way.pop_front_if(|(_, sweep)| sweep.strong_count() == 0).is_some() {}
+        self.under_way.front().map(|(number, _)| *number)
     }
 
     /// Revives or discards one message.
