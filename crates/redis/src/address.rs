@@ -24,7 +24,8 @@ use crate::OpenError;
 /// - `prefix`: what all keys begin with, `dwell` by default
 /// - `connections`: how many connections share the calls, 1 to 64, 2 by default
 /// - `timeout_ms`: how long one call to the server may take, 5,000 by default
-/// - `retry_ms`: how long a call is tried again while Redis is away, 10,000 by default
+/// - `retry_ms`: how long a call is tried again while Redis is away, 10,000 by default and 60,000 at most: so long the server
+///   keeps the answer that a repeated call gets
 /// - `client`: the name of this process, for leases that are bound to it; random by default
 /// - `wait`, `waitaof`, `wait_ms`: how many replicas must have confirmed a write (and, with `waitaof=1`, that this
 ///   server's own append-only file has it) within so long, 1,000 by default, before it is answered
@@ -285,7 +286,7 @@ fn option(address: &mut Address, name: &str, value: &str) -> Result<(), String> 
         "db" => address.db = database(value)?,
         "connections" => address.connections = number(1, 64)? as usize,
         "timeout_ms" => address.timeout_ms = number(1, 600_000)?,
-        "retry_ms" => address.retry_ms = number(0, 600_000)?,
+        "retry_ms" => address.retry_ms = number(0, 60_000)?,
         "client" => address.client = Some(value.to_owned()).filter(|name| !name.is_empty()),
         "wait" => address.confirm.get_or_insert(none).replicas = number(0, 1_000)? as u32,
         "waitaof" => address.confirm.get_or_insert(none).aof = number(0, 1)? == 1,
