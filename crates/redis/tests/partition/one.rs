@@ -104,11 +104,10 @@ async fn a_link_that_is_cut_is_waited_for_or_said() {
     let (once, again) = (open(&proxy.url(ONCE)).await, open(&proxy.url(AGAIN)).await);
     let first = put(&once, message("first").token(token("t"))).await.unwrap();
     proxy.set(Link::Cut);
-    for refused in [
-        put(&once, message("n")).await.map(drop),
-        take(&once, 0, 60_000).await.map(drop),
-        once.stats(queue()).await.map(drop),
-    ] {
+    let cut_off = put(&once, message("n")).await.map(drop);
+    // It had passed before the link was cut, or it had not: only its answer surely had not.
+    let may_be_there = u64::from(is_unknown(&cut_off));
+    for refused in [cut_off, take(&once, 0, 60_000).await.map(drop), once.stats(queue()).await.map(drop)] {
         assert!(is_unknown(&refused) || is_unavailable(&refused), "{refused:?}");
     }
     let waits = tokio::spawn(async move { put(&again, message("second")).await });
@@ -123,7 +122,10 @@ async fn a_link_that_is_cut_is_waited_for_or_said() {
     proxy.set(Link::Whole);
     within("the put", waits).await.unwrap().unwrap();
     assert_eq!(put(&once, message("first").token(token("t"))).await.unwrap(), first);
-    assert_eq!(once.stats(queue()).await.unwrap().counts.ready, 2);
+    let counts = once.stats(queue()).await.unwrap().counts;
+    // The take may have passed too.
+    let there = counts.ready + counts.leased;
+    assert!((2..=2 + may_be_there).contains(&there), "{counts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
