@@ -17,6 +17,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
+use crate::present::Present;
+
 /// A body of so many bytes is small: as many are in memory for each connection anyway.
 pub(crate) const SMALL: usize = 16 * 1024;
 
@@ -51,22 +53,6 @@ pub(crate) struct Growing {
     held: Held,
     /// It is no longer than this.
     most: usize,
-}
-
-/// Counts one that waits.
-struct InLine<'a>(&'a AtomicUsize);
-
-impl<'a> InLine<'a> {
-    fn join(waiting: &'a AtomicUsize) -> InLine<'a> {
-        waiting.fetch_add(1, Ordering::AcqRel);
-        InLine(waiting)
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Memory {
@@ -118,7 +104,7 @@ impl Held {
     /// Adds `more`, once there is room; waits for it. May be dropped, which gives up the place in the line.
     async fn grow(&mut self, more: u64) {
         let memory = &*self.memory;
-        let _waiting = InLine::join(&memory.waiting);
+        let _waiting = Present::among(&memory.waiting);
         let _first = memory.line.lock().await;
         loop {
             // Before the look, so that what is let go meanwhile is not missed.

@@ -14,6 +14,7 @@ use dwell_store::{Error, StateCounts, Store};
 use tokio::sync::Mutex;
 
 use super::{has_jobs, session};
+use crate::present::Present;
 
 /// So many queues are asked for at a time.
 const PAGE: usize = 256;
@@ -70,7 +71,7 @@ impl Walks {
         connected: impl FnOnce() -> Vec<QueueName>,
     ) -> Result<Arc<Census>, Error> {
         let asked = self.order.fetch_add(1, Ordering::SeqCst);
-        let _asking = Asking::begin(&self.asking);
+        let _asking = Present::among(&self.asking);
         let mut last = self.last.lock().await;
         let census = match &*last {
             Some((began, census)) if *began > asked => Arc::clone(census),
@@ -86,21 +87,5 @@ impl Walks {
             *last = None;
         }
         Ok(census)
-    }
-}
-
-/// Counts one who asks.
-struct Asking<'a>(&'a AtomicUsize);
-
-impl<'a> Asking<'a> {
-    fn begin(asking: &'a AtomicUsize) -> Asking<'a> {
-        asking.fetch_add(1, Ordering::SeqCst);
-        Asking(asking)
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

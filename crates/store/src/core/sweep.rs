@@ -87,6 +87,8 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Sweeping> {
+        // Those that are over are forgotten.
+        self.oldest_sweep();
         let found = self.queues.get(queue);
         let meant = match which {
             Selection::Oldest(count) => found.dead().min(*count),
