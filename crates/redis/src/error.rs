@@ -34,9 +34,9 @@ pub enum OpenError {
         /// What needs it.
         what: &'static str,
     },
-    /// The server throws keys away when its memory is full, and messages with them.
+    /// The server throws keys away when its memory is full: messages, or what makes a repeated call harmless.
     #[error(
-        "Redis is set to evict (maxmemory-policy {policy}), which loses messages: \
+        "Redis is set to evict (maxmemory-policy {policy}), which loses messages or lets a repeated call happen twice: \
          set maxmemory-policy noeviction, or use another Redis"
     )]
     Evicts {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::{Limits, MessageId, PutToken, QueueName};
+use dwell_model::{Limits, MessageId, PutToken, QueueName, Timestamp};
 use dwell_redis::testing::{Cluster, Server, text};
 use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, PutAnswer, Settle, Settled, Store, Take};
+use dwell_time::{Clock, ManualClock};
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
@@ -98,12 +99,65 @@ async fn out_of_memory_refuses_puts_and_lets_takes_and_acks_go_on() {
     put(&store, message("again")).await.unwrap();
 }
 
+/// The same for what the store needs besides: whoever opens it, and whoever says that it is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory_lets_stores_open_and_bound_leases_go_on() {
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let open = async || {
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap()
+    };
+    let store = open().await;
+    for n in 0..3 {
+        put(&store, message(&n.to_string())).await.unwrap();
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(put(&store, message("too much")).await.unwrap_err().code(), "disk_full");
+    let other = open().await;
+    assert_eq!(put(&other, message("too much")).await.unwrap_err().code(), "disk_full");
+    let bound = Take::from(queue()).max(1).lease_ms(3_600_000).bound();
+    let held = store.take(bound.clone()).await.unwrap().pop().unwrap();
+    let ended = other.take(bound).await.unwrap().pop().unwrap();
+    let extended = Settle { receipt: held.receipt.clone(), action: Action::Extend { lease_ms: None } };
+    store.settle(vec![extended]).await.pop().unwrap().unwrap();
+    // A process that has not been heard of for 15 seconds is gone: these are heard of in between.
+    for _ in 0..2 {
+        clock.advance(10_000);
+        let now = clock.now().wall.as_ms();
+        within("a beat", async {
+            let heard = || -> Vec<(String, i64)> {
+                let reply = server.command(&["ZRANGE", "{dwell}:h", "0", "-1", "WITHSCORES"]);
+                let flat: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap();
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                flat.chunks(2).map(|two| (text(&two[0]), text(&two[1]).parse().unwrap())).collect()
+            };
+            while heard().iter().filter(|(_, at)| *at == now).count() < 2 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+    assert_eq!(store.stats(queue()).await.unwrap().counts.leased, 2, "both are held");
+    assert_eq!(ack(&store, held.receipt).await, Ok(Settled::Gone));
+    other.leave().await;
+    let again = store.take(Take::from(queue()).max(3)).await.unwrap();
+    assert!(again.iter().any(|delivery| delivery.message.id == ended.message.id), "it was freed");
+    for delivery in again {
+        ack(&store, delivery.receipt).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_redis_that_evicts_is_refused() {
-    let server = Server::start_with(&["--maxmemory-policy", "allkeys-lru"]);
-    let refused = RedisStore::open(server.address(), Limits::default()).await.err().unwrap();
-    assert!(matches!(refused, OpenError::Evicts { .. }), "{refused}");
-    assert_eq!(server.command(&["DBSIZE"]), redis::Value::Int(0), "nothing was written");
+    for policy in
+        ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"]
+    {
+        let server = Server::start_with(&["--maxmemory-policy", policy]);
+        let refused = RedisStore::open(server.address(), Limits::default()).await.err().unwrap();
+        assert!(matches!(&refused, OpenError::Evicts { policy: said } if said == policy), "{refused}");
+        assert_eq!(server.command(&["DBSIZE"]), redis::Value::Int(0), "nothing was written");
+    }
 }
 
 #[tokio::test]
@@ -293,11 +347,9 @@ async fn a_process_that_leaves_frees_what_is_bound_to_it_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
-    use dwell_model::Timestamp;
-    use dwell_time::ManualClock;
     let server = Server::start();
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
-    let shared: Arc<dyn dwell_time::Clock> = Arc::new(clock.clone());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
     let puts = (0..1_000).map(|_| message("m")).collect();
     let put_ids: Vec<_> = store.put(puts).await.into_iter().map(|answer| answer.unwrap().id).collect();

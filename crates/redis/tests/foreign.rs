@@ -575,6 +575,155 @@ async fn a_leased_record_that_was_damaged_is_refused_at_each_settlement_and_when
     }
 }
 
+/// A record that is a table of fields, as ours are, one of which has a type or a value that we never write.
+#[tokio::test]
+async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed() {
+    let mut redis = Redis::start();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+    let store = open(redis.server.address(), &clock).await.unwrap();
+    let headers = Headers::new([("content-type", "text/plain")]).unwrap();
+    let damaged = || Put { headers: headers.clone(), ..message("damaged").priority(7).key(key("k")) };
+    let id = one(store.put(vec![damaged()])).await.unwrap().id;
+    one(store.put(vec![message("whole").priority(9)])).await.unwrap();
+    let records = redis.partition() + "S";
+    let field = id.as_bits().to_be_bytes()[8..].to_vec();
+    let counts = ["'x'", "{}", "-1", "1.5", "true", "0/0"];
+    let instants = ["'x'", "{}", "-1", "253402300800000"];
+    let mut wrong: Vec<(&str, &str)> = Vec::new();
+    for name in ["a", "t", "l", "r", "b", "v", "M", "L", "E"] {
+        wrong.extend(counts.iter().map(|value| (name, *value)));
+    }
+    for name in ["d", "c", "x", "y"] {
+        wrong.extend(instants.iter().map(|value| (name, *value)));
+    }
+    wrong.extend([("p", "4294967296"), ("p", "'x'"), ("s", "1"), ("s", "'x'"), ("d", "nil"), ("c", "nil")]);
+    wrong.extend([
+        ("k", "7"),
+        ("k", "{}"),
+        ("k", "''"),
+        ("k", "string.rep('k', 513)"),
+        ("e", "7"),
+        ("e", "{}"),
+    ]);
+    wrong.extend([("h", "'x'"), ("h", "7"), ("K", "'x'"), ("i", "string.sub(r.i, 1, 15)"), ("i", "7")]);
+    wrong.extend([("i", "string.rep('x', 8) .. string.sub(r.i, 9)")]);
+    // Held or dead, and nothing of what that needs.
+    wrong.extend([("s", "2"), ("s", "3")]);
+    let write = "local r = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1])) \
+                 r[ARGV[2]] = loadstring('local r = ... return ' .. ARGV[3])(r) \
+                 redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(r))";
+    let whole = redis.all();
+    for (name, value) in wrong {
+        let what = format!("{name} is {value}");
+        redis.restore(&whole);
+        let words = [
+            &b"EVAL"[..],
+            write.as_bytes(),
+            b"1",
+            records.as_bytes(),
+            &field,
+            name.as_bytes(),
+            value.as_bytes(),
+        ];
+        redis.command::<Value>(&words);
+        let before = redis.held();
+        let target = || Target::Key(key("k"));
+        for refused in [
+            store.take(Take::from(queue())).await.map(drop),
+            store.take(Take::from(queue()).max(10)).await.map(drop),
+            store.take_id(queue(), id, None, false).await.map(drop),
+            one(store.get(queue(), vec![Target::Id(id)])).await.map(drop),
+            one(store.cancel(queue(), vec![target()])).await.map(drop),
+            one(store.reschedule(queue(), vec![(target(), When::Now)])).await.map(drop),
+            one(store.put(vec![damaged()])).await.map(drop),
+        ] {
+            assert_foreign(&refused.expect_err(&what), &records, &what);
+        }
+        let after = redis.held();
+        // A take finds what is due, and that comes into its order before any of it is read.
+        let changed: Vec<_> =
+            changed(&before, &after).into_iter().filter(|key| !key.ends_with(['u', 'r', 'd'])).collect();
+        assert_eq!(changed, [""; 0], "{what}");
+    }
+    redis.restore(&whole);
+    let taken = store.take(Take::from(queue()).max(10)).await.unwrap();
+    assert_eq!((taken.len(), taken[0].message.id, &taken[0].message.headers), (2, id, &headers));
+}
+
+/// One queue that is out of order, and others.
+#[tokio::test]
+async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
+    let mut redis = Redis::start();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let address = redis.server.address().with_client("somebody");
+    let store = open(address.clone(), &shared).await.unwrap();
+    one(store.put(vec![message("bad"), message("bad too")])).await.unwrap();
+    let leases = redis.partition() + "l";
+    let good = QueueName::new("good").unwrap();
+    let put = async |body: &'static str| one(store.put(vec![Put::new(good.clone(), body)])).await.unwrap().id;
+    let held = Take::from_all([queue(), good.clone()]).max(3).bound();
+    put("bound").await;
+    assert_eq!(store.take(held.clone()).await.unwrap().len(), 3);
+    redis.spoil(&leases, false);
+    let id = put("good").await;
+    // A process that comes: it frees what the one of its name had bound, where it can.
+    let other = open(address.clone(), &shared).await.unwrap();
+    assert_foreign(&other.take(Take::from(queue())).await.unwrap_err(), &leases, "the queue itself");
+    let taken = other.take(Take::from(good.clone()).max(10)).await.unwrap();
+    assert_eq!(taken.len(), 2, "one that was bound, and one that was there");
+    let give_back = |delivery: dwell_store::Delivery| {
+        let action = Action::Release { after_ms: None, priority: None };
+        Settle { receipt: delivery.receipt, action }
+    };
+    other.settle(taken.into_iter().map(give_back).collect()).await;
+    let both = Take::from_all([queue(), good.clone()]).max(10);
+    assert_eq!(other.take(both.clone()).await.unwrap().len(), 2, "of several queues the others");
+    assert_foreign(&other.take(both).await.unwrap_err(), &leases, "there is nothing else");
+    let listed = other.queues(None, 10).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|stats| (stats.name.as_str(), stats.counts.leased)).collect();
+    assert_eq!(names, [("good", 2), ("orders", 0)]);
+    let found = one(other.get(good.clone(), vec![Target::Id(id)])).await.unwrap();
+    assert_eq!(found.standing.state.kind(), StateKind::Leased);
+    // What is tidied up now and then is tidied up for the others: a process that was silent for long is gone.
+    drop((store, other));
+    let third = open(redis.server.address(), &shared).await.unwrap();
+    third.put(vec![Put::new(good.clone(), "bound").priority(3)]).await.pop().unwrap().unwrap();
+    let bound = third.take(Take::from(good.clone()).max(1).lease_ms(8 * MINUTE_MS).bound()).await.unwrap();
+    assert_eq!(bound.len(), 1);
+    drop(third);
+    clock.advance(20_000);
+    let fourth = open(redis.server.address(), &shared).await.unwrap();
+    let freed = within(async {
+        loop {
+            match fourth.take(Take::from(good.clone()).max(10)).await.unwrap().pop() {
+                Some(freed) => break freed,
+                None => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    });
+    assert_eq!(freed.await.message.standing.attempt(), 2);
+}
+
+/// All queues are counted, however many a page of a list may have.
+#[tokio::test]
+async fn leases_are_counted_in_all_queues() {
+    let redis = Redis::start();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+    let limits = Limits { batch: 4, leased: 10, ..Limits::default() };
+    let open = async || {
+        RedisStore::open_for_test(redis.server.address(), limits.clone(), Arc::clone(&clock)).await.unwrap()
+    };
+    let store = open().await;
+    for n in 0..11 {
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        one(store.put(vec![Put::new(name.clone(), "m")])).await.unwrap();
+        let taken = open().await.take(Take::from(name)).await;
+        assert_eq!(taken.as_ref().map_or(0, Vec::len), usize::from(n < 10), "{n}: {taken:?}");
+        assert!(n < 10 || matches!(taken, Err(Error::TooManyLeased { limit: 10 })), "{taken:?}");
+    }
+}
+
 /// An ack as it was put asks for the lease alone; and beside others, a damaged one fails alone.
 #[tokio::test]
 async fn a_leased_record_that_was_damaged_fails_alone_in_a_batch() {

@@ -1,13 +1,18 @@
 //! Connections to a Redis, made when they are needed and made again when they are lost.
 //!
-//! Ground rule: a connection that failed is dropped by whoever saw it fail, and the next call makes a new one. So a
-//! failover or a restart costs the calls that were under way, and no more.
+//! Ground rules:
+//! 1. A connection that failed is dropped by whoever saw it fail, and the next call makes a new one. So a failover or a
+//!    restart costs the calls that were under way, and no more.
+//! 2. A command that may have been carried out is never sent again from here: only its caller knows whether it may be
+//!    done twice. A node of a cluster that refuses one, since the slot is another's or moves, has done nothing: then it is
+//!    sent again, to where it belongs.
 
 mod certificates;
 mod sentinel;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClient;
@@ -15,7 +20,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
+    RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, Value,
 };
 use tokio::sync::Mutex;
 
@@ -68,9 +73,36 @@ impl Link {
     /// Sends a command and awaits its reply; on a cluster it goes to the node of its first key.
     ///
     /// # Errors
-    /// Those of the server and of the connection. The command is not repeated; it may have been carried out if the
-    /// connection was lost.
+    /// Those of the server and of the connection. The command is not repeated, unless a node of a cluster has refused it
+    /// because its slot is another's or moves; it may have been carried out if the connection was lost. On a cluster that
+    /// holds of every error that is no server's answer, also where no connection is found: another call may have noticed
+    /// first that the node is gone.
     pub async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        for pause_ms in PUT_OFF_MS {
+            match self.once(command).await {
+                Err(error) if self.address().kind == Kind::Cluster && was_put_off(&error) => {
+                    if let Some(node) = asked_node(&error) {
+                        return self.send_asking(&node, command).await;
+                    }
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                }
+                reply => return reply,
+            }
+        }
+        self.once(command).await
+    }
+
+    /// Sends a command to a node that takes its slot over: it serves what has moved there already to those who ask so.
+    async fn send_asking(&self, node: &Node, command: &Cmd) -> RedisResult<Value> {
+        let mut connection =
+            self.0.client(node)?.get_multiplexed_async_connection_with_config(&self.config()).await?;
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(command.clone());
+        let mut replies = connection.req_packed_commands(&both, 0, 2).await?;
+        replies.pop().unwrap_or(Value::Nil).extract_error()
+    }
+
+    async fn once(&self, command: &Cmd) -> RedisResult<Value> {
         let lines = &self.0.lines;
         let slot = &lines[self.0.next.fetch_add(1, Ordering::Relaxed) % lines.len()];
         let mut line = self.line(slot).await?;
@@ -141,11 +173,9 @@ impl Link {
             .connection_timeout(timeout)
             .response_timeout(timeout)
             .overall_response_timeout(Some(timeout * 2))
-            .retries(3)
-            .tcp_settings(at_once())
-            // How long a call goes on is decided above; the library would wait for seconds in between.
-            .min_retry_wait(10)
-            .max_retry_wait(100);
+            // It would send again what may have been carried out.
+            .retries(0)
+            .tcp_settings(at_once());
         if let Some(certificates) = &self.0.certificates {
             client = client.certs(certificates.clone());
         }
@@ -201,6 +231,35 @@ fn must_reconnect(error: &RedisError, line: &Line) -> bool {
             error.is_io_error() || matches!(error.kind(), ErrorKind::ClusterConnectionNotFound)
         }
     }
+}
+
+/// How long is waited before a command that a cluster has put off is sent again, each time; beyond that callers decide.
+const PUT_OFF_MS: [u64; 4] = [5, 15, 40, 100];
+
+/// Whether a node has refused a command without doing anything, since the cluster changes.
+fn was_put_off(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(
+            ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+        )
+    )
+}
+
+/// The node that a command whose key has moved already is to be sent to, while the slot moves.
+fn asked_node(error: &RedisError) -> Option<Node> {
+    if !matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Ask)) {
+        return None;
+    }
+    let (address, _) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    (!host.is_empty()).then_some(Node::Tcp(host.to_owned(), port.parse().ok()?))
 }
 
 fn nobody() -> RedisError {

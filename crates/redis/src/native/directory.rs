@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 
 use dwell_model::{Number, QueueName};
 use dwell_store::{Error, Result};
+use futures_util::stream::{self, StreamExt as _};
 
 use super::Inner;
+use super::inspect::Patience;
 use super::layout::{BLOCK, Partition, block_of, field_of};
 use super::pack::{Fields, Pack, Reply};
 use super::partition::{Fault, spreading};
@@ -153,7 +155,8 @@ impl Inner {
                 let asked =
                     Fields::new().with("fields", fields.clone()).with("block", block.to_string().as_str());
                 let asked = self.ask(&at, Script::Unused, asked.with("shard", u32::from(at.index))).await;
-                if asked.map_err(super::dead::failed)?.reply.get("unused").is_set() {
+                // One that can not be asked may use it still.
+                if asked.is_ok_and(|asked| asked.reply.get("unused").is_set()) {
                     unused.push(Pack::from(at.entry().as_str()));
                 }
             }
@@ -182,11 +185,20 @@ impl Inner {
             return Ok(Registered { reg: reply.get("reg").uint(), full: false });
         }
         // Some that are registered may have nothing any more.
-        let mut others = self.queues(None, limit + 1).await?;
-        let known = others.iter().any(|stats| stats.name == *queue);
-        self.retire_bare().await?;
-        others.retain(|stats| stats.name != *queue);
-        let full = !known && others.len() >= limit;
+        let (mut others, mut known, mut after) = (0, false, None);
+        while others < limit {
+            let page = self.survey(after.as_ref(), Patience::Usual).await?;
+            // One that can not be asked is there.
+            let is_known = page.queues.iter().any(|(name, _)| name == queue);
+            others += page.queues.len() - usize::from(is_known);
+            known |= is_known;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.retire_bare().await;
+        let full = !known && others >= limit;
         let reply = self.wire.directory(Script::Enter, arguments().flag("force", true)).await?;
         self.note_count(&reply);
         Ok(Registered { reg: reply.get("reg").uint(), full })
@@ -198,13 +210,13 @@ impl Inner {
         }
     }
 
-    /// Lets go of the queues that had nothing any more.
-    pub(super) async fn retire_bare(&self) -> Result<()> {
+    /// Lets go of the queues that had nothing any more. One that can not be let go of stays registered: whoever lists the
+    /// queues looks again.
+    pub(super) async fn retire_bare(&self) {
         let bare = std::mem::take(&mut *locked(&self.bare));
         for queue in bare {
-            self.retire(&queue).await?;
+            let _ = self.retire(&queue).await;
         }
-        Ok(())
     }
 
     /// Lets go of a queue, if it has nothing.
@@ -246,23 +258,27 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees the leases that were bound to a process which is gone.
+    /// Frees the leases that were bound to a process which is gone; where Redis is away, whoever tidies up next tries again.
+    /// Where somebody else's data is in the way they run out at their deadlines.
     pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
         let named = || Fields::new().with("process", process);
         let reply = self.wire.directory(Script::Bound, named()).await?;
-        for entry in reply.get("parts").items() {
-            let Some(at) = entry.text().and_then(Partition::of_entry) else { continue };
+        let parts = reply.get("parts").items().iter();
+        let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry));
+        let freed = parts.map(|at| async move {
             loop {
                 let freed = self.ask(&at, Script::Unbind, named().with("max", 64_u32)).await;
-                let freed = freed.map_err(|fault| match fault {
-                    Fault::Failed(error) => error,
-                    Fault::Spread => super::partition::unreadable(&at.queue),
-                })?;
-                if !freed.reply.get("left").is_set() {
-                    break;
+                match freed.map_err(super::dead::failed) {
+                    Ok(freed) if freed.reply.get("left").is_set() => {}
+                    Ok(_) | Err(Error::ForeignData { .. }) => return Ok(()),
+                    Err(error) => return Err(error),
                 }
             }
-        }
+        });
+        // All of them are tried, whatever becomes of some, and some at a time.
+        let freed: Vec<Result<()>> =
+            stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(16).collect().await;
+        freed.into_iter().collect::<Result<()>>()?;
         self.wire.directory(Script::Bound, named().flag("forget", true)).await?;
         Ok(())
     }

@@ -23,7 +23,7 @@ const BLOCKS: usize = 16;
 /// How many leased messages one call looks at.
 const LEASES: usize = 200;
 
-/// What the partitions of a queue say of it together.
+/// What the partitions of a queue say of it together; of none: nothing.
 pub(super) struct Told {
     pub(super) bare: bool,
     pub(super) counts: StateCounts,
@@ -32,6 +32,19 @@ pub(super) struct Told {
     pub(super) waiting: u64,
     /// The server's clock.
     pub(super) now: Timestamp,
+}
+
+impl Default for Told {
+    fn default() -> Told {
+        Told {
+            bare: true,
+            counts: StateCounts::default(),
+            next_due: None,
+            own: OwnSettings::default(),
+            waiting: 0,
+            now: Timestamp::MIN,
+        }
+    }
 }
 
 impl Inner {
@@ -243,7 +256,11 @@ impl Inner {
 
     /// See [`Store::stats`](dwell_store::Store::stats).
     pub(super) async fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
-        let told = spreading!(self, queue, |spread| self.tell(queue, spread).await)?;
+        self.stats_within(queue, Patience::Usual).await
+    }
+
+    async fn stats_within(&self, queue: &QueueName, patience: Patience) -> Result<QueueStats> {
+        let told = spreading!(self, queue, |spread| self.tell_within(queue, spread, patience).await)?;
         let waiting = self.waiters.count(queue);
         if told.bare && waiting == 0 {
             return Err(Error::UnknownQueue { queue: queue.clone() });
@@ -263,17 +280,21 @@ impl Inner {
     }
 
     pub(super) async fn tell(&self, queue: &QueueName, spread: u16) -> std::result::Result<Told, Fault> {
-        let process = || Fields::new().with("process", &self.wire.process[..]);
+        self.tell_within(queue, spread, Patience::Usual).await
+    }
+
+    async fn tell_within(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+        patience: Patience,
+    ) -> std::result::Result<Told, Fault> {
         let asked = Partition::all(queue, spread);
-        let asked = asked.iter().map(|at| self.on(at, spread, Script::Stats, process()));
-        let mut told = Told {
-            bare: true,
-            counts: StateCounts::default(),
-            next_due: None,
-            own: OwnSettings::default(),
-            waiting: 0,
-            now: Timestamp::MIN,
-        };
+        let asked = asked.iter().map(|at| {
+            let arguments = Fields::new().with("process", &self.wire.process[..]);
+            self.ask_within(at, Script::Stats, arguments.with("W", u32::from(spread)), patience)
+        });
+        let mut told = Told::default();
         for (index, answered) in try_join_all(asked.collect::<Vec<_>>()).await?.into_iter().enumerate() {
             let reply = answered.reply;
             let count = |name| reply.get(name).uint().unwrap_or(0);
@@ -294,48 +315,71 @@ impl Inner {
         Ok(told)
     }
 
-    /// See [`Store::queues`](dwell_store::Store::queues).
+    /// See [`Store::queues`](dwell_store::Store::queues). A queue under whose keys lies what is not ours is listed with
+    /// nothing: asked alone, it says so.
     pub(super) async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let max = max.min(self.limits.batch);
-        let waited: BTreeSet<QueueName> = self.waiters.names();
         let mut listed = Vec::new();
         let mut after = after;
         while listed.len() < max {
-            let arguments =
-                Fields::new().maybe("after", after.as_ref().map(|name| name.as_str())).with("max", NAMES);
-            let reply = self.wire.directory(Script::Names, arguments).await?;
-            self.note_count(&reply);
-            let names: Vec<_> = reply
-                .get("names")
-                .items()
-                .iter()
-                .filter_map(|name| QueueName::new(name.text()?).ok())
-                .collect();
-            let is_last = names.len() < NAMES;
-            let end = names.last().cloned();
-            // Those that takes of this process wait on count as well, up to where this page ends.
-            let within =
-                |name: &&QueueName| Some(*name) > after.as_ref() && (is_last || Some(*name) <= end.as_ref());
-            let mut all: BTreeSet<QueueName> = waited.iter().filter(within).cloned().collect();
-            all.extend(names);
-            let asked = all.iter().map(|queue| self.stats(queue));
-            for (queue, stats) in all.iter().zip(join_all(asked.collect::<Vec<_>>()).await) {
-                match stats {
-                    Ok(stats) if listed.len() < max => listed.push(stats),
-                    Ok(_) => {}
-                    Err(Error::UnknownQueue { .. }) => {
-                        super::wire::locked(&self.bare).insert(queue.clone());
-                    }
+            let page = self.survey(after.as_ref(), Patience::Usual).await?;
+            for (queue, stats) in page.queues.into_iter().take(max - listed.len()) {
+                listed.push(match stats {
+                    Ok(stats) => stats,
+                    Err(Error::ForeignData { .. }) => self.stats_of(&queue, Told::default()),
                     Err(error) => return Err(error),
-                }
+                });
             }
-            match end {
-                Some(end) if !is_last => after = Some(end),
-                _ => break,
+            after = page.next;
+            if after.is_none() {
+                break;
             }
         }
         Ok(listed)
     }
+
+    /// A page of the queues that have something, each asked by itself.
+    pub(super) async fn survey(&self, after: Option<&QueueName>, patience: Patience) -> Result<Survey> {
+        let arguments = Fields::new().maybe("after", after.map(|name| name.as_str())).with("max", NAMES);
+        let reply = self.wire.directory_within(Script::Names, arguments, patience).await?;
+        self.note_count(&reply);
+        let names = reply.get("names").items().iter();
+        let names: Vec<_> = names.filter_map(|name| QueueName::new(name.text()?).ok()).collect();
+        // What is no name of a queue counts for where the page ends.
+        let is_last = reply.get("names").items().len() < NAMES;
+        let end = names.last().cloned();
+        // Those that takes of this process wait on count as well, up to where this page ends.
+        let within = |name: &&QueueName| Some(*name) > after && (is_last || Some(*name) <= end.as_ref());
+        let mut all: BTreeSet<QueueName> = self.waiters.names().iter().filter(within).cloned().collect();
+        all.extend(names);
+        let asked = all.iter().map(|queue| self.stats_within(queue, patience));
+        let answers = join_all(asked.collect::<Vec<_>>()).await;
+        let mut queues = Vec::with_capacity(all.len());
+        for (queue, stats) in all.into_iter().zip(answers) {
+            match stats {
+                Err(Error::UnknownQueue { .. }) => {
+                    super::wire::locked(&self.bare).insert(queue);
+                }
+                stats => queues.push((queue, stats)),
+            }
+        }
+        Ok(Survey { queues, next: end.filter(|_| !is_last) })
+    }
+}
+
+/// Some queues, and from where to go on.
+pub(super) struct Survey {
+    pub(super) queues: Vec<(QueueName, Result<QueueStats>)>,
+    pub(super) next: Option<QueueName>,
+}
+
+/// How long a call is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// As the address says.
+    Usual,
+    /// Once: there are others to ask.
+    Once,
 }
 
 /// The first `max` messages, by (due, id), of the pages of some partitions; `more` if any of them has more.

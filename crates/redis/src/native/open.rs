@@ -133,25 +133,35 @@ impl Inner {
             return Ok(Some(there));
         }
         if let Some(before) = reply.get("before").bytes() {
-            self.free_bound(before).await?;
+            // Those that are not freed now are when it has been silent for long.
+            let _ = self.free_bound(before).await;
         }
         Ok(None)
     }
 
-    /// What has time: all of it is tried again at the next beat.
+    /// What has time: all of it is tried again at the next beat. What can not be done for one queue keeps nobody from doing
+    /// it for the others.
     async fn tidy(&self) -> Result<(), Error> {
         let arguments = Fields::new().with("process", &self.wire.process[..]).with("silent", SILENT_MS);
         let reply = self.wire.directory(Script::Hello, arguments).await?;
         for gone in reply.get("gone").items() {
             if let Some(gone) = gone.bytes().filter(|gone| gone.as_ref() != self.wire.process) {
-                self.free_bound(gone).await?;
+                let _ = self.free_bound(gone).await;
             }
         }
-        self.retire_bare().await?;
+        self.retire_bare().await;
         let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
         for at in trash {
-            while self.clear(&at, 16).await? {}
-            locked(&self.trash).remove(&at);
+            loop {
+                match self.clear(&at, 16).await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        locked(&self.trash).remove(&at);
+                        break;
+                    }
+                    Err(_) => break,
+                }
+            }
         }
         while self.clear_old_blocks().await? {}
         Ok(())
@@ -205,7 +215,7 @@ async fn check(link: &Link) -> Result<(), OpenError> {
         let reason = format!("{} ms of waiting do not fit into timeout_ms", confirm.within_ms);
         return Err(OpenError::Unsupported { what: "wait_ms", reason });
     }
-    let evicts = fields("maxmemory_policy").find(|policy| policy.starts_with("allkeys"));
+    let evicts = fields("maxmemory_policy").find(|policy| *policy != "noeviction");
     if let Some(policy) = evicts {
         return Err(OpenError::Evicts { policy: policy.to_owned() });
     }

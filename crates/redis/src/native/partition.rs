@@ -6,6 +6,7 @@ use dwell_model::{Invalid, QueueName, Timestamp};
 use dwell_store::{Error, When};
 
 use super::Inner;
+use super::inspect::Patience;
 use super::layout::Partition;
 use super::message::instant;
 use super::pack::{Fields, Pack, Reply};
@@ -92,11 +93,21 @@ impl Inner {
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
+        self.ask_within(at, script, arguments, Patience::Usual).await
+    }
+
+    pub(super) async fn ask_within(
+        &self,
+        at: &Partition,
+        script: Script,
+        arguments: Fields,
+        patience: Patience,
+    ) -> std::result::Result<Answered, Fault> {
         let arguments = arguments.with("D", self.defaults.clone());
         let mut lapsed = 0_u64;
         loop {
             let arguments = arguments.clone().maybe("ended", Some(lapsed).filter(|ended| *ended > 0));
-            let reply = self.wire.call(at, script, arguments).await?;
+            let reply = self.wire.call(at, script, arguments, patience).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
                 self.leases_ended(ended).await;

@@ -6,12 +6,14 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dwell_model::{LeaseToken, MessageId, QueueName, Receipt, Setting, State, Timestamp};
 use dwell_store::{Delivery, Error, Result, Take};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 
 use super::Inner;
+use super::inspect::Patience;
 use super::layout::{Partition, id_bytes};
 use super::message::{Shown, held, id, instant, shown};
 use super::pack::{Fields, Reply};
@@ -21,6 +23,10 @@ use super::scripts::Script;
 /// How many messages one script hands out.
 const CHUNK: usize = 128;
 
+/// How long is counted, at most: of more queues than answer in that the others have none.
+const COUNT_MS: u64 = 2_000;
+const COUNT_AGAIN_MS: u64 = 10_000;
+
 /// How many messages are leased in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
 pub(super) struct Leased {
@@ -28,6 +34,8 @@ pub(super) struct Leased {
     known: Option<i64>,
     /// What takes under way may come to hold.
     reserved: i64,
+    /// When to count again, if some queues were not counted.
+    again_ms: Option<u64>,
 }
 
 /// What a take brought.
@@ -106,7 +114,7 @@ impl Inner {
         some: bool,
         waits: bool,
     ) -> std::result::Result<Taken, Fault> {
-        let room = self.reserve(wanted).await?;
+        let room = self.reserve(wanted).await;
         let round = self.round_within(take, queues, (room, wanted), bytes, some, waits).await;
         let granted = round.as_ref().map_or(0, |round| round.deliveries.len());
         self.leases_granted(room, granted).await;
@@ -148,22 +156,42 @@ impl Inner {
             let arguments = self.asked(take, at, waits).with("max", room.max(1)).flag("peek", true);
             self.on(at, *spread, Script::Take, arguments)
         });
-        let peeks = try_join_all(peeks.collect::<Vec<_>>()).await?;
-        if room < wanted && peeks.iter().any(|peek| peek.lapsed > 0) {
+        let peeks = join_all(peeks.collect::<Vec<_>>()).await;
+        // Of several queues, one that is out of order keeps nobody from the others.
+        let (mut answered, mut failed) = (Vec::with_capacity(places.len()), None);
+        for peek in peeks {
+            match peek {
+                Ok(peek) => answered.push(Some(peek)),
+                Err(Fault::Failed(error)) if queues.len() > 1 => {
+                    failed = Some(error);
+                    answered.push(None);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        let peeks = answered;
+        if room < wanted && peeks.iter().flatten().any(|peek| peek.lapsed > 0) {
             // There is more room than there was: from the beginning.
             return Err(Fault::Spread);
         }
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
+            let Some(peek) = peek else { continue };
             let ids = peek.reply.get("ids").items().iter();
             for (rank, (id, item)) in ids.zip(peek.reply.get("items").items()).enumerate() {
                 let head = head(id, item, partition, rank);
                 heads.push(head.ok_or_else(|| unreadable(&places[partition].0.queue))?);
             }
         }
-        let soonest = peeks.iter().filter_map(next).min_by_key(|(next, now)| next.as_ms() - now.as_ms());
+        if let (true, Some(error)) = (heads.is_empty(), failed) {
+            return Err(error.into());
+        }
+        let soonest =
+            peeks.iter().flatten().filter_map(next).min_by_key(|(next, now)| next.as_ms() - now.as_ms());
         if room == 0 {
-            let now = peeks[0].now;
+            let Some(now) = peeks.iter().flatten().map(|peek| peek.now).next() else {
+                return Ok(Taken::default());
+            };
             let next =
                 if heads.is_empty() { soonest.filter(|(next, now)| next > now) } else { Some((now, now)) };
             return Ok(Taken { next, ..Taken::default() });
@@ -234,7 +262,7 @@ impl Inner {
     ) -> Result<Delivery> {
         check_lease(lease_ms)?;
         let take = Take { lease_ms, bound, ..Take::from(queue.clone()) };
-        let room = self.reserve(1).await.map_err(failed)?;
+        let room = self.reserve(1).await;
         let taken = spreading!(self, queue, |spread| {
             if message.shard() >= spread {
                 return Ok(Err(Error::MessageNotFound { queue: queue.clone() }));
@@ -273,20 +301,46 @@ impl Inner {
     }
 
     /// How many of so many leases may be granted. They count until [`Inner::leases_granted`] says what came of it.
-    async fn reserve(&self, wanted: usize) -> std::result::Result<usize, Fault> {
+    async fn reserve(&self, wanted: usize) -> usize {
         let limit = i64::try_from(self.limits.leased).unwrap_or(i64::MAX);
         let wanted_leases = i64::try_from(wanted).unwrap_or(i64::MAX);
         let free = |leased: &Leased| limit - leased.known.unwrap_or(limit) - leased.reserved;
         let mut leased = self.leased.lock().await;
         if free(&leased) < wanted_leases {
             // Leases run out, and others settle: only a count tells.
-            let queues = self.queues(None, usize::MAX).await?;
-            let counted: u64 = queues.iter().map(|stats| stats.counts.leased).sum();
-            leased.known = Some(i64::try_from(counted).unwrap_or(i64::MAX));
+            self.count(&mut leased).await;
+        } else if leased.again_ms.is_some_and(|again_ms| again_ms <= self.wire.mono_ms()) {
+            self.count(&mut leased).await;
         }
         let room = free(&leased).clamp(0, wanted_leases);
         leased.reserved += room;
-        Ok(usize::try_from(room).unwrap_or(0))
+        usize::try_from(room).unwrap_or(0)
+    }
+
+    /// Asks all queues how many of their messages are leased. A queue that does not answer has none until it is counted
+    /// again: what is wrong with it must not keep messages of the others back.
+    async fn count(&self, leased: &mut Leased) {
+        let began_ms = self.wire.mono_ms();
+        let (mut counted, mut is_whole, mut after) = (0_u64, true, None);
+        loop {
+            let left_ms = COUNT_MS.saturating_sub(self.wire.mono_ms() - began_ms);
+            let page = self.survey(after.as_ref(), Patience::Once);
+            let page = tokio::time::timeout(Duration::from_millis(left_ms), page).await;
+            let Ok(Ok(page)) = page else {
+                is_whole = false;
+                break;
+            };
+            for (_, stats) in &page.queues {
+                is_whole &= stats.is_ok();
+                counted += stats.as_ref().map_or(0, |stats| stats.counts.leased);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        leased.known = Some(i64::try_from(counted).unwrap_or(i64::MAX));
+        leased.again_ms = (!is_whole).then(|| self.wire.mono_ms() + COUNT_AGAIN_MS);
     }
 
     async fn leases_granted(&self, reserved: usize, granted: usize) {
@@ -307,13 +361,6 @@ impl Inner {
     }
 }
 
-fn failed(fault: Fault) -> Error {
-    match fault {
-        Fault::Failed(error) => error,
-        Fault::Spread => Error::Unavailable { reason: "the queue's spread changes".into() },
-    }
-}
-
 fn next(answered: &Answered) -> Option<(Timestamp, Timestamp)> {
     Some((instant(answered.reply.get("next"))?, answered.now))
 }
@@ -331,7 +378,13 @@ fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<He
 
 fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
     let items = answered.reply.get("items").items();
-    items.iter().map(|item| delivered(queue, held(queue, item, answered.now)?, answered.now)).collect()
+    let read = items.iter().map(|item| delivered(queue, held(queue, item, answered.now)?, answered.now));
+    let (read, unread): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
+    // One that can not be read is held until its lease runs out, and dies of it in the end; the others are in good hands.
+    if let (true, Some(Err(error))) = (read.is_empty(), unread.into_iter().next()) {
+        return Err(error);
+    }
+    read.into_iter().collect()
 }
 
 fn delivered(queue: &QueueName, shown: Shown, now: Timestamp) -> Result<Delivery> {

@@ -1,9 +1,8 @@
 //! Calling a script: by its hash, again while Redis is away, and what its failure means.
 //!
 //! Ground rule: a call that changes something carries the number of its lane and of itself, and the script answers a
-//! number that it has answered before with the same answer. So a call whose answer was lost may be made again, by us
-//! or inside the client library, and nothing happens twice. What remains unknown is a call that nobody answers until
-//! patience ends.
+//! number that it has answered before with the same answer. So a call whose answer was lost may be made again, and nothing
+//! happens twice. What remains unknown is a call that nobody answers until patience ends.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +15,12 @@ use dwell_time::{Clock, SystemClock};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
+use super::inspect::Patience;
 use super::layout::{DIRECTORY, PARTITION, Partition};
 use super::pack::{Beside, Fields, Pack, Reply};
 use super::scripts::{Script, Scripts};
-use crate::Link;
 use crate::address::Confirm;
+use crate::{Kind, Link};
 
 /// Scripts on one Redis.
 pub(super) struct Wire {
@@ -77,36 +77,52 @@ impl Wire {
         }
     }
 
+    /// The clock that patience goes by: never a test's.
+    pub(super) fn mono_ms(&self) -> u64 {
+        self.patience.now().mono_ms
+    }
+
     /// Calls a script on a partition.
     pub(super) async fn call(
         &self,
         at: &Partition,
         script: Script,
         arguments: Fields,
+        patience: Patience,
     ) -> Result<Reply, Error> {
         let keys = at.keys(self.link.address().prefix());
         if !locked(&self.checked).contains(at) {
-            self.check(&keys, &PARTITION).await?;
+            self.check(&keys, &PARTITION, patience).await?;
             locked(&self.checked).insert(at.clone());
         }
         let called = match script.is_recorded() {
-            false => self.run(script, &keys, arguments).await,
+            false => self.run(script, &keys, arguments, patience).await,
             true => {
                 let lane = Lane::enter(self);
                 let mut name = self.process.to_vec();
                 name.extend_from_slice(&lane.number.to_be_bytes());
                 let call = self.next_call.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-                self.run(script, &keys, arguments.with("l", &name[..]).with("q", &call[..])).await
+                let arguments = arguments.with("l", &name[..]).with("q", &call[..]);
+                self.run(script, &keys, arguments, patience).await
             }
         };
-        self.named(called, &keys, &PARTITION).await
+        self.named(called, &keys, &PARTITION, patience).await
     }
 
     /// Calls a script on the directory.
     pub(super) async fn directory(&self, script: Script, arguments: Fields) -> Result<Reply, Error> {
+        self.directory_within(script, arguments, Patience::Usual).await
+    }
+
+    pub(super) async fn directory_within(
+        &self,
+        script: Script,
+        arguments: Fields,
+        patience: Patience,
+    ) -> Result<Reply, Error> {
         let keys = super::layout::directory(self.link.address().prefix());
-        let called = self.run(script, &keys, arguments).await;
-        self.named(called, &keys, &DIRECTORY).await
+        let called = self.run(script, &keys, arguments, patience).await;
+        self.named(called, &keys, &DIRECTORY, patience).await
     }
 
     /// Redis does not say which key has another type than a command needs: it is looked for, to be named.
@@ -115,18 +131,19 @@ impl Wire {
         called: Result<Reply, Error>,
         keys: &str,
         types: &[(&str, &str)],
+        patience: Patience,
     ) -> Result<Reply, Error> {
         if let Err(Error::ForeignData { .. }) = &called {
-            self.check(keys, types).await?;
+            self.check(keys, types, patience).await?;
         }
         called
     }
 
     /// Sees that nobody else's keys lie where ours would.
-    async fn check(&self, keys: &str, types: &[(&str, &str)]) -> Result<(), Error> {
+    async fn check(&self, keys: &str, types: &[(&str, &str)], patience: Patience) -> Result<(), Error> {
         let asked = types.iter().map(|(name, kind)| Pack::from(vec![Pack::from(*name), Pack::from(*kind)]));
         let asked = Fields::new().with("keys", asked.collect::<Vec<_>>());
-        let reply = self.run(Script::Check, keys, asked).await?;
+        let reply = self.run(Script::Check, keys, asked, patience).await?;
         let wrong = reply.get("wrong");
         if let (Some(key), Some(found), Some(expected)) =
             (wrong.at(0).text(), wrong.at(1).text(), wrong.at(2).text())
@@ -136,9 +153,19 @@ impl Wire {
         Ok(())
     }
 
-    async fn run(&self, script: Script, keys: &str, arguments: Fields) -> Result<Reply, Error> {
+    async fn run(
+        &self,
+        script: Script,
+        keys: &str,
+        arguments: Fields,
+        patience: Patience,
+    ) -> Result<Reply, Error> {
         let (packed, beside) = arguments.encoded();
-        let end_ms = self.patience.now().mono_ms + self.link.address().retry_ms;
+        let end_ms = self.mono_ms()
+            + match patience {
+                Patience::Usual => self.link.address().retry_ms,
+                Patience::Once => 0,
+            };
         let mut unknown = false;
         let mut pause_ms = 5;
         let mut by_text = false;
@@ -157,7 +184,7 @@ impl Wire {
                     reason
                 }
             };
-            if self.patience.now().mono_ms + pause_ms > end_ms {
+            if self.mono_ms() + pause_ms > end_ms {
                 let reason = format!("Redis at {}: {reason}", self.link.address()).into();
                 return Err(if unknown {
                     Error::OutcomeUnknown { reason }
@@ -196,7 +223,15 @@ impl Wire {
                 reply.ok_or_else(|| refused("a script's answer can not be read".to_owned()))
             }
             Ok(other) => Err(refused(format!("a script answered {other:?}"))),
-            Err(error) => Err(failure(&error)),
+            Err(error) => Err(match failure(&error) {
+                // The client of a cluster gives a call that was sent the error that another one met with: `Link::send`.
+                Failure::NotNow(reason)
+                    if self.link.address().kind() == Kind::Cluster && error.code().is_none() =>
+                {
+                    Failure::Unknown(reason)
+                }
+                failure => failure,
+            }),
         }
     }
 

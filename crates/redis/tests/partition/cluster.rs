@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::MessageId;
+use dwell_model::{MessageId, QueueName};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::{Cluster, count};
-use dwell_store::{Action, Error, Settled, Store as _, Take};
+use dwell_redis::testing::{Cluster, count, text};
+use dwell_store::{Action, Error, Put, Settled, Store as _, Take};
 
-use super::{is_unavailable, message, open, put, queue, settle, within};
+use super::proxy::{Link, Proxy};
+use super::{is_unavailable, is_unknown, message, open, put, queue, settle, within};
 
 const PATIENT: &str = "?retry_ms=30000&timeout_ms=2000";
 const BRIEF: &str = "?retry_ms=300&timeout_ms=2000";
@@ -116,6 +117,117 @@ async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
     assert_eq!(acked.intersection(&left).count(), 0, "what was acked came again");
     // The first one was not of the worker's putting.
     assert_eq!(acked.union(&left).count(), ids.len() + 1, "what was refused is there, or more");
+}
+
+/// A cluster whose nodes are reached through proxies: they tell clients so.
+async fn behind_proxies(cluster: &mut Cluster) -> Vec<Proxy> {
+    let mut proxies = Vec::new();
+    for node in cluster.nodes() {
+        let proxy = Proxy::to(node.port()).await;
+        node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
+        proxies.push(proxy);
+    }
+    for node in cluster.nodes() {
+        within("the nodes' word", async {
+            let known = || text(node.command(&["CLUSTER", "NODES"]));
+            while !proxies.iter().all(|proxy| known().contains(&format!(":{}@", proxy.port()))) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+    proxies
+}
+
+/// Nobody below the store repeats a call by itself, and what may have happened is not called undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happens_twice() {
+    let mut cluster = Cluster::start();
+    let proxies = behind_proxies(&mut cluster).await;
+    let url = cluster.url();
+    let once = Arc::new(open(&format!("{url}?connections=1&timeout_ms=2000&retry_ms=0")).await);
+    let again = open(&format!("{url}?connections=1&timeout_ms=2000&retry_ms=30000")).await;
+    put(&again, message("first").after_ms(600_000)).await.unwrap();
+    put(&once, message("second").after_ms(600_000)).await.unwrap();
+    let key = tagged(&mut cluster);
+    let (_, node) = cluster.place(&key);
+    let (node, proxy) = (&cluster.nodes()[node], &proxies[node]);
+    let fresh = key.strip_suffix('m').unwrap().to_owned() + "f";
+    let there = || -> i64 { redis::from_redis_value(node.command(&["ZCARD", &fresh])).unwrap() };
+    for round in 0..5 {
+        let before = there();
+        proxy.lose_next_reply();
+        let unknown = put(&once, message("m").after_ms(600_000)).await;
+        assert!(is_unknown(&unknown), "round {round}: {unknown:?}");
+        assert_eq!(there(), before + 1, "round {round}: it was put, and once");
+        proxy.lose_next_reply();
+        put(&again, message("m").after_ms(600_000)).await.unwrap();
+        assert_eq!(there(), before + 2, "round {round}: it was made again, and put once");
+    }
+    // The node answers no more, and then it can not be reached: the call was sent before, over a connection that was whole.
+    put(&once, message("m").after_ms(600_000)).await.unwrap();
+    let before = there();
+    proxy.set(Link::Mute);
+    let sent = {
+        let once = Arc::clone(&once);
+        tokio::spawn(async move { put(&once, message("m").after_ms(600_000)).await })
+    };
+    within("the put", async {
+        while there() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    proxy.set(Link::Cut);
+    let unknown = within("a put", sent).await.unwrap();
+    assert!(is_unknown(&unknown), "{unknown:?}");
+    let read = within("stats", once.stats(queue())).await;
+    assert!(is_unavailable(&read), "what changes nothing can not have happened: {read:?}");
+    proxy.set(Link::Whole);
+    within("a put", async { while put(&once, message("m")).await.is_err() {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
+    let mut cluster = Cluster::start();
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let store = open(&(cluster.url() + "?retry_ms=60000&timeout_ms=2000")).await;
+    let directory = cluster.place("{dwell}:m").1;
+    // A queue on each of two nodes.
+    let mut queues = std::collections::HashMap::new();
+    for n in 0.. {
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        for node in 0..3 {
+            let keys: Vec<String> =
+                redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
+            if !keys.is_empty() && node != directory && !queues.values().any(|known| *known == name) {
+                queues.entry(node).or_insert_with(|| name.clone());
+            }
+        }
+        // The one that was put last is where there was none before.
+        if queues.len() == 2 {
+            break;
+        }
+    }
+    let (away, there) = {
+        let mut nodes = queues.into_iter();
+        (nodes.next().unwrap(), nodes.next().unwrap())
+    };
+    cluster.nodes()[away.0].kill();
+    // It has to count what is leased, in all queues, before it hands out the first one.
+    let taken = within("a take", store.take(Take::from(there.1.clone()).max(1))).await.unwrap();
+    assert_eq!(taken.len(), 1, "of {}", there.1);
+    let receipt = taken.into_iter().next().unwrap().receipt;
+    assert_eq!(settle(&store, receipt, Action::Ack).await, Ok(Settled::Gone));
+    store.put(vec![Put::new(there.1.clone(), "n")]).await.pop().unwrap().unwrap();
+    let brief = open(&(cluster.url() + "?retry_ms=300&timeout_ms=2000")).await;
+    let refused = within("a take", brief.take(Take::from(away.1.clone()))).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    let both = Take::from_all([away.1, there.1]).max(2);
+    assert_eq!(within("a take of both", brief.take(both)).await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

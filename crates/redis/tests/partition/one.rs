@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dwell_model::{Key, Setting, SettingChange};
 use dwell_redis::testing::Server;
-use dwell_store::{Action, Cancelled, Error, Settled, Store as _, Target, When};
+use dwell_store::{Action, Cancelled, Error, Settled, Store as _, Take, Target, When};
 
 use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
@@ -95,6 +95,48 @@ async fn a_lost_reply_is_fetched_again_and_nothing_happens_twice() {
         let changes = vec![SettingChange::Set(Setting::LeaseMs(lease_ms))];
         assert_eq!(store.configure(queue(), changes).await.unwrap().settings.lease_ms, lease_ms);
     }
+}
+
+/// A take whose answer is lost is made again when more leases have run out than one script brings back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_is_made_again_gets_what_it_was_handed_out_whatever_time_has_brought_about() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) =
+        (open(&proxy.url("connections=1&timeout_ms=3000&retry_ms=30000")).await, open(&server.url()).await);
+    put(&store, message("first")).await.unwrap();
+    take(&store, 0, 600_000).await.unwrap().unwrap();
+    for _ in 0..5 {
+        put(&plain, message("others")).await.unwrap();
+    }
+    let mut several: Vec<_> = (0..100).map(|_| message("m").priority(7)).collect();
+    several.extend((0..100).map(|_| message("m")));
+    assert!(plain.put(several).await.iter().all(Result::is_ok));
+    let short = plain.take(Take::from(queue()).max(200).lease_ms(1_000)).await.unwrap();
+    assert_eq!(short.len(), 200);
+    proxy.set(Link::Mute);
+    let lost = tokio::spawn(async move { take(&store, 0, 600_000).await });
+    let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:l"])).unwrap();
+    // It has been handed out, and the others' leases have run out: nobody has looked at them meanwhile.
+    let leased = || -> i64 { redis::from_redis_value(server.command(&["ZCARD", &keys[0]])).unwrap() };
+    within("the take", async {
+        while leased() < 202 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let until = short.iter().map(|delivery| delivery.lease_until.as_ms()).max().unwrap();
+        let now = || -> Vec<i64> { redis::from_redis_value(server.command(&["TIME"])).unwrap() };
+        while now()[0] * 1_000 <= until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(leased(), 202);
+    proxy.set(Link::Whole);
+    let answered = within("the take, made again", lost).await.unwrap().unwrap().unwrap();
+    let counts = plain.stats(queue()).await.unwrap().counts;
+    assert_eq!(counts.leased, 2, "one before, and what the take was handed out: {counts:?}");
+    assert_eq!(answered.message.standing.attempt(), 1, "none of those whose leases had run out");
+    assert_eq!(settle(&plain, answered.receipt, Action::Ack).await, Ok(Settled::Gone));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

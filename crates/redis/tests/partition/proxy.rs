@@ -65,6 +65,11 @@ impl Proxy {
         format!("redis://{}?{options}", self.address)
     }
 
+    /// Where it listens on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// From now on the link is so.
     pub(crate) fn set(&self, link: Link) {
         self.shared.link.send_replace(link);

@@ -74,12 +74,17 @@ pub(crate) struct RedisHarness {
 impl RedisHarness {
     /// As the user that `docs/redis.md` tells to make, who has no right too many.
     pub(crate) fn on_one_server(limits: Limits) -> RedisHarness {
+        RedisHarness::on_one_server_behind(limits, |port| port)
+    }
+
+    /// The same, reached through whatever listens at the port that `lead` gives for the server's.
+    pub(crate) fn on_one_server_behind(limits: Limits, lead: impl FnOnce(u16) -> u16) -> RedisHarness {
         let server = SERVER.get(|| {
             let server = Server::start();
             server.command(&least_rights());
             server
         });
-        let url = format!("redis://dwell:PASSWORD@127.0.0.1:{}", server.port());
+        let url = format!("redis://dwell:PASSWORD@127.0.0.1:{}", lead(server.port()));
         RedisHarness::open(url.parse().expect("it is a URL"), limits, Kept::Server(server))
     }
 

@@ -16,6 +16,12 @@ local function know(expected, name)
     error('DWELLFOREIGN the key ' .. P .. name .. ' is a ' .. found .. ' and not a ' .. expected, 0)
   end
 end
+
+-- The first write of all scripts but those that a put needs: see `write_though_full` in `begin.lua`.
+local function write_though_full()
+  call('HDEL', P .. 'm', '')
+end
+
 local layout = call('HGET', P .. 'm', 'v')
 if layout and layout ~= '1' and layout ~= '2' and layout ~= '3' then
   return redis.error_reply('DWELLVERSION layout ' .. string.gsub(layout, '%W', '?') .. ' is not known to this version of dwell')

@@ -9,6 +9,7 @@ for index, block in ipairs(call('ZRANGEBYSCORE', P .. 'B', '-inf', now - A.older
   know('set', 'b:' .. block)
   out.blocks[index] = { tonumber(block) or 0, call('SMEMBERS', P .. 'b:' .. block) }
 end
+write_though_full()
 for _, entry in ipairs(out.blocks) do
   call('ZADD', P .. 'B', now, string.format('%.0f', entry[1]))
 end

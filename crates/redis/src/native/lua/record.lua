@@ -37,7 +37,9 @@ local DEFAULT_PRIORITY = 1024
 
 -- Nothing is written before this is known of all that is read.
 local function check_fresh(member)
-  if #member < 22 or string.byte(member, 7) < 128 then
+  -- An id is a UUID of version 8: its 7th and 9th bytes say so.
+  local version, _, variant = string.byte(member, 7, 9)
+  if #member < 22 or version < 128 or version > 143 or variant < 128 or variant > 191 then
     foreign(P .. 'f has a member that is no message')
   end
 end
@@ -58,12 +60,42 @@ local function hex(bytes)
   return (string.gsub(bytes, '.', function(byte) return string.format('%02x', string.byte(byte)) end))
 end
 
--- Whether fields are those of a message's record, as far as scripts go by them.
+-- The most that a number of a record may be, the longest that a text may be, and what is true or false.
+local MOST = 9007199254740992
+local NUMBERS = {
+  d = MAX_MS, c = MAX_MS, x = MAX_MS, y = MAX_MS, A = MAX_MS, D = MAX_MS, w = MOST, L = MOST, p = 4294967295, M = 4294967295,
+  a = MOST, t = MOST, l = MOST, r = MOST, b = MOST, v = MOST, E = MOST, s = 3, R = 3,
+}
+local TEXTS = { i = 16, T = 16, B = 8, k = 512, e = MOST }
+local SIGNS = { K = true, h = true }
+
+-- Whether fields are those of a message's record: of the types that whoever hands it out and reads it goes by.
 local function is_record(r, field)
-  return type(r.i) == 'string' and #r.i == 16 and string.sub(r.i, 9) == field and type(r.d) == 'number'
-    and (not r.p or type(r.p) == 'number') and (not r.x or type(r.x) == 'number')
-    and (not r.s or r.s == 3
-      or (r.s == 2 and type(r.T) == 'string' and #r.T == 16 and type(r.D) == 'number' and type(r.w) == 'number'))
+  for name, value in pairs(r) do
+    local most, longest = NUMBERS[name], TEXTS[name]
+    if most then
+      if type(value) ~= 'number' or not (value >= 0 and value <= most and value % 1 == 0) then
+        return false
+      end
+    elseif longest then
+      if type(value) ~= 'string' or #value > longest then
+        return false
+      end
+    elseif SIGNS[name] and type(value) ~= 'boolean' then
+      return false
+    end
+  end
+  if not (r.i and r.d and r.c) or #r.i ~= 16 or string.sub(r.i, 9) ~= field or r.k == '' then
+    return false
+  end
+  local version, _, variant = string.byte(r.i, 7, 9)
+  if version < 128 or version > 143 or variant < 128 or variant > 191 then
+    return false
+  end
+  if r.s == 2 then
+    return r.T and #r.T == 16 and r.D and r.w and (not r.B or #r.B == 8)
+  end
+  return not r.s or (r.s == 3 and r.R and r.R > 0 and r.A)
 end
 
 local function decoded(packed, field)

@@ -12,27 +12,29 @@
 --         share and there may be more to hand out; `next` when there may be more, if nothing was handed out
 -- Cost    O(log n) a message, about 3 µs, or 12 where it is not fresh
 write_though_full()
-if not touch() then
-  return cmsgpack.pack(out)
-end
 
 -- Replied as they are, behind what is packed.
 local replies = { '' }
 
--- A call that is made again gets what it was handed out before, as far as it is held yet; the others have run out.
-local before = repeated and repeated ~= '' and cmsgpack.unpack(repeated) or {}
+-- A call that is made again gets what it was handed out before, as far as it is held yet; the others have run out. It asks
+-- for that before time acts: that may take more than one call, and only this one knows what was handed out.
+local before = repeated and repeated ~= '' and read(repeated, 'a field of ' .. P .. 'a') or {}
 if before[1] then
   for _, id in ipairs(before) do
     local field = string.sub(id, 9)
     local record = call('HGET', P .. 'S', field)
     local r = record and unpacked(record, field)
-    if r and r.i == id and r.s == 2 and string.sub(r.T, 1, 14) == A.token then
+    if r and r.i == id and r.s == 2 and string.sub(r.T, 1, 14) == A.token and r.D > now then
       replies[#replies + 1] = string.byte(record) == HELD and record or cmsgpack.pack(shown(r))
     end
   end
   out.next = not replies[2] and next_instant() or nil
+  out.on = #replies - 1 < #before
   replies[1] = cmsgpack.pack(out)
   return replies
+end
+if not touch() then
+  return cmsgpack.pack(out)
 end
 
 -- What takes longer: at most so many of them a call, and so many bytes of their bodies, but one in any case.
