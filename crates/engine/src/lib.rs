@@ -23,7 +23,7 @@
 //!   sense of records
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
-//!   manifest knows of it; `background`: threads for that
+//!   manifest knows of it; `background`: threads for that; `removal`: files that nothing needs any more
 //! - `check`: sealed files against each other; [`offline`]: what can be done with a directory that nobody has open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: the only door to files
@@ -51,6 +51,7 @@ pub mod offline;
 mod open;
 mod options;
 mod recovery;
+mod removal;
 mod replay;
 mod report;
 mod retire;

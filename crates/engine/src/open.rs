@@ -100,11 +100,11 @@ pub(crate) fn open(
         manifest.checkpoint.next_file,
     );
     budget.set_files(step.both().1.memory() as u64);
-    let retirement = Retirement::new(budget, desk, manifest.clone());
+    let retirement = Retirement::new(budget, desk.clone(), manifest.clone());
     let mut report = recovered.report.clone();
     report.incarnation = manifest.incarnation;
     report.memory = budget.told();
-    let (writer, batch) = begin(dir, options, disk, &manifest, recovered, &mut step, now)?;
+    let (writer, batch) = begin(&desk, options, &manifest, recovered, &mut step, now)?;
     report.messages = step.core().len() as u64 + step.core().cold_len();
     tally.segments.store(writer.segments() as u64, Ordering::Relaxed);
     let shard = Shard::new(
@@ -209,11 +209,7 @@ pub(crate) fn take_in(
 }
 
 /// Files of earlier retirements that nothing names.
-fn unnamed(
-    disk: &CountedDisk,
-    dir: &Path,
-    manifest: &Manifest,
-) -> Result<Vec<std::path::PathBuf>, OpenError> {
+fn unnamed(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<Vec<std::path::PathBuf>, OpenError> {
     let named: std::collections::BTreeSet<String> =
         manifest.checkpoint.names(manifest.directory).map(|name| name.file_name()).collect();
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
@@ -223,16 +219,17 @@ fn unnamed(
 
 /// Begins the first segment of this incarnation, and service.
 fn begin(
-    dir: &Path,
+    desk: &Desk,
     options: &Options,
-    disk: &CountedDisk,
     manifest: &Manifest,
     recovered: Recovered,
     step: &mut Step,
     now: Now,
 ) -> Result<(Writer, Batch), OpenError> {
+    let (disk, dir) = (&*desk.disk, desk.dir.as_path());
     let home = Home {
-        disk: Arc::new(disk.clone()),
+        disk: Arc::clone(&desk.disk),
+        removal: Arc::clone(&desk.removal),
         dir: dir.to_owned(),
         directory: manifest.directory,
         shard: 0,

@@ -47,7 +47,7 @@ pub struct Options {
     /// How many takes may wait at a time.
     pub waiting: usize,
     /// At how many dead messages a revive or a discard of many looks at a time: others are served in between. 1 at least,
-    /// 1,000 by default.
+    /// 500 by default.
     pub swept_a_call: usize,
     /// All time goes through this.
     pub clock: Arc<dyn Clock>,
@@ -120,7 +120,7 @@ impl Default for Options {
             memory_limit: Options::DEFAULT_MEMORY_LIMIT,
             open_files: 256,
             waiting: 1_000_000,
-            swept_a_call: 1_000,
+            swept_a_call: 500,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

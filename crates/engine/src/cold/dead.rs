@@ -13,7 +13,8 @@
 //!    window, or was put back since and is remembered beside it.
 //! 2. A window is forgotten when a file with dead messages of its queue comes or goes: they have other places then.
 
-use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
 use dwell_model::{QueueName, State, Timestamp};
 use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver};
@@ -39,8 +40,8 @@ pub(super) struct Walk {
     queue: QueueName,
     /// Where it was asked from last.
     from: Option<Died>,
-    /// Those of the window that were not handed over, the oldest first.
-    window: VecDeque<Grave>,
+    /// Those of the window that were not handed over, the oldest on top: to sort them all would take long.
+    window: BinaryHeap<Reverse<Grave>>,
     /// Up to here the window has all.
     to: HandedOver,
     /// Those that were put back since the window was begun.
@@ -70,7 +71,7 @@ impl Walk {
     fn new(queue: QueueName, from: Option<Died>) -> Walk {
         // Of nothing all is known up to where it begins.
         let to = HandedOver::To(from);
-        Walk { queue, from, window: VecDeque::new(), to, back: BTreeMap::new(), scan: None }
+        Walk { queue, from, window: BinaryHeap::new(), to, back: BTreeMap::new(), scan: None }
     }
 
     pub(super) fn is_of(&self, queue: &QueueName) -> bool {
@@ -86,7 +87,9 @@ impl Walk {
     fn go_to(&mut self, after: Option<Died>) {
         self.from = after;
         let Some(after) = after else { return };
-        while self.window.pop_front_if(|(died, _)| *died <= after).is_some() {}
+        while self.window.peek().is_some_and(|Reverse((died, _))| *died <= after) {
+            self.window.pop();
+        }
         while self.back.first_entry().is_some_and(|first| *first.key() <= after) {
             self.back.pop_first();
         }
@@ -104,11 +107,13 @@ impl Walk {
             HandedOver::All => true,
             HandedOver::To(to) => Some(*died) <= to,
         };
-        self.window.front().copied().into_iter().chain(back.filter(is_known)).min()
+        self.window.peek().map(|next| next.0).into_iter().chain(back.filter(is_known)).min()
     }
 
     fn pop(&mut self, died: Died) {
-        self.window.pop_front_if(|(front, _)| *front == died);
+        if self.window.peek().is_some_and(|Reverse((next, _))| *next == died) {
+            self.window.pop();
+        }
         self.back.remove(&died);
     }
 
@@ -195,10 +200,9 @@ impl ColdSet {
         for _ in 0..PIECES {
             if !self.read_piece(&mut scan)? {
                 let Scan { oldest, has_more, .. } = scan;
-                let oldest = oldest.into_sorted_vec();
-                let last = oldest.last().map(|(died, _)| *died);
+                let last = oldest.peek().map(|(died, _)| *died);
                 walk.to = if has_more { HandedOver::To(last) } else { HandedOver::All };
-                walk.window = oldest.into();
+                walk.window = oldest.into_iter().map(Reverse).collect();
                 return Ok(true);
             }
         }
@@ -209,11 +213,11 @@ impl ColdSet {
     fn begin_scan(&mut self, walk: &mut Walk) -> Scan {
         // What was put back before lies where it is read.
         walk.back.clear();
-        walk.window = VecDeque::new();
+        walk.window = BinaryHeap::new();
         let mut lanes = self.lanes_of(&walk.queue);
         lanes.retain(|at| self.lane(*at).state == LaneState::Dead);
         // Those that may have the oldest are read first; of some that is not known.
-        lanes.sort_by_key(|at| std::cmp::Reverse(self.deaths.get(at).map(|(first, _)| *first)));
+        lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
         Scan { after: walk.from, lanes, at: 0, died: None, oldest: BinaryHeap::new(), has_more: false }
     }
 

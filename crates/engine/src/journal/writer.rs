@@ -29,6 +29,7 @@ use super::format::{SegmentHeader, SegmentName};
 use super::record::Context;
 use super::segment::Segment;
 use crate::disk::Disk;
+use crate::removal::Removal;
 
 /// Why something could not be written.
 #[derive(Debug)]
@@ -53,6 +54,7 @@ impl From<io::Error> for WriteError {
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) removal: Arc<Removal>,
     pub(crate) dir: PathBuf,
     pub(crate) directory: u64,
     pub(crate) shard: u16,
@@ -291,10 +293,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes the oldest segments. What can not be removed now is removed when the store is next opened.
+    /// Removes the oldest segments.
     fn let_go(&mut self, count: usize) {
         for kept in self.kept.drain(..count) {
-            let _ = self.home.disk.remove(&kept.segment.path);
+            self.home.removal.remove_held(kept.segment.path.clone(), kept.segment);
         }
     }
 }

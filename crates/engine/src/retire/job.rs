@@ -23,6 +23,7 @@ use crate::disk::Disk;
 use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
 use crate::journal::segment::{Place, Segment};
 use crate::manifest::Manifest;
+use crate::removal::Removal;
 use crate::run::{self, Home, Run, key_hash};
 use crate::sealed::{Kind, Name};
 
@@ -35,6 +36,8 @@ const TOLD: usize = 512;
 #[derive(Clone, Debug)]
 pub(crate) struct Desk {
     pub(crate) disk: Arc<dyn Disk>,
+    /// Where files go that nothing needs any more.
+    pub(crate) removal: Arc<Removal>,
     pub(crate) dir: PathBuf,
     pub(crate) directory: u64,
     /// Fewer messages than this share a file with others.
@@ -60,8 +63,8 @@ impl Desk {
     ) -> Desk {
         let next_file = Arc::new(AtomicU32::new(next_file));
         let (least, moved, body_bytes) = (0, 0, 0);
-        let mut desk =
-            Desk { disk, dir, directory, least, moved, body_bytes, next_file, damaged: Arc::default() };
+        let (removal, damaged) = (Removal::new(Arc::clone(&disk)), Arc::default());
+        let mut desk = Desk { disk, removal, dir, directory, least, moved, body_bytes, next_file, damaged };
         desk.go_by(budget);
         desk
     }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -207,7 +207,7 @@ impl<V: Value> Drop for Merging<V> {
         self.cancelled.store(true, Ordering::Relaxed);
         match &mut self.worker {
             // What is not whole is of no use to anybody.
-            Worker::Turns { job, .. } if job.writer.is_some() => remove(&job.desk, &job.path),
+            Worker::Turns { job, .. } if job.writer.is_some() => job.desk.removal.remove(job.path.clone()),
             Worker::Turns { .. } => {}
             Worker::Thread { handle, .. } => {
                 if let Some(handle) = handle.take() {
@@ -236,7 +236,7 @@ impl<V: Kept> Job<V> {
     fn advance(&mut self, most: usize) -> io::Result<Option<Arc<Run<V>>>> {
         let advanced = self.merge_some(most);
         if advanced.is_err() {
-            remove(&self.desk, &self.path);
+            self.desk.removal.remove(self.path.clone());
         }
         advanced
     }
@@ -270,11 +270,6 @@ impl<V: Kept> Job<V> {
         }
         Ok(None)
     }
-}
-
-/// Removes a file that nothing names. What can not be removed now is when the store is next opened.
-pub(super) fn remove(desk: &Desk, path: &Path) {
-    let _ = desk.disk.remove(path);
 }
 
 /// How many of the newest runs are of about one size, if they are enough: each older one is at most twice as long as

@@ -62,8 +62,8 @@ pub(crate) use job::{Desk, Job, JobError, Moment, Written};
 
 /// How long a retirement that failed waits before it is tried again.
 const RETRY_MS: u64 = 1_000;
-/// So many messages are looked at to be captured, or told of their copies, at a time: a few milliseconds.
-const AT_A_TIME: usize = 2 * 1024;
+/// So many messages are looked at to be captured, or told of their copies, at a time: a millisecond or two.
+const AT_A_TIME: usize = 1024;
 /// The same where turns are driven, so that much happens in between.
 const WHEN_DRIVEN: usize = 16;
 /// Of what may change while a retirement is under way this much may at once, in thousandths; the rest as it goes on.
@@ -93,6 +93,8 @@ enum Phase {
     Placing {
         written: Box<Written>,
         placed: usize,
+        /// How many of them are resident still.
+        captured: usize,
     },
 }
 
@@ -174,6 +176,7 @@ impl Retirement {
 
     /// From now on a thread does the work, and says here that it is done.
     pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
+        self.desk.removal.use_threads();
         self.notifier = Some(notifier);
     }
 
@@ -256,6 +259,8 @@ impl Retirement {
         let core = step.core();
         let most = self.budget.resident(core);
         let (captured, progress) = match &self.phase {
+            // Who leaves room to others leaves what they may have at once when the writing begins.
+            Phase::Capturing(_) if part == Part::Half => (core.captured_len(), AT_ONCE),
             Phase::Idle | Phase::Capturing(_) => (core.captured_len(), 1_000),
             Phase::Writing { captured, .. } if self.notifier.is_none() => (*captured, 1_000),
             Phase::Writing { captured, progress, .. } => {
@@ -263,7 +268,7 @@ impl Retirement {
                 (*captured, AT_ONCE + done * (1_000 - AT_ONCE) / 1_000)
             }
             // Nothing is let go of before all of them are placed.
-            Phase::Placing { written, .. } => (written.copies.len(), 1_000),
+            Phase::Placing { captured, .. } => (*captured, 1_000),
         };
         let room = most.saturating_sub(captured);
         let may_change = (room as u128 * u128::from(progress) / 1_000) as usize;
@@ -372,11 +377,11 @@ impl Retirement {
                         self.phase = Phase::Writing { worker, cancelled, progress, captured };
                         Stepped::Quiet
                     }
-                    Ok(outcome) => self.written(outcome, step, now),
+                    Ok(outcome) => self.written(outcome, captured, step, now),
                 }
             }
-            Phase::Placing { written, placed } => {
-                self.place(written, placed, step);
+            Phase::Placing { written, placed, captured } => {
+                self.place(written, placed, captured, step);
                 if self.is_idle() {
                     // The next retirement may begin at once, and so it goes on while messages are put.
                     self.merge(step, now);
@@ -386,7 +391,13 @@ impl Retirement {
         }
     }
 
-    fn written(&mut self, outcome: Result<Written, JobError>, step: &mut Step, now: Now) -> Stepped {
+    fn written(
+        &mut self,
+        outcome: Result<Written, JobError>,
+        captured: usize,
+        step: &mut Step,
+        now: Now,
+    ) -> Stepped {
         match outcome {
             Ok(written) => {
                 self.manifest = written.manifest.clone();
@@ -394,7 +405,7 @@ impl Retirement {
                 self.due_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
                 let most = written.files.iter().map(|new| u64::from(new.file.writes())).max();
                 self.body_writes = self.body_writes.max(most.unwrap_or_default());
-                self.phase = Phase::Placing { written: Box::new(written), placed: 0 };
+                self.phase = Phase::Placing { written: Box::new(written), placed: 0, captured };
                 Stepped::Checkpointed
             }
             Err(JobError::Again { .. }) => {
@@ -407,7 +418,7 @@ impl Retirement {
     }
 
     /// Tells messages of their copies; when all know, the new files take the place of the old ones.
-    fn place(&mut self, mut written: Box<Written>, from: usize, step: &mut Step) {
+    fn place(&mut self, mut written: Box<Written>, from: usize, captured: usize, step: &mut Step) {
         let to = (from + self.at_a_time()).min(written.copies.len());
         for copy in written.copies[from..to].iter().filter(|copy| copy.moved.is_none()) {
             let file = &written.files[copy.file];
@@ -419,7 +430,7 @@ impl Retirement {
             }
         }
         if to < written.copies.len() {
-            self.phase = Phase::Placing { written, placed: to };
+            self.phase = Phase::Placing { written, placed: to, captured };
             return;
         }
         let (core, cold) = step.both();
@@ -442,8 +453,7 @@ impl Retirement {
         }
         for number in &written.gone_files {
             if let Some(file) = cold.remove(*number) {
-                // What can not be removed now is removed when the store is next opened.
-                let _ = self.desk.disk.remove(file.file.path());
+                self.desk.removal.remove_held(file.file.path().to_owned(), file);
             }
         }
         let runs = cold.numbers().iter().map(|run| run.path().to_owned());
@@ -453,11 +463,11 @@ impl Retirement {
             cold.numbers().iter().any(|run| run.path() == path)
                 || cold.keys().iter().any(|run| run.path() == path)
         };
-        for path in runs.iter().filter(|path| !kept(path)) {
-            let _ = self.desk.disk.remove(path);
+        for path in runs.into_iter().filter(|path| !kept(path)) {
+            self.desk.removal.remove(path);
         }
         for path in self.merged.drain(..written.merged) {
-            merge::remove(&self.desk, &path);
+            self.desk.removal.remove(path);
         }
         cold.set_split(&written.split);
         let in_use = core.cold_len() + core.len() as u64;
@@ -485,7 +495,7 @@ impl Retirement {
                     Ok(run) if cold.replace_numbers(&inputs, Arc::clone(&run)) => {
                         self.merged.extend(inputs.iter().map(|run| run.path().to_owned()));
                     }
-                    Ok(run) => merge::remove(&self.desk, run.path()),
+                    Ok(run) => self.desk.removal.remove(run.path().to_owned()),
                     Err(_) => failed = true,
                 }
             }
@@ -504,7 +514,7 @@ impl Retirement {
                     Ok(run) if cold.replace_keys(&inputs, Arc::clone(&run)) => {
                         self.merged.extend(inputs.iter().map(|run| run.path().to_owned()));
                     }
-                    Ok(run) => merge::remove(&self.desk, run.path()),
+                    Ok(run) => self.desk.removal.remove(run.path().to_owned()),
                     Err(_) => failed = true,
                 }
             }

@@ -26,6 +26,7 @@ use crate::manifest::Manifest;
 use crate::offline::segments::{Piece, Walk, body, context, missing, segments};
 use crate::offline::stored::core;
 use crate::open::take_in;
+use crate::removal::Removal;
 use crate::report::Cut;
 use crate::shard::step::Step;
 
@@ -51,6 +52,7 @@ pub(super) fn save(
     take_in(&*target.disk, &target.dir, manifest, &mut step, false)?;
     let home = Home {
         disk: Arc::clone(&target.disk),
+        removal: Removal::new(Arc::clone(&target.disk)),
         dir: target.dir.clone(),
         directory: target.directory,
         shard: 0,
