@@ -200,6 +200,11 @@ fn what_keys_say_together_is_told_with_what_each_says_and_no_mistake_twice() {
     );
     let said = &found[3].2;
     assert!(said.contains("'x'") && said.contains("'y'") && !said.contains("'put:a'"), "{said}");
+    // However many there are, it takes a few lines to say.
+    let scopes = vec!["\"no scope\""; 1_000].join(", ");
+    let said =
+        &refused(&format!("[[tokens]]\nname = \"a\"\nsha256 = \"{DIGEST}\"\nscopes = [{scopes}]\n"))[0].2;
+    assert!(said.len() < 1_000 && said.ends_with("; and 997 more"), "{said}");
     // Each of these is one mistake, though another key would look wrong beside it.
     for text in [
         "[tls]\ncertificate = 5\nkey = \"k.pem\"\n",

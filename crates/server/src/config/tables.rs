@@ -151,6 +151,8 @@ fn json(value: &DeValue<'_>) -> Option<Json> {
 const TOKEN_KEYS: [&str; 3] = ["name", "scopes", "sha256"];
 /// What people call a digest, or try to put where it belongs.
 const DIGEST_NAMES: [&str; 6] = ["token", "secret", "hash", "digest", "value", "password"];
+/// Of so many texts that are no scopes a refusal says why.
+const MOST_SCOPES_TOLD: usize = 3;
 
 /// `[[tokens]]`: each with a name, a digest and scopes.
 pub(super) fn tokens(
@@ -218,7 +220,11 @@ fn token_key(
                 }
             }
             if !wrong.is_empty() {
-                return Err(invalid(wrong.join("; ")));
+                // A list of any length is told of in a few lines.
+                let more = wrong.len().saturating_sub(MOST_SCOPES_TOLD);
+                wrong.truncate(MOST_SCOPES_TOLD);
+                let told = wrong.join("; ");
+                return Err(invalid(if more == 0 { told } else { format!("{told}; and {more} more") }));
             }
             token.scopes = Some(scopes);
         }
