@@ -7,10 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, QueueName, Setting, SettingChange, Timestamp};
+use dwell_model::{Key, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::testing::Server;
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settle, Store, Take, Target};
+use dwell_time::{Clock, ManualClock};
 
 const SPREAD: u16 = 4;
 
@@ -180,6 +181,59 @@ async fn a_keyed_message_lies_where_its_keys_hash_says() {
     }
     assert_eq!(shards.len(), usize::from(SPREAD));
     assert_eq!(store.stats(queue()).await.unwrap().counts.scheduled, 30);
+}
+
+/// A put that is repeated after the queue was emptied and is spread otherwise gets its answer, as long as its token is good.
+#[tokio::test]
+async fn tokens_are_good_beyond_a_change_of_the_spread() {
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let open = async || {
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap()
+    };
+    let (store, other) = (open().await, open().await);
+    let puts = |round: u32| -> Vec<Put> {
+        let token = |n: u32| PutToken::new(&format!("{round}-{n}")).unwrap();
+        let plain = (0..8).map(|n| message("m").token(token(n)));
+        let keyed = (8..16).map(|n| message("m").token(token(n)).key(Key::new(&format!("key {n}")).unwrap()));
+        plain.chain(keyed).collect()
+    };
+    let mut answered = Vec::new();
+    for (round, partitions) in [1, 4, 2, 5, 1, 3].into_iter().enumerate() {
+        set_spread(&store, partitions).await.unwrap();
+        let round = round as u32;
+        for (before, answers) in &answered {
+            for store in [&store, &other] {
+                assert_eq!(&store.put(puts(*before)).await, answers, "{before} again in {round}");
+            }
+        }
+        assert!(take(&other, 128).await.is_empty(), "round {round}: one was put again");
+        let mut batch = puts(round);
+        batch.push(message("besides"));
+        let mut answers = store.put(batch).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        answers.pop();
+        assert_eq!(other.put(puts(round)).await, answers);
+        let taken = take(&other, 128).await;
+        assert_eq!(taken.len(), 17);
+        ack(&other, taken).await;
+        answered.push((round, answers));
+        clock.advance(60_000);
+    }
+    // Also where the queue is gone, and comes again as the default says.
+    store.delete_queue(queue()).await.unwrap();
+    for (before, answers) in &answered {
+        assert_eq!(&other.put(puts(*before)).await, answers, "{before} again");
+    }
+    // Ten minutes after the put it is another one; keyed ones that were repeated are good from then on.
+    clock.advance(5 * 60_000);
+    let first: Vec<_> = other.put(puts(0)).await.into_iter().map(|answer| answer.unwrap().id).collect();
+    let before: Vec<_> = answered[0].1.iter().map(|answer| answer.as_ref().unwrap().id).collect();
+    assert!(first[..8].iter().all(|id| !before.contains(id)), "they are put anew");
+    assert_eq!(&store.put(puts(5)).await, &answered[5].1, "these are good yet");
+    let anew = first.iter().filter(|id| !before.contains(id)).count();
+    assert_eq!(take(&other, 128).await.len(), anew);
 }
 
 /// How many commands clients have sent, scripts among them, by `INFO commandstats`.

@@ -1,25 +1,19 @@
 //! Changing a queue's settings: read, changed here, and written if nobody has written meanwhile.
 //!
-//! Each partition has a copy with a version. The first partition's decides; a process that reads another one's before
-//! it is written acts by settings of a moment ago.
+//! Each partition has a copy with the number of the change that it comes from. The first partition's decides, and is written
+//! first; a process that reads another one's before it is written acts by settings of a moment ago. A change that is broken off is
+//! carried on by whoever reads the queue's stats next. That of the spread has more steps: `spread`.
 
-use dwell_model::{OwnSettings, QueueName, SettingChange, SettingName};
+use dwell_model::{QueueName, SettingChange, SettingName};
 use dwell_store::{Error, QueueStats, Result};
 
 use super::Inner;
-use super::inspect::is_bare;
 use super::layout::Partition;
 use super::pack::Fields;
-use super::partition::{Fault, spreading, unreadable};
+use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
 use super::settings::{read, stored};
-
-/// A partition as it was before.
-struct Copy {
-    at: Partition,
-    version: u64,
-    own: OwnSettings,
-}
+use super::spread::Moving;
 
 impl Inner {
     /// See [`Store::configure`](dwell_store::Store::configure).
@@ -71,51 +65,51 @@ impl Inner {
             }
             reg = entered.reg;
         }
-        let mut before = Vec::new();
+        let mut copies = Vec::new();
         for at in Partition::all(queue, spread.max(next_spread)) {
-            let stats = self.ask(&at, Script::Stats, Fields::new()).await?;
-            let own = read(stats.reply.get("own"), stats.now, &self.limits.defaults);
-            let (own, stats) = (own.ok_or_else(|| unreadable(queue))?, stats.reply);
-            before.push(Copy { version: stats.get("version").uint().unwrap_or(0), own, at });
+            copies.push(self.ask(&at, Script::Stats, Fields::new()).await?);
         }
-        if before[0].own != told.own {
+        let version = |copy: &Answered| copy.reply.get("version").uint().unwrap_or(0);
+        let first = read(copies[0].reply.get("own"), copies[0].now, &self.limits.defaults);
+        let first = first.ok_or_else(|| unreadable(queue))?;
+        if first != told.own || copies[0].reply.get("change").is_set() {
             return Ok(None);
         }
-        let mut bare = true;
-        for (index, copy) in before.iter().enumerate() {
-            let place = copy.at.index;
-            let kept = if place < next_spread { own.clone() } else { OwnSettings::default() };
-            let arguments = Fields::new()
-                .maybe("own", stored(&kept).as_deref())
-                .with("version", copy.version)
-                .with("next", copy.version + 1)
-                .maybe("reg", reg)
-                .flag("fixed", moves);
-            let reply = self.ask(&copy.at, Script::Configure, arguments).await?.reply;
-            if !reply.get("done").is_set() {
-                self.undo(&before[..index]).await?;
-                return if reply.get("fixed").is_set() { Err(fixed().into()) } else { Ok(None) };
+        // Higher than that of any change before, wherever it came to.
+        let number = copies.iter().map(version).max().unwrap_or(0) + 1;
+        let after = stored(&own);
+        let step = Fields::new().with("version", version(&copies[0])).with("next", number).maybe("reg", reg);
+        let step = match moves {
+            false => step.maybe("own", after.as_deref()),
+            true => {
+                let moving = Moving::new(spread, next_spread, stored(&told.own), after.clone());
+                step.flag("keep", true).with("change", moving.packed()).flag("fixed", true)
             }
-            bare &= is_bare(&reply);
+        };
+        let reply = self.ask(&Partition::new(queue, 0), Script::Configure, step).await?.reply;
+        if reply.get("fixed").is_set() {
+            return Err(fixed().into());
         }
-        self.note_spread(queue, next_spread);
+        if !reply.get("done").is_set() {
+            return Ok(None);
+        }
+        if moves {
+            if self.finish_change(queue).await? != next_spread {
+                return Err(fixed().into());
+            }
+        } else {
+            // What is broken off here is done by whoever reads the queue's stats next.
+            for at in Partition::all(queue, spread).into_iter().skip(1) {
+                let step = Fields::new().with("next", number).maybe("own", after.as_deref());
+                self.ask(&at, Script::Configure, step).await?;
+            }
+        }
         let told = self.tell(queue, next_spread).await?;
+        let bare = told.bare;
         let stats = self.stats_of(queue, told);
         if bare {
             self.note_bare(queue).await;
         }
         Ok(Some(stats))
-    }
-
-    /// Writes back what was there, where nobody has written since.
-    async fn undo(&self, copies: &[Copy]) -> std::result::Result<(), Fault> {
-        for copy in copies {
-            let arguments = Fields::new()
-                .maybe("own", stored(&copy.own).as_deref())
-                .with("version", copy.version + 1)
-                .with("next", copy.version + 2);
-            self.ask(&copy.at, Script::Configure, arguments).await?;
-        }
-        Ok(())
     }
 }

@@ -54,6 +54,9 @@ const FRESH_MS: u64 = 10 * 60 * 1_000;
 /// tried for longer than ten minutes.
 const CLOSED_MS: u64 = 60 * 60 * 1_000;
 
+/// Whoever registers a queue puts within so long.
+const FIRST_PUT_MS: u64 = 60_000;
+
 /// How many blocks are looked at in one go.
 const OLD_BLOCKS: usize = 16;
 
@@ -220,27 +223,40 @@ impl Inner {
     }
 
     /// Lets go of a queue, if it has nothing.
+    ///
+    /// 1. The directory says which registration there is. 2. All partitions are seen to have nothing; each then gives up this
+    ///    registration and all before it. 3. The directory removes it, if it is this one still.
+    ///
+    /// Whoever has registered the queue before 1 and puts after 2 is told to register it anew; then 3 removes nothing.
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<()> {
-        let reg = spreading!(self, queue, |spread| {
+        let named = || Fields::new().with("name", queue.as_str());
+        let there = self.wire.directory(Script::Leave, named()).await?;
+        let reg = there.get("reg").uint();
+        let is_young = there.get("age").uint().is_some_and(|age_ms| age_ms < FIRST_PUT_MS);
+        let is_gone = spreading!(self, queue, |spread| {
+            let mut is_used = false;
             for at in Partition::all(queue, spread) {
-                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?;
-                if !stats.reply.get("bare").is_set() {
-                    return Ok(None);
+                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?.reply;
+                if !stats.get("bare").is_set() {
+                    return Ok(false);
+                }
+                is_used |= stats.get("reg").is_set();
+            }
+            if is_young && !is_used {
+                // Whoever has registered it is about to put.
+                return Ok(false);
+            }
+            for at in Partition::all(queue, spread) {
+                let arguments = Fields::new().maybe("reg", reg);
+                let retired = self.on(&at, spread, Script::Retire, arguments).await?.reply;
+                if !retired.get("gone").is_set() {
+                    return Ok::<_, Fault>(false);
                 }
             }
-            let mut latest = None;
-            for at in Partition::all(queue, spread) {
-                let retired = self.on(&at, spread, Script::Retire, Fields::new()).await?.reply;
-                if !retired.get("bare").is_set() {
-                    return Ok::<_, Fault>(None);
-                }
-                latest = latest.max(retired.get("reg").uint());
-            }
-            Ok(Some(latest))
+            Ok(true)
         })?;
-        if let Some(reg) = reg {
-            let arguments = Fields::new().with("name", queue.as_str()).maybe("reg", reg);
-            let reply = self.wire.directory(Script::Leave, arguments).await?;
+        if let (true, Some(reg)) = (is_gone, reg) {
+            let reply = self.wire.directory(Script::Leave, named().with("reg", reg)).await?;
             self.note_count(&reply);
         }
         Ok(())

@@ -295,9 +295,11 @@ impl Inner {
             self.ask_within(at, Script::Stats, arguments.with("W", u32::from(spread)), patience)
         });
         let mut told = Told::default();
+        let mut versions = Vec::new();
         for (index, answered) in try_join_all(asked.collect::<Vec<_>>()).await?.into_iter().enumerate() {
             let reply = answered.reply;
             let count = |name| reply.get(name).uint().unwrap_or(0);
+            versions.push(count("version"));
             told.bare &= reply.get("bare").is_set();
             told.counts.scheduled += count("scheduled");
             told.counts.ready += count("ready");
@@ -311,6 +313,10 @@ impl Inner {
                 told.own = own.ok_or_else(|| unreadable(queue))?;
                 told.now = answered.now;
             }
+        }
+        // A change of settings was broken off, or is under way: either way it is to be.
+        if patience == Patience::Usual && versions.iter().any(|version| *version < versions[0]) {
+            self.mend_settings(queue).await?;
         }
         Ok(told)
     }

@@ -6,7 +6,7 @@
 //! # Layout
 //! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
-//! - `partition`: calls on partitions, and queues that are spread over several
+//! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers, processes
 //! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
 //! - `waiting`, `hints`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
@@ -29,6 +29,7 @@ mod returns;
 mod scripts;
 mod settings;
 mod settle;
+mod spread;
 mod take;
 mod timer;
 mod waiting;

@@ -157,6 +157,8 @@ impl Inner {
                     Ok(true) => {}
                     Ok(false) => {
                         locked(&self.trash).remove(&at);
+                        // That may have been the last of it.
+                        locked(&self.bare).insert(at.queue.clone());
                         break;
                     }
                     Err(_) => break,

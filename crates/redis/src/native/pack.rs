@@ -107,6 +107,14 @@ impl Fields {
         }
     }
 
+    /// A number that was given.
+    pub(super) fn uint(&self, name: &str) -> Option<u64> {
+        match self.0.iter().find(|(known, _)| *known == name)?.1 {
+            Pack::Int(value) => value.try_into().ok(),
+            _ => None,
+        }
+    }
+
     /// With these behind the table.
     pub(super) fn beside(mut self, arguments: Beside) -> Fields {
         self.1 = arguments;

@@ -83,6 +83,10 @@ impl Inner {
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
+        if at.index >= spread {
+            // It was believed to have it when the call began.
+            return Err(Fault::Spread);
+        }
         self.ask(at, script, arguments.with("W", u32::from(spread))).await
     }
 
@@ -103,6 +107,7 @@ impl Inner {
         arguments: Fields,
         patience: Patience,
     ) -> std::result::Result<Answered, Fault> {
+        let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
         let arguments = arguments.with("D", self.defaults.clone());
         let mut lapsed = 0_u64;
         loop {
@@ -113,7 +118,11 @@ impl Inner {
                 self.leases_ended(ended).await;
             }
             if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
-                self.note_spread(&at.queue, spread);
+                if at.index == 0 && !reply.get("moves").is_set() {
+                    self.note_spread(&at.queue, spread);
+                } else {
+                    self.learn_spread(at, believed).await?;
+                }
                 return Err(Fault::Spread);
             }
             if reply.get("more").is_set() {

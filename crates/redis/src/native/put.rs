@@ -75,17 +75,23 @@ impl Inner {
                 // Whoever has nothing takes no other's place.
                 self.retire_bare().await;
             }
-            let mut groups: BTreeMap<(usize, &QueueName, u16), Vec<usize>> = BTreeMap::new();
+            // What is known of the spread may change on the way: a message goes where the one that its script is told has put it.
+            let mut groups: BTreeMap<(usize, &QueueName, u16, u16), Vec<usize>> = BTreeMap::new();
             for index in left {
                 let put = &items[index].put;
                 let turn = if alone { index } else { 0 };
-                groups.entry((turn, &put.queue, self.partition_of(put))).or_default().push(index);
+                let spread = self.spread(&put.queue);
+                let part = self.partition_of(put, spread);
+                groups.entry((turn, &put.queue, part, spread)).or_default().push(index);
             }
             let mut renumber = Vec::new();
-            for ((_, queue, part), indexes) in groups {
+            for ((_, queue, part, spread), indexes) in groups {
                 let at = Partition::new(queue, part);
                 for chunk in chunks(&items, &indexes) {
-                    match self.put_chunk(&at, chunk.iter().map(|index| &items[*index]).collect()).await {
+                    match self
+                        .put_chunk(&at, spread, chunk.iter().map(|index| &items[*index]).collect())
+                        .await
+                    {
                         Ok(outcomes) => {
                             for (index, outcome) in chunk.iter().zip(outcomes) {
                                 match outcome {
@@ -118,8 +124,7 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(unsettled)).collect()
     }
 
-    fn partition_of(&self, put: &Put) -> u16 {
-        let spread = self.spread(&put.queue);
+    fn partition_of(&self, put: &Put, spread: u16) -> u16 {
         match (&put.key, &put.token) {
             _ if spread == 1 => 0,
             (Some(key), _) => of_key(key, spread),
@@ -128,8 +133,12 @@ impl Inner {
         }
     }
 
-    async fn put_chunk(&self, at: &Partition, items: Vec<&Item>) -> std::result::Result<Vec<Outcome>, Fault> {
-        let spread = self.spread(&at.queue);
+    async fn put_chunk(
+        &self,
+        at: &Partition,
+        spread: u16,
+        items: Vec<&Item>,
+    ) -> std::result::Result<Vec<Outcome>, Fault> {
         if spread > 1 && items.iter().any(|item| item.put.token.is_some() && item.put.key.is_some()) {
             let mut outcomes = Vec::with_capacity(items.len());
             for item in items {
@@ -159,7 +168,7 @@ impl Inner {
         let home = Partition::new(&at.queue, of_token(token, spread));
         if home != *at {
             let asked = Fields::new().with("t", token.as_str()).flag("bad", true);
-            let asked = Fields::new().with("items", vec![asked]);
+            let asked = Fields::new().with("items", vec![asked]).flag("past", true);
             let reply = self.put_items(&home, spread, asked).await?;
             let known = reply.0.get("items").at(0);
             if known.at(0).text() == Some("ok") {
@@ -171,7 +180,8 @@ impl Inner {
         let outcome = outcome.ok_or_else(|| unreadable(&at.queue))?;
         if let (true, Outcome::Answered(Ok(answer))) = (home != *at, &outcome) {
             let told = Fields::new().with("t", token.as_str()).with("r", packed_answer(answer));
-            self.put_items(&home, spread, Fields::new().with("items", vec![told])).await?;
+            let told = Fields::new().with("items", vec![told]).flag("past", true);
+            self.put_items(&home, spread, told).await?;
         }
         Ok(outcome)
     }
@@ -189,6 +199,64 @@ impl Inner {
             false => Fields::new().with("items", items.iter().map(|item| packed(item)).collect::<Vec<_>>()),
         };
         let (reply, now) = self.put_items(at, spread, with_numbers(fields, items)).await?;
+        if reply.get("past").is_set() {
+            let past = reply.get("past").items().iter();
+            let past: Vec<u16> = past.filter_map(|spread| spread.uint()?.try_into().ok()).collect();
+            return self.put_unless_known(at, spread, items, &past).await;
+        }
+        self.outcomes(at, items, &reply, now)
+    }
+
+    /// Asks for the tokens where spreads that the queue had before have put them, and puts what is not known there.
+    async fn put_unless_known(
+        &self,
+        at: &Partition,
+        spread: u16,
+        items: &[&Item],
+        past: &[u16],
+    ) -> std::result::Result<Vec<Outcome>, Fault> {
+        let mut homes: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, item) in items.iter().enumerate() {
+            let Some(token) = &item.put.token else { continue };
+            for spread in past {
+                homes.entry(of_token(token, *spread)).or_default().push(index);
+                if let Some(key) = &item.put.key {
+                    homes.entry(of_key(key, *spread)).or_default().push(index);
+                }
+            }
+        }
+        let mut outcomes: Vec<Option<Outcome>> = items.iter().map(|_| None).collect();
+        for (home, indexes) in homes {
+            let tokens = indexes.iter().filter_map(|index| items[*index].put.token.as_ref());
+            let tokens: Vec<_> = tokens.map(|token| Pack::from(token.as_str())).collect();
+            let home = Partition::new(&at.queue, home);
+            let answered = self.ask(&home, Script::Recall, Fields::new().with("tokens", tokens)).await?;
+            for (index, known) in indexes.iter().zip(answered.reply.get("known").items()) {
+                if known.at(0).text() == Some("ok") {
+                    outcomes[*index] = Some(self.outcome(&home, items[*index], known, answered.now));
+                }
+            }
+        }
+        let left: Vec<_> = (0..items.len()).filter(|index| outcomes[*index].is_none()).collect();
+        if !left.is_empty() {
+            let left_items: Vec<_> = left.iter().map(|index| items[*index]).collect();
+            let fields = left_items.iter().map(|item| packed(item)).collect::<Vec<_>>();
+            let fields = with_numbers(Fields::new().with("items", fields).flag("past", true), &left_items);
+            let (reply, now) = self.put_items(at, spread, fields).await?;
+            for (index, outcome) in left.into_iter().zip(self.outcomes(at, &left_items, &reply, now)?) {
+                outcomes[index] = Some(outcome);
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    fn outcomes(
+        &self,
+        at: &Partition,
+        items: &[&Item],
+        reply: &Reply,
+        now: Timestamp,
+    ) -> std::result::Result<Vec<Outcome>, Fault> {
         if reply.get("all").uint() == Some(items.len() as u64) {
             let outcomes = items.iter().map(|item| self.outcome(at, item, &Reply::Bool(true), now));
             return Ok(outcomes.collect());
@@ -209,13 +277,14 @@ impl Inner {
         items: Fields,
     ) -> std::result::Result<(Reply, Timestamp), Fault> {
         let mut fields = items.with("shard", u32::from(at.index));
-        let (mut entered, mut counted) = (false, false);
+        let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
         loop {
             let answered = self.on(at, spread, Script::Put, fields.clone()).await?;
-            if answered.reply.get("enter").is_set() && !entered {
+            // Others may let go of the queue after it was registered, each time.
+            if answered.reply.get("enter").is_set() && entered < 16 {
                 let registration = self.enter(&at.queue).await?;
-                fields = fields.maybe("reg", registration.reg).flag("full", registration.full);
-                entered = true;
+                fields = unregistered.clone().maybe("reg", registration.reg).flag("full", registration.full);
+                (entered, counted) = (entered + 1, false);
             } else if answered.reply.get("others").is_set() && !counted {
                 let others = self.pending_besides(at, spread).await?;
                 fields = fields.with("others", others);

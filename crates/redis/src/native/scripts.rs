@@ -33,6 +33,7 @@ pub(super) enum Script {
     Unused,
     OldBlocks,
     LeaveBlock,
+    Recall,
 }
 
 /// Where `now` comes from: the server, or a test.
@@ -44,10 +45,11 @@ const RECORD: &str = include_str!("lua/record.lua");
 const PLACE: &str = include_str!("lua/place.lua");
 const TIME: &str = include_str!("lua/time.lua");
 const HEAD: &str = include_str!("lua/head.lua");
+const TOKEN: &str = include_str!("lua/token.lua");
 const DIRECTORY: &str = include_str!("lua/directory.lua");
 
 impl Script {
-    const ALL: [Script; 26] = [
+    const ALL: [Script; 27] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -74,6 +76,7 @@ impl Script {
         Script::Unused,
         Script::OldBlocks,
         Script::LeaveBlock,
+        Script::Recall,
     ];
 
     fn body(self) -> &'static str {
@@ -104,6 +107,7 @@ impl Script {
             Script::Unused => include_str!("lua/unused.lua"),
             Script::OldBlocks => include_str!("lua/old_blocks.lua"),
             Script::LeaveBlock => include_str!("lua/leave_block.lua"),
+            Script::Recall => include_str!("lua/recall.lua"),
         }
     }
 
@@ -114,14 +118,13 @@ impl Script {
             Script::Unwait => &[BEGIN],
             Script::Unused => &[BEGIN, RECORD],
             Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
-            Script::Put
-            | Script::TakeId
+            Script::Recall => &[BEGIN, TOKEN],
+            Script::Put | Script::Stats | Script::Configure => &[BEGIN, RECORD, PLACE, TIME, TOKEN],
+            Script::TakeId
             | Script::Settle
             | Script::Change
             | Script::Get
             | Script::List
-            | Script::Stats
-            | Script::Configure
             | Script::Dead
             | Script::Drop
             | Script::Sweep

@@ -291,7 +291,7 @@ fn asks_for_more(reply: &Value) -> bool {
     let Value::BulkString(bytes) = reply else { return false };
     let reply = Reply::decode(&Bytes::copy_from_slice(bytes));
     let says = |word| reply.as_ref().is_some_and(|reply| reply.get(word).is_set());
-    ["enter", "others", "more", "spread"].into_iter().any(says)
+    ["enter", "others", "past", "more", "spread"].into_iter().any(says)
 }
 
 /// What `WAIT` or `WAITAOF` has counted, if it is enough; else how it was not.

@@ -15,7 +15,7 @@ mod storm;
 
 use std::time::Duration;
 
-use dwell_model::{Limits, QueueName, Receipt};
+use dwell_model::{Limits, QueueName, Receipt, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
 
@@ -31,6 +31,12 @@ fn held() -> QueueName {
 
 async fn open(url: &str) -> RedisStore {
     RedisStore::open(url.parse().unwrap(), Limits::default()).await.unwrap()
+}
+
+/// Spreads the queue of the load.
+async fn spread_over(store: &RedisStore, partitions: u16) {
+    let changes = vec![SettingChange::Set(Setting::Spread(partitions))];
+    assert_eq!(store.configure(queue(), changes).await.unwrap().settings.spread, partitions);
 }
 
 async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {

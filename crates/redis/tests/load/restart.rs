@@ -6,12 +6,22 @@ use dwell_redis::testing::Server;
 use dwell_store::{Action, Error, Settle, Settled, Store as _, Take};
 
 use super::ledger::Load;
-use super::{ack, held, hold, open, within};
+use super::{ack, held, hold, open, spread_over, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_answered_is_lost_by_kill_9_where_the_file_is_always_synced() {
+    kill_under_load(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_answered_of_a_queue_that_is_spread_is_lost_by_kill_9() {
+    kill_under_load(4).await;
+}
+
+async fn kill_under_load(partitions: u16) {
     let server = Arc::new(Mutex::new(Server::durable()));
     let url = server.lock().unwrap().url();
+    spread_over(&open(&url).await, partitions).await;
     let load = Load::start(vec![open(&url).await, open(&url).await]);
     for _ in 0..3 {
         load.go_on(100).await;

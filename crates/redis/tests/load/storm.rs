@@ -5,11 +5,21 @@ use std::time::Duration;
 use dwell_redis::testing::Server;
 
 use super::ledger::Load;
-use super::{open, within};
+use super::{open, spread_over, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storms_of_killed_connections_and_forgotten_scripts_lose_and_repeat_nothing() {
+    storms_over(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storms_over_a_queue_that_is_spread_lose_and_repeat_nothing() {
+    storms_over(4).await;
+}
+
+async fn storms_over(partitions: u16) {
     let server = Server::start();
+    spread_over(&open(&server.url()).await, partitions).await;
     let load = Load::start(vec![open(&server.url()).await, open(&server.url()).await]);
     load.go_on(50).await;
     let mut storms = 0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::{MessageId, QueueName};
+use dwell_model::{MessageId, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::{Cluster, count, text};
 use dwell_store::{Action, Error, Put, Settled, Store as _, Take};
@@ -70,9 +70,22 @@ fn tagged(cluster: &mut Cluster) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
+    a_slot_moves_of_a_queue_over(1).await;
+}
+
+/// One of its partitions moves, and the others do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_of_a_queue_that_is_spread_moves_key_by_key_and_nothing_is_lost() {
+    a_slot_moves_of_a_queue_over(3).await;
+}
+
+async fn a_slot_moves_of_a_queue_over(partitions: u16) {
     let mut cluster = Cluster::start();
     let store = Arc::new(open(&(cluster.url() + PATIENT)).await);
     let brief = open(&(cluster.url() + BRIEF)).await;
+    let changes = vec![SettingChange::Set(Setting::Spread(partitions))];
+    store.configure(queue(), changes).await.unwrap();
+    let mut besides = 0;
     put(&store, message("first")).await.unwrap();
     let (slot, from) = place(&mut cluster);
     let to = (from + 1) % 3;
@@ -99,8 +112,13 @@ async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
         if moved > LOOKED_AT {
             continue;
         }
-        let put_off = put(&brief, message("while it moves")).await;
-        assert!(is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
+        for _ in 0..partitions {
+            let put_off = put(&brief, message("while it moves")).await;
+            // The other partitions take what comes to them.
+            let elsewhere = partitions > 1 && put_off.is_ok();
+            besides += usize::from(elsewhere);
+            assert!(elsewhere || is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
+        }
         let put_off = brief.stats(queue()).await;
         assert!(is_unavailable(&put_off), "after {moved} keys: {put_off:?}");
     }
@@ -115,8 +133,9 @@ async fn a_slot_that_moves_key_by_key_loses_nothing_and_splits_nothing() {
     let lost = ids.iter().filter(|id| !acked.contains(id) && !left.contains(id)).count();
     assert_eq!(lost, 0, "of {}", ids.len());
     assert_eq!(acked.intersection(&left).count(), 0, "what was acked came again");
-    // The first one was not of the worker's putting.
-    assert_eq!(acked.union(&left).count(), ids.len() + 1, "what was refused is there, or more");
+    // The first one and some others were not of the worker's putting.
+    assert_eq!(acked.union(&left).count(), ids.len() + 1 + besides, "what was refused is there, or more");
+    assert_eq!(besides > 0, partitions > 1);
 }
 
 /// A cluster whose nodes are reached through proxies: they tell clients so.

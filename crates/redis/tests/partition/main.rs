@@ -5,6 +5,7 @@
 //! - `one`: one fault at a time, each with its outcome
 //! - `chaos`: faults at random, and what must hold whatever happens
 //! - `cluster`: slots that move and nodes that die
+//! - `queues`: changes of a queue that are broken off, and processes that let go of a queue while others come to it
 //! - `server`: a server that loads, is a replica, or is held up by somebody's script
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
@@ -13,6 +14,7 @@ mod chaos;
 mod cluster;
 mod one;
 mod proxy;
+mod queues;
 mod server;
 
 use std::time::Duration;

@@ -36,6 +36,10 @@ struct Shared {
     link: watch::Sender<Link>,
     /// How many replies to scripts on partitions pass yet before one is lost with its connection; below 0 none is.
     pass: AtomicI64,
+    /// How many requests for scripts on partitions pass yet before one is stopped; below 0 none is.
+    stop_after: AtomicI64,
+    /// One is stopped.
+    stopped: watch::Sender<bool>,
     /// How often a connection was made.
     connections: AtomicU64,
     /// What clients send on connections up to this one is held up, and arrives when it is released.
@@ -52,6 +56,8 @@ impl Proxy {
         let shared = Arc::new(Shared {
             link: watch::Sender::new(Link::Whole),
             pass: AtomicI64::new(-1),
+            stop_after: AtomicI64::new(-1),
+            stopped: watch::Sender::new(false),
             connections: AtomicU64::new(0),
             held: watch::Sender::new(0),
             holding: watch::Sender::new(0),
@@ -83,6 +89,23 @@ impl Proxy {
     /// The same after so many answers.
     pub(crate) fn lose_reply_after(&self, answers: i64) {
         self.shared.pass.store(answers, Ordering::SeqCst);
+    }
+
+    /// Lets so many requests for scripts on partitions pass and stops the next one on its way, with all behind it, until
+    /// [`go_on`](Proxy::go_on).
+    pub(crate) fn stop_script_after(&self, requests: i64) {
+        self.shared.stopped.send_replace(false);
+        self.shared.stop_after.store(requests, Ordering::SeqCst);
+    }
+
+    /// Waits until one is stopped.
+    pub(crate) async fn stopped(&self) {
+        self.shared.stopped.subscribe().wait_for(|stopped| *stopped).await.unwrap();
+    }
+
+    /// Lets what is stopped arrive.
+    pub(crate) fn go_on(&self) {
+        self.shared.stopped.send_replace(false);
     }
 
     /// Holds up what is sent from now on over the connections that there are, until [`release`](Proxy::release); also
@@ -176,6 +199,14 @@ async fn requests(
             used.scripts = text.contains("dwell:{");
             used.subscriptions |= text.contains("SUBSCRIBE");
         });
+        let is_script = used.borrow().scripts;
+        if is_script
+            && shared.stop_after.load(Ordering::SeqCst) >= 0
+            && shared.stop_after.fetch_sub(1, Ordering::SeqCst) == 0
+        {
+            shared.stopped.send_replace(true);
+            let _ = shared.stopped.subscribe().wait_for(|stopped| !*stopped).await;
+        }
         if *shared.held.borrow() >= number {
             holding.begin();
             held_up.extend_from_slice(&bytes[..read]);

@@ -6,7 +6,7 @@
 --          in, `D` the settings in force where the queue has none of its own; the rest is the script's
 -- ARGV[2…] what a script takes beside them, as it is
 -- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and
---          `spread` alone: the client believes in another spread, and nothing was done
+--          `spread` alone: the client believes in another spread, and nothing was done; with `moves`: it is being changed
 --          `more` alone: there is more that time has brought about than one call may take on; call again
 local P = KEYS[1]
 local call = redis.call
@@ -81,7 +81,7 @@ local function each(items, change, places)
   end
 end
 
-local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h', 'n')
+local M = call('HMGET', P .. 'm', 'v', 'g', 'o', 'e', 'f', 'h', 'n', 'j')
 if M[1] and M[1] ~= '1' and M[1] ~= '2' and M[1] ~= '3' then
   return redis.error_reply('DWELLVERSION layout ' .. string.gsub(M[1], '%W', '?') .. ' is not known to this version of dwell')
 end
@@ -119,8 +119,9 @@ if A.l then
   end
 end
 
-if A.W and A.W ~= (own.spread or A.D.spread) then
-  out.spread = own.spread or A.D.spread
+-- A partition whose queue's spread is being changed is closed: `spread.rs` tells how it opens again.
+if A.W and (M[8] or A.W ~= (own.spread or A.D.spread)) then
+  out.spread, out.moves = own.spread or A.D.spread, M[8] and true
   return cmsgpack.pack(out)
 end
 
@@ -139,6 +140,11 @@ local function answer()
     keep_answer(packed)
   end
   return packed
+end
+
+-- Whether a registration was given up: another process has let go of the queue since it was made.
+local function is_given_up(reg)
+  return reg <= (tonumber(call('HGET', P .. 'a', 'g') or 0) or 0)
 end
 
 local function setting(name)

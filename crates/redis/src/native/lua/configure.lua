@@ -1,33 +1,64 @@
--- Sets a queue's own settings, if they are still those that the client has seen.
+-- One step of a change of a queue's settings, in one partition: `configure.rs` and `spread.rs` tell which there are.
 --
--- Keys    m w a; f s u o r l g
--- A.own   the settings, packed, or none; A.version of those that the client has seen; A.next of the new ones;
---         A.reg the queue's registration; A.fixed the spread changes, which a queue with messages refuses
--- Reply   `done`; or `changed`: somebody else has set them; or `fixed`
+-- Keys    m w a; f s u o r l g; t T
+-- A.next  the change's number. A partition that has a later one is passed over; one that has this one has taken the step
+-- A.version the number that the partition must have, where that decides: in the queue's first partition
+-- A.keep  leave the settings as they are; else A.own they become, packed, or none
+-- A.change closes the partition: what is going on, packed. Without it, the partition is open
+-- A.fixed refuse if there are messages
+-- A.past  spreads before, see `token.lua`; none: what is there stays
+-- A.reg   the queue's registration
+-- Reply   `done`, or `changed`: the partition has another number; or `fixed`; or `enter`: register the queue first. Of one that was
+--         closed `until`, when its last token ends, and `past`, its spreads before
 -- Cost    O(1)
 write_though_full()
 if not touch() then
   return cmsgpack.pack(out)
 end
 local version = tonumber(M[7] or 0)
-if version ~= A.version then
+if (A.version and version ~= A.version) or version > A.next then
   out.changed = true
   return cmsgpack.pack(out)
 end
-if A.fixed and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') > 0 then
+if A.reg and not M[2] and is_given_up(A.reg) then
+  out.enter = true
+  return cmsgpack.pack(out)
+end
+local is_taken = version == A.next and not A.version
+if not is_taken and A.fixed and call('EXISTS', P .. 'f', P .. 's', P .. 'u', P .. 'o', P .. 'r', P .. 'l', P .. 'g') > 0 then
   out.fixed = true
   return cmsgpack.pack(out)
 end
-call('HSET', P .. 'm', 'v', 3, 'n', A.next)
-if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
-  call('HSET', P .. 'm', 'g', A.reg)
+if A.change then
+  out.past, out['until'] = past_spreads(), last_token()
 end
-if A.own then
-  call('HSET', P .. 'm', 'o', A.own)
-else
-  call('HDEL', P .. 'm', 'o')
+if A.past then
+  know_hash('t')
 end
-own = A.own and cmsgpack.unpack(A.own) or {}
+if not is_taken then
+  call('HSET', P .. 'm', 'v', 3, 'n', string.format('%.0f', A.next))
+  if A.reg and (not M[2] or tonumber(M[2]) < A.reg) then
+    call('HSET', P .. 'm', 'g', A.reg)
+  end
+  if A.change then
+    call('HSET', P .. 'm', 'j', A.change)
+  else
+    call('HDEL', P .. 'm', 'j')
+  end
+  if not A.keep then
+    if A.own then
+      call('HSET', P .. 'm', 'o', A.own)
+    else
+      call('HDEL', P .. 'm', 'o')
+    end
+    own = A.own and cmsgpack.unpack(A.own) or {}
+  end
+  if A.past then
+    call('HSET', P .. 't', '', cmsgpack.pack(A.past))
+    -- As long as a token may be remembered.
+    call('PEXPIRE', P .. 't', 691200000)
+  end
+end
 out.done = true
 out.bare = is_bare()
 if call('EXISTS', P .. 'w') == 1 then

@@ -1,13 +1,16 @@
 -- Gives a queue's registration up, if it is still this one.
 --
 -- Keys    q r of the directory
--- A.name  the queue; A.reg its registration as its partition knew it; none: it was never used, and goes if it is old
--- Reply   `count` of queues registered
+-- A.name  the queue; A.reg its registration, as it was before all of its partitions were seen to have nothing; none: leave it
+-- Reply   `count` of queues registered; `reg` the registration that there is, and `age` in ms
 -- Cost    O(log n)
 know('zset', 'q')
 local packed = call('HGET', P .. 'r', A.name)
 local entry = packed and cmsgpack.unpack(packed)
-if entry and (entry[1] == A.reg or (not A.reg and entry[2] < now - 60000)) then
+if entry then
+  out.reg, out.age = entry[1], now - entry[2]
+end
+if entry and entry[1] == A.reg then
   call('ZREM', P .. 'q', A.name)
   call('HDEL', P .. 'r', A.name)
 end

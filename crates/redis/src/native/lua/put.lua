@@ -13,7 +13,9 @@
 -- A.least and A.most of their numbers
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
--- Reply   `enter`: register the queue first; `others`: count the other partitions first; else
+-- A.past  the partitions of spreads that the queue had before were asked for the tokens
+-- Reply   `enter`: register the queue first; `others`: count the other partitions first; `past`: ask for the tokens where
+--         these spreads had put them first; else
 --         `bare` if the queue was registered just now for nothing;
 --         `all` that were put: they are created, under their ids; else
 --         `items` each: true (created under its id), the instant of one that was created after a delay,
@@ -27,7 +29,7 @@ end
 if not touch(write_unless_full) then
   return cmsgpack.pack(out)
 end
-if not M[2] and not A.reg then
+if not M[2] and (not A.reg or is_given_up(A.reg)) then
   out.enter = true
   return cmsgpack.pack(out)
 end
@@ -35,6 +37,22 @@ local max_pending, token_ms = setting('pending'), setting('token')
 if max_pending and not A.others and setting('spread') > 1 then
   out.others = true
   return cmsgpack.pack(out)
+end
+
+-- A token that was remembered before the spread was changed lies elsewhere maybe.
+if A.items and not A.past then
+  local has_token = false
+  for _, item in ipairs(A.items) do
+    has_token = has_token or (item.t and true)
+  end
+  local past = has_token and past_spreads() or {}
+  if past[1] then
+    out.past = {}
+    for index, entry in ipairs(past) do
+      out.past[index] = entry[1]
+    end
+    return cmsgpack.pack(out)
+  end
 end
 
 -- No message here has a number above `h` of `m`, so those of a process that puts alone need not be looked up. A partition
@@ -64,19 +82,6 @@ local function taken_of(fields)
     end
   end
   return taken
-end
-
-local function recall(token)
-  local packed = call('HGET', P .. 't', token)
-  if packed then
-    local known = read(packed, 'a field of ' .. P .. 't')
-    if type(known[1]) ~= 'table' or type(known[2]) ~= 'number' then
-      foreign('a field of ' .. P .. 't is no answer to a put')
-    end
-    if now < known[2] then
-      return known[1]
-    end
-  end
 end
 
 -- More than it adds, so that forgetting costs each put the same little.

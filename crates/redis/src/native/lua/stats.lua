@@ -1,7 +1,7 @@
 -- A partition as it is now: counts that are kept, not scanned.
 --
--- Keys    m f s u o r l g w
--- Reply   `bare`, `scheduled`, `ready`, `urgent`, `leased`, `dead`, `next` the earliest instant, `own` the queue's
+-- Keys    m f s u o r l g w t T
+-- Reply   `change`, `past` and `until` if the partition is closed, see `configure`; `bare`, `scheduled`, `ready`, `urgent`, `leased`, `dead`, `next` the earliest instant, `own` the queue's
 --         settings, packed, `version` of them, `reg` its registration, `waiting` in other processes than A.process
 -- Cost    O(log n)
 if not touch() then
@@ -23,6 +23,10 @@ out.urgent = call('ZCOUNT', P .. 'u', '-inf', now) + call('ZCOUNT', P .. 'r', '-
 out.leased, out.dead = call('ZCARD', P .. 'l'), call('ZCARD', P .. 'g')
 out.own = M[3]
 out.version = tonumber(M[7] or 0)
+out.spread_here = setting('spread')
+if M[8] then
+  out.change, out.past, out['until'] = M[8], past_spreads(), last_token()
+end
 out.reg = M[2] and tonumber(M[2])
 out.waiting = 0
 local waiters = call('HGETALL', P .. 'w')

@@ -1,0 +1,39 @@
+-- What puts under a token were answered, and in which other partitions that may be told.
+--
+--   t  token → {answer, end}; the empty token → {spread, until} of each spread that the queue had before, as long as a token
+--      that was remembered under it may be good: its answer lies where that spread has put it
+--   T  end → token
+local function recall(token)
+  local packed = call('HGET', P .. 't', token)
+  if packed then
+    local known = read(packed, 'a field of ' .. P .. 't')
+    if type(known[1]) ~= 'table' or type(known[2]) ~= 'number' then
+      foreign('a field of ' .. P .. 't is no answer to a put')
+    end
+    if now < known[2] then
+      return known[1]
+    end
+  end
+end
+
+-- When the last token ends that is remembered here, if that is to come.
+local function last_token()
+  local last = call('ZRANGE', P .. 'T', -1, -1, 'WITHSCORES')[2]
+  last = last and tonumber(last)
+  return last and now < last and last or nil
+end
+
+-- The spreads that the queue had before, as far as they matter.
+local function past_spreads()
+  local packed = call('HGET', P .. 't', '')
+  local past = {}
+  for _, entry in ipairs(packed and read(packed, 'a field of ' .. P .. 't') or {}) do
+    if type(entry) ~= 'table' or type(entry[1]) ~= 'number' or type(entry[2]) ~= 'number' then
+      foreign('a field of ' .. P .. 't names no spread')
+    end
+    if now < entry[2] then
+      past[#past + 1] = entry
+    end
+  end
+  return past
+end

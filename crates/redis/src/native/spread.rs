@@ -1,0 +1,239 @@
+//! Changing over how many partitions a queue is spread. It can be broken off anywhere: whoever calls on the queue next carries
+//! it to its end, and processes may do so side by side.
+//!
+//! The steps, each in one partition at a time. A step has the change's number, and a partition that has a later one passes
+//! it over; so what comes late changes nothing.
+//!
+//! 1. The first partition is closed, if it has no messages. What is to become of the queue is noted there (`j` of `m`). A partition
+//!    that is closed answers calls with nothing but that.
+//! 2. All others that there are, or will be, are closed, each if it has no messages.
+//! 3. The first partition notes what was decided: forward if all were closed, back if one had messages. The number is one
+//!    higher from here on.
+//! 4. All others get the settings that were decided on, and are open again; then the first one. Those that the queue has no more of
+//!    keep its spread alone, so that nobody who has not heard of the change puts anything there.
+//!
+//! Tokens stay where the earlier spread has put them. The partitions note until when they matter: `lua/token.lua`.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use dwell_model::QueueName;
+use dwell_store::{Error, Result};
+
+use super::Inner;
+use super::dead::failed;
+use super::layout::Partition;
+use super::pack::{Fields, Pack, Reply};
+use super::partition::unreadable;
+use super::scripts::Script;
+
+/// A change that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Moving {
+    pub(super) from: u16,
+    pub(super) to: u16,
+    /// The queue's own settings as they were, and as they are to be, packed.
+    pub(super) before: Option<Vec<u8>>,
+    pub(super) after: Option<Vec<u8>>,
+    decided: Option<bool>,
+    past: Past,
+}
+
+/// Spreads that the queue had, each with the instant until when tokens that were remembered under it may be good.
+type Past = Vec<(u16, i64)>;
+
+impl Moving {
+    pub(super) fn new(from: u16, to: u16, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Moving {
+        Moving { from, to, before, after, decided: None, past: Past::new() }
+    }
+
+    pub(super) fn packed(&self) -> Pack {
+        let fields = Fields::new()
+            .with("from", u32::from(self.from))
+            .with("to", u32::from(self.to))
+            .maybe("before", self.before.as_deref())
+            .maybe("after", self.after.as_deref())
+            .maybe("decided", self.decided.map(u32::from))
+            .with("past", packed_past(&self.past));
+        Bytes::from(Pack::from(fields).encoded()).into()
+    }
+
+    fn read(packed: &Bytes) -> Option<Moving> {
+        let table = Reply::decode(packed)?;
+        let number = |name| u16::try_from(table.get(name).uint()?).ok();
+        let bytes = |name| table.get(name).bytes().map(|bytes| bytes.to_vec());
+        Some(Moving {
+            from: number("from")?,
+            to: number("to")?,
+            before: bytes("before"),
+            after: bytes("after"),
+            decided: table.get("decided").uint().map(|decided| decided > 0),
+            past: read_past(table.get("past"))?,
+        })
+    }
+
+    /// All partitions but the first that the queue has or is to have.
+    fn others(&self, queue: &QueueName) -> Vec<Partition> {
+        (1..self.from.max(self.to)).map(|index| Partition::new(queue, index)).collect()
+    }
+}
+
+fn packed_past(past: &Past) -> Pack {
+    let entry = |(spread, until): &(u16, i64)| Pack::Array(vec![u32::from(*spread).into(), (*until).into()]);
+    Pack::Array(past.iter().map(entry).collect())
+}
+
+fn read_past(reply: &Reply) -> Option<Past> {
+    let entry = |entry: &Reply| Some((entry.at(0).uint()?.try_into().ok()?, entry.at(1).int()?));
+    reply.items().iter().map(entry).collect()
+}
+
+impl Inner {
+    /// Finds out how a queue is spread, since a partition has said that it is not as was believed. What keeps its partitions from
+    /// agreeing is put right.
+    ///
+    /// A boxed future, since the calls that it makes may come back to it.
+    pub(super) fn learn_spread<'a>(
+        &'a self,
+        at: &'a Partition,
+        believed: Option<u16>,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>> {
+        Box::pin(async move {
+            let spread = self.finish_change(&at.queue).await?;
+            if at.index > 0 && believed == Some(spread) {
+                self.mend_settings(&at.queue).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Carries a change of a queue's spread to its end, if one is under way; answers with the spread.
+    pub(super) async fn finish_change(&self, queue: &QueueName) -> Result<u16> {
+        let first = Partition::new(queue, 0);
+        for _ in 0..64 {
+            let reply = self.ask(&first, Script::Stats, Fields::new()).await.map_err(failed)?.reply;
+            let version = reply.get("version").uint().unwrap_or(0);
+            let Some(packed) = reply.get("change").bytes() else {
+                let spread = spread_of(&reply).ok_or_else(|| unreadable(queue))?;
+                self.note_spread(queue, spread);
+                return Ok(spread);
+            };
+            let moving = Moving::read(packed).ok_or_else(|| unreadable(queue))?;
+            match moving.decided {
+                None => self.close(queue, version, moving, &reply).await?,
+                Some(forward) => self.open_again(queue, version, &moving, forward).await?,
+            }
+        }
+        let reason = format!("the spread of queue '{queue}' changes all the time");
+        Err(Error::Unavailable { reason: reason.into() })
+    }
+
+    /// Steps 2 and 3. What the first partition has of tokens it has said in `first`.
+    async fn close(&self, queue: &QueueName, number: u64, moving: Moving, first: &Reply) -> Result<()> {
+        let (mut past, mut until) = (Past::new(), None);
+        let mut note = |reply: &Reply| {
+            past.extend(read_past(reply.get("past"))?);
+            until = until.max(reply.get("until").int());
+            Some(())
+        };
+        note(first).ok_or_else(|| unreadable(queue))?;
+        let mut forward = true;
+        for at in moving.others(queue) {
+            let step = Fields::new().with("next", number).flag("keep", true).with("change", moving.packed());
+            let reply = self.ask(&at, Script::Configure, step.flag("fixed", true)).await;
+            let reply = reply.map_err(failed)?.reply;
+            if reply.get("changed").is_set() {
+                // Somebody has carried it on.
+                return Ok(());
+            }
+            if reply.get("fixed").is_set() {
+                forward = false;
+                break;
+            }
+            note(&reply).ok_or_else(|| unreadable(queue))?;
+        }
+        past.extend(until.map(|until| (moving.from, until)));
+        // Of each spread the latest; what lies by the new one is found there.
+        past.sort_unstable_by_key(|(spread, until)| (*spread, std::cmp::Reverse(*until)));
+        past.dedup_by_key(|(spread, _)| *spread);
+        past.retain(|(spread, _)| forward && *spread != moving.to);
+        let decided = Moving { decided: Some(forward), past, ..moving };
+        let step = Fields::new().with("version", number).with("next", number + 1).flag("keep", true);
+        let step = step.with("change", decided.packed());
+        self.ask(&Partition::new(queue, 0), Script::Configure, step).await.map_err(failed)?;
+        Ok(())
+    }
+
+    /// Step 4.
+    async fn open_again(&self, queue: &QueueName, number: u64, moving: &Moving, forward: bool) -> Result<()> {
+        let (spread, own) = match forward {
+            true => (moving.to, &moving.after),
+            false => (moving.from, &moving.before),
+        };
+        let has_spread = |own: &Vec<u8>| {
+            let own = Reply::decode(&Bytes::copy_from_slice(own));
+            own.is_some_and(|own| own.get("spread").is_set())
+        };
+        let beyond = own.as_ref().is_some_and(has_spread).then(|| {
+            let spread_alone = Fields::new().with("spread", u32::from(spread));
+            Pack::from(spread_alone).encoded()
+        });
+        let past = Some(packed_past(&moving.past)).filter(|_| !moving.past.is_empty());
+        let step = |own: &Option<Vec<u8>>| {
+            let step = Fields::new().with("next", number).maybe("own", own.as_deref());
+            step.maybe("past", past.clone())
+        };
+        for at in moving.others(queue) {
+            let own = if at.index < spread { own } else { &beyond };
+            let reply = self.ask(&at, Script::Configure, step(own)).await.map_err(failed)?.reply;
+            if reply.get("changed").is_set() {
+                return Ok(());
+            }
+        }
+        let last = step(own).with("version", number);
+        self.ask(&Partition::new(queue, 0), Script::Configure, last).await.map_err(failed)?;
+        // Nothing is left of what the queue has no more of, where nothing needs to be known.
+        for at in moving.others(queue) {
+            if at.index >= spread {
+                let _ = self.ask(&at, Script::Retire, Fields::new()).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all partitions the settings of the first one, where a change was broken off, or something was written that
+    /// follows no change.
+    pub(super) async fn mend_settings(&self, queue: &QueueName) -> Result<()> {
+        let spread = self.finish_change(queue).await?;
+        let mut copies = Vec::new();
+        for at in Partition::all(queue, spread) {
+            let reply = self.ask(&at, Script::Stats, Fields::new()).await.map_err(failed)?.reply;
+            let version = reply.get("version").uint().unwrap_or(0);
+            let own = reply.get("own").bytes().map(|own| own.to_vec());
+            copies.push((at, version, own, spread_of(&reply)));
+        }
+        let Some((first, version, own, decides)) = copies.first().cloned() else { return Ok(()) };
+        let is_past = |copy: &(_, u64, _, Option<u16>)| copy.1 >= version && copy.3 != decides;
+        let mut number = version;
+        if copies.iter().any(is_past) {
+            number = copies.iter().map(|copy| copy.1).max().unwrap_or(version) + 1;
+            let step = Fields::new().with("version", version).with("next", number).flag("keep", true);
+            if !self.ask(&first, Script::Configure, step).await.map_err(failed)?.reply.get("done").is_set() {
+                return Ok(());
+            }
+        }
+        for (at, version, ..) in &copies[1..] {
+            if *version < number {
+                let step = Fields::new().with("next", number).maybe("own", own.as_deref());
+                self.ask(at, Script::Configure, step).await.map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a partition says that its queue is spread.
+fn spread_of(stats: &Reply) -> Option<u16> {
+    stats.get("spread_here").uint()?.try_into().ok()
+}
