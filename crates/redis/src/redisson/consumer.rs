@@ -8,11 +8,9 @@
 //! At the destination a payload has no id. So attempts are counted by the payload's digest: equal payloads share
 //! their count, and it is forgotten a day after the last failure.
 
-use std::fmt::Write as _;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-use dwell_model::Timestamp;
+use dwell_model::{Invalid, Setting, Timestamp};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::sync::Mutex;
@@ -28,6 +26,18 @@ pub const DEFAULT_MAX_ATTEMPTS: u32 = 10;
 
 /// How long a consumer waits at the server before it looks at inbox and leases again.
 const LOOK_MS: u64 = 1_000;
+/// How often it asks where it can not wait at the server.
+const ASK_MS: u64 = 250;
+/// How many payloads one script leases.
+const CLAIMED_AT_ONCE: usize = 50;
+/// How many dead letters one script revives.
+const REVIVED_AT_ONCE: usize = 100;
+/// How many leases one script ends.
+const REAPED_AT_ONCE: usize = 100;
+
+/// How long the inbox may be seen not to be empty before a mover gives back what is in it: whoever waited for it is
+/// gone then. Any claim takes it at once.
+pub const INBOX_MS: u64 = 5_000;
 
 /// A payload that is leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,15 +114,17 @@ impl Consumer {
         self
     }
 
-    /// Leases up to `max` payloads for `lease_ms`; waits up to `wait_ms` for the first. Also ends leases that ran
-    /// out. Dropped, it loses nothing: what it had leased comes back when the lease runs out.
+    /// Leases up to `max` payloads for `lease_ms`, 1 to [`Setting::MAX_LEASE_MS`]; waits up to `wait_ms` for the
+    /// first. Also ends leases that ran out. Dropped, it loses nothing: what it had leased comes back when the lease
+    /// runs out.
     ///
     /// # Errors
-    /// [`Error::WrongType`], and those of the connection.
+    /// [`Error::Invalid`] for such a lease, [`Error::WrongType`], and those of the connection.
     pub async fn claim(&self, max: usize, wait_ms: u64, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
+        check_lease(lease_ms)?;
         let mut left_ms = wait_ms;
         loop {
-            let (claimed, _) = self.claim_now(max.max(1), lease_ms).await?;
+            let claimed = self.claim_now(max.max(1), lease_ms).await?;
             if !claimed.is_empty() || left_ms == 0 {
                 return Ok(claimed);
             }
@@ -130,11 +142,12 @@ impl Consumer {
         self.settle(token, "ack", &[]).await
     }
 
-    /// Moves a lease's deadline to `lease_ms` from now.
+    /// Moves a lease's deadline to `lease_ms` from now, 1 to [`Setting::MAX_LEASE_MS`].
     ///
     /// # Errors
-    /// As [`ack`](Consumer::ack).
+    /// As [`ack`](Consumer::ack), and [`Error::Invalid`] for such a lease.
     pub async fn extend(&self, token: &str, lease_ms: u64) -> Result<Settled, Error> {
+        check_lease(lease_ms)?;
         self.settle(token, "extend", &[decimal(lease_ms)]).await
     }
 
@@ -150,7 +163,7 @@ impl Consumer {
     /// 0, or dead if it was the last attempt.
     ///
     /// # Errors
-    /// As [`ack`](Consumer::ack).
+    /// As [`ack`](Consumer::ack), and [`Error::Invalid`] for a delay that ends past the year 9999.
     pub async fn retry(&self, claimed: &Claimed, delay_ms: u64, reason: &str) -> Result<Settled, Error> {
         let packed = element::pack(self.layout, &claimed.payload);
         let rest = [decimal(delay_ms), decimal(self.max_attempts), plain(reason), packed];
@@ -174,7 +187,8 @@ impl Consumer {
             return Ok(Vec::new());
         }
         let mut command = redis::cmd("LRANGE");
-        command.arg(self.keys.dead()).arg(skip).arg(skip + max - 1);
+        let last = skip.saturating_add(max - 1).min(i64::MAX as usize);
+        command.arg(self.keys.dead()).arg(skip.min(last)).arg(last);
         let letters: Vec<Vec<u8>> = self.link.ask(&command).await.map_err(|error| self.error(&error))?;
         Ok(letters.iter().filter_map(|letter| dead_letter(letter)).collect())
     }
@@ -182,24 +196,48 @@ impl Consumer {
     /// Puts up to `max` dead letters back to the end of the destination, the oldest first. How many.
     ///
     /// # Errors
-    /// Those of the connection.
+    /// Those of the connection; some may be revived then.
     pub async fn revive(&self, max: usize) -> Result<usize, Error> {
         let keys = [self.keys.ready().to_owned(), self.keys.dead()];
-        let revived = script::REVIVE.call(&self.link, &keys, &[decimal(max)]).await;
-        revived.map_err(|error| self.error(&error))
+        let mut revived = 0;
+        while revived < max {
+            let at_once = (max - revived).min(REVIVED_AT_ONCE);
+            let some: usize = script::REVIVE
+                .call(&self.link, &self.keys, &keys, &[decimal(at_once)])
+                .await
+                .map_err(|error| self.error(&error))?;
+            revived += some;
+            if some < at_once {
+                break;
+            }
+        }
+        Ok(revived)
     }
 
-    async fn claim_now(&self, max: usize, lease_ms: u64) -> Result<(Vec<Claimed>, usize), Error> {
-        let tokens = (0..max.min(1_000)).map(|_| token().into_bytes());
+    async fn claim_now(&self, max: usize, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
+        let mut claimed = self.claim_some(max.min(CLAIMED_AT_ONCE), lease_ms).await?;
+        while claimed.len() < max && claimed.len().is_multiple_of(CLAIMED_AT_ONCE) && !claimed.is_empty() {
+            let at_once = (max - claimed.len()).min(CLAIMED_AT_ONCE);
+            match self.claim_some(at_once, lease_ms).await {
+                Ok(some) if some.is_empty() => break,
+                Ok(some) => claimed.extend(some),
+                // What is leased is handed out.
+                Err(_) => break,
+            }
+        }
+        Ok(claimed)
+    }
+
+    async fn claim_some(&self, max: usize, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
+        let tokens = (0..max).map(|_| token().into_bytes());
         let arguments: Vec<_> =
             [decimal(lease_ms), decimal(self.max_attempts)].into_iter().chain(tokens).collect();
         let reply: Vec<Value> = script::CLAIM
-            .call(&self.link, &keys(&self.keys), &arguments)
+            .call(&self.link, &self.keys, &keys(&self.keys), &arguments)
             .await
             .map_err(|error| self.error(&error))?;
         let odd = || Error::Refused { reason: "a claim was answered in another form".to_owned() };
-        let (head, leased) = reply.split_at_checked(2).ok_or_else(odd)?;
-        let reaped = redis::from_redis_value(head[1].clone()).map_err(|_| odd())?;
+        let (_, leased) = reply.split_first().ok_or_else(odd)?;
         let mut claimed = Vec::with_capacity(leased.len() / 4);
         for four in leased.chunks_exact(4) {
             let read = || -> Option<Claimed> {
@@ -213,13 +251,13 @@ impl Consumer {
             };
             claimed.push(read().ok_or_else(odd)?);
         }
-        Ok((claimed, reaped))
+        Ok(claimed)
     }
 
     /// Waits until something is in the inbox, or for `wait_ms`.
     async fn wait(&self, wait_ms: u64) -> Result<(), Error> {
         if self.link.address().kind() == Kind::Cluster {
-            tokio::time::sleep(Duration::from_millis(wait_ms.min(250))).await;
+            tokio::time::sleep(Duration::from_millis(wait_ms.min(ASK_MS))).await;
             return Ok(());
         }
         let mut kept = self.blocking.lock().await;
@@ -232,8 +270,15 @@ impl Consumer {
         command.arg(self.keys.ready()).arg(self.keys.inbox()).arg("LEFT").arg("RIGHT");
         command.arg(wait_ms.max(1) as f64 / 1000.0);
         let moved: RedisResult<Value> = command.query_async(&mut connection).await;
-        moved.map_err(|error| self.error(&error))?;
-        *kept = Some(connection);
+        match moved {
+            Ok(_) => *kept = Some(connection),
+            // A Redis that is full lets nobody wait like that, but claims go on.
+            Err(error) if error.code() == Some("OOM") => {
+                *kept = Some(connection);
+                tokio::time::sleep(Duration::from_millis(wait_ms.min(ASK_MS))).await;
+            }
+            Err(error) => return Err(self.error(&error)),
+        }
         Ok(())
     }
 
@@ -241,7 +286,7 @@ impl Consumer {
         let mut arguments = vec![token.as_bytes().to_vec(), action.as_bytes().to_vec()];
         arguments.extend_from_slice(rest);
         let state: String = script::SETTLE
-            .call(&self.link, &keys(&self.keys), &arguments)
+            .call(&self.link, &self.keys, &keys(&self.keys), &arguments)
             .await
             .map_err(|error| self.error(&error))?;
         match state.as_str() {
@@ -259,14 +304,33 @@ impl Consumer {
     }
 }
 
-/// Ends leases that ran out; at most a hundred. How many.
-pub(super) async fn reap(link: &Link, of: &Keys, max_attempts: u32) -> Result<usize, Error> {
-    let reply: RedisResult<(Value, usize)> =
-        script::CLAIM.call(link, &keys(of), &[decimal(1), decimal(max_attempts)]).await;
-    reply.map(|(_, reaped)| reaped).map_err(|error| Error::of(of.name(), &error))
+/// What came back to the destination, or to the dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reaped {
+    /// Leases that were ended, and payloads of the inbox.
+    pub(super) count: usize,
+    /// Whether there may be more.
+    pub(super) more: bool,
 }
 
-fn keys(keys: &Keys) -> [String; 9] {
+/// Ends leases that ran out, and gives back what lies in an inbox that was seen not to be empty for `inbox_ms`; at
+/// most a hundred of each.
+pub(super) async fn reap(link: &Link, of: &Keys, max_attempts: u32, inbox_ms: u64) -> Result<Reaped, Error> {
+    let arguments = [decimal(max_attempts), decimal(inbox_ms), decimal(REAPED_AT_ONCE)];
+    let reply: RedisResult<(usize, usize, u8)> = script::REAP.call(link, of, &keys(of), &arguments).await;
+    let (ended, given, more) = reply.map_err(|error| Error::of(of.name(), &error))?;
+    Ok(Reaped { count: ended + given, more: more == 1 })
+}
+
+fn check_lease(lease_ms: u64) -> Result<(), Error> {
+    if (1..=Setting::MAX_LEASE_MS).contains(&lease_ms) {
+        return Ok(());
+    }
+    let reason = format!("a lease has 1 to {} ms, not {lease_ms}", Setting::MAX_LEASE_MS);
+    Err(Invalid::InvalidSetting { setting: "lease_ms", reason: reason.into() }.into())
+}
+
+fn keys(keys: &Keys) -> [String; 10] {
     [
         keys.ready().to_owned(),
         keys.inbox(),
@@ -277,16 +341,13 @@ fn keys(keys: &Keys) -> [String; 9] {
         keys.pending(),
         keys.timeouts(),
         keys.channel(),
+        keys.inbox_since(),
     ]
 }
 
 /// 128 bits that no other lease has.
 fn token() -> String {
-    let mut token = String::with_capacity(32);
-    for _ in 0..2 {
-        write!(token, "{:016x}", RandomState::new().build_hasher().finish()).expect("a string takes all");
-    }
-    token
+    format!("{:016x}{:016x}", script::random(), script::random())
 }
 
 /// A reason without the byte that ends it in a dead letter.

@@ -95,6 +95,16 @@ impl Keys {
         format!("{}:", self.beside("dwell_redisson_attempts"))
     }
 
+    /// Ours: since when the inbox was seen not to be empty.
+    pub fn inbox_since(&self) -> String {
+        self.beside("dwell_redisson_inbox_since")
+    }
+
+    /// Ours: what a lane of a process was answered last, for a minute.
+    pub fn answer(&self, lane: &str) -> String {
+        format!("{}:{lane}", self.beside("dwell_redisson_answer"))
+    }
+
     /// Ours: the pending element that was offered under `id`, for as long as a repeat of that offer is known.
     pub fn offer(&self, id: &str) -> String {
         format!("{}:{id}", self.beside("dwell_redisson_offer"))
@@ -155,7 +165,7 @@ mod tests {
             let tag = hash_tag(name.as_bytes());
             let ours = [keys.set_aside(), keys.inbox(), keys.leases(), keys.leased(), keys.dead()];
             let theirs = [keys.pending(), keys.timeouts(), keys.channel()];
-            let made = [keys.attempts() + "0a", keys.offer("x{y}")];
+            let made = [keys.attempts() + "0a", keys.offer("x{y}"), keys.answer("0b"), keys.inbox_since()];
             for key in ours.iter().chain(&theirs).chain(&made) {
                 assert_eq!(hash_tag(key.as_bytes()), tag, "{key}");
             }

@@ -26,8 +26,11 @@ mod keys;
 mod mover;
 mod queue;
 mod script;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 
-pub use consumer::{Claimed, Consumer, DEFAULT_MAX_ATTEMPTS, DeadLetter, Settled};
+pub use consumer::{Claimed, Consumer, DEFAULT_MAX_ATTEMPTS, DeadLetter, INBOX_MS, Settled};
 pub use doctor::{Doctor, DoctorOptions, Finding, Fix, Kind as FindingKind, Report};
 pub use element::{Element, Layout, Undecodable, decode as decode_element, encode as encode_element};
 pub use error::Error;

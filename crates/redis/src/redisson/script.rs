@@ -1,26 +1,59 @@
 //! Redisson-side scripts: each `.lua` file with what it needs before it, sent by its digest.
+//!
+//! Ground rule: a call that changes something carries the number of its lane and of itself, and a script that has
+//! answered a number answers it again and does nothing. So it does no harm that the client library of a cluster repeats
+//! what it has no answer to (`lua/answer.lua`).
 
-use std::sync::LazyLock;
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind};
 
+use super::keys::Keys;
 use crate::Link;
 
 /// One script.
 pub(crate) struct Script {
     code: String,
     sha1: String,
+    /// Whether it changes something, and so is called under a number of its own.
+    changes: bool,
 }
 
 impl Script {
-    fn new(parts: &[&str]) -> Script {
-        let code = parts.concat();
+    fn new(parts: &[&str], changes: bool) -> Script {
+        let mut all = vec![include_str!("lua/common.lua")];
+        all.extend(changes.then_some(include_str!("lua/answer.lua")));
+        all.extend(parts);
+        let code = all.concat();
         let sha1 = redis::Script::new(&code).get_hash().to_owned();
-        Script { code, sha1 }
+        Script { code, sha1, changes }
     }
 
-    /// Runs it; a server that does not know it is given its text.
+    /// Runs it on keys of a queue; a server that does not know it is given its text.
     pub(crate) async fn call<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        of: &Keys,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> RedisResult<T> {
+        if !self.changes {
+            return self.run(link, keys, arguments).await;
+        }
+        let lane = Lane::enter();
+        let keys = [keys, &[of.answer(&lane.name())]].concat();
+        let arguments = [arguments, &[CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes().to_vec()]].concat();
+        #[cfg(feature = "testing")]
+        if super::testing::REPEATS.get() {
+            self.run::<redis::Value>(link, &keys, &arguments).await?;
+        }
+        self.run(link, &keys, &arguments).await
+    }
+
+    async fn run<T: FromRedisValue>(
         &self,
         link: &Link,
         keys: &[String],
@@ -42,15 +75,63 @@ impl Script {
     }
 }
 
+/// Of this process, never used before.
+static PROCESS: LazyLock<u64> = LazyLock::new(random);
+/// The number of the next call.
+static CALLS: AtomicU64 = AtomicU64::new(1);
+static LANES: Mutex<Lanes> = Mutex::new(Lanes { free: Vec::new(), made: 0 });
+
+/// Lanes that no call is in now, and how many there are: as many as there were calls at the same time.
+struct Lanes {
+    free: Vec<u32>,
+    made: u32,
+}
+
+/// A lane that this call has to itself.
+struct Lane(u32);
+
+impl Lane {
+    fn enter() -> Lane {
+        let mut lanes = lanes();
+        let number = lanes.free.pop().unwrap_or_else(|| {
+            lanes.made += 1;
+            lanes.made
+        });
+        Lane(number)
+    }
+
+    fn name(&self) -> String {
+        let mut name = format!("{:016x}", *PROCESS);
+        write!(name, "{:x}", self.0).expect("a string takes all");
+        name
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Also of a call that was given up: what it has sent comes late then, and is refused.
+        lanes().free.push(self.0);
+    }
+}
+
+fn lanes() -> MutexGuard<'static, Lanes> {
+    LANES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// 64 bits of the randomness that maps are keyed with.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 /// An argument in decimal.
 pub(crate) fn decimal(number: impl ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
 macro_rules! scripts {
-    ($($name:ident: $($file:literal)+;)+) => {
+    ($($name:ident $kind:ident: $($file:literal)+;)+) => {
         $(pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(&[include_str!("lua/common.lua"), $(include_str!(concat!("lua/", $file, ".lua"))),+])
+            Script::new(&[$(include_str!(concat!("lua/", $file, ".lua"))),+], stringify!($kind) == "changes")
         });)+
 
         /// All of them, by name.
@@ -62,19 +143,21 @@ macro_rules! scripts {
 }
 
 scripts! {
-    OFFER: "offer";
-    OFFER_AS: "offer_as";
-    CANCEL_AS: "cancel_as";
-    DEBOUNCE: "element" "debounce";
-    FIND: "element" "find";
-    TAKE_OUT: "take_out";
-    MOVE: "element" "move";
-    MEND: "element" "mend";
-    CLAIM: "claim_common" "claim";
-    SETTLE: "claim_common" "settle";
-    REVIVE: "revive";
-    LOOK: "look";
-    FIX: "fix";
+    OFFER changes: "offer";
+    OFFER_AS changes: "element" "layout" "offer_as";
+    CANCEL_AS changes: "element" "layout" "cancel_as";
+    DEBOUNCE changes: "element" "layout" "place" "debounce";
+    FIND reads: "element" "place" "find";
+    TAKE_OUT changes: "take_out";
+    TAKE changes: "take";
+    CLEAR changes: "clear";
+    MOVE changes: "element" "move";
+    MEND changes: "element" "layout" "place" "mend";
+    CLAIM changes: "claim_common" "claim";
+    REAP changes: "claim_common" "reap";
+    SETTLE changes: "claim_common" "settle";
+    REVIVE changes: "revive";
+    FIX changes: "fix";
 }
 
 #[cfg(test)]
@@ -88,6 +171,14 @@ mod tests {
                 assert!(script.code.contains(part), "{name} says no '{part}'");
             }
             assert_eq!(script.sha1.len(), 40, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_script_that_writes_is_answered_from_what_was_kept_when_it_is_repeated() {
+        for (name, script) in all() {
+            assert_eq!(script.code.contains("keep("), script.changes, "{name}");
+            assert_eq!(script.code.contains("if repeated") || name == "OFFER", script.changes, "{name}");
         }
     }
 }

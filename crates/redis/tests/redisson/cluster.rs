@@ -8,6 +8,7 @@ use dwell_redis::redisson::{
 };
 use dwell_redis::testing::Cluster;
 
+use crate::failover::Load;
 use crate::{HOUR_MS, run, text};
 
 #[test]
@@ -54,4 +55,43 @@ fn everything_works_on_a_cluster() {
             assert_eq!(kinds, [FindingKind::NobodyListens], "{name}");
         }
     });
+}
+
+/// As `redis-cli --cluster reshard` does it, but slowly: keys are half here and half there while calls go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
+    let mut cluster = Cluster::start();
+    let link = Link::open(cluster.address()).await.unwrap();
+    let load = Load::start(&link, &Keys::new("orders").unwrap());
+    load.go_on(50).await;
+    let (slot, from) = cluster.place("orders");
+    let to = (from + 1) % 3;
+    let (from_id, to_id) = (cluster.id(from), cluster.id(to));
+    let (slot, nodes) = (slot.to_string(), cluster.nodes());
+    nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+    nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+    let port = nodes[to].port().to_string();
+    let mut moved = 0_usize;
+    loop {
+        let reply = nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]);
+        let keys: Vec<String> = redis::from_redis_value(reply).unwrap();
+        let Some(key) = keys.first() else { break };
+        nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        moved += 1;
+        if moved < 5 {
+            // Time for calls to meet it.
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+    for node in [to, from, (to + 1) % 3] {
+        nodes[node].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
+    }
+    load.go_on(50).await;
+    let told = load.end().await;
+    let keys: Vec<String> =
+        redis::from_redis_value(nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"])).unwrap();
+    assert_eq!(keys, [""; 0], "some of the queue was begun anew where it was");
+    assert!(moved >= 3 && told.failures > 0, "{moved} keys moved, {} calls put off", told.failures);
+    let again = told.delivered.values().filter(|times| **times > 1).count();
+    println!("{} delivered, {again} of them again, {} calls put off", told.delivered.len(), told.failures);
 }

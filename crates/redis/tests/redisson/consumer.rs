@@ -1,6 +1,9 @@
 //! Taking with a lease: nothing is lost with a consumer, and no lease is proved twice.
 
-use dwell_redis::redisson::{Consumer, Settled};
+use dwell_model::{Invalid, Timestamp};
+use dwell_redis::redisson::{
+    Consumer, Doctor, DoctorOptions, Error, Event, FindingKind, INBOX_MS, Mover, MoverOptions, Settled,
+};
 
 use crate::{Bed, HOUR_MS, run, text};
 
@@ -144,6 +147,72 @@ fn a_claim_that_is_given_up_loses_nothing() {
         }
         let claimed = consumer(&bed).claim(1, 10_000, HOUR_MS).await.unwrap();
         assert_eq!(claimed.len().max(bed.leased().await), 1);
+    });
+}
+
+#[test]
+fn a_lease_or_a_delay_out_of_range_is_refused_and_changes_nothing() {
+    run(async {
+        let bed = Bed::new().await;
+        let consumer = consumer(&bed);
+        put(&bed, &["a"]).await;
+        for lease_ms in [0, u64::from(u32::MAX) * 1_000 + 1, 1 << 53, u64::MAX] {
+            let refused = consumer.claim(1, 0, lease_ms).await;
+            assert!(matches!(&refused, Err(Error::Invalid(Invalid::InvalidSetting { .. }))), "{refused:?}");
+        }
+        let longest = consumer.claim(1, 0, u64::from(u32::MAX) * 1_000).await.unwrap().pop().unwrap();
+        for lease_ms in [0, 1 << 53, u64::MAX] {
+            let refused = consumer.extend(&longest.token, lease_ms).await;
+            assert!(matches!(&refused, Err(Error::Invalid(Invalid::InvalidSetting { .. }))), "{refused:?}");
+        }
+        for delay_ms in [Timestamp::MAX.as_ms() as u64, 1 << 53, i64::MAX as u64, u64::MAX] {
+            let refused = consumer.retry(&longest, delay_ms, "why").await;
+            assert!(matches!(&refused, Err(Error::Invalid(Invalid::DueOutOfRange { .. }))), "{refused:?}");
+        }
+        let attempts: Vec<String> =
+            bed.link.ask(redis::cmd("KEYS").arg("dwell_redisson_attempts*")).await.unwrap();
+        assert_eq!((attempts.len(), bed.queue.size().await.unwrap()), (0, 0));
+        assert_eq!(consumer.ack(&longest.token).await.unwrap(), Settled::Acked);
+        // Numbers that only look dangerous.
+        assert!(consumer.dead(usize::MAX, usize::MAX).await.unwrap().is_empty());
+        put(&bed, &["b"]).await;
+        assert_eq!(bed.queue.take(u64::MAX).await.unwrap(), Some(text("b")));
+        assert!(consumer.claim(usize::MAX, 0, 1).await.unwrap().is_empty());
+    });
+}
+
+/// A consumer that died after `BLMOVE`, where no other one comes: a mover gives it back, and so does the doctor.
+#[test]
+fn what_nobody_fetches_from_the_inbox_is_given_back() {
+    run(async {
+        let bed = Bed::new().await;
+        let left = async |value: &str| {
+            bed.send(redis::cmd("RPUSH").arg(bed.keys.inbox()).arg(value).arg(format!("{value} too"))).await;
+        };
+        put(&bed, &["before"]).await;
+        left("orphan").await;
+        let doctor = Doctor::new(bed.link.clone(), bed.keys.clone(), DoctorOptions::default());
+        let report = doctor.examine().await.unwrap();
+        let inbox = report.findings.iter().find(|finding| finding.kind == FindingKind::InInbox).unwrap();
+        assert_eq!((inbox.count, report.is_healthy()), (2, true));
+        assert_eq!(doctor.fix(inbox).await.unwrap(), 2);
+        assert_eq!(bed.ready().await, ["orphan", "orphan too", "before"]);
+        bed.send(redis::cmd("DEL").arg(bed.keys.ready())).await;
+        left("again").await;
+        let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let options = MoverOptions { sweep_ms: 20, ..MoverOptions::default() };
+        let mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let begun_ms = bed.now_ms().await;
+        let report = move |event| drop(events.send(event));
+        let running = tokio::spawn(mover.run(async { drop(stopped.await) }, report));
+        while heard.recv().await.unwrap() != Event::Reaped(2) {}
+        assert!(bed.now_ms().await - begun_ms >= INBOX_MS as i64, "its consumer may still fetch it");
+        assert_eq!(bed.ready().await, ["again", "again too"]);
+        let left: usize = bed.link.ask(redis::cmd("EXISTS").arg(bed.keys.inbox_since())).await.unwrap();
+        assert_eq!(left, 0);
+        drop(stop);
+        running.await.unwrap();
     });
 }
 

@@ -1,12 +1,19 @@
 //! The peer of Redisson's delayed queue on a real Redis, without Java: `redisson_java` has the tests beside it.
 
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
 mod cluster;
 mod consumer;
 mod doctor;
 mod element;
+mod failover;
+mod full;
+mod large;
 mod mover;
 mod offer;
 mod queue;
+mod repeats;
+mod spoilt;
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,7 +1,10 @@
 //! Offers: instants, ids, the channel, and what is refused.
 
 use dwell_model::{Invalid, Timestamp};
-use dwell_redis::redisson::{Error, Offered, When, decode_element};
+use dwell_redis::redisson::codec::Text;
+use dwell_redis::redisson::{
+    DelayedQueue, Error, Layout, Mover, MoverOptions, Offered, When, decode_element,
+};
 use futures_util::StreamExt as _;
 
 use crate::{Bed, HOUR_MS, run, text};
@@ -121,20 +124,38 @@ fn elements_have_javas_bytes() {
     });
 }
 
+/// A mover of ours that was told what Java reads rewrites elements: ids find them all the same.
 #[test]
-fn a_full_redis_refuses_offers_and_still_hands_out() {
+fn an_id_finds_its_element_after_it_was_rewritten() {
     run(async {
         let bed = Bed::new().await;
-        bed.offer("x", 1).await;
-        let mut mover = bed.mover();
-        bed.server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        let offered = bed.queue.offer(&text("y"), When::In(1)).await;
-        assert!(matches!(offered, Err(Error::Unavailable { .. })), "{offered:?}");
-        // Moving needs memory first: nothing is lost by the attempt.
-        let moved = mover.pass().await;
-        assert!(matches!(moved, Err(Error::Unavailable { .. }) | Ok((0, 0))), "{moved:?}");
-        assert_eq!(bed.queue.size().await.unwrap(), 1);
-        bed.server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-        assert_eq!(bed.queue.size().await.unwrap(), 1);
+        for layout in [Layout::New, Layout::Old] {
+            let other = if layout == Layout::New { Layout::Old } else { Layout::New };
+            let queue = DelayedQueue::new(bed.link.clone(), bed.keys.clone(), Text).with_layout(layout);
+            let rewrite = async |to: Layout| {
+                let options = MoverOptions { layout: Some(to), ..MoverOptions::default() };
+                let mut mover = Mover::new(bed.link.clone(), bed.keys.clone(), options);
+                mover.mend_all().await.unwrap().rewritten
+            };
+            let Offered::New { due } = queue.offer_as("7", &text("x"), When::In(HOUR_MS)).await.unwrap()
+            else {
+                panic!("it was new")
+            };
+            assert_eq!(rewrite(other).await, 1);
+            let again = queue.offer_as("7", &text("x"), When::In(1)).await.unwrap();
+            assert_eq!(again, Offered::Known { due: Some(due) });
+            let replaced = queue.replace_as("7", &text("y"), When::In(HOUR_MS)).await.unwrap();
+            assert!(matches!(replaced, Offered::Replaced { .. }), "{replaced:?}");
+            assert_eq!(queue.read_all().await.unwrap(), ["y"]);
+            assert_eq!(rewrite(other).await, 1);
+            assert!(queue.cancel_as("7").await.unwrap());
+            assert_eq!(queue.size().await.unwrap(), 0);
+            // Debounced by value, whatever it was rewritten to.
+            bed.offer("z", HOUR_MS).await;
+            rewrite(other).await;
+            assert_eq!(queue.debounce(&text("z"), When::In(HOUR_MS)).await.unwrap().taken_out, 1);
+            assert_eq!(queue.read_all().await.unwrap(), ["z"]);
+            queue.clear().await.unwrap();
+        }
     });
 }

@@ -34,6 +34,8 @@ pub enum Kind {
     NobodyListens,
     /// Leases of ours that ran out, which no consumer or mover has ended.
     LapsedLeases,
+    /// Payloads that a consumer of ours waited for and has not leased.
+    InInbox,
     /// Elements were set aside before.
     SetAside,
     /// Payloads whose attempts are spent.
@@ -58,7 +60,7 @@ pub enum Fix {
     Rewrite,
     /// Moves all that is due, once.
     Move,
-    /// Ends the leases.
+    /// Ends the leases that ran out, and gives back what is in the inbox.
     Reap,
 }
 
@@ -78,6 +80,7 @@ impl Kind {
             Kind::EndlessScore => "endless_score",
             Kind::NobodyListens => "nobody_listens",
             Kind::LapsedLeases => "lapsed_leases",
+            Kind::InInbox => "in_inbox",
             Kind::SetAside => "set_aside",
             Kind::DeadLetters => "dead_letters",
         }
@@ -102,6 +105,9 @@ impl Kind {
             Kind::EndlessScore => "due past what Java reads as a number: never delivered",
             Kind::NobodyListens => "elements are pending, and no mover listens: run `dwell redisson move`",
             Kind::LapsedLeases => "leases that ran out; the next claim or mover ends them",
+            Kind::InInbox => {
+                "between destination and a lease; the next claim takes them, or a mover gives them back"
+            }
             Kind::SetAside => "set aside before, for somebody to look at",
             Kind::DeadLetters => "payloads whose attempts are spent",
         }
@@ -109,7 +115,7 @@ impl Kind {
 
     /// Whether it is more than a note.
     pub fn is_trouble(self) -> bool {
-        !matches!(self, Kind::LapsedLeases | Kind::SetAside | Kind::DeadLetters)
+        !matches!(self, Kind::LapsedLeases | Kind::InInbox | Kind::SetAside | Kind::DeadLetters)
     }
 
     /// What the doctor can do about it.
@@ -122,7 +128,7 @@ impl Kind {
             Kind::FractionalScore => Some(Fix::Round),
             Kind::OtherLayout => Some(Fix::Rewrite),
             Kind::Overdue => Some(Fix::Move),
-            Kind::LapsedLeases => Some(Fix::Reap),
+            Kind::LapsedLeases | Kind::InInbox => Some(Fix::Reap),
             Kind::WrongType | Kind::NobodyListens | Kind::SetAside | Kind::DeadLetters => None,
         }
     }

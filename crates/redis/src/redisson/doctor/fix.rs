@@ -1,15 +1,17 @@
 //! Mending what a report tells of.
 
+use std::time::Duration;
+
 use super::super::consumer;
 use super::super::element::Layout;
 use super::super::error::Error;
 use super::super::mover::{Mover, MoverOptions};
 use super::super::script;
 use super::Doctor;
-use super::finding::{Finding, Fix};
+use super::finding::{Finding, Fix, Kind};
 
-/// How many elements one script mends: each searches the list.
-const AT_ONCE: usize = 5;
+/// Redis is left to others for so long after each element: mending one searches the list.
+const REST: Duration = Duration::from_millis(2);
 
 pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Error> {
     match finding.kind.fix() {
@@ -21,20 +23,36 @@ pub(super) async fn fix(doctor: &Doctor, finding: &Finding) -> Result<usize, Err
         Some(Fix::Round) => elements(doctor, "round", finding).await,
         Some(Fix::Rewrite) => Ok(mover(doctor, finding.layout).mend_all().await?.rewritten),
         Some(Fix::Move) => Ok(mover(doctor, None).move_due().await?.0),
-        Some(Fix::Reap) => consumer::reap(&doctor.link, &doctor.keys, doctor.options.max_attempts).await,
+        Some(Fix::Reap) if finding.kind == Kind::InInbox => reap(doctor, 0).await,
+        Some(Fix::Reap) => reap(doctor, consumer::INBOX_MS).await,
+    }
+}
+
+/// Gives back all that nobody holds. The inbox may be given back at any time: a consumer that waits for it finds it at
+/// the destination.
+async fn reap(doctor: &Doctor, inbox_ms: u64) -> Result<usize, Error> {
+    let mut count = 0;
+    loop {
+        let reaped =
+            consumer::reap(&doctor.link, &doctor.keys, doctor.options.max_attempts, inbox_ms).await?;
+        count += reaped.count;
+        if !reaped.more {
+            return Ok(count);
+        }
+        tokio::time::sleep(REST).await;
     }
 }
 
 async fn elements(doctor: &Doctor, fix: &str, finding: &Finding) -> Result<usize, Error> {
     let keys = [doctor.keys.pending(), doctor.keys.timeouts(), doctor.keys.set_aside()];
     let mut fixed = 0;
-    for some in finding.elements.chunks(AT_ONCE) {
-        let mut arguments = vec![fix.as_bytes().to_vec()];
-        arguments.extend_from_slice(some);
+    for element in &finding.elements {
+        let arguments = [fix.as_bytes().to_vec(), element.clone()];
         fixed += script::FIX
-            .call::<usize>(&doctor.link, &keys, &arguments)
+            .call::<usize>(&doctor.link, &doctor.keys, &keys, &arguments)
             .await
             .map_err(|error| doctor.error(&error))?;
+        tokio::time::sleep(REST).await;
     }
     Ok(fixed)
 }

@@ -1,20 +1,20 @@
 //! Reading a whole queue in pages, and looking a second time at what seems wrong.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use dwell_model::Timestamp;
 
 use super::super::element::{self, Layout};
 use super::super::error::Error;
-use super::super::script;
+use super::super::script::{self, decimal};
 use super::finding::{ELEMENTS_MAX, Finding, Kind};
 use super::{Doctor, Report};
 
 /// How many elements are read at a time.
-const PAGE: usize = 500;
-/// How many are looked at a second time in one script: each searches the list.
-const LOOKS: usize = 5;
+const PAGE: usize = 250;
+/// How often a walk may begin again.
+const LOST_MAX: u32 = 100;
 
 /// What one digest has been seen as.
 #[derive(Clone, Copy, Default)]
@@ -82,15 +82,14 @@ pub(super) async fn examine(doctor: &Doctor) -> Result<Report, Error> {
     report.leased = doctor.ask(redis::cmd("ZCARD").arg(keys.leases())).await?;
 
     let mut findings: BTreeMap<Kind, Finding> = BTreeMap::new();
-    let (suspects, layouts) = suspects(doctor).await?;
+    let (mut suspects, layouts) = suspects(doctor).await?;
     report.layout = doctor.options.layout.unwrap_or(layouts.most());
     let others = match report.layout {
         Layout::New => layouts.old,
         Layout::Old => layouts.new,
     };
-    for (kind, suspects) in suspects.into_iter().chain([(Kind::OtherLayout, others.elements)]) {
-        confirm(doctor, kind, suspects, &mut findings).await?;
-    }
+    suspects.insert(Kind::OtherLayout, others.elements);
+    confirm(doctor, suspects, &mut findings).await?;
     if let Some(finding) = findings.get_mut(&Kind::OtherLayout) {
         finding.layout = Some(report.layout);
     }
@@ -125,6 +124,7 @@ async fn wrong_types(doctor: &Doctor) -> Result<Finding, Error> {
         (keys.leases(), "zset"),
         (keys.leased(), "hash"),
         (keys.dead(), "list"),
+        (keys.inbox_since(), "string"),
     ];
     let mut finding = Finding::new(Kind::WrongType, 0);
     for (key, expected) in expected {
@@ -142,25 +142,23 @@ async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
     let digest = RandomState::new();
     let mut seen: HashMap<u64, Seen> = HashMap::new();
     let (mut suspects, mut layouts) = (Suspects::new(), Layouts::default());
-    let mut suspect = |kind: Kind, element: Vec<u8>| {
-        let of_kind = suspects.entry(kind).or_default();
-        if of_kind.len() < ELEMENTS_MAX {
-            of_kind.push(element);
-        }
-    };
-    let mut start = 0;
+    let mut walk = Walk::default();
     loop {
-        let page = list_page(doctor, start).await?;
-        for element in &page {
-            let seen = seen.entry(digest.hash_one(element)).or_default();
-            seen.listed += 1;
-            if seen.listed == 2 {
-                suspect(Kind::ListedTwice, element.clone());
+        match walk.next(doctor).await? {
+            Step::Page(page) => {
+                for element in page {
+                    let seen = seen.entry(digest.hash_one(&element)).or_default();
+                    seen.listed += 1;
+                    if seen.listed == 2 {
+                        suspect(&mut suspects, Kind::ListedTwice, element);
+                    }
+                }
             }
-        }
-        start += page.len();
-        if page.len() < PAGE {
-            break;
+            Step::Again => {
+                seen.clear();
+                suspects.clear();
+            }
+            Step::End => break,
         }
     }
     let mut cursor = 0_u64;
@@ -175,11 +173,11 @@ async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
                 continue;
             }
             if seen.listed == 0 {
-                suspect(Kind::ScheduledOnly, element.clone());
+                suspect(&mut suspects, Kind::ScheduledOnly, element.clone());
             }
             match wrong_with(&element, score) {
                 Ok(layout) => layouts.add(layout, element),
-                Err(kind) => suspect(kind, element),
+                Err(kind) => suspect(&mut suspects, kind, element),
             }
         }
         cursor = next;
@@ -188,26 +186,70 @@ async fn suspects(doctor: &Doctor) -> Result<(Suspects, Layouts), Error> {
         }
     }
     if seen.values().any(|seen| !seen.scheduled) {
-        let mut start = 0;
+        let mut walk = Walk::default();
         loop {
-            let page = list_page(doctor, start).await?;
-            start += page.len();
-            let is_last = page.len() < PAGE;
-            for element in page {
-                if seen.get(&digest.hash_one(&element)).is_some_and(|seen| !seen.scheduled) {
-                    suspect(Kind::ListedOnly, element);
+            match walk.next(doctor).await? {
+                Step::Page(page) => {
+                    for element in page {
+                        if seen.get(&digest.hash_one(&element)).is_some_and(|seen| !seen.scheduled) {
+                            suspect(&mut suspects, Kind::ListedOnly, element);
+                        }
+                    }
                 }
-            }
-            if is_last {
-                break;
+                Step::Again => drop(suspects.remove(&Kind::ListedOnly)),
+                Step::End => break,
             }
         }
     }
     Ok((suspects, layouts))
 }
 
-async fn list_page(doctor: &Doctor, start: usize) -> Result<Vec<Vec<u8>>, Error> {
-    doctor.ask(redis::cmd("LRANGE").arg(doctor.keys.pending()).arg(start).arg(start + PAGE - 1)).await
+fn suspect(suspects: &mut Suspects, kind: Kind, element: Vec<u8>) {
+    let of_kind = suspects.entry(kind).or_default();
+    if of_kind.len() < ELEMENTS_MAX {
+        of_kind.push(element);
+    }
+}
+
+/// A walk along the list: what is there from its begin to its end is seen once, whatever comes and goes meanwhile.
+#[derive(Default)]
+struct Walk {
+    index: i64,
+    /// The element before the index.
+    after: Vec<u8>,
+    is_over: bool,
+    lost: u32,
+}
+
+enum Step {
+    Page(Vec<Vec<u8>>),
+    /// The walk has lost its place, and begins again: what was seen is forgotten.
+    Again,
+    End,
+}
+
+impl Walk {
+    async fn next(&mut self, doctor: &Doctor) -> Result<Step, Error> {
+        if self.is_over {
+            return Ok(Step::End);
+        }
+        let arguments = [decimal(self.index), std::mem::take(&mut self.after), decimal(PAGE)];
+        let (index, after, end, page): (i64, Vec<u8>, i64, Vec<Vec<u8>>) = script::FIND
+            .call(&doctor.link, &doctor.keys, &[doctor.keys.pending()], &arguments)
+            .await
+            .map_err(|error| doctor.error(&error))?;
+        if index < 0 {
+            self.lost += 1;
+            self.index = 0;
+            if self.lost < LOST_MAX {
+                return Ok(Step::Again);
+            }
+            let reason = format!("queue '{}' changes faster than it can be read", doctor.keys.name());
+            return Err(Error::Unavailable { reason });
+        }
+        (self.index, self.after, self.is_over) = (index, after, end == 1);
+        Ok(Step::Page(page))
+    }
 }
 
 /// The layout of one element, or what is wrong with it by itself.
@@ -221,27 +263,47 @@ fn wrong_with(packed: &[u8], score: f64) -> Result<Layout, Kind> {
     }
 }
 
-/// Looks at suspects again, where each stands in one step.
+/// Looks at suspects again: at their instants, then along the whole list, then at their instants again. Live clients
+/// put elements into both and take them out of both at once, so what does not hold together then is wrong.
 async fn confirm(
     doctor: &Doctor,
-    kind: Kind,
-    suspects: Vec<Vec<u8>>,
+    suspects: Suspects,
     findings: &mut BTreeMap<Kind, Finding>,
 ) -> Result<(), Error> {
-    let keys = [doctor.keys.pending(), doctor.keys.timeouts()];
-    for some in suspects.chunks(LOOKS) {
-        let looks: Vec<redis::Value> =
-            script::LOOK.call(&doctor.link, &keys, some).await.map_err(|error| doctor.error(&error))?;
-        for (element, look) in some.iter().zip(looks.chunks_exact(2)) {
-            let read = redis::from_redis_value::<(String, usize)>(redis::Value::Array(look.to_vec()));
-            let (score, listed) = read.map_err(|error| Error::Refused {
-                reason: format!("a look was answered otherwise: {error}"),
-            })?;
+    let is_of_the_list =
+        |kind: &Kind| matches!(kind, Kind::ListedTwice | Kind::ListedOnly | Kind::ScheduledOnly);
+    let unscheduled = match suspects.get(&Kind::ListedOnly) {
+        Some(elements) => {
+            let scores = scores(doctor, elements).await?;
+            let both = elements.iter().zip(scores);
+            both.filter(|(_, score)| score.is_none()).map(|(element, _)| element.clone()).collect()
+        }
+        None => HashSet::new(),
+    };
+    let of_the_list = suspects.iter().filter(|(kind, _)| is_of_the_list(kind));
+    let mut listed: HashMap<Vec<u8>, u32> =
+        of_the_list.flat_map(|(_, elements)| elements).map(|element| (element.clone(), 0)).collect();
+    let mut walk = Walk { is_over: listed.is_empty(), ..Walk::default() };
+    loop {
+        match walk.next(doctor).await? {
+            Step::Page(page) => {
+                for element in page {
+                    listed.entry(element).and_modify(|count| *count += 1);
+                }
+            }
+            Step::Again => listed.values_mut().for_each(|count| *count = 0),
+            Step::End => break,
+        }
+    }
+    for (kind, elements) in suspects {
+        let scores = scores(doctor, &elements).await?;
+        for (element, score) in elements.iter().zip(scores) {
+            let listed = listed.get(element).copied().unwrap_or(0);
             let holds = match kind {
                 Kind::ListedTwice => listed > 1,
-                Kind::ListedOnly => score.is_empty() && listed > 0,
-                Kind::ScheduledOnly => !score.is_empty() && listed == 0,
-                _ => !score.is_empty(),
+                Kind::ListedOnly => listed > 0 && unscheduled.contains(element),
+                Kind::ScheduledOnly => listed == 0 && score.is_some(),
+                _ => score.is_some(),
             };
             if holds {
                 findings.entry(kind).or_insert_with(|| Finding::new(kind, 0)).add(element);
@@ -249,6 +311,17 @@ async fn confirm(
         }
     }
     Ok(())
+}
+
+/// The instants of some elements; none of what is not scheduled.
+async fn scores(doctor: &Doctor, elements: &[Vec<u8>]) -> Result<Vec<Option<f64>>, Error> {
+    let mut all = Vec::with_capacity(elements.len());
+    for some in elements.chunks(PAGE) {
+        let mut command = redis::cmd("ZMSCORE");
+        command.arg(doctor.keys.timeouts()).arg(some);
+        all.extend(doctor.ask::<Vec<Option<f64>>>(&command).await?);
+    }
+    Ok(all)
 }
 
 async fn overdue(
@@ -260,7 +333,7 @@ async fn overdue(
     let head: Vec<(Vec<u8>, f64)> =
         doctor.ask(redis::cmd("ZRANGE").arg(doctor.keys.timeouts()).arg(0).arg(0).arg("WITHSCORES")).await?;
     report.next_due = head.first().and_then(|(_, score)| Timestamp::from_ms(score.ceil() as i64).ok());
-    let before = now_ms - doctor.options.overdue_ms as i64;
+    let before = now_ms.saturating_sub(i64::try_from(doctor.options.overdue_ms).unwrap_or(i64::MAX));
     let count: usize =
         doctor.ask(redis::cmd("ZCOUNT").arg(doctor.keys.timeouts()).arg(0).arg(before)).await?;
     if count > 0 {
@@ -285,5 +358,7 @@ async fn note(doctor: &Doctor, now_ms: i64, findings: &mut BTreeMap<Kind, Findin
     findings.insert(Kind::DeadLetters, Finding::new(Kind::DeadLetters, dead));
     let lapsed = doctor.ask(redis::cmd("ZCOUNT").arg(keys.leases()).arg("-inf").arg(now_ms)).await?;
     findings.insert(Kind::LapsedLeases, Finding::new(Kind::LapsedLeases, lapsed));
+    let inbox = doctor.ask(redis::cmd("LLEN").arg(keys.inbox())).await?;
+    findings.insert(Kind::InInbox, Finding::new(Kind::InInbox, inbox));
     Ok(())
 }

@@ -1,36 +1,75 @@
 -- Before the scripts of the reliable consumer. Their keys:
 -- KEYS  1 destination  2 inbox  3 leases  4 leased  5 dead  6 attempts (the beginning of a payload's own key)
---       7 pending  8 timeouts  9 channel
+--       7 pending  8 timeouts  9 channel  10 since when the inbox is not empty
 
 local DAY = 24 * 60 * 60 * 1000
 
+local function count_key(payload)
+  return KEYS[6] .. redis.sha1hex(payload)
+end
+
+-- An error if somebody else's value lies where failed attempts of a payload are counted.
+local function wrong_count(payload)
+  local key = count_key(payload)
+  local wrong = wrong_type(key, 'string')
+  if wrong then return wrong end
+  local count = redis.call('GET', key)
+  if count and not (string.match(count, '^%d+$') and #count < 16) then return not_ours(key, 'count') end
+end
+
+-- The same for several.
+local function wrong_counts(payloads)
+  for _, payload in ipairs(payloads) do
+    local wrong = wrong_count(payload)
+    if wrong then return wrong end
+  end
+end
+
+-- Since when the inbox is seen not to be empty; or an error if somebody else's value lies there.
+local function inbox_since()
+  local since = redis.call('GET', KEYS[10])
+  if since and not (string.match(since, '^%d+$') and #since < 16) then return nil, not_ours(KEYS[10], 'instant') end
+  return since and tonumber(since)
+end
+
 -- Counts a failed attempt of a payload, which then goes back to the front, or is dead with the last allowed one.
--- With a packed element it is offered again after `delay` instead.
-local function fail(payload, reason, most, packed, delay)
-  local counted = KEYS[6] .. redis.sha1hex(payload)
+-- With a packed element it is offered again at `due` instead.
+local function fail(payload, reason, most, packed, due, now)
+  local counted = count_key(payload)
   local attempts = redis.call('INCR', counted)
   if most > 0 and attempts >= most then
     redis.call('RPUSH', KEYS[5], attempts .. '\0' .. reason .. '\0' .. payload)
     redis.call('DEL', counted)
     return 'dead'
   end
-  redis.call('PEXPIRE', counted, ms_text(DAY + (delay or 0)))
-  if packed and delay > 0 then
-    add_pending(KEYS[7], KEYS[8], KEYS[9], { { packed, due_of('in', delay, now_ms()) } })
+  redis.call('PEXPIRE', counted, ms_text(DAY + (due and due - now or 0)))
+  if due then
+    add_pending(KEYS[7], KEYS[8], KEYS[9], { { packed, due } })
     return 'scheduled'
   end
   redis.call('LPUSH', KEYS[1], payload)
   return 'ready'
 end
 
--- Ends leases that ran out, at most a hundred.
-local function reap(now, most)
-  local lapsed = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'LIMIT', 0, 100)
-  for _, token in ipairs(lapsed) do
-    local payload = redis.call('HGET', KEYS[4], token)
-    if payload then fail(payload, 'lease ran out', most) end
+-- Leases that ran out, at most so many: their tokens and, at the same places, their payloads.
+local function lapsed(now, limit)
+  local tokens = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'LIMIT', 0, limit)
+  return tokens, #tokens > 0 and redis.call('HMGET', KEYS[4], unpack(tokens)) or {}
+end
+
+-- An error if the count of one of them is not ours.
+local function wrong_lapsed(payloads)
+  for _, payload in ipairs(payloads) do
+    local wrong = payload and wrong_count(payload)
+    if wrong then return wrong end
+  end
+end
+
+-- Ends them.
+local function reap(tokens, payloads, most)
+  for at, token in ipairs(tokens) do
+    if payloads[at] then fail(payloads[at], 'lease ran out', most) end
     redis.call('HDEL', KEYS[4], token)
     redis.call('ZREM', KEYS[3], token)
   end
-  return #lapsed
 end

@@ -14,6 +14,20 @@ local function wrong_type(key, wanted)
   end
 end
 
+-- The same for several: a key, its type, a key, its type.
+local function wrong_types(...)
+  local all = { ... }
+  for at = 1, #all, 2 do
+    local wrong = wrong_type(all[at], all[at + 1])
+    if wrong then return wrong end
+  end
+end
+
+-- An error about what somebody else has put into a key of ours.
+local function not_ours(key, what)
+  return redis.error_reply('WRONGTYPE ' .. key .. ' holds no ' .. what .. ' of ours')
+end
+
 -- A number of milliseconds as text: never with an exponent.
 local function ms_text(ms)
   return string.format('%.0f', ms)
@@ -27,6 +41,11 @@ local function due_of(kind, ms, now)
 end
 
 local LAST = 253402300799999
+
+-- An error if `ms` is no instant up to the end of the year 9999.
+local function wrong_instant(ms)
+  if not (ms >= 0 and ms <= LAST) then return redis.error_reply('DUE ' .. ms_text(ms)) end
+end
 
 -- Adds packed elements, each {member, due}, to `pending` and `timeouts`; tells the channel a new first instant.
 local function add_pending(pending, timeouts, channel, elements)

@@ -6,18 +6,20 @@
 --       once       all but the first of several equal list entries go
 --       round      a fractional instant, up
 -- reply how many were fixed
--- cost  O(N) an element
-local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'zset') or wrong_type(KEYS[3], 'hash')
+-- cost  O(N) an element: a search of the whole list, and another where entries go
+if repeated then return repeated end
+local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[3], 'hash')
 if wrong then return wrong end
 local fixed = 0
+if ARGV[1] ~= 'list' then write_though_full() end
 for at = 2, #ARGV do
   local member, fix = ARGV[at], ARGV[1]
   local score = redis.call('ZSCORE', KEYS[2], member)
-  local places = redis.call('LPOS', KEYS[1], member, 'COUNT', 0)
+  local places = fix == 'round' and {} or redis.call('LPOS', KEYS[1], member, 'COUNT', 0)
   if fix == 'set_aside' and (score or #places > 0) or fix == 'unlist' and not score and #places > 0 then
     redis.call('HSET', KEYS[3], member, (score or 'none') .. ' ' .. (fix == 'unlist' and 'orphan' or 'poison'))
     redis.call('ZREM', KEYS[2], member)
-    redis.call('LREM', KEYS[1], 0, member)
+    if #places > 0 then redis.call('LREM', KEYS[1], 0, member) end
     fixed = fixed + 1
   elseif fix == 'list' and score and #places == 0 then
     redis.call('RPUSH', KEYS[1], member)
@@ -30,4 +32,4 @@ for at = 2, #ARGV do
     fixed = fixed + 1
   end
 end
-return fixed
+return fixed > 0 and keep(fixed) or fixed

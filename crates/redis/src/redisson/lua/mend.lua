@@ -1,63 +1,115 @@
--- Looks at pending elements before they are due, and mends what would jam Java's script: sets aside what no layout
--- reads, rewrites elements of the other layout in place if told to, rounds a fractional instant up.
+-- Looks at a page of pending elements before they are due, and mends what would jam Java's script: sets aside what no
+-- layout reads, rewrites elements of the other layout in place if told to, rounds a fractional instant up.
+-- An element whose place in the list is far to seek is only unscheduled here; the walk along the list comes to it.
 -- KEYS  1 pending  2 timeouts  3 set aside
 -- ARGV  1 'list' or 'timeouts': which to read a page of  2 index to begin at  3 the element before that, or ''
 --       4 elements a page  5 'new' or 'old': the layout that the Java clients read, or 'any' to rewrite none
+--       6 how many list entries all searches may pass: the first one may pass any number, the others wait for the next
+--         script
 -- reply {index to go on at, or -1 where the element before is gone, last element read, whether this was the end,
 --        set aside, rewritten, rounded}
--- cost  O(page log N); each element that is mended costs a search of the pending list
-local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'zset') or wrong_type(KEYS[3], 'hash')
+-- cost  O(page log N) and what ARGV 6 allows, or one search of the pending list from its nearer end
+if repeated then return repeated end
+local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[3], 'hash')
 if wrong then return wrong end
-local start, size = tonumber(ARGV[2]), tonumber(ARGV[4])
-if ARGV[1] == 'list' and ARGV[3] ~= '' and redis.call('LINDEX', KEYS[1], start - 1) ~= ARGV[3] then
-  local at = redis.call('LPOS', KEYS[1], ARGV[3], 'RANK', -1, 'MAXLEN', 20000)
-  if not at then return { -1, '', 0, 0, 0, 0 } end
-  start = at + 1
+local walks, size, wanted, left = ARGV[1] == 'list', tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+local start, page
+if walks then
+  start, page = read_page(KEYS[1], tonumber(ARGV[2]), ARGV[3], size)
+else
+  start, page = 0, redis.call('ZRANGE', KEYS[2], 0, size - 1)
 end
-local page = redis.call(ARGV[1] == 'list' and 'LRANGE' or 'ZRANGE', KEYS[ARGV[1] == 'list' and 1 or 2],
-  start, start + size - 1)
-local last, aside, rewritten, rounded = page[#page] or ARGV[3], 0, 0, 0
+if not start then return { -1, '', 0, 0, 0, 0 } end
+local aside, rewritten, rounded, has_written, has_searched, has_unlisted = 0, 0, 0, false, false, false
 
--- The same element in the layout that is wanted.
-local function repack(payload, id)
-  id = string.sub(id .. string.rep('\0', 8), 1, 8)
-  local length, rest = '', #payload
-  for _ = 1, 8 do
-    length = length .. string.char(rest % 256)
-    rest = math.floor(rest / 256)
-  end
-  return (ARGV[5] == 'new' and '\8' or '') .. id .. length .. payload
+local function write(...)
+  if not has_written then write_though_full() end
+  has_written = true
+  return redis.call(...)
 end
 
-for at, member in ipairs(page) do
+-- Whether a search that passes so many entries is allowed still.
+local function affords(entries)
+  if has_searched and entries > left then return false end
+  has_searched, left = true, left - entries
+  return true
+end
+
+-- The index of an element near either end of the list, and nil where that is not allowed or it is not there.
+local NEAR = 1000
+local function near(member)
+  if not affords(NEAR) then return nil end
+  return redis.call('LPOS', KEYS[1], member, 'MAXLEN', NEAR)
+    or redis.call('LPOS', KEYS[1], member, 'RANK', -1, 'MAXLEN', NEAR)
+end
+
+-- Takes the entry at an index out of the list, from the nearer end.
+local function unlist(member, index)
+  local behind = redis.call('LLEN', KEYS[1]) - index
+  write('LREM', KEYS[1], index < behind and 1 or -1, member)
+  has_unlisted = true
+end
+
+-- How far that search goes.
+local function distance(index)
+  return math.min(index + 1, redis.call('LLEN', KEYS[1]) - index)
+end
+
+local function set_aside(member, score, why)
+  write(score and 'HSET' or 'HSETNX', KEYS[3], member, (score or 'none') .. ' ' .. why)
+  write('ZREM', KEYS[2], member)
+end
+
+-- Puts an element in the place of another.
+local function rewrite(member, other, ms, index)
+  write('ZADD', KEYS[2], ms_text(math.ceil(ms)), other)
+  write('ZREM', KEYS[2], member)
+  write('LSET', KEYS[1], index, other)
+  rewritten = rewritten + 1
+end
+
+-- The list's index of the element that is looked at, in a walk along the list.
+local index, is_cut, last = start, false, ARGV[3]
+for _, member in ipairs(page) do
   local payload, layout, id = read_element(member)
   local score = redis.call('ZSCORE', KEYS[2], member)
   local ms = score and tonumber(score)
   local bad = not payload and 'undecodable' or (ms and ms < 0 and 'negative_score')
     or (ms and ms >= 1e17 and 'endless_score')
-  if bad then
-    redis.call('HSET', KEYS[3], member, (score or 'none') .. ' ' .. bad)
-    take_out(KEYS[1], KEYS[2], member, 1)
-    aside = aside + 1
-  elseif ARGV[5] ~= 'any' and layout ~= ARGV[5] and score then
-    local other = repack(payload, id)
-    local listed = start + at - 1 - aside
-    if ARGV[1] ~= 'list' or redis.call('LINDEX', KEYS[1], listed) ~= member then
-      listed = redis.call('LPOS', KEYS[1], member)
+  -- Unscheduled before, when its place was far to seek.
+  local is_left = walks and not bad and not score and redis.call('HEXISTS', KEYS[3], member) == 1
+  if bad or is_left then
+    if walks and not affords(distance(index)) then
+      is_cut = true
+      break
     end
-    redis.call('ZADD', KEYS[2], ms_text(math.ceil(ms)), other)
-    redis.call('ZREM', KEYS[2], member)
-    if listed then redis.call('LSET', KEYS[1], listed, other) end
-    if member == last then last = other end
-    rewritten = rewritten + 1
+    if bad then
+      if score or redis.call('HEXISTS', KEYS[3], member) == 0 then aside = aside + 1 end
+      set_aside(member, score, bad)
+    end
+    local at = walks and index or not walks and near(member)
+    if at then unlist(member, at) end
+    if walks then index = index - 1 end
+  elseif wanted ~= 'any' and layout ~= wanted and score then
+    local at = walks and index or not walks and near(member)
+    -- Where an entry went that was listed twice, places are not what they were.
+    if at and affords(200 + math.floor(distance(at) / 8))
+      and (not has_unlisted or redis.call('LINDEX', KEYS[1], at) == member) then
+      local other = repack(wanted, payload, id)
+      rewrite(member, other, ms, at)
+      member = other
+    elseif walks then
+      -- That, or enough for this script.
+      is_cut = true
+      break
+    end
   elseif ms and ms ~= math.floor(ms) then
-    redis.call('ZADD', KEYS[2], 'XX', ms_text(math.ceil(ms)), member)
+    write('ZADD', KEYS[2], 'XX', ms_text(math.ceil(ms)), member)
     rounded = rounded + 1
   end
+  index, last = index + 1, member
 end
--- The place to go on at is behind the last element that is still there.
-if aside > 0 and ARGV[1] == 'list' then
-  last = redis.call('LINDEX', KEYS[1], start + #page - aside - 1)
-  if start + #page - aside == 0 then last = '' end
-end
-return { start + #page - aside, last or '', #page < size and 1 or 0, aside, rewritten, rounded }
+local is_end = #page < size and not is_cut
+if has_unlisted then last = index > 0 and redis.call('LINDEX', KEYS[1], index - 1) or '' end
+local reply = { index, last, is_end and 1 or 0, aside, rewritten, rounded }
+return has_written and keep(reply) or reply

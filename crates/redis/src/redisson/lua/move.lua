@@ -5,8 +5,8 @@
 -- reply {moved, set aside, elements that were due (at most ARGV 1), next instant as text or '', now in ms,
 --        how many entries a search passes, or -1 without a sample: a script can not time itself}
 -- cost  O(log N) an element, and the search for it in the pending list, O(N) at worst
-local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'list') or wrong_type(KEYS[3], 'zset')
-  or wrong_type(KEYS[4], 'hash')
+if repeated then return repeated end
+local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash')
 if wrong then return wrong end
 local now = now_ms()
 local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
@@ -23,11 +23,12 @@ if ARGV[3] == '1' and #due > 0 then
   sampled = math.floor((passed(due[1]) + passed(due[#due - 1])) / 2)
 end
 
+-- A payload takes what its element gives free.
+if #due > 0 then write_though_full() end
 for at = 1, #due, 2 do
   local member, score = due[at], due[at + 1]
   local payload = read_element(member)
   local bad = not payload and 'undecodable' or (tonumber(score) < 0 and 'negative_score')
-  -- The first write of each is the one that a full Redis refuses: nothing is lost then.
   if bad then
     redis.call('HSET', KEYS[4], member, score .. ' ' .. bad)
     aside = aside + 1
@@ -39,4 +40,5 @@ for at = 1, #due, 2 do
   redis.call('LREM', KEYS[2], ARGV[2], member)
 end
 local head = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-return { moved, aside, #due / 2, head[2] or '', now, sampled }
+local reply = { moved, aside, #due / 2, head[2] or '', now, sampled }
+return #due > 0 and keep(reply) or reply

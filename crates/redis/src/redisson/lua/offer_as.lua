@@ -5,17 +5,20 @@
 --       5 how long after the instant the id is remembered, in ms
 -- reply {'offered' or 'known' or 'replaced', instant in ms as text, or '' for a known one that is not pending}
 -- cost  O(log N); a replacement searches the pending list from its end
-local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[2], 'zset') or wrong_type(KEYS[4], 'string')
+if repeated then return repeated end
+local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[4], 'string')
 if wrong then return wrong end
 local now = now_ms()
 local due = due_of(ARGV[1], ARGV[2], now)
-if due > LAST then return redis.error_reply('DUE ' .. ms_text(due)) end
+wrong = wrong_instant(due)
+if wrong then return wrong end
 local known = redis.call('GET', KEYS[4])
-if known and ARGV[4] == 'keep' then
-  local at = redis.call('ZSCORE', KEYS[2], known)
-  return { 'known', at and ms_text(tonumber(at)) or '' }
-end
-local replaced = known and take_out(KEYS[1], KEYS[2], known, -1)
+if known and not read_element(known) then return not_ours(KEYS[4], 'element') end
+local standing, at
+if known then standing, at = scheduled(KEYS[2], known) end
+if known and ARGV[4] == 'keep' then return { 'known', at and ms_text(tonumber(at)) or '' } end
+-- The new one comes before the old one goes: a full Redis refuses that, and nothing is changed.
 add_pending(KEYS[1], KEYS[2], KEYS[3], { { ARGV[3], due } })
+if standing then take_out(KEYS[1], KEYS[2], standing, -1) end
 redis.call('SET', KEYS[4], ARGV[3], 'PX', ms_text(math.max(due - now, 0) + tonumber(ARGV[5])))
-return { replaced and 'replaced' or 'offered', ms_text(due) }
+return keep({ standing and 'replaced' or 'offered', ms_text(due) })

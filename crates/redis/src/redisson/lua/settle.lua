@@ -5,25 +5,35 @@
 --       bury: 3 reason
 -- reply 'lost' if the lease is not in force; else 'acked', 'extended', 'ready', 'scheduled' or 'dead'
 -- cost  O(log N)
-local wrong = wrong_type(KEYS[1], 'list') or wrong_type(KEYS[5], 'list') or wrong_type(KEYS[7], 'list')
-  or wrong_type(KEYS[8], 'zset')
+if repeated then return repeated end
+local wrong = wrong_types(KEYS[1], 'list', KEYS[3], 'zset', KEYS[4], 'hash', KEYS[5], 'list', KEYS[7], 'list',
+  KEYS[8], 'zset')
 if wrong then return wrong end
 local now, token, action = now_ms(), ARGV[1], ARGV[2]
 local deadline = tonumber(redis.call('ZSCORE', KEYS[3], token) or 0)
 local payload = redis.call('HGET', KEYS[4], token)
 if not payload or deadline <= now then return 'lost' end
 if action == 'extend' then
+  wrong = wrong_instant(now + tonumber(ARGV[3]))
+  if wrong then return wrong end
+  write_though_full()
   redis.call('ZADD', KEYS[3], ms_text(now + tonumber(ARGV[3])), token)
-  return 'extended'
+  return keep('extended')
 end
-local counted, state = KEYS[6] .. redis.sha1hex(payload), 'acked'
+local due
+if action == 'retry' and tonumber(ARGV[3]) > 0 then due = due_of('in', ARGV[3], now) end
+wrong = due and wrong_instant(due) or wrong_count(payload)
+if wrong then return wrong end
+local counted, state = count_key(payload), 'acked'
+-- What it takes goes from the lease.
+write_though_full()
 if action == 'ack' then
   redis.call('DEL', counted)
 elseif action == 'release' then
   redis.call('LPUSH', KEYS[1], payload)
   state = 'ready'
 elseif action == 'retry' then
-  state = fail(payload, ARGV[5], tonumber(ARGV[4]), ARGV[6], tonumber(ARGV[3]))
+  state = fail(payload, ARGV[5], tonumber(ARGV[4]), ARGV[6], due, now)
 elseif action == 'bury' then
   local attempts = tonumber(redis.call('GET', counted) or 0) + 1
   redis.call('RPUSH', KEYS[5], attempts .. '\0' .. ARGV[3] .. '\0' .. payload)
@@ -34,4 +44,4 @@ else
 end
 redis.call('ZREM', KEYS[3], token)
 redis.call('HDEL', KEYS[4], token)
-return state
+return keep(state)

@@ -1,6 +1,8 @@
 //! Looking at elements before they are due, so that none jams Java's script: a walk along the pending list that
 //! sees each element once, and a look at those that are due first.
 
+use std::time::Duration;
+
 use super::super::Layout;
 use super::super::error::Error;
 use super::super::keys::Keys;
@@ -8,9 +10,13 @@ use super::super::script::{self, decimal};
 use crate::Link;
 
 /// How many elements a script looks at.
-const PAGE: usize = 200;
-/// How many pages of the list one sweep walks.
-const PAGES: usize = 50;
+const PAGE: usize = 100;
+/// How many entries of the list all searches of one script may pass, but for one search that may go to its middle.
+const PASSED: usize = 10_000;
+/// How many pages of the list one sweep walks before what is due has its turn again.
+const PAGES: usize = 4;
+/// Redis is left to others for as long as a page takes it, about.
+const REST: Duration = Duration::from_millis(1);
 /// How many places of the walk are kept, to go back to when the last one is gone.
 const MARKS: usize = 32;
 
@@ -50,18 +56,27 @@ struct Mark {
 pub(super) struct Mender {
     layout: Option<Layout>,
     marks: Vec<Mark>,
+    /// Whether the walk has come to the list's end since the last sweep began.
+    is_done: bool,
 }
 
 impl Mender {
     pub(super) fn new(layout: Option<Layout>) -> Mender {
-        Mender { layout, marks: Vec::new() }
+        Mender { layout, marks: Vec::new(), is_done: true }
     }
 
-    /// Looks at what is due first, then at what came since the last sweep; also whether that was all.
-    pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys) -> Result<(Mended, bool), Error> {
+    /// Whether a sweep has more to look at.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Looks at what is due first, then at some of what came since the last sweep; or goes on with that.
+    pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys) -> Result<Mended, Error> {
         let mut mended = Mended::default();
-        let (_, _, first) = self.page(link, keys, "timeouts", &Mark::default()).await?;
-        mended.add(first);
+        if std::mem::replace(&mut self.is_done, false) {
+            let (_, _, first) = self.page(link, keys, "timeouts", &Mark::default()).await?;
+            mended.add(first);
+        }
         for _ in 0..PAGES {
             let mark = self.marks.last().cloned().unwrap_or_default();
             let (next, end, page) = self.page(link, keys, "list", &mark).await?;
@@ -77,10 +92,12 @@ impl Mender {
                 self.marks.remove(0);
             }
             if end {
-                return Ok((mended, true));
+                self.is_done = true;
+                break;
             }
+            tokio::time::sleep(REST).await;
         }
-        Ok((mended, false))
+        Ok(mended)
     }
 
     async fn page(
@@ -97,9 +114,13 @@ impl Mender {
             mark.after.clone(),
             decimal(PAGE),
             self.layout.map_or("any", Layout::as_str).as_bytes().to_vec(),
+            decimal(PASSED),
         ];
         let (index, after, end, set_aside, rewritten, rounded): (i64, Vec<u8>, i64, usize, usize, usize) =
-            script::MEND.call(link, &on, &arguments).await.map_err(|error| Error::of(keys.name(), &error))?;
+            script::MEND
+                .call(link, keys, &on, &arguments)
+                .await
+                .map_err(|error| Error::of(keys.name(), &error))?;
         let next = (index >= 0).then_some(Mark { index, after });
         Ok((next, end == 1, Mended { set_aside, rewritten, rounded }))
     }

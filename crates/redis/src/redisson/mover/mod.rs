@@ -85,7 +85,7 @@ pub enum Event {
     Moved(Moved),
     /// It mended elements that are not due yet.
     Mended(Mended),
-    /// So many leases of [`Consumer`](super::Consumer) ran out.
+    /// So many leases of [`Consumer`](super::Consumer) ran out, or payloads of its inbox were given back.
     Reaped(usize),
     /// Something failed. It goes on, after a pause.
     Trouble(Error),
@@ -121,7 +121,10 @@ impl Mover {
         let batch = self.pace.next();
         let arguments = [decimal(batch.size), decimal(batch.end.count()), decimal(u8::from(batch.sample))];
         let (moved, set_aside, due, next, now_ms, passed): (usize, usize, usize, String, i64, i64) =
-            script::MOVE.call(&self.link, &keys, &arguments).await.map_err(|error| self.error(&error))?;
+            script::MOVE
+                .call(&self.link, &self.keys, &keys, &arguments)
+                .await
+                .map_err(|error| self.error(&error))?;
         let spent_us = self.pace.learn(batch, due, u64::try_from(passed).ok());
         // A fraction is due with the next whole millisecond; what is no instant is never due.
         let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
@@ -158,17 +161,11 @@ impl Mover {
     pub async fn mend_all(&mut self) -> Result<Mended, Error> {
         let mut mended = Mended::default();
         loop {
-            let (some, is_all) = self.mend().await?;
-            mended.add(some);
-            if is_all {
+            mended.add(self.mender.sweep(&self.link, &self.keys).await?);
+            if self.mender.is_done() {
                 return Ok(mended);
             }
         }
-    }
-
-    /// Looks at some pending elements; whether those were all.
-    async fn mend(&mut self) -> Result<(Mended, bool), Error> {
-        self.mender.sweep(&self.link, &self.keys).await
     }
 
     /// Moves until `stop` is ready. A script that is under way then is waited for.
@@ -213,19 +210,31 @@ impl Mover {
         if step.moved + step.set_aside > 0 {
             report(Event::Moved(step));
         }
-        let sweep_ms = self.options.sweep_ms.max(1);
+        let sweep_ms = self.options.sweep_ms.clamp(1, i64::MAX as u64);
         // The server's clock may have been set back.
         let is_fresh = |swept: i64| swept <= step.now_ms && step.now_ms - swept < sweep_ms as i64;
-        if !swept_ms.is_some_and(is_fresh) {
-            *swept_ms = Some(step.now_ms);
-            let (mended, _) = self.mend().await?;
+        let mut goes_on = !self.mender.is_done();
+        if goes_on || !swept_ms.is_some_and(is_fresh) {
+            if !goes_on {
+                *swept_ms = Some(step.now_ms);
+            }
+            let mended = self.mender.sweep(&self.link, &self.keys).await?;
             if !mended.is_nothing() {
                 report(Event::Mended(mended));
             }
-            let reaped = consumer::reap(&self.link, &self.keys, self.options.max_attempts).await?;
-            if reaped > 0 {
-                report(Event::Reaped(reaped));
+            let most = self.options.max_attempts;
+            let reaped = consumer::reap(&self.link, &self.keys, most, consumer::INBOX_MS).await?;
+            if reaped.count > 0 {
+                report(Event::Reaped(reaped.count));
             }
+            goes_on = !self.mender.is_done();
+            if reaped.more {
+                *swept_ms = None;
+                goes_on = true;
+            }
+        }
+        if goes_on && !step.more {
+            return Ok(1);
         }
         if step.more {
             rest(&step).await;

@@ -11,7 +11,7 @@ use dwell_model::{Invalid, Timestamp};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;
 
-use self::walk::Walk;
+use self::walk::{Place, Walk};
 use super::codec::Codec;
 use super::element::{self, Layout};
 use super::error::Error;
@@ -70,7 +70,7 @@ pub struct SetAside {
 pub const REMEMBER_MS: u64 = 10 * 60 * 1000;
 
 /// How many elements a page of a walk over a queue has.
-const PAGE: usize = 500;
+const PAGE: usize = 250;
 
 /// A queue on Redisson's own keys, shared with Java clients.
 ///
@@ -152,8 +152,8 @@ impl<C: Codec> DelayedQueue<C> {
     }
 
     /// Debounces by value: every pending element with the same bytes goes, whoever offered it, and this is offered,
-    /// as one step. Reads the whole pending list in one script: for a queue of more than some ten thousand
-    /// elements, [`replace_as`](DelayedQueue::replace_as) is the better one.
+    /// as one step. The pending list is read before, in pages, and the step looks at what was offered since: for a
+    /// queue of more than some ten thousand elements, [`replace_as`](DelayedQueue::replace_as) is the better one.
     ///
     /// # Errors
     /// As [`offer`](DelayedQueue::offer).
@@ -161,9 +161,23 @@ impl<C: Codec> DelayedQueue<C> {
         let payload = self.codec.encode(value)?;
         let [kind, ms] = arguments(when);
         let packed = element::pack(self.layout, &payload);
-        let (taken_out, due): (usize, String) =
-            self.call(&script::DEBOUNCE, &self.offer_keys(), &[kind, ms, packed, payload]).await?;
-        Ok(Debounced { taken_out, due: instant(&due)? })
+        let mut place = Place::default();
+        let mut found = Vec::new();
+        loop {
+            found.extend(self.find_rest(&mut place, &payload).await?);
+            // A walk that began again has met some twice.
+            found.sort_unstable();
+            found.dedup();
+            let mut rest = vec![kind.clone(), ms.clone(), packed.clone(), payload.clone()];
+            rest.extend([decimal(place.index), place.after.clone(), decimal(4 * PAGE)]);
+            rest.extend_from_slice(&found);
+            let (taken_out, due): (i64, String) =
+                self.call(&script::DEBOUNCE, &self.offer_keys(), &rest).await?;
+            // Below zero others have offered too much since the walk's end, or the walk has lost its place.
+            if let Ok(taken_out) = usize::try_from(taken_out) {
+                return Ok(Debounced { taken_out, due: instant(&due)? });
+            }
+        }
     }
 
     /// Removes the first pending element with this value, as Java's `remove(o)`.
@@ -267,7 +281,7 @@ impl<C: Codec> DelayedQueue<C> {
     /// # Errors
     /// Those of the connection.
     pub async fn clear(&self) -> Result<(), Error> {
-        self.ask(redis::cmd("UNLINK").arg(self.keys.pending()).arg(self.keys.timeouts())).await
+        self.call::<usize>(&script::CLEAR, &[self.keys.pending(), self.keys.timeouts()], &[]).await.map(drop)
     }
 
     /// Takes one due value from the destination, waiting for it up to `wait_ms`, as Java's `poll(timeout)`.
@@ -357,7 +371,7 @@ impl<C: Codec> DelayedQueue<C> {
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> Result<T, Error> {
-        script.call(&self.link, keys, arguments).await.map_err(|error| self.error(&error))
+        script.call(&self.link, &self.keys, keys, arguments).await.map_err(|error| self.error(&error))
     }
 
     async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Error> {

@@ -6,10 +6,16 @@ use redis::RedisResult;
 
 use super::super::codec::Codec;
 use super::super::error::Error;
+use super::super::script;
 use super::DelayedQueue;
+
+/// A month: the longest that a take waits at the server.
+const MOST_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 impl<C: Codec> DelayedQueue<C> {
     pub(super) async fn take_blocking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
+        // What a server takes for a timeout has a bound.
+        let wait_ms = wait_ms.min(MOST_MS);
         let mut kept = self.blocking.lock().await;
         let mut connection = match kept.take() {
             Some(connection) => connection,
@@ -28,16 +34,21 @@ impl<C: Codec> DelayedQueue<C> {
     pub(super) async fn take_by_asking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
         let asking = async {
             loop {
-                if let Some(payload) = self.ask(redis::cmd("LPOP").arg(self.keys.ready())).await? {
+                if let Some(payload) = self.take_now().await? {
                     return Ok(Some(payload));
                 }
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
         };
         // The first answer is not cut off: what it took would be lost.
-        if let Some(payload) = self.ask(redis::cmd("LPOP").arg(self.keys.ready())).await? {
+        if let Some(payload) = self.take_now().await? {
             return Ok(Some(payload));
         }
         tokio::time::timeout(Duration::from_millis(wait_ms), asking).await.unwrap_or(Ok(None))
+    }
+
+    /// A script, and no `LPOP`, which the client library of a cluster repeats when its answer is lost.
+    async fn take_now(&self) -> Result<Option<Vec<u8>>, Error> {
+        self.call(&script::TAKE, &[self.keys.ready().to_owned()], &[]).await
     }
 }

@@ -13,24 +13,48 @@ pub(super) enum Walk {
     TakeAll,
 }
 
+/// Where a walk stands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    /// The index that comes next.
+    pub(super) index: i64,
+    /// The element before that; empty at the list's head.
+    pub(super) after: Vec<u8>,
+}
+
 impl<C: Codec> DelayedQueue<C> {
+    /// Walks on to the list's end; the elements with this payload from `place` on. Where the place is lost, the walk
+    /// begins again: what was found before stays found.
+    pub(super) async fn find_rest(&self, place: &mut Place, payload: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut all = Vec::new();
+        loop {
+            let (is_end, found) = self.find(place, &[payload.to_vec()]).await?;
+            all.extend(found);
+            if is_end {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Reads a page, and steps on; whether it was the last, and what was found. A lost place is the list's head again.
+    async fn find(&self, place: &mut Place, payloads: &[Vec<u8>]) -> Result<(bool, Vec<Vec<u8>>), Error> {
+        let mut arguments = vec![decimal(place.index), std::mem::take(&mut place.after), decimal(PAGE)];
+        arguments.extend_from_slice(payloads);
+        let (index, after, end, found): (i64, Vec<u8>, i64, Vec<Vec<u8>>) =
+            self.call(&script::FIND, &[self.keys.pending()], &arguments).await?;
+        *place = if index < 0 { Place::default() } else { Place { index, after } };
+        Ok((end == 1, found))
+    }
+
     /// Walks the pending list page by page. Others may take elements out meanwhile: the script finds its place
     /// again by the last element of the page before, and where that is gone too the walk begins anew.
     pub(super) async fn walk(&self, payloads: &[Vec<u8>], walk: Walk) -> Result<usize, Error> {
         if payloads.is_empty() {
             return Ok(0);
         }
-        let keys = [self.keys.pending()];
-        let (mut index, mut last, mut count) = (0_i64, Vec::new(), 0);
+        let (mut place, mut count) = (Place::default(), 0);
         loop {
-            let mut arguments = vec![decimal(index), last, decimal(PAGE)];
-            arguments.extend_from_slice(payloads);
-            let (next, anchor, end, found): (i64, Vec<u8>, i64, Vec<Vec<u8>>) =
-                self.call(&script::FIND, &keys, &arguments).await?;
-            if next < 0 {
-                (index, last) = (0, Vec::new());
-                continue;
-            }
+            let (is_end, found) = self.find(&mut place, payloads).await?;
             for packed in found {
                 count += match walk {
                     Walk::Find => 1,
@@ -41,10 +65,9 @@ impl<C: Codec> DelayedQueue<C> {
                     return Ok(count);
                 }
             }
-            if end == 1 {
+            if is_end {
                 return Ok(count);
             }
-            (index, last) = (next, anchor);
         }
     }
 

@@ -1,0 +1,35 @@
+-- Ends leases that ran out, and gives back what lies in the inbox for too long: whoever waited for it is gone. It may
+-- be given back at any time, since a claim looks into the destination after the inbox.
+-- KEYS  as in claim_common.lua
+-- ARGV  1 attempts allowed, 0 for any number  2 how long the inbox may be seen not to be empty, in ms  3 most of each
+-- reply {how many leases were ended, how many payloads were given back, whether there may be more}
+-- cost  O(log N) a lease
+if repeated then return repeated end
+local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash', KEYS[5], 'list',
+  KEYS[10], 'string')
+if wrong then return wrong end
+local now, patience, most = now_ms(), tonumber(ARGV[2]), tonumber(ARGV[3])
+local tokens, payloads = lapsed(now, most)
+wrong = wrong_lapsed(payloads)
+if wrong then return wrong end
+local waiting = redis.call('LLEN', KEYS[2])
+local since
+since, wrong = inbox_since()
+if wrong then return wrong end
+if #tokens + waiting == 0 and not since then return { 0, 0, 0 } end
+write_though_full()
+reap(tokens, payloads, tonumber(ARGV[1]))
+-- A clock that was set back: it is seen anew.
+if not since or since > now then since = now end
+local given = 0
+if waiting > 0 and now - since >= patience then
+  given = math.min(waiting, most)
+  for _ = 1, given do redis.call('LMOVE', KEYS[2], KEYS[1], 'RIGHT', 'LEFT') end
+end
+if given == waiting then
+  redis.call('DEL', KEYS[10])
+else
+  redis.call('SET', KEYS[10], ms_text(since), 'PX', DAY)
+end
+local reply = { #tokens, given, (#tokens == most or (given == most and waiting > most)) and 1 or 0 }
+return #tokens + given > 0 and keep(reply) or reply

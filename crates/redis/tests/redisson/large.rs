@@ -1,0 +1,163 @@
+//! Queues with many elements: no script goes over all of them, whatever it is for.
+
+use std::collections::BTreeSet;
+
+use dwell_redis::redisson::{
+    Doctor, DoctorOptions, FindingKind, Layout, Mover, MoverOptions, When, encode_element,
+};
+
+use crate::{Bed, HOUR_MS, run, text};
+
+/// Elements of the new layout, due in the far future in the order of the list: the first so many.
+const FILL: &str = "
+local from, to = tonumber(ARGV[1]), tonumber(ARGV[2])
+for n = from, to do
+  local payload = string.rep('0', 92) .. string.format('%08d', n)
+  local packed = struct.pack('Bc0Lc0', 8, string.format('%08d', n), #payload, payload)
+  redis.call('ZADD', KEYS[2], 4102444800000 + n, packed)
+  redis.call('RPUSH', KEYS[1], packed)
+end";
+
+const COUNT: usize = 60_000;
+
+/// How long one script may take, in µs, before it must have gone over everything: far above what it should, since the
+/// machine may be busy, and far below what 2,000 searches take.
+const BOUND_US: i64 = 250_000;
+
+async fn fill(bed: &Bed, from: usize, to: usize) {
+    let mut start = from;
+    while start < to {
+        let end = to.min(start + 5_000);
+        let mut command = redis::cmd("EVAL");
+        command.arg(FILL).arg(2).arg(bed.keys.pending()).arg(bed.keys.timeouts()).arg(start).arg(end - 1);
+        bed.send(&command).await;
+        start = end;
+    }
+    bed.server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "200"]);
+    bed.server.command(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
+    bed.send(redis::cmd("SLOWLOG").arg("RESET")).await;
+}
+
+async fn plant_due_first(bed: &Bed, count: usize) {
+    for n in 0..count {
+        let packed = encode_element(Layout::Old, (n as u64 + 7).to_be_bytes(), format!("old {n}").as_bytes());
+        bed.plant(&packed, &(4_000_000_000_000 + n).to_string()).await;
+    }
+}
+
+/// The slowest command since the log was reset, in µs.
+async fn slowest_us(bed: &Bed) -> i64 {
+    let slow: Vec<redis::Value> = bed.link.ask(redis::cmd("SLOWLOG").arg("GET").arg(-1)).await.unwrap();
+    let spent = slow.into_iter().map(|entry| match entry {
+        redis::Value::Array(fields) => redis::from_redis_value(fields[2].clone()).unwrap(),
+        _ => 0,
+    });
+    spent.max().unwrap_or(0)
+}
+
+/// No script has gone over everything since the log was reset.
+async fn assert_short(what: &str, bed: &Bed) {
+    let slowest = slowest_us(bed).await;
+    println!("{what}: the slowest command took {slowest} us");
+    assert!(slowest < BOUND_US, "{what}: a script took {slowest} us");
+    bed.send(redis::cmd("SLOWLOG").arg("RESET")).await;
+}
+
+/// List and sorted set hold the same elements: how many.
+async fn whole(bed: &Bed) -> usize {
+    let listed: Vec<Vec<u8>> =
+        bed.link.ask(redis::cmd("LRANGE").arg(bed.keys.pending()).arg(0).arg(-1)).await.unwrap();
+    let scheduled: Vec<Vec<u8>> =
+        bed.link.ask(redis::cmd("ZRANGE").arg(bed.keys.timeouts()).arg(0).arg(-1)).await.unwrap();
+    let count = listed.len();
+    let (listed, scheduled): (BTreeSet<_>, BTreeSet<_>) =
+        (listed.into_iter().collect(), scheduled.into_iter().collect());
+    assert_eq!(listed.len(), count, "some are listed twice");
+    assert!(listed == scheduled, "{} listed, {} scheduled", listed.len(), scheduled.len());
+    count
+}
+
+/// All due first, and all in the middle of the list: to look for each from an end is what took seconds.
+#[test]
+fn mending_goes_in_short_scripts_beside_offers_and_moves() {
+    run(async {
+        let bed = Bed::new().await;
+        bed.plant(&encode_element(Layout::New, *b"earliest", b"due"), "1000").await;
+        fill(&bed, 0, COUNT / 2).await;
+        plant_due_first(&bed, 150).await;
+        bed.plant(b"poison in the middle", "3999999999999").await;
+        fill(&bed, COUNT / 2, COUNT).await;
+        let options = MoverOptions { layout: Some(Layout::New), ..MoverOptions::default() };
+        let mut mender = Mover::new(bed.link.clone(), bed.keys.clone(), options);
+        let mending = mender.mend_all();
+        // Others take from the head, as movers do, and offer at the end.
+        let others = async {
+            for n in 0..300 {
+                let first: Vec<u8> =
+                    bed.link.ask(redis::cmd("LINDEX").arg(bed.keys.pending()).arg(0)).await.unwrap();
+                let payload = &first[17..];
+                assert!(bed.queue.remove(&String::from_utf8_lossy(payload).into_owned()).await.unwrap());
+                bed.offer(&format!("new {n}"), HOUR_MS).await;
+            }
+        };
+        let (mended, ()) = tokio::join!(mending, others);
+        assert_short("mending", &bed).await;
+        let mended = mended.unwrap();
+        assert_eq!((mended.set_aside, mended.rewritten), (1, 150));
+        assert_eq!(whole(&bed).await, COUNT + 1 + 150);
+        for n in [0, 75, 149] {
+            assert!(bed.queue.contains(&format!("old {n}")).await.unwrap(), "old {n}");
+        }
+        // It has come to the end, and goes on from there.
+        bed.plant(&encode_element(Layout::Old, *b"the last", b"last"), "4102444800000").await;
+        assert_eq!(mender.mend_all().await.unwrap().rewritten, 1);
+    });
+}
+
+#[test]
+fn a_debounce_and_the_doctor_read_in_pages() {
+    run(async {
+        let bed = Bed::new().await;
+        fill(&bed, 0, COUNT).await;
+        for value in ["x", "y", "x"] {
+            bed.offer(value, HOUR_MS).await;
+        }
+        let debounced = bed.queue.debounce(&text("x"), When::In(HOUR_MS)).await.unwrap();
+        assert_eq!(debounced.taken_out, 2);
+        assert!(bed.queue.contains(&format!("{:0100}", COUNT - 1)).await.unwrap());
+        // Elements of each kind that the doctor looks for a second time.
+        for n in 0..20_u64 {
+            let element = |kind: &str| encode_element(Layout::New, n.to_be_bytes(), kind.as_bytes());
+            bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(element("listed only"))).await;
+            bed.plant(&element("twice"), "4102444800000").await;
+            bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(element("twice"))).await;
+            let mut add = redis::cmd("ZADD");
+            bed.send(add.arg(bed.keys.timeouts()).arg("4102444800000").arg(element("scheduled only"))).await;
+        }
+        let doctor = Doctor::new(bed.link.clone(), bed.keys.clone(), DoctorOptions::default());
+        // Live clients take from the head and offer at the end.
+        let others = async {
+            for n in 0..100 {
+                assert_eq!(bed.queue.poll(1).await.unwrap().len(), 1);
+                bed.offer(&format!("new {n}"), HOUR_MS).await;
+            }
+        };
+        let (report, ()) = tokio::join!(doctor.examine(), others);
+        assert_short("debounce and doctor", &bed).await;
+        let report = report.unwrap();
+        let counts: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.count)).collect();
+        let listeners = (FindingKind::NobodyListens, report.scheduled);
+        let expected = [
+            (FindingKind::ListedOnly, 20),
+            (FindingKind::ScheduledOnly, 20),
+            (FindingKind::ListedTwice, 20),
+            listeners,
+        ];
+        assert_eq!(counts, expected);
+        for (finding, fix) in report.plan() {
+            assert_eq!(doctor.fix(finding).await.unwrap(), 20, "{fix:?}");
+        }
+        assert_short("the doctor's fixes", &bed).await;
+        assert_eq!(whole(&bed).await, COUNT + 2 + 40);
+    });
+}
