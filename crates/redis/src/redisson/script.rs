@@ -1,16 +1,18 @@
 //! Redisson-side scripts: each `.lua` file with what it needs before it, sent by its digest.
 //!
 //! Ground rule: a call that changes something carries the number of its lane and of itself, and a script that has
-//! answered a number answers it again and does nothing. So it does no harm that the client library of a cluster repeats
-//! what it has no answer to (`lua/answer.lua`).
+//! answered a number answers it again and does nothing (`lua/answer.lua`). So a call whose answer was lost is made again
+//! here. What remains unknown is one that nobody answers then either.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind};
 
+use super::error::Error;
 use super::keys::Keys;
 use crate::Link;
 
@@ -40,17 +42,31 @@ impl Script {
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> RedisResult<T> {
-        if !self.changes {
-            return self.run(link, keys, arguments).await;
+        // A call that only looks needs no lane.
+        let lane = self.changes.then(Lane::enter);
+        let (mut keys, mut arguments) = (keys.to_vec(), arguments.to_vec());
+        if let Some(lane) = &lane {
+            keys.push(of.answer(&lane.name()));
+            arguments.push(CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes().to_vec());
         }
-        let lane = Lane::enter();
-        let keys = [keys, &[of.answer(&lane.name())]].concat();
-        let arguments = [arguments, &[CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes().to_vec()]].concat();
         #[cfg(feature = "testing")]
-        if super::testing::REPEATS.get() {
+        if self.changes && super::testing::REPEATS.get() {
             self.run::<redis::Value>(link, &keys, &arguments).await?;
         }
-        self.run(link, &keys, &arguments).await
+        let mut lost = None;
+        for pause in AGAIN_AFTER {
+            let error = match self.run(link, &keys, &arguments).await {
+                Err(error) if is_lost(&error) || (lost.is_some() && is_away(&error)) => error,
+                // After a timeout the caller has waited long enough.
+                answer => return answer,
+            };
+            lost.get_or_insert(error);
+            tokio::time::sleep(pause).await;
+        }
+        match (self.run(link, &keys, &arguments).await, lost) {
+            (Err(error), Some(lost)) if is_lost(&error) || is_away(&error) => Err(lost),
+            (answer, _) => answer,
+        }
     }
 
     async fn run<T: FromRedisValue>(
@@ -73,6 +89,22 @@ impl Script {
         command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
         command
     }
+}
+
+/// After how long a call whose answer was lost is made again, each time.
+const AGAIN_AFTER: [Duration; 3] =
+    [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(200)];
+
+/// Whether a command may have been carried out, and its answer was lost with the connection.
+fn is_lost(error: &RedisError) -> bool {
+    !error.is_timeout()
+        && !error.is_connection_refusal()
+        && (error.is_connection_dropped() || error.is_io_error())
+}
+
+/// Whether nobody is there to tell, so that an earlier call remains unknown.
+fn is_away(error: &RedisError) -> bool {
+    error.is_connection_refusal() || matches!(Error::of("", error), Error::Unavailable { .. })
 }
 
 /// Of this process, never used before.

@@ -1,4 +1,4 @@
-//! For tests: calls that are made twice, as the client library of a cluster does that has lost an answer.
+//! For tests: calls that are made twice, as happens where an answer is lost.
 
 use std::cell::Cell;
 

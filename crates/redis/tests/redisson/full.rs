@@ -67,11 +67,11 @@ fn consumers_go_on() {
     run(async {
         let bed = Bed::new().await;
         let consumer = consumer(&bed);
-        let values = ["lapses", "acked", "released", "retried", "later", "buried"];
+        let values = ["acked", "released", "retried", "later", "buried", "lapses"];
         bed.send(redis::cmd("RPUSH").arg(bed.keys.ready()).arg(&values)).await;
         fill(&bed);
-        let lapses = consumer.claim(1, 0, 1).await.unwrap();
         let claimed = consumer.claim(5, 0, HOUR_MS).await.unwrap();
+        let lapses = consumer.claim(1, 0, 1).await.unwrap();
         assert_eq!(claimed.len(), 5);
         assert_eq!(consumer.extend(&claimed[0].token, HOUR_MS).await.unwrap(), Settled::Extended);
         assert_eq!(consumer.ack(&claimed[0].token).await.unwrap(), Settled::Acked);

@@ -130,9 +130,12 @@ fn a_debounce_and_the_doctor_read_in_pages() {
             let element = |kind: &str| encode_element(Layout::New, n.to_be_bytes(), kind.as_bytes());
             bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(element("listed only"))).await;
             bed.plant(&element("twice"), "4102444800000").await;
-            bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(element("twice"))).await;
             let mut add = redis::cmd("ZADD");
             bed.send(add.arg(bed.keys.timeouts()).arg("4102444800000").arg(element("scheduled only"))).await;
+        }
+        for n in 0..20_u64 {
+            let twice = encode_element(Layout::New, n.to_be_bytes(), b"twice");
+            bed.send(redis::cmd("RPUSH").arg(bed.keys.pending()).arg(twice)).await;
         }
         let doctor = Doctor::new(bed.link.clone(), bed.keys.clone(), DoctorOptions::default());
         // Live clients take from the head and offer at the end.

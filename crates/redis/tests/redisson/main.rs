@@ -11,6 +11,7 @@ mod full;
 mod large;
 mod mover;
 mod offer;
+mod proxy;
 mod queue;
 mod repeats;
 mod spoilt;

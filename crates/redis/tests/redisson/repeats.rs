@@ -1,12 +1,15 @@
 //! Every script that changes something, called twice with the same arguments: the second call answers what the first
-//! one did, and does nothing. The client library of a cluster repeats what it has no answer to.
+//! one did, and does nothing. A call whose answer was lost is made again.
 
+use dwell_redis::Link;
+use dwell_redis::redisson::codec::Text;
 use dwell_redis::redisson::testing::repeat_calls;
 use dwell_redis::redisson::{
-    Consumer, Doctor, DoctorOptions, Error, Layout, Mover, MoverOptions, Offered, Settled, When,
-    encode_element,
+    Consumer, DelayedQueue, Doctor, DoctorOptions, Error, Layout, Mover, MoverOptions, Offered, Settled,
+    When, encode_element,
 };
 
+use crate::proxy::Proxy;
 use crate::{Bed, HOUR_MS, run, text};
 
 /// Runs a test in which each call is made twice.
@@ -259,5 +262,51 @@ fn a_call_that_changes_nothing_writes_nothing() {
         assert!(matches!(bed.queue.offer(&text("x"), When::In(u64::MAX)).await, Err(Error::Invalid(_))));
         let keys: usize = bed.link.ask(&redis::cmd("DBSIZE")).await.unwrap();
         assert_eq!(keys, 0);
+    });
+}
+
+/// The server has done it, and its answer is lost with the connection: the call is made again by itself, and is
+/// answered as if nothing had happened.
+#[test]
+fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
+    run(async {
+        let bed = Bed::new().await;
+        let proxy = Proxy::to(bed.server.port());
+        let link = Link::open(proxy.address()).await.unwrap();
+        let queue = DelayedQueue::new(link.clone(), bed.keys.clone(), Text);
+        let consumer = Consumer::new(link.clone(), bed.keys.clone());
+        let mut mover = Mover::new(link, bed.keys.clone(), MoverOptions::default());
+        // First without a cut: the server knows the scripts then.
+        for is_cut in [false, true] {
+            let cut = || {
+                if is_cut {
+                    proxy.cut();
+                }
+            };
+            bed.queue.clear().await.unwrap();
+            cut();
+            queue.offer(&text("a"), When::In(HOUR_MS)).await.unwrap();
+            assert_eq!(pending(&bed).await, ["a"]);
+            cut();
+            assert_eq!(queue.debounce(&text("a"), When::In(HOUR_MS)).await.unwrap().taken_out, 1);
+            assert_eq!(pending(&bed).await, ["a"]);
+            cut();
+            assert!(queue.remove(&text("a")).await.unwrap());
+            bed.plant(&encode_element(Layout::New, *b"due now!", b"due"), "1000").await;
+            cut();
+            assert_eq!(mover.step().await.unwrap().moved, 1);
+            assert_eq!(bed.ready().await, ["due"]);
+            cut();
+            let claimed = consumer.claim(1, 0, HOUR_MS).await.unwrap();
+            assert_eq!(claimed[0].payload, b"due");
+            cut();
+            assert_eq!(consumer.retry(&claimed[0], 0, "why").await.unwrap(), Settled::Ready);
+            let claimed = consumer.claim(1, 0, HOUR_MS).await.unwrap();
+            assert_eq!(claimed[0].attempt, 2);
+            cut();
+            assert_eq!(consumer.ack(&claimed[0].token).await.unwrap(), Settled::Acked);
+            assert_eq!(count(&bed, "HLEN", &bed.keys.leased()).await, 0);
+            assert_eq!((bed.ready().await.len(), proxy.has_cut()), (0, true));
+        }
     });
 }

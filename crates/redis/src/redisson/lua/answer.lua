@@ -1,5 +1,5 @@
 -- Before every script that changes something: a call that was answered, and whose answer was lost, is answered again
--- and does nothing. A client of a cluster repeats calls by itself.
+-- and does nothing.
 -- KEYS  last: what the lane of this call was answered last; it goes a minute later. A lane has one call at a time
 -- ARGV  last: the number of this call, 8 bytes, the highest first; a later call of a lane has a higher one
 local ANSWER, CALL = table.remove(KEYS), table.remove(ARGV)

@@ -47,7 +47,7 @@ impl<C: Codec> DelayedQueue<C> {
         tokio::time::timeout(Duration::from_millis(wait_ms), asking).await.unwrap_or(Ok(None))
     }
 
-    /// A script, and no `LPOP`, which the client library of a cluster repeats when its answer is lost.
+    /// A script, and no `LPOP`: what it has taken is not lost with its answer.
     async fn take_now(&self) -> Result<Option<Vec<u8>>, Error> {
         self.call(&script::TAKE, &[self.keys.ready().to_owned()], &[]).await
     }
