@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{
-    Headers, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting, SettingChange, StateKind,
-    Timestamp,
+    AttemptLimit, Headers, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting,
+    SettingChange, StateKind, Timestamp,
 };
 use dwell_redis::testing::Server;
 use dwell_redis::{OpenError, RedisStore};
@@ -648,6 +648,37 @@ async fn a_record_with_a_field_of_another_type_is_refused_and_nothing_is_changed
     redis.restore(&whole);
     let taken = store.take(Take::from(queue()).max(10)).await.unwrap();
     assert_eq!((taken.len(), taken[0].message.id, &taken[0].message.headers), (2, id, &headers));
+}
+
+/// What no script sees, such as text that is no text: the message goes to nobody, and the others of its batch go out.
+#[tokio::test]
+async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_others() {
+    let mut redis = Redis::start();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = open(redis.server.address(), &shared).await.unwrap();
+    let headers = Headers::new([("a", "b")]).unwrap();
+    let max_attempts = Some(AttemptLimit::At(3.try_into().unwrap()));
+    let damaged = Put { headers, max_attempts, ..message("damaged") };
+    let id = one(store.put(vec![damaged])).await.unwrap().id;
+    let field = id.as_bits().to_be_bytes()[8..].to_vec();
+    let headers = redis.partition() + "H";
+    redis.command::<Value>(&[b"HSET", headers.as_bytes(), &field, b"\0\x01a\0\x01\xff"]);
+    one(store.put(vec![message("whole")])).await.unwrap();
+    let taken = store.take(Take::from(queue()).max(10).lease_ms(60_000)).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(&taken[0].message.body[..], b"whole");
+    let ack = Settle { receipt: taken[0].receipt.clone(), action: Action::Ack };
+    assert_eq!(store.settle(vec![ack]).await, [Ok(Settled::Gone)]);
+    for _ in 0..2 {
+        clock.advance(60_000);
+        let refused = store.take(Take::from(queue()).lease_ms(60_000)).await.unwrap_err();
+        assert_foreign(&refused, "orders", "a take");
+    }
+    clock.advance(60_000);
+    assert!(store.take(Take::from(queue())).await.unwrap().is_empty());
+    let counts = store.stats(queue()).await.unwrap().counts;
+    assert_eq!((counts.ready, counts.leased, counts.dead), (0, 0, 1));
 }
 
 /// One queue that is out of order, and others.

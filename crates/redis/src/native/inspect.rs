@@ -292,7 +292,7 @@ impl Inner {
         let asked = Partition::all(queue, spread);
         let asked = asked.iter().map(|at| {
             let arguments = Fields::new().with("process", &self.wire.process[..]);
-            self.ask_within(at, Script::Stats, arguments.with("W", u32::from(spread)), patience)
+            self.on_within(at, spread, Script::Stats, arguments, patience)
         });
         let mut told = Told::default();
         let mut versions = Vec::new();

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use dwell_model::Limits;
 use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
 use redis::Value;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::hints::Hints;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
@@ -139,44 +141,51 @@ impl Inner {
         Ok(None)
     }
 
-    /// What has time: all of it is tried again at the next beat. What can not be done for one queue keeps nobody from doing
-    /// it for the others.
-    async fn tidy(&self) -> Result<(), Error> {
+    /// Says that this process is there; answers with those that have not been heard of for long.
+    async fn be_heard(&self) -> Result<Vec<Bytes>, Error> {
         let arguments = Fields::new().with("process", &self.wire.process[..]).with("silent", SILENT_MS);
         let reply = self.wire.directory(Script::Hello, arguments).await?;
-        for gone in reply.get("gone").items() {
-            if let Some(gone) = gone.bytes().filter(|gone| gone.as_ref() != self.wire.process) {
-                let _ = self.free_bound(gone).await;
+        let gone = reply.get("gone").items().iter().filter_map(|gone| gone.bytes().cloned());
+        Ok(gone.filter(|gone| gone.as_ref() != self.wire.process).collect())
+    }
+
+    /// What has time: all of it is tried again at a later beat. What can not be done for one queue keeps nobody from doing it
+    /// for the others.
+    async fn tidy(&self, gone: Vec<Bytes>) {
+        let free_bound = async {
+            for process in gone {
+                let _ = self.free_bound(&process).await;
             }
-        }
-        self.retire_bare().await;
-        let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
-        for at in trash {
-            loop {
-                match self.clear(&at, 16).await {
-                    Ok(true) => {}
-                    Ok(false) => {
+        };
+        let clear = async {
+            let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
+            for at in trash {
+                while let Ok(left) = self.clear(&at, 16).await {
+                    if !left {
                         locked(&self.trash).remove(&at);
                         // That may have been the last of it.
                         locked(&self.bare).insert(at.queue.clone());
                         break;
                     }
-                    Err(_) => break,
                 }
             }
-        }
-        while self.clear_old_blocks().await? {}
-        Ok(())
+        };
+        let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
+        tokio::join!(free_bound, clear, clear_blocks, self.retire_bare());
     }
 }
 
-/// Beats for as long as the store is there.
+/// Beats for as long as the store is there. Nothing that has time holds a beat up: who is not heard of is taken for gone.
 async fn beat(store: Weak<Inner>) {
+    let mut tidying: Option<JoinHandle<()>> = None;
     loop {
         tokio::time::sleep(BEAT).await;
         let Some(inner) = store.upgrade() else { return };
         // Redis is away: the next beat comes.
-        let _ = inner.tidy().await;
+        let Ok(gone) = inner.be_heard().await else { continue };
+        if tidying.as_ref().is_none_or(JoinHandle::is_finished) {
+            tidying = Some(tokio::spawn(async move { Box::pin(inner.tidy(gone)).await }));
+        }
     }
 }
 

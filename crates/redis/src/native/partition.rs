@@ -83,11 +83,22 @@ impl Inner {
         script: Script,
         arguments: Fields,
     ) -> std::result::Result<Answered, Fault> {
+        self.on_within(at, spread, script, arguments, Patience::Usual).await
+    }
+
+    pub(super) async fn on_within(
+        &self,
+        at: &Partition,
+        spread: u16,
+        script: Script,
+        arguments: Fields,
+        patience: Patience,
+    ) -> std::result::Result<Answered, Fault> {
         if at.index >= spread {
             // It was believed to have it when the call began.
             return Err(Fault::Spread);
         }
-        self.ask(at, script, arguments.with("W", u32::from(spread))).await
+        self.ask_within(at, script, arguments.with("W", u32::from(spread)), patience).await
     }
 
     /// The same, however the queue is spread.

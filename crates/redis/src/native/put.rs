@@ -280,8 +280,12 @@ impl Inner {
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
         loop {
             let answered = self.on(at, spread, Script::Put, fields.clone()).await?;
-            // Others may let go of the queue after it was registered, each time.
-            if answered.reply.get("enter").is_set() && entered < 16 {
+            if answered.reply.get("enter").is_set() {
+                if entered == 16 {
+                    let reason =
+                        format!("others let go of queue '{}' each time that it is registered", at.queue);
+                    return Err(Error::Unavailable { reason: reason.into() }.into());
+                }
                 let registration = self.enter(&at.queue).await?;
                 fields = unregistered.clone().maybe("reg", registration.reg).flag("full", registration.full);
                 (entered, counted) = (entered + 1, false);

@@ -152,24 +152,30 @@ impl Inner {
             let on = answered.reply.get("on").is_set();
             return Ok(Taken { deliveries: deliveries(&at.queue, &answered)?, next, on });
         }
-        let peeks = places.iter().map(|(at, spread)| {
-            let arguments = self.asked(take, at, waits).with("max", room.max(1)).flag("peek", true);
-            self.on(at, *spread, Script::Take, arguments)
-        });
-        let peeks = join_all(peeks.collect::<Vec<_>>()).await;
-        // Of several queues, one that is out of order keeps nobody from the others.
-        let (mut answered, mut failed) = (Vec::with_capacity(places.len()), None);
-        for peek in peeks {
-            match peek {
-                Ok(peek) => answered.push(Some(peek)),
-                Err(Fault::Failed(error)) if queues.len() > 1 => {
-                    failed = Some(error);
-                    answered.push(None);
+        // Of several queues, one that is out of order keeps nobody from the others: it is waited for where they have nothing.
+        let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
+        let mut failed = None;
+        let several = [Patience::Once, Patience::Usual];
+        for patience in if queues.len() > 1 { &several[..] } else { &several[1..] } {
+            let asked = places.iter().zip(&peeks).filter(|(_, peek)| peek.is_none());
+            let asked = asked.map(|((at, spread), _)| {
+                let arguments = self.asked(take, at, waits).with("max", room.max(1)).flag("peek", true);
+                self.on_within(at, *spread, Script::Take, arguments, *patience)
+            });
+            let asked = join_all(asked.collect::<Vec<_>>()).await;
+            failed = None;
+            for (peek, answered) in peeks.iter_mut().filter(|peek| peek.is_none()).zip(asked) {
+                match answered {
+                    Ok(answered) => *peek = Some(answered),
+                    Err(Fault::Failed(error)) if queues.len() > 1 => failed = Some(error),
+                    Err(fault) => return Err(fault),
                 }
-                Err(fault) => return Err(fault),
+            }
+            let has_heads = |peek: &Answered| !peek.reply.get("ids").items().is_empty();
+            if failed.is_none() || peeks.iter().flatten().any(has_heads) {
+                break;
             }
         }
-        let peeks = answered;
         if room < wanted && peeks.iter().flatten().any(|peek| peek.lapsed > 0) {
             // There is more room than there was: from the beginning.
             return Err(Fault::Spread);

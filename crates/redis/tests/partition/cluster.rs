@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dwell_model::{MessageId, QueueName, Setting, SettingChange};
+use dwell_model::{Limits, MessageId, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::{Cluster, count, text};
 use dwell_store::{Action, Error, Put, Settled, Store as _, Take};
+use dwell_time::{Clock, ManualClock};
 
 use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, within};
@@ -212,13 +213,23 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
-    let store = open(&(cluster.url() + "?retry_ms=60000&timeout_ms=2000")).await;
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let open_at = async |options: &str| {
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let address = (cluster.url() + options).parse().unwrap();
+        RedisStore::open_for_test(address, Limits::default(), shared).await.unwrap()
+    };
+    let store = open_at("?retry_ms=60000&timeout_ms=2000").await;
+    let gone = open_at("").await;
+    let brief = open_at("?retry_ms=300&timeout_ms=2000").await;
     let directory = cluster.place("{dwell}:m").1;
     // A queue on each of two nodes.
     let mut queues = std::collections::HashMap::new();
     for n in 0.. {
         let name = QueueName::new(&format!("q{n}")).unwrap();
-        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        for _ in 0..2 {
+            store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        }
         for node in 0..3 {
             let keys: Vec<String> =
                 redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
@@ -235,6 +246,9 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
         let mut nodes = queues.into_iter();
         (nodes.next().unwrap(), nodes.next().unwrap())
     };
+    let bound = |queue: &QueueName| Take::from(queue.clone()).max(1).lease_ms(3_600_000).bound();
+    assert_eq!(gone.take(bound(&away.1)).await.unwrap().len(), 1);
+    drop(gone);
     cluster.nodes()[away.0].kill();
     // It has to count what is leased, in all queues, before it hands out the first one.
     let taken = within("a take", store.take(Take::from(there.1.clone()).max(1))).await.unwrap();
@@ -242,11 +256,30 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     let receipt = taken.into_iter().next().unwrap().receipt;
     assert_eq!(settle(&store, receipt, Action::Ack).await, Ok(Settled::Gone));
     store.put(vec![Put::new(there.1.clone(), "n")]).await.pop().unwrap().unwrap();
-    let brief = open(&(cluster.url() + "?retry_ms=300&timeout_ms=2000")).await;
     let refused = within("a take", brief.take(Take::from(away.1.clone()))).await.unwrap_err();
     assert!(refused.is_retryable(), "{refused}");
-    let both = Take::from_all([away.1, there.1]).max(2);
-    assert_eq!(within("a take of both", brief.take(both)).await.unwrap().len(), 1);
+    let both = Take::from_all([away.1, there.1.clone()]).max(1);
+    let taken = tokio::time::timeout(Duration::from_secs(30), store.take(both)).await;
+    assert_eq!(taken.expect("it waits for the node that is away").unwrap().len(), 1);
+    // What a process that is gone had bound can not be freed over there. Those who try are heard of all the same: what is
+    // bound to them goes on.
+    let held = store.take(bound(&there.1)).await.unwrap().pop().unwrap().receipt;
+    for _ in 0..3 {
+        clock.advance(10_000);
+        let now = clock.now().wall.as_ms();
+        let mut heard = || {
+            let reply =
+                cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:h", &now.to_string(), "+inf"]);
+            redis::from_redis_value::<i64>(reply).unwrap()
+        };
+        let beats = async {
+            while heard() < 2 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), beats).await.expect("both are heard of in time");
+    }
+    assert_eq!(settle(&store, held, Action::Ack).await, Ok(Settled::Gone));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
