@@ -56,7 +56,7 @@ struct Mark {
 pub(super) struct Mender {
     layout: Option<Layout>,
     marks: Vec<Mark>,
-    /// Whether the walk has come to the list's end since the last sweep began.
+    /// Whether the walk has come to the list's end.
     is_done: bool,
 }
 
@@ -70,10 +70,12 @@ impl Mender {
         self.is_done
     }
 
-    /// Looks at what is due first, then at some of what came since the last sweep; or goes on with that.
-    pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys) -> Result<Mended, Error> {
+    /// Looks at what is due first, if `is_new`; then at some of what came since the walk was at the list's end, or of
+    /// what is left of that.
+    pub(super) async fn sweep(&mut self, link: &Link, keys: &Keys, is_new: bool) -> Result<Mended, Error> {
         let mut mended = Mended::default();
-        if std::mem::replace(&mut self.is_done, false) {
+        self.is_done = false;
+        if is_new {
             let (_, _, first) = self.page(link, keys, "timeouts", &Mark::default()).await?;
             mended.add(first);
         }

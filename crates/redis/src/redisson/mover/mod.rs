@@ -159,9 +159,10 @@ impl Mover {
     /// # Errors
     /// As [`step`](Mover::step); what was mended before stays mended.
     pub async fn mend_all(&mut self) -> Result<Mended, Error> {
-        let mut mended = Mended::default();
+        let (mut mended, mut is_new) = (Mended::default(), true);
         loop {
-            mended.add(self.mender.sweep(&self.link, &self.keys).await?);
+            mended.add(self.mender.sweep(&self.link, &self.keys, is_new).await?);
+            is_new = false;
             if self.mender.is_done() {
                 return Ok(mended);
             }
@@ -213,21 +214,21 @@ impl Mover {
         let sweep_ms = self.options.sweep_ms.clamp(1, i64::MAX as u64);
         // The server's clock may have been set back.
         let is_fresh = |swept: i64| swept <= step.now_ms && step.now_ms - swept < sweep_ms as i64;
-        let mut goes_on = !self.mender.is_done();
-        if goes_on || !swept_ms.is_some_and(is_fresh) {
-            if !goes_on {
-                *swept_ms = Some(step.now_ms);
-            }
-            let mended = self.mender.sweep(&self.link, &self.keys).await?;
+        let is_new = !swept_ms.is_some_and(is_fresh);
+        if is_new || !self.mender.is_done() {
+            let mended = self.mender.sweep(&self.link, &self.keys, is_new).await?;
             if !mended.is_nothing() {
                 report(Event::Mended(mended));
             }
+        }
+        let mut goes_on = !self.mender.is_done();
+        if is_new {
+            *swept_ms = Some(step.now_ms);
             let most = self.options.max_attempts;
             let reaped = consumer::reap(&self.link, &self.keys, most, consumer::INBOX_MS).await?;
             if reaped.count > 0 {
                 report(Event::Reaped(reaped.count));
             }
-            goes_on = !self.mender.is_done();
             if reaped.more {
                 *swept_ms = None;
                 goes_on = true;

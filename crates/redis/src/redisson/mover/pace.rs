@@ -97,7 +97,8 @@ impl Pace {
     }
 
     fn size(&self, end: End) -> usize {
-        let first = 50;
+        // What it costs is not known yet.
+        let first = 1;
         let fits = self.costs[end as usize].map_or(first, |cost| (self.budget_us / cost.max(0.1)) as usize);
         fits.clamp(1, self.most)
     }

@@ -224,22 +224,21 @@ impl<C: Codec> DelayedQueue<C> {
     }
 
     /// All pending values, in the order in which they were offered. Read in pages: what is offered or taken out
-    /// meanwhile may be seen or not.
+    /// meanwhile may be seen or not; what is pending all the while is seen once.
     ///
     /// # Errors
     /// [`Error::Value`] at the first element that can not be read.
     pub async fn read_all(&self) -> Result<Vec<C::Value>, Error> {
-        let mut values = Vec::new();
-        let mut start = 0;
+        let (mut values, mut place) = (Vec::new(), Place::default());
         loop {
-            let page: Vec<Vec<u8>> = self
-                .ask(redis::cmd("LRANGE").arg(self.keys.pending()).arg(start).arg(start + PAGE - 1))
-                .await?;
+            let (is_end, page) = self.find(&mut place, &[]).await?;
+            if place.is_first() && !is_end {
+                values.clear();
+            }
             for packed in &page {
                 values.push(self.value_of(packed)?);
             }
-            start += page.len();
-            if page.len() < PAGE {
+            if is_end {
                 return Ok(values);
             }
         }

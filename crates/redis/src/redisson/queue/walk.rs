@@ -22,6 +22,13 @@ pub(super) struct Place {
     pub(super) after: Vec<u8>,
 }
 
+impl Place {
+    /// Whether it is the list's head: where the walk begins, and where it begins again when its place is lost.
+    pub(super) fn is_first(&self) -> bool {
+        self.index == 0
+    }
+}
+
 impl<C: Codec> DelayedQueue<C> {
     /// Walks on to the list's end; the elements with this payload from `place` on. Where the place is lost, the walk
     /// begins again: what was found before stays found.
@@ -37,7 +44,12 @@ impl<C: Codec> DelayedQueue<C> {
     }
 
     /// Reads a page, and steps on; whether it was the last, and what was found. A lost place is the list's head again.
-    async fn find(&self, place: &mut Place, payloads: &[Vec<u8>]) -> Result<(bool, Vec<Vec<u8>>), Error> {
+    /// Without payloads all elements are found.
+    pub(super) async fn find(
+        &self,
+        place: &mut Place,
+        payloads: &[Vec<u8>],
+    ) -> Result<(bool, Vec<Vec<u8>>), Error> {
         let mut arguments = vec![decimal(place.index), std::mem::take(&mut place.after), decimal(PAGE)];
         arguments.extend_from_slice(payloads);
         let (index, after, end, found): (i64, Vec<u8>, i64, Vec<Vec<u8>>) =
