@@ -438,6 +438,11 @@ impl Store for Engine {
         Ok(Page { messages: read_messages(page.messages).collect::<Result<_>>()?, next: page.next })
     }
 
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        let first = self.ask_one(|reply| Command::Peek(queue, state, reply)).await?;
+        read_messages(first.into_iter().collect()).next().transpose()
+    }
+
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.ask_one(|reply| Command::Stats(queue, reply)).await
     }

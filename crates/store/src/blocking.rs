@@ -109,6 +109,14 @@ impl<S: Store + ?Sized> Blocking<S> {
         block_on(self.store.list(queue, state, after, max))
     }
 
+    /// See [`Store::peek`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        block_on(self.store.peek(queue, state))
+    }
+
     /// See [`Store::stats`].
     ///
     /// # Errors

@@ -76,6 +76,7 @@ pub(crate) enum Command {
     Reschedule(QueueName, Vec<(Target, When)>, Reply<Vec<Result<Rescheduled>>>),
     Get(QueueName, Vec<Target>, Reply<Vec<Result<Message<Place>>>>),
     Locate(Vec<Number>, Reply<Result<Located>>),
+    Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
     List {
         queue: QueueName,
         state: StateKind,
@@ -203,7 +204,7 @@ impl Command {
             Command::Cancel(_, items, _) | Command::Get(_, items, _) => items.len() <= FEW,
             Command::Reschedule(_, items, _) => items.len() <= FEW,
             Command::Locate(items, _) => items.len() <= FEW,
-            Command::TakeId { .. } | Command::Stats(..) => true,
+            Command::TakeId { .. } | Command::Peek(..) | Command::Stats(..) => true,
             Command::Forget(_)
             | Command::GiveBack(_)
             | Command::Unread(_)
@@ -241,6 +242,7 @@ impl Command {
             Command::Get(_, items, reply) => each(reply, items.len(), error),
             Command::Locate(_, reply) => one(reply, error),
             Command::List { reply, .. } => one(reply, error),
+            Command::Peek(_, _, reply) => one(reply, error),
             Command::Stats(_, reply) | Command::Configure(_, _, reply) => one(reply, error),
             Command::Queues(_, _, reply) => one(reply, error),
             Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),

@@ -155,6 +155,7 @@ impl Step {
             Command::List { queue, state, after, max, reply } => {
                 Effect::look(reply, core.list(&queue, state, after, max, now, batch))
             }
+            Command::Peek(queue, state, reply) => Effect::look(reply, core.peek(&queue, state, now, batch)),
             Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
             Command::Queues(after, max, reply) => {
                 Effect::look(reply, core.queues(after.as_ref(), max, now, batch))

@@ -1,7 +1,9 @@
 //! Looking at queues and messages.
 
 use bytes::Bytes;
-use dwell_model::{Cursor, Message, OwnSettings, QueueName, Settings, Timestamp};
+use dwell_model::{
+    Cursor, Message, MessageId, OwnSettings, QueueName, Settings, State, StateKind, Timestamp,
+};
 
 /// One page of a list, in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,4 +63,22 @@ pub struct QueueStats {
     pub settings: Settings,
     /// Those of them that are its own.
     pub own: OwnSettings,
+}
+
+/// How many messages of a list are looked through for the first one of its state.
+pub(super) fn looked_through(state: StateKind) -> usize {
+    match state {
+        StateKind::Scheduled | StateKind::Leased => 1,
+        StateKind::Ready | StateKind::Dead => 1_000,
+    }
+}
+
+/// The first of a state is the least by this.
+pub(super) fn peek_order(message: &Message) -> (u32, Timestamp, MessageId) {
+    let standing = &message.standing;
+    match &standing.state {
+        State::Ready => (standing.priority, standing.due, message.id),
+        State::Dead(death) => (0, death.at, message.id),
+        State::Scheduled | State::Leased(_) => (0, standing.due, message.id),
+    }
 }

@@ -229,6 +229,32 @@ pub trait Store: Send + Sync {
         max: usize,
     ) -> Result<Page>;
 
+    /// The first message of a state, as of now: of the ready ones that which a take is handed next, also while the queue
+    /// is paused; of the dead ones that which died first; of the others the first by (due, id).
+    ///
+    /// What is here looks through the first thousand of a list, with their bodies. A store that knows these orders does
+    /// better.
+    ///
+    /// # Contract
+    /// - Peek shows what goes out next and what died first
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`].
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        let mut left = inspect::looked_through(state);
+        let (mut first, mut after) = (None, None);
+        while left > 0 {
+            let page = self.list(queue.clone(), state, after, left.min(self.limits().batch.max(1))).await?;
+            left = left.saturating_sub(page.messages.len().max(1));
+            first = first.into_iter().chain(page.messages).min_by_key(inspect::peek_order);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(first)
+    }
+
     /// A queue as it is now.
     ///
     /// # Contract

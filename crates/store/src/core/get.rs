@@ -1,7 +1,8 @@
-//! Reading messages, by id or key, and finding them by number.
+//! Reading messages, by id or key or as the first of their state, and finding them by number.
 
-use dwell_model::{Message, MessageId, Now, Number, QueueName};
+use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind};
 
+use super::cold::HandedOver;
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};
 
@@ -21,6 +22,44 @@ impl<B: StoredBody> Core<B> {
             let slot = slot.ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })?;
             Ok(core.message(slot))
         })
+    }
+
+    /// See [`Store::peek`](crate::Store::peek).
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`], [`Error::Unavailable`].
+    pub fn peek(
+        &mut self,
+        queue: &QueueName,
+        state: StateKind,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<Message<B>>> {
+        match state {
+            StateKind::Scheduled | StateKind::Leased => {
+                Ok(self.list(queue, state, None, 1, now, log)?.messages.pop())
+            }
+            StateKind::Ready => {
+                self.begin(now, log);
+                let found = self.known(queue, now, log)?;
+                let first = self.first_ready(found, now, log)?;
+                Ok(first.map(|(_, _, slot)| self.message(slot)))
+            }
+            StateKind::Dead => {
+                self.begin(now, log);
+                let found = self.known(queue, now, log)?;
+                let mut after = None;
+                loop {
+                    let handed_over = self.page_in_dead(found, after, 1, log)?;
+                    if let Some((_, slot)) = self.oldest(found, &mut after, handed_over, 1).first() {
+                        return Ok(Some(self.message(*slot)));
+                    }
+                    if handed_over == HandedOver::All {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
     }
 
     /// See [`Store::locate`](crate::Store::locate).

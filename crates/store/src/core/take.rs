@@ -129,6 +129,16 @@ impl<B: StoredBody> Core<B> {
         if self.settings(queue).pause.is_paused_at(now.wall) {
             return Ok(None);
         }
+        self.first_ready(queue, now, log)
+    }
+
+    /// The first of a queue's ready messages, paused or not.
+    pub(super) fn first_ready(
+        &mut self,
+        queue: u32,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<(ReadyKey, u32, u32)>> {
         loop {
             let found = self.queues.get_mut(queue);
             let first = found.first_ready(&self.entries);

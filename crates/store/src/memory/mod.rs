@@ -274,6 +274,10 @@ impl Store for MemoryStore {
         self.shared.call(|core, now| core.list(&queue, state, after, max, now, &mut NoLog))?
     }
 
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        self.shared.call(|core, now| core.peek(&queue, state, now, &mut NoLog))?
+    }
+
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.shared.call(|core, now| core.stats(&queue, now, &mut NoLog))?
     }

@@ -1,6 +1,6 @@
 //! Get, locate, list, stats, queues.
 
-use dwell_model::{MessageId, Number, QueueName, Setting, State, StateKind};
+use dwell_model::{MessageId, Number, Pause, QueueName, Setting, SettingChange, State, StateKind};
 
 use super::super::stage::*;
 use crate::{Action, Error, Put, Selection, Take, Target, When};
@@ -46,6 +46,36 @@ pub fn get_and_settle_see_an_expiry_at_its_instant(factory: &Factory) {
     assert_eq!(stage.store().revive(q(), Selection::All, When::Now).unwrap().done, 2);
     assert_eq!(stage.get(id).standing.expires, None, "an expiry that has passed would kill it again");
     assert_eq!(stage.drain().len(), 2);
+}
+
+pub fn peek_shows_what_goes_out_next_and_what_died_first(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let peek = |stage: &Stage, state| stage.store().peek(q(), state).map(|first| first.map(|first| first.id));
+    assert_eq!(code(peek(&stage, StateKind::Ready)), "unknown_queue");
+    let put =
+        |stage: &Stage, priority, after_ms| stage.put(Put { priority, ..message("m").after_ms(after_ms) }).id;
+    let later: Vec<_> = (0..20).map(|_| put(&stage, 9, 0)).collect();
+    let urgent = put(&stage, 1, 0);
+    let (soon, sooner) = (put(&stage, 1, 2_000), put(&stage, 5, 1_000));
+    for _ in 0..2 {
+        assert_eq!(peek(&stage, StateKind::Ready), Ok(Some(urgent)), "it is looked at and not taken");
+    }
+    assert_eq!(peek(&stage, StateKind::Scheduled), Ok(Some(sooner)));
+    assert_eq!((peek(&stage, StateKind::Leased), peek(&stage, StateKind::Dead)), (Ok(None), Ok(None)));
+    assert_eq!(stage.taken().message.id, urgent);
+    assert_eq!(peek(&stage, StateKind::Ready), Ok(Some(later[0])));
+    assert_eq!(peek(&stage, StateKind::Leased), Ok(Some(urgent)));
+    // The last of all by due and id is the first to die.
+    for id in [later[19], later[0]] {
+        let taken = stage.store().take_id(q(), id, None, false).unwrap();
+        stage.settle(&taken.receipt, bury("x")).unwrap();
+        stage.advance(1);
+        assert_eq!(peek(&stage, StateKind::Dead), Ok(Some(later[19])));
+    }
+    stage.advance(2_000);
+    assert_eq!(peek(&stage, StateKind::Ready), Ok(Some(soon)));
+    stage.store().configure(q(), vec![SettingChange::Set(Setting::Pause(Pause::Indefinite))]).unwrap();
+    assert_eq!(peek(&stage, StateKind::Ready), Ok(Some(soon)), "a pause hides nothing");
 }
 
 fn locate(stage: &Stage, number: Number) -> Option<(QueueName, MessageId)> {
