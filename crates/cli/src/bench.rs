@@ -109,8 +109,10 @@ fn work<P: Peer>(context: &Context, wish: &Wish, peer: &P, tally: &Tally) -> Res
     let live = Live::new(context.output.has_progress());
     tally.begin(wish.connections);
     thread::scope(|scope| {
-        let putting =
-            wires.into_iter().map(|wire| scope.spawn(move || tally.note(produce(wire, wish, tally))));
+        let putting = wires
+            .into_iter()
+            .enumerate()
+            .map(|(at, wire)| scope.spawn(move || tally.note(produce(wire, wish, at, tally))));
         let putting: Vec<_> = putting.collect();
         let taking =
             takers.into_iter().map(|wire| scope.spawn(move || tally.note(consume(wire, wish, tally))));

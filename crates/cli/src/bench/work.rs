@@ -11,20 +11,45 @@ const REFUSED_MS: u64 = 20;
 /// How long to wait for messages that were put, are due, and do not come.
 const MISSING_US: u64 = 30_000_000;
 
-/// Puts until enough was put, or for as long as was asked for.
-pub(super) fn produce(mut wire: impl Wire, wish: &Wish, tally: &Tally) -> Result<(), Failure> {
+/// When a thread puts, and how much at a time, so that all together keep to a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pace {
+    batch: usize,
+    /// When its next call is due. A call comes when the time that its messages take has passed, and the threads come one
+    /// after the other: so never more has been put than the rate allows since the beginning.
+    next_us: f64,
+    every_us: f64,
+}
+
+/// With a rate each thread calls so many times a second, if it may put as many messages.
+const CALLS_A_SECOND: usize = 10;
+
+impl Pace {
+    /// That of the thread `at`, from 0.
+    fn new(wish: &Wish, at: usize) -> Pace {
+        let Some(rate) = wish.rate else { return Pace { batch: wish.batch, next_us: 0.0, every_us: 0.0 } };
+        let batch = wish.batch.min(rate as usize / wish.connections / CALLS_A_SECOND).max(1);
+        let call_us = batch as f64 / f64::from(rate) * 1e6;
+        Pace { batch, next_us: call_us * (at + 1) as f64, every_us: call_us * wish.connections as f64 }
+    }
+}
+
+/// Puts until enough was put, or for as long as was asked for. It is the thread `at` of those that do.
+pub(super) fn produce(mut wire: impl Wire, wish: &Wish, at: usize, tally: &Tally) -> Result<(), Failure> {
     let _over = Over(tally);
-    let mut next_us = 0.0;
+    let mut pace = Pace::new(wish, at);
     loop {
-        if let Some(rate) = wish.rate {
-            wait_until(next_us, tally);
-            next_us += wish.batch as f64 * wish.connections as f64 / f64::from(rate) * 1e6;
+        if wish.rate.is_some() {
+            // Past the end there is nothing to wait for.
+            let end_us = wish.for_ms.map_or(f64::INFINITY, |ms| ms as f64 * 1_000.0);
+            wait_until(pace.next_us.min(end_us), tally);
+            pace.next_us += pace.every_us;
         }
         let is_over = wish.for_ms.is_some_and(|ms| tally.now_us() >= ms.saturating_mul(1_000));
         if is_over || tally.is_stopped() {
             return Ok(());
         }
-        let count = tally.claim(wish.batch);
+        let count = tally.claim(pace.batch);
         if count == 0 {
             return Ok(());
         }
@@ -39,7 +64,7 @@ pub(super) fn produce(mut wire: impl Wire, wish: &Wish, tally: &Tally) -> Result
 fn wait_until(us: f64, tally: &Tally) {
     loop {
         let left_ms = (us - tally.now_us() as f64) / 1_000.0;
-        if left_ms < 1.0 || tally.is_stopped() {
+        if left_ms <= 0.0 || tally.is_stopped() {
             return;
         }
         rest((left_ms as u64).clamp(1, super::TICK_MS));
@@ -85,4 +110,42 @@ fn all_came(tally: &Tally, delay_us: u64) -> bool {
     let counts = tally.counts();
     let last_us = counts.acked.last_us.max(counts.put.last_us.saturating_add(delay_us));
     counts.acked.messages >= counts.put.messages || tally.now_us() > last_us.saturating_add(MISSING_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_more_is_put_than_the_rate_allows_since_the_beginning() {
+        for (rate, batch, connections) in
+            [(200, 64, 4), (1, 64, 4), (7, 1, 3), (100_000, 64, 4), (50, 1_000, 1)]
+        {
+            let wish = Wish {
+                queue: None,
+                beanstalkd: None,
+                connections,
+                batch,
+                body: 16,
+                delay_ms: 0,
+                messages: None,
+                for_ms: None,
+                rate: Some(rate),
+                put_only: true,
+            };
+            let mut calls: Vec<(f64, usize)> = (0..connections)
+                .map(|at| Pace::new(&wish, at))
+                .flat_map(|pace| {
+                    (0..20).map(move |call| (pace.next_us + pace.every_us * f64::from(call), pace.batch))
+                })
+                .collect();
+            calls.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let mut put = 0;
+            for (us, batch) in calls {
+                put += batch;
+                let allowed = us / 1e6 * f64::from(rate);
+                assert!((put as f64 - allowed).abs() < 0.01, "{put} by {us} us at {rate} a second");
+            }
+        }
+    }
 }

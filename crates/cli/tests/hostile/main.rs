@@ -30,8 +30,8 @@ const WAITING: usize = 2_000;
 /// goes past it.
 const BODIES_KIB: u64 = 128 << 10;
 /// What an idle connection, one that waits, and one that attacks may cost beside that.
-const IDLE_KIB: u64 = 16;
-const WAITING_KIB: u64 = 48;
+const IDLE_KIB: u64 = 8;
+const WAITING_KIB: u64 = 24;
 const ATTACKER_KIB: u64 = 128;
 /// What the server may need for the messages themselves: puts, their journal, its caches.
 const STORE_KIB: u64 = 32 << 10;
