@@ -5,18 +5,22 @@
 //!    sends little holds little. What is [`SMALL`] is neither counted nor does it wait.
 //! 2. Where there is no room for more of a body, its connection waits, in the order of coming, for [`PATIENCE`]. Then the
 //!    body is refused, and what it held is free: so bodies that wait for each other do not wait for ever.
-//! 3. Answers are there already. They are added without asking, and where that passes the limit, nothing further is read,
-//!    taken or listed until some of it has been written.
+//! 3. How large an answer is shows when it is there. It is made only while no more is held than may be, counts at once, and
+//!    where that passes the limit, nothing further is read, taken or listed until some of it has been written: see
+//!    [`bring`]. What one answer may have is an eighth of the limit, or one message.
 //! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`].
 //! 5. One that is larger than all there is goes through alone, so that nothing waits for ever.
+
+mod bring;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::timeout;
 
+pub(crate) use self::bring::NoRoom;
 use crate::present::Present;
 
 /// A body of so many bytes is small: as many are in memory for each connection anyway.
@@ -38,6 +42,8 @@ pub(crate) struct Memory {
     line: Mutex<()>,
     waiting: AtomicUsize,
     freed: Notify,
+    /// Places for those that read bodies.
+    readers: Arc<Semaphore>,
 }
 
 /// Bytes that are held while this lives.
@@ -63,7 +69,8 @@ impl Memory {
 
     fn with_patience(limit: u64, patience: Duration) -> Arc<Memory> {
         let (line, waiting) = (Mutex::new(()), AtomicUsize::new(0));
-        Arc::new(Memory { limit, patience, held: AtomicU64::new(0), line, waiting, freed: Notify::new() })
+        let (held, freed, readers) = (AtomicU64::new(0), Notify::new(), bring::readers());
+        Arc::new(Memory { limit, patience, held, line, waiting, freed, readers })
     }
 
     /// Nothing yet, for a body of at most `most` bytes.
@@ -75,6 +82,11 @@ impl Memory {
     pub(crate) fn add(self: &Arc<Memory>, bytes: u64) -> Held {
         self.held.fetch_add(bytes, Ordering::AcqRel);
         Held { memory: Arc::clone(self), bytes }
+    }
+
+    /// So many bytes one answer may have, unless a single message has more.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        usize::try_from(self.limit / 8).unwrap_or(usize::MAX).max(1)
     }
 
     /// Whether more is held than may be.
@@ -101,6 +113,21 @@ impl Memory {
 }
 
 impl Held {
+    /// So much is held from now on: of what was brought, something else was made.
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.memory.held.fetch_add(bytes, Ordering::AcqRel);
+        self.memory.held.fetch_sub(before, Ordering::AcqRel);
+        if bytes < before {
+            self.memory.freed.notify_one();
+        }
+    }
+
+    /// Holds what `other` held too.
+    pub(crate) fn absorb(&mut self, mut other: Held) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// Adds `more`, once there is room; waits for it. May be dropped, which gives up the place in the line.
     async fn grow(&mut self, more: u64) {
         let memory = &*self.memory;

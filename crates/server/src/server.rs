@@ -24,6 +24,9 @@ use crate::metrics::{Metered, Metrics, Samples};
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
 
+/// What a connection past the limit is counted as, whatever it speaks.
+const TOO_MANY_CONNECTIONS: &str = "too_many_connections";
+
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
@@ -184,6 +187,7 @@ impl Http {
                 connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&self.app)));
             }
             None => {
+                self.app.metrics.refused(TOO_MANY_CONNECTIONS);
                 let plainly = self.app.live.tls().is_none();
                 connections.spawn(self.gate.clone().refuse(stream, plainly));
             }
@@ -212,6 +216,7 @@ async fn accept(
                     connections.spawn(beanstalkd::serve(stream, place, Arc::clone(&listener.shared)));
                 }
                 None => {
+                    http.app.metrics.refused(TOO_MANY_CONNECTIONS);
                     connections.spawn(listener.gate.clone().refuse(stream, true));
                 }
             }

@@ -5,13 +5,17 @@
 //! store alone decides.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dwell_model::Receipt;
 use dwell_store::Delivery;
 
 /// Jobs by their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Held {
+    /// How many jobs all connections hold.
+    by_all: Arc<AtomicUsize>,
     jobs: HashMap<u64, HeldJob>,
     by_deadline: BTreeSet<(u64, u64)>,
     lapsed: u64,
@@ -25,6 +29,16 @@ struct HeldJob {
 }
 
 impl Held {
+    /// None yet; `by_all` counts what all hold.
+    pub(super) fn among(by_all: Arc<AtomicUsize>) -> Held {
+        Held { by_all, jobs: HashMap::new(), by_deadline: BTreeSet::new(), lapsed: 0 }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// This job was handed to the connection; `now_ms` is on the clock that all deadlines are on.
     pub(super) fn add(&mut self, delivery: &Delivery, now_ms: u64) {
         let lease_ms = delivery.lease_until.ms_since(delivery.taken_at);
@@ -32,6 +46,7 @@ impl Held {
         let number = delivery.message.number.get();
         self.remove(number);
         self.jobs.insert(number, job);
+        self.by_all.fetch_add(1, Ordering::Relaxed);
         self.touched(number, now_ms);
     }
 
@@ -52,6 +67,7 @@ impl Held {
     /// The job is settled.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(job) = self.jobs.remove(&number) {
+            self.by_all.fetch_sub(1, Ordering::Relaxed);
             self.by_deadline.remove(&(job.deadline_ms, number));
         }
     }
@@ -89,6 +105,7 @@ impl Held {
     /// All receipts: the connection is over.
     pub(super) fn take_receipts(&mut self) -> Vec<Receipt> {
         self.by_deadline.clear();
+        self.by_all.fetch_sub(self.jobs.len(), Ordering::Relaxed);
         self.jobs.drain().map(|(_, job)| job.receipt).collect()
     }
 }

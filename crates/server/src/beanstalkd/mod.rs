@@ -26,8 +26,9 @@ mod tubes;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
-use dwell_model::{Pause, QueueName, SettingChange, SettingName};
+use dwell_model::{Message, Pause, QueueName, SettingChange, SettingName};
 use dwell_store::{Error, QueueStats, Store};
 use dwell_time::Clock;
 use tokio::sync::watch;
@@ -40,14 +41,21 @@ pub(crate) use frame::{Frame, MAX_LINE, Parser};
 
 use self::census::{Census, Walks};
 use self::counters::Counters;
+use self::reply::{Replies, Word};
 use self::tubes::{Tube, Tubes};
-use crate::admission::Memory;
+use crate::admission::{Memory, NoRoom};
 use crate::config::BeanstalkdConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
 
 /// What a connection is told for which there is no place.
 pub(crate) const NO_PLACE: &[u8] = b"OUT_OF_MEMORY\r\n";
+
+/// What a tube that is watched holds in memory, measured with names of 200 bytes and waiting reserves, and rounded up.
+const WATCHED_BYTES: usize = 1024;
+
+/// So many tubes there is always room to watch.
+const FEWEST_WATCHED: usize = 256;
 
 /// What all connections share.
 pub(crate) struct Shared {
@@ -59,6 +67,8 @@ pub(crate) struct Shared {
     metrics: Arc<Metrics>,
     memory: Arc<Memory>,
     counters: Counters,
+    /// How many jobs all connections hold.
+    held_by_all: Arc<AtomicUsize>,
     tubes: Arc<Tubes>,
     walks: Walks,
     /// Tells one run of a server from the next.
@@ -89,6 +99,7 @@ impl Shared {
             metrics,
             memory,
             counters,
+            held_by_all: Arc::default(),
             tubes,
             walks,
             instance,
@@ -109,6 +120,38 @@ impl Shared {
     /// Milliseconds since the server began.
     fn up_ms(&self) -> u64 {
         self.clock.now().mono_ms.saturating_sub(self.began_ms)
+    }
+
+    /// A command found no room for what it would reply with.
+    fn no_room(&self, replies: &mut Replies) {
+        self.metrics.refused("overloaded");
+        replies.word(Word::OutOfMemory);
+    }
+
+    /// A call for one job, once there is room for its body, which counts from then on.
+    async fn bring(
+        &self,
+        call: impl Future<Output = Result<Option<Message>, Error>>,
+        replies: &mut Replies,
+    ) -> Option<Result<Option<Message>, Error>> {
+        let bytes =
+            |found: &Result<Option<Message>, Error>| found.iter().flatten().map(|job| job.body.len()).sum();
+        match self.memory.bring(call, bytes).await {
+            Ok((found, held)) => {
+                replies.hold(held);
+                Some(found)
+            }
+            Err(NoRoom) => {
+                self.no_room(replies);
+                None
+            }
+        }
+    }
+
+    /// How many tubes all connections may watch beyond those that each may watch in any case: as many as an eighth of what
+    /// bodies may hold has room for.
+    fn watched_limit(&self) -> usize {
+        (self.memory.answer_bytes() / WATCHED_BYTES).max(FEWEST_WATCHED)
     }
 
     /// How many items one call to the store may have.

@@ -6,6 +6,8 @@ use bytes::BytesMut;
 use dwell_model::{Invalid, Message};
 use dwell_store::Error;
 
+use crate::admission::Held;
+
 /// The words of a reply that has nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
@@ -85,9 +87,30 @@ pub(super) struct Replies {
     pub(super) pushed_back: bool,
     /// Whether one of them tells of a lease, which runs.
     pub(super) urgent: bool,
+    /// Room for the large ones, set aside while they were made, until they are written.
+    room: Option<Held>,
 }
 
 impl Replies {
+    /// `held` was set aside for what is added now.
+    pub(super) fn hold(&mut self, held: Held) {
+        match &mut self.room {
+            None => self.room = Some(held),
+            Some(room) => room.absorb(held),
+        }
+    }
+
+    /// All replies, which go with their room.
+    pub(super) fn split(&mut self) -> (BytesMut, Option<Held>) {
+        (self.bytes.split(), self.room.take())
+    }
+
+    /// All replies, and what lies behind them in memory.
+    pub(super) fn take(&mut self) -> (BytesMut, Option<Held>) {
+        self.urgent = false;
+        (std::mem::take(&mut self.bytes), self.room.take())
+    }
+
     /// A reply of one word.
     pub(super) fn word(&mut self, word: Word) {
         self.pushed_back |= word == Word::OutOfMemory;

@@ -1,6 +1,7 @@
 //! What a connection is to the commands: the tube it uses, those it watches, the jobs it holds.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dwell_model::{Message, MessageId, Number, QueueName, StateKind};
 use dwell_store::{Action, Error, Settle, Settled};
@@ -14,8 +15,8 @@ pub(super) fn default_tube() -> QueueName {
     QueueName::new("default").expect("it follows the alphabet")
 }
 
-/// How many jobs of a state are looked at for the first one in an order that the store does not list in.
-const LOOK_THROUGH: usize = 1_000;
+/// So many jobs a connection may hold whatever the others hold, as far as the store has leases.
+const HELD_IN_ANY_CASE: usize = 64;
 
 /// One connection's state. When it is dropped, its jobs go back.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ impl Session {
         let watched = vec![Tie::new(&shared.tubes, default, TieKind::Watching)];
         shared.counters.connections.add(1);
         shared.counters.connections_ever.add(1);
-        Session { shared, peer, held: Held::default(), used, watched, is_producer: false, is_worker: false }
+        let held = Held::among(Arc::clone(&shared.held_by_all));
+        Session { shared, peer, held, used, watched, is_producer: false, is_worker: false }
     }
 
     /// Milliseconds on the clock that held jobs' deadlines are on.
@@ -64,7 +66,11 @@ impl Session {
         if self.watched().any(|watched| *watched == name) {
             return true;
         }
+        // One take may name so many queues.
         if self.watched.len() >= self.shared.store.limits().batch {
+            return false;
+        }
+        if !self.shared.tubes.watch_one_more(self.watched.len(), self.shared.watched_limit()) {
             return false;
         }
         self.watched.push(Tie::new(&self.shared.tubes, name, TieKind::Watching));
@@ -77,6 +83,7 @@ impl Session {
         if self.watched.len() == 1 {
             return false;
         }
+        self.shared.tubes.watch_fewer(self.watched.len(), 1);
         self.watched.remove(place);
         true
     }
@@ -93,6 +100,17 @@ impl Session {
         if !std::mem::replace(&mut self.is_worker, true) {
             self.shared.counters.workers.add(1);
         }
+    }
+
+    /// How many more jobs it may reserve now. All others together leave some of the leases there may be: it may hold as many
+    /// of these as it leaves itself, and a few in any case. So one connection holds half of them at most, each of two a
+    /// third, and there are always some for the next that comes: the dynamic threshold of Choudhury and Hahne, "Dynamic
+    /// queue length thresholds for shared-memory packet switches" (1998).
+    pub(super) fn may_reserve(&self) -> usize {
+        let limit = self.shared.store.limits().leased;
+        let left = limit.saturating_sub(self.shared.held_by_all.load(Ordering::Relaxed));
+        let share = left.saturating_sub(self.held.len()).div_ceil(2);
+        share.max(HELD_IN_ANY_CASE.saturating_sub(self.held.len()))
     }
 
     /// Forgets jobs whose leases have run out.
@@ -146,29 +164,12 @@ impl Session {
         self.locate(&[number]).await.into_iter().next().expect("an answer for each number")
     }
 
-    /// The first job of the tube in use in the order that the store lists in: by due, then id.
-    pub(super) async fn head_of(&self, state: StateKind) -> Result<Option<Message>, Error> {
-        let listed = self.shared.store.list(self.used().clone(), state, None, 1).await;
-        Ok(unless_unknown(listed)?.into_iter().next())
-    }
-
-    /// The first job of the tube in use by `order`, among the first [`LOOK_THROUGH`] by due.
-    pub(super) async fn first_of<K: Ord>(
-        &self,
-        state: StateKind,
-        order: impl Fn(&Message) -> K,
-    ) -> Result<Option<Message>, Error> {
-        let listed = self.shared.store.list(self.used().clone(), state, None, LOOK_THROUGH).await;
-        Ok(unless_unknown(listed)?.into_iter().min_by_key(order))
-    }
-}
-
-/// A tube that the store does not know has no jobs.
-fn unless_unknown(listed: Result<dwell_store::Page, Error>) -> Result<Vec<Message>, Error> {
-    match listed {
-        Ok(page) => Ok(page.messages),
-        Err(Error::UnknownQueue { .. }) => Ok(Vec::new()),
-        Err(error) => Err(error),
+    /// The first job of a state in the tube in use. A tube that the store does not know has none.
+    pub(super) async fn first_of(&self, state: StateKind) -> Result<Option<Message>, Error> {
+        match self.shared.store.peek(self.used().clone(), state).await {
+            Err(Error::UnknownQueue { .. }) => Ok(None),
+            found => found,
+        }
     }
 }
 
@@ -176,6 +177,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.forget_lapsed();
         self.shared.returns.give_back(self.held.take_receipts());
+        self.shared.tubes.watch_fewer(self.watched.len(), self.watched.len());
         let counters = &self.shared.counters;
         counters.connections.sub(1);
         counters.producers.sub(u64::from(self.is_producer));

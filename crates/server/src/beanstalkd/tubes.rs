@@ -3,11 +3,17 @@
 //! The store knows a queue while it has messages; beanstalkd knows a tube also while a connection uses or
 //! watches it. Here is the second half, and the counts of `stats-tube` that no store keeps. A tube that neither
 //! half knows is forgotten, counts and all, so that memory follows the tubes there are.
+//!
+//! A name is in memory once, however many connections watch it, and how many more tubes connections may watch than each
+//! [may in any case](FREELY_WATCHED) is bounded over all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dwell_model::{QueueName, Timestamp};
+
+/// A connection may watch so many tubes whatever the others do.
+pub(super) const FREELY_WATCHED: usize = 16;
 
 /// All tubes.
 #[derive(Debug, Default)]
@@ -16,6 +22,8 @@ pub(super) struct Tubes(Mutex<Map>);
 #[derive(Debug, Default)]
 struct Map {
     tubes: HashMap<QueueName, Tube>,
+    /// How many tubes connections watch beyond those that they may watch in any case.
+    watched_beyond: usize,
     /// How many there may be before those without connections are looked at; a growth of the whole by half or
     /// more pays for the look.
     look_at: usize,
@@ -59,6 +67,34 @@ impl Tubes {
             Some(tube) => change(tube),
             None => change(map.tubes.entry(name.clone()).or_default()),
         }
+    }
+
+    /// Makes place for one more tube that a connection watches, which watches `watched`: beyond those that each may watch
+    /// there are at most `limit`. False if there is none.
+    pub(super) fn watch_one_more(&self, watched: usize, limit: usize) -> bool {
+        if watched < FREELY_WATCHED {
+            return true;
+        }
+        let mut map = self.map();
+        let is_place = map.watched_beyond < limit;
+        map.watched_beyond += usize::from(is_place);
+        is_place
+    }
+
+    /// A connection that watched so many tubes watches `fewer` less.
+    pub(super) fn watch_fewer(&self, watched: usize, fewer: usize) {
+        let beyond = watched.saturating_sub(FREELY_WATCHED);
+        if beyond > 0 {
+            self.map().watched_beyond -= beyond.min(fewer);
+        }
+    }
+
+    /// Another connection has this tie; the name as it is in memory already.
+    fn tie(&self, name: QueueName, kind: TieKind) -> QueueName {
+        let mut map = self.map();
+        let name = map.tubes.get_key_value(&name).map(|(known, _)| known.clone()).unwrap_or(name);
+        *kind.of(map.tubes.entry(name.clone()).or_default()) += 1;
+        name
     }
 
     pub(super) fn put(&self, name: &QueueName, jobs: u64) {
@@ -143,7 +179,7 @@ pub(super) enum TieKind {
 
 impl Tie {
     pub(super) fn new(tubes: &Arc<Tubes>, name: QueueName, kind: TieKind) -> Tie {
-        tubes.change(&name, |tube| *kind.of(tube) += 1);
+        let name = tubes.tie(name, kind);
         Tie { tubes: Arc::clone(tubes), name, kind }
     }
 
@@ -170,6 +206,28 @@ impl TieKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn beyond_those_that_each_may_watch_there_is_a_limit_for_all_together() {
+        let tubes = Tubes::default();
+        assert!((0..FREELY_WATCHED).all(|watched| tubes.watch_one_more(watched, 0)));
+        assert!(!tubes.watch_one_more(FREELY_WATCHED, 0));
+        assert!(tubes.watch_one_more(FREELY_WATCHED, 2) && tubes.watch_one_more(FREELY_WATCHED + 1, 2));
+        assert!(!tubes.watch_one_more(FREELY_WATCHED, 2));
+        // One tube less, which was beyond; then the connection with its other one ends.
+        tubes.watch_fewer(FREELY_WATCHED + 2, 1);
+        assert!(tubes.watch_one_more(FREELY_WATCHED, 2));
+        tubes.watch_fewer(FREELY_WATCHED + 2, FREELY_WATCHED + 2);
+        assert_eq!(tubes.map().watched_beyond, 0);
+    }
+
+    #[test]
+    fn a_name_is_in_memory_once() {
+        let tubes = Arc::new(Tubes::default());
+        let tie = || Tie::new(&tubes, "t".parse().unwrap(), TieKind::Watching);
+        let (one, other) = (tie(), tie());
+        assert!(std::ptr::eq(one.name().as_str(), other.name().as_str()));
+    }
 
     #[test]
     fn tubes_without_connections_are_looked_at_when_there_are_many_and_forgotten() {

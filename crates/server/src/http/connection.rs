@@ -27,6 +27,7 @@ use tower_service::Service as _;
 use super::body::Lingering;
 use super::logged::Logged;
 use super::problem::Refused;
+use super::reply::Room;
 use super::{App, Problem, Refusal, access};
 use crate::admission::{Held, Memory, PRESSED, SMALL};
 use crate::listener::{Admitted, Stream};
@@ -84,11 +85,18 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, a
         .serve_connection(TokioIo::new(wire), service);
     let mut connection = pin!(connection);
     // A connection's error is the client's: it went away, or does not speak HTTP. hyper has answered by now.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = app.drained() => connection.as_mut().graceful_shutdown(),
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = app.drained() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    match ended {
+        Err(error) if error.is_parse_too_large() => app.metrics.refused("head_too_large"),
+        Err(error) if error.is_parse() => app.metrics.refused("malformed_head"),
+        _ => {}
     }
-    let _ = connection.await;
 }
 
 async fn answer(
@@ -125,19 +133,23 @@ async fn answer(
     if let Some(logged) = logged {
         logged.end(response.status().as_u16(), code, &app);
     }
+    let room_aside = response.extensions_mut().remove::<Room>();
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
         return response;
     }
     let memory = Arc::clone(&app.memory);
-    response.map(|body| Body::new(Counted { body, memory, unwritten }))
+    let room = room_aside.map(|Room(held)| held);
+    response.map(|body| Body::new(Counted { body, memory, room, unwritten }))
 }
 
-/// A large answer. Each piece of it counts from when it is buffered until it is written.
+/// A large answer. Each piece of it counts from when it is buffered until it is written, if not before.
 struct Counted {
     body: Body,
     memory: Arc<Memory>,
+    /// What was set aside for it.
+    room: Option<Arc<Held>>,
     unwritten: Arc<Unwritten>,
 }
 
@@ -152,7 +164,8 @@ impl HttpBody for Counted {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
         if let Some(len) = data.map(Bytes::len).filter(|len| *len >= SMALL) {
-            self.unwritten.buffering(self.memory.add(len as u64));
+            let held = self.room.take().unwrap_or_else(|| Arc::new(self.memory.add(len as u64)));
+            self.unwritten.buffering(held);
         }
         Poll::Ready(frame)
     }
@@ -174,7 +187,7 @@ pub(crate) struct Unwritten {
     receipts: Mutex<Vec<Receipt>>,
     /// Room for what the request under way has sent, and for answers that are buffered.
     request: Mutex<Option<Held>>,
-    answers: Mutex<Vec<Held>>,
+    answers: Mutex<Vec<Arc<Held>>>,
     returns: Returns,
 }
 
@@ -199,7 +212,7 @@ impl Unwritten {
     }
 
     /// Some of an answer is being buffered, and holds so much.
-    pub(super) fn buffering(&self, held: Held) {
+    pub(super) fn buffering(&self, held: Arc<Held>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(held);
     }
 

@@ -6,12 +6,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use dwell_model::{AttemptLimit, Message, QueueName, StateKind, format_duration_ms};
-use dwell_store::{Cancelled, Error, Rescheduled, Target, When};
+use dwell_store::{Cancelled, Error, Page, Rescheduled, Target, When};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
-use super::reply::{json, with_type};
+use super::reply::{holding, json, with_type};
 use super::{App, Problem, access};
 use crate::json::{
     CancelledOut, FoundOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text,
@@ -53,8 +53,16 @@ impl Operation for GetMany {
     }
 
     async fn run(&self, items: Vec<Target>) -> Vec<Result<FoundOut, Problem>> {
-        let found = self.app.store.get(self.queue.clone(), items).await;
-        found.into_iter().map(|found| Ok(FoundOut(found?))).collect()
+        let len = items.len();
+        // What this sets aside is free when it returns: the answers are written down without a pause, and count then.
+        match self
+            .app
+            .bring(self.app.store.get(self.queue.clone(), items), |found| bytes_of(found.iter().flatten()))
+            .await
+        {
+            Ok((found, _held)) => found.into_iter().map(|found| Ok(FoundOut(found?))).collect(),
+            Err(_) => (0..len).map(|_| Err(super::overloaded())).collect(),
+        }
     }
 }
 
@@ -84,15 +92,22 @@ async fn found(
     with_body: bool,
 ) -> Result<Response<Body>, Problem> {
     app.check_room()?;
-    let message = app.store.get(queue, vec![target]).await.pop().expect("a store answers each item")?;
+    let get = app.store.get(queue, vec![target]);
+    let (mut found, held) = app.bring(get, |found| bytes_of(found.iter().flatten())).await?;
+    let message = found.pop().expect("a store answers each item")?;
     if !as_raw {
-        return Ok(json(StatusCode::OK, &MessageOut::new(&message, with_body)));
+        return Ok(holding(json(StatusCode::OK, &MessageOut::new(&message, with_body)), held));
     }
     let mut response = raw(&message);
     if with_body {
         *response.body_mut() = Body::from(message.body);
     }
-    Ok(response)
+    Ok(holding(response, held))
+}
+
+/// What their bodies hold.
+fn bytes_of<'a>(messages: impl Iterator<Item = &'a Message>) -> usize {
+    messages.map(|message| message.body.len()).sum()
 }
 
 /// A message with all but its body in headers; the body is left to the caller.
@@ -156,9 +171,12 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
     let with_body = body_wanted(query)?;
     app.check_room()?;
-    let page = app.store.list(queue, state, cursor, max).await?;
+    let list = app.store.list(queue, state, cursor, max);
+    let bytes = |page: &Result<Page, Error>| page.as_ref().map_or(0, |page| bytes_of(page.messages.iter()));
+    let (page, held) = app.bring(list, bytes).await?;
+    let page = page?;
     let messages = page.messages.iter().map(|message| MessageOut::new(message, with_body)).collect();
-    Ok(json(StatusCode::OK, &MessagesOut { messages, next: page.next.map(Text) }))
+    Ok(holding(json(StatusCode::OK, &MessagesOut { messages, next: page.next.map(Text) }), held))
 }
 
 /// `DELETE /v1/queues/{queue}/messages/{id}`, `DELETE /v1/queues/{queue}/keys/{key}`

@@ -24,6 +24,7 @@ mod routes;
 mod settle;
 mod take;
 
+use std::future::Future;
 use std::sync::Arc;
 
 use axum::Router;
@@ -43,7 +44,7 @@ pub(crate) use refusal::Refusal;
 #[cfg(test)]
 pub(crate) use routes::routes;
 
-use crate::admission::Memory;
+use crate::admission::{Held, Memory, NoRoom};
 use crate::config::HttpConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
@@ -80,6 +81,15 @@ impl App {
     /// Refuses what is answered with bodies, while answers that nobody reads hold too much.
     pub(crate) fn check_room(&self) -> Result<(), Problem> {
         if self.memory.is_over() { Err(overloaded()) } else { Ok(()) }
+    }
+
+    /// Does a call that brings bodies of `bytes`, once there is room for them; they count from then on.
+    pub(crate) async fn bring<T>(
+        &self,
+        call: impl Future<Output = T>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Result<(T, Held), Problem> {
+        self.memory.bring(call, bytes).await.map_err(|NoRoom| overloaded())
     }
 
     /// Returns once the server has begun to shut down.

@@ -1,15 +1,36 @@
 //! Making answers.
 
-use axum::body::Body;
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
+
+use crate::admission::{Held, SMALL};
 
 /// The content type of what most routes answer with.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// `value` as bytes.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).expect("answers have text for keys, and nothing in them can fail")
+    let mut bytes =
+        serde_json::to_vec(value).expect("answers have text for keys, and nothing in them can fail");
+    if bytes.len() >= SMALL {
+        // A buffer that has doubled may be half empty, and goes on being held.
+        bytes.shrink_to_fit();
+    }
+    bytes
+}
+
+/// Room for a large answer, set aside while it was made. It goes along with the answer, and is free when that is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(pub(crate) Arc<Held>);
+
+/// The answer, which `held` was set aside for.
+pub(crate) fn holding(mut response: Response<Body>, mut held: Held) -> Response<Body> {
+    held.resize(response.body().size_hint().lower());
+    response.extensions_mut().insert(Room(Arc::new(held)));
+    response
 }
 
 /// An answer in JSON.

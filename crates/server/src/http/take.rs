@@ -6,12 +6,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use dwell_model::{QueueName, format_duration_ms};
-use dwell_store::{Delivery, Take};
+use dwell_store::{Delivery, Error, Take};
 
 use super::call::Call;
 use super::connection::Unwritten;
 use super::handover::Handover;
-use super::reply::{JSON, to_json, with_type};
+use super::reply::{JSON, holding, to_json, with_type};
 use super::{App, Problem, Refusal, messages};
 use crate::json::{DeliveryOut, LeaseIn, TakenOut};
 use crate::query::Query;
@@ -29,10 +29,12 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let queues = queues(&call, &mut query)?;
     queues.iter().try_for_each(|queue| call.require(&[Verb::Take], queue))?;
     let most = if raw { 1 } else { app.store.limits().batch };
+    let max = query.bounded("max", 1, 1, most)?;
+    let max_bytes = query.bounded("max_bytes", DEFAULT_MAX_BYTES, 1, HIGHEST_MAX_BYTES)?;
     let take = Take {
         queues,
-        max: query.bounded("max", 1, 1, most)?,
-        max_bytes: Some(query.bounded("max_bytes", DEFAULT_MAX_BYTES, 1, HIGHEST_MAX_BYTES)?),
+        max,
+        max_bytes: Some(max_bytes.min(app.memory.answer_bytes())),
         wait_ms: query.duration_ms("wait")?.unwrap_or(0),
         lease_ms: query.duration_ms("lease")?,
         bound: false,
@@ -48,24 +50,29 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 
     app.check_room()?;
     let waits = take.wait_ms > 0;
-    let deliveries = tokio::select! {
+    let (taken, held) = tokio::select! {
         biased;
         // Whoever takes again is told why.
-        () = app.live.changed(&caller), if waits => Vec::new(),
-        taken = app.store.take(take) => taken?,
+        () = app.live.changed(&caller), if waits => (Ok(Vec::new()), app.memory.add(0)),
+        brought = app.bring(app.store.take(take), bytes_taken) => brought?,
         // Dropping the take leaves its messages where they are.
-        () = app.drained(), if waits => Vec::new(),
+        () = app.drained(), if waits => (Ok(Vec::new()), app.memory.add(0)),
     };
+    let deliveries = taken?;
     let receipts = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
     if raw {
         return Ok(match deliveries.into_iter().next() {
             None => no_content(),
-            Some(delivery) => raw_delivery(delivery, unwritten),
+            Some(delivery) => holding(raw_delivery(delivery, unwritten), held),
         });
     }
     let out = TakenOut { messages: deliveries.iter().map(DeliveryOut::from).collect() };
     let body = Handover::new(to_json(&out).into(), receipts, unwritten);
-    Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
+    Ok(holding(with_type(StatusCode::OK, JSON, Body::new(body)), held))
+}
+
+fn bytes_taken(taken: &Result<Vec<Delivery>, Error>) -> usize {
+    taken.iter().flatten().map(|delivery| delivery.message.body.len()).sum()
 }
 
 /// The queue in the path, or those in the query: repeated, or with commas between them.
@@ -89,13 +96,15 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     let id = call.parsed("id")?;
     let lease_ms = call.fields::<LeaseIn>(&app).await?.lease_ms()?;
     app.check_room()?;
-    let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
+    let bytes = |taken: &Result<Delivery, Error>| taken.as_ref().map_or(0, |taken| taken.message.body.len());
+    let (taken, held) = app.bring(app.store.take_id(queue, id, lease_ms, false), bytes).await?;
+    let delivery = taken?;
     if raw {
-        return Ok(raw_delivery(delivery, unwritten));
+        return Ok(holding(raw_delivery(delivery, unwritten), held));
     }
     let body = to_json(&DeliveryOut::from(&delivery));
     let body = Handover::new(body.into(), vec![delivery.receipt], unwritten);
-    Ok(with_type(StatusCode::OK, JSON, Body::new(body)))
+    Ok(holding(with_type(StatusCode::OK, JSON, Body::new(body)), held))
 }
 
 /// A take has its parameters in its query. A body would be left in the connection, where hyper could not

@@ -140,6 +140,7 @@ impl Metrics {
         let snapshot = Snapshot {
             census,
             queues: self.queues.all(),
+            events: self.queues.totals().to_vec(),
             connections: Protocol::ALL.map(|protocol| {
                 let at = protocol as usize;
                 (protocol.as_str(), self.connections[at].get(), self.connections_ever[at].get())

@@ -44,6 +44,7 @@ const NAMES: &[(&str, MetricType, &str)] = &[
         MetricType::Histogram,
         "Handed out so long after the latest of due, put and last made ready, by queue",
     ),
+    ("dwell_events", MetricType::Counter, "What has happened to messages, in all queues together"),
     ("dwell_refusals", MetricType::Counter, "What was refused, by error code"),
     ("dwell_http_answers", MetricType::Counter, "HTTP requests answered, by status"),
     ("dwell_connections", MetricType::Gauge, "Open connections by protocol"),
@@ -59,6 +60,8 @@ const NAMES: &[(&str, MetricType, &str)] = &[
 pub(super) struct Snapshot {
     pub(super) census: Option<Arc<Census>>,
     pub(super) queues: Vec<(String, Arc<Meter>)>,
+    /// All that has happened, in all queues together.
+    pub(super) events: Vec<(&'static str, u64)>,
     pub(super) connections: [(&'static str, u64, u64); 2],
     pub(super) statuses: Vec<(u16, u64)>,
     pub(super) refusals: Vec<(&'static str, u64)>,
@@ -142,6 +145,9 @@ impl Snapshot {
             "dwell_cancels" => self.each_meter(metric, |meter| meter.cancels.get()),
             "dwell_deaths" => self.each_meter(metric, |meter| meter.deaths.get()),
             "dwell_lateness_seconds" => self.lateness(metric),
+            "dwell_events" => self.events.iter().try_for_each(|(event, count)| {
+                counter(&mut metric.encode_family(&[("event", *event)])?, *count)
+            }),
             "dwell_refusals" => self.refusals.iter().try_for_each(|(code, count)| {
                 counter(&mut metric.encode_family(&[("code", *code)])?, *count)
             }),

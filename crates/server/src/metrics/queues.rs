@@ -2,10 +2,12 @@
 //!
 //! The busiest queues have series of their own, all others share one. Ground rules:
 //! 1. What happens is counted once, in one series, at the time it happens. So no series ever falls, and a sum over
-//!    all of them is right.
+//!    the rates of all of them is right.
 //! 2. A queue that comes to have its own series begins at nothing there; one that loses it leaves the page. Rates
-//!    of both stay right, because Prometheus takes a new series and a reset alike.
-//! 3. Which queues are the busiest is looked at when a page is made. Among those without a series, a summary of
+//!    of both stay right, because Prometheus takes a new series and a reset alike. Were what it counted added to
+//!    another series, that one's rate would tell of a storm that never was.
+//! 3. What was counted in series that are gone is kept beside them: [`QueueMeters::totals`] has all that ever happened.
+//! 4. Which queues are the busiest is looked at when a page is made. Among those without a series, a summary of
 //!    bounded size finds them: Misra and Gries, "Finding repeated elements" (1982), which keeps every queue that has
 //!    more than one part in [`CANDIDATES`] of the activity.
 
@@ -68,10 +70,49 @@ impl Meter {
     }
 }
 
+/// What happens to messages, as the page calls it, and where it is counted.
+type Event = (&'static str, fn(&Meter) -> &Count);
+
+const EVENTS: [Event; 9] = [
+    ("put", |meter| &meter.puts),
+    ("take", |meter| &meter.takes),
+    ("ack", |meter| &meter.acks),
+    ("retry", |meter| &meter.retries),
+    ("release", |meter| &meter.releases),
+    ("bury", |meter| &meter.buries),
+    ("extend", |meter| &meter.extends),
+    ("cancel", |meter| &meter.cancels),
+    ("death", |meter| &meter.deaths),
+];
+
+/// Series that have left the page.
+#[derive(Debug, Default)]
+struct Former {
+    /// What they have counted.
+    counts: [u64; EVENTS.len()],
+    /// Those in which somebody may still be counting.
+    leaving: Vec<Arc<Meter>>,
+}
+
+impl Former {
+    fn add(&mut self, meter: Arc<Meter>) {
+        self.leaving.push(meter);
+        let counts = &mut self.counts;
+        self.leaving.retain_mut(|meter| {
+            let Some(meter) = Arc::get_mut(meter) else { return true };
+            for (count, (_, read)) in counts.iter_mut().zip(EVENTS) {
+                *count += read(meter).get();
+            }
+            false
+        });
+    }
+}
+
 /// All counts by queue.
 #[derive(Debug)]
 pub(crate) struct QueueMeters {
     own: RwLock<HashMap<QueueName, Arc<Meter>>>,
+    former: Mutex<Former>,
     other: Arc<Meter>,
     others: Mutex<Candidates>,
 }
@@ -104,7 +145,8 @@ impl Candidates {
 
 impl Default for QueueMeters {
     fn default() -> QueueMeters {
-        QueueMeters { own: RwLock::default(), other: Arc::new(Meter::new()), others: Mutex::default() }
+        let other = Arc::new(Meter::new());
+        QueueMeters { own: RwLock::default(), former: Mutex::default(), other, others: Mutex::default() }
     }
 }
 
@@ -129,6 +171,23 @@ impl QueueMeters {
         let meter = own.entry(queue.clone()).or_insert_with(|| Arc::new(Meter::new()));
         meter.activity.add(events);
         Arc::clone(meter)
+    }
+
+    fn former(&self) -> std::sync::MutexGuard<'_, Former> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that has happened, in all queues together.
+    pub(crate) fn totals(&self) -> [(&'static str, u64); EVENTS.len()] {
+        // Nothing leaves meanwhile.
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        let former = self.former();
+        let mut gone = former.counts.iter();
+        EVENTS.map(|(event, read)| {
+            let meters = own.values().chain(&former.leaving).chain([&self.other]);
+            let here: u64 = meters.map(|meter| read(meter).get()).sum();
+            (event, here + gone.next().copied().unwrap_or_default())
+        })
     }
 
     fn others(&self) -> std::sync::MutexGuard<'_, Candidates> {
@@ -159,7 +218,9 @@ impl QueueMeters {
             if up <= down.saturating_mul(BUSIER) {
                 break;
             }
-            own.remove(&fallen);
+            if let Some(gone) = own.remove(&fallen) {
+                self.former().add(gone);
+            }
             let meter = Meter::new();
             meter.activity.add(up);
             own.insert(risen, Arc::new(meter));
@@ -191,7 +252,7 @@ mod tests {
     }
 
     fn total(meters: &QueueMeters) -> u64 {
-        meters.all().iter().map(|(_, meter)| meter.puts.get()).sum()
+        meters.totals().iter().find(|(event, _)| *event == "put").unwrap().1
     }
 
     #[test]
@@ -225,6 +286,26 @@ mod tests {
         let busy = all.iter().find(|(label, _)| *label == name(busy).as_str()).unwrap();
         assert_eq!(busy.1.puts.get(), 7, "a new series begins at nothing");
         assert_eq!(meters.other.puts.get(), before, "and takes nothing from the others");
+        assert_eq!(total(&meters), OWN_SERIES as u64 * 10 + 2 * 20_000 + 7, "what has left the page is kept");
+    }
+
+    #[test]
+    fn what_is_counted_in_a_series_that_has_just_left_is_kept_too() {
+        let meters = QueueMeters::default();
+        (0..OWN_SERIES).for_each(|at| put(&meters, at, 1));
+        let late = meters.of(&name(0), 0);
+        for round in 1..=3 {
+            (0..OWN_SERIES).for_each(|at| put(&meters, 1_000 * round + at, 50 * round as u64));
+            meters.rank(RANK_MS * round as u64);
+        }
+        assert!(!meters.has_own(&name(0)));
+        late.puts.add(5);
+        assert_eq!(total(&meters), OWN_SERIES as u64 * (1 + 50 + 100 + 150) + 5);
+        drop(late);
+        (0..OWN_SERIES).for_each(|at| put(&meters, 9_000 + at, 900));
+        meters.rank(RANK_MS * 9);
+        assert!(meters.former().leaving.is_empty(), "nobody holds them any more");
+        assert_eq!(total(&meters), OWN_SERIES as u64 * (1 + 50 + 100 + 150 + 900) + 5);
     }
 
     #[test]

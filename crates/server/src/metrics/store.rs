@@ -191,6 +191,10 @@ impl Store for Metered {
         self.heard(self.store.list(queue, state, after, max).await)
     }
 
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        self.heard(self.store.peek(queue, state).await)
+    }
+
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.heard(self.store.stats(queue).await)
     }

@@ -84,3 +84,16 @@ async fn garbage_is_refused_line_by_line_or_waits_for_its_end() {
     client.expect("list-tube-used", "USING default").await;
     server.stop().await;
 }
+
+/// Which Debian's beanstalkd leaves without an answer.
+#[tokio::test]
+async fn a_carriage_return_alone_ends_no_line_and_belongs_to_no_name() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    client.expect("use a\rb", "BAD_FORMAT").await;
+    client.expect("list-tube-used\r", "BAD_FORMAT").await;
+    client.expect("li\rst-tube-used", "UNKNOWN_COMMAND").await;
+    client.expect("reserve-with-timeout 4294967296", "BAD_FORMAT").await;
+    client.expect("list-tube-used", "USING default").await;
+    server.stop().await;
+}

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{start, start_configured, start_roomy, until};
+use dwell_model::Limits;
+
+use crate::support::{start, start_configured, start_roomy, start_with, until};
 
 #[tokio::test]
 async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
@@ -140,5 +142,69 @@ async fn long_lines_endless_input_and_garbage_harm_nobody() {
         client.try_write(&garbage).await;
     }
     long.expect("use b", "USING b").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn beyond_sixteen_tubes_each_what_all_watch_is_bounded_and_free_again_when_it_is_over() {
+    // Room for 256 more, all together.
+    let server = start_roomy(1 << 20).await;
+    let (mut one, mut other) = (server.connect().await, server.connect().await);
+    // The default tube is one of sixteen.
+    for at in 0..15 + 256 {
+        one.expect(&format!("watch a{at}"), &format!("WATCHING {}", at + 2)).await;
+    }
+    one.expect("watch b", "OUT_OF_MEMORY").await;
+    one.expect("watch a0", "WATCHING 272").await;
+    for at in 0..15 {
+        other.expect(&format!("watch a{at}"), &format!("WATCHING {}", at + 2)).await;
+    }
+    other.expect("watch a15", "OUT_OF_MEMORY").await;
+    one.expect("ignore a0", "WATCHING 271").await;
+    other.expect("watch a15", "WATCHING 17").await;
+    drop(other);
+    until("its place is free", async || one.ask("watch a0").await == "WATCHING 272").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_holds_no_more_than_it_leaves_to_others() {
+    let server = start_with(Limits { leased: 400, ..Limits::default() }).await;
+    let mut putter = server.connect().await;
+    for _ in 0..400 {
+        putter.put(0, 0, 600, "x").await;
+    }
+    let mut greedy = Vec::new();
+    for most in [200, 100] {
+        let mut client = server.connect().await;
+        let mut held = Vec::new();
+        client.write("reserve-with-timeout 0\r\n".repeat(300)).await;
+        for _ in 0..300 {
+            let line = client.line().await;
+            if line == "OUT_OF_MEMORY" {
+                continue;
+            }
+            client.body(&line).await;
+            held.push(line.split(' ').nth(1).unwrap().to_owned());
+        }
+        assert_eq!(held.len(), most);
+        greedy.push((client, held));
+    }
+    // A few there are in any case, and more once others are done.
+    let mut modest = server.connect().await;
+    for _ in 0..64 {
+        modest.reserve().await;
+    }
+    modest.expect("reserve-with-timeout 0", "OUT_OF_MEMORY").await;
+    drop(greedy.pop());
+    until("others have given back", async || {
+        let reply = modest.ask("reserve-with-timeout 0").await;
+        let is_reserved = reply.starts_with("RESERVED ");
+        if is_reserved {
+            modest.body(&reply).await;
+        }
+        is_reserved
+    })
+    .await;
     server.stop().await;
 }

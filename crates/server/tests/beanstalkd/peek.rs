@@ -33,6 +33,20 @@ async fn peek_ready_shows_what_a_reserve_would_get() {
     server.stop().await;
 }
 
+/// However many jobs lie before it by due, and however long they are.
+#[tokio::test]
+async fn peek_ready_shows_the_urgent_one_behind_many_and_large_ones() {
+    let server = start().await;
+    let mut client = server.connect().await;
+    for _ in 0..12 {
+        client.put(9, 0, 9, &"x".repeat(1_000_000)).await;
+    }
+    let urgent = client.put(1, 0, 9, "urgent").await;
+    assert_eq!(client.job("peek-ready").await.1, urgent);
+    assert_eq!(client.reserve().await, urgent);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn peek_delayed_shows_what_falls_due_next() {
     let server = start().await;

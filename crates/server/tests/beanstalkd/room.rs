@@ -188,3 +188,33 @@ async fn who_does_not_read_is_cut_off_while_others_wait() {
     drop(hogs);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn names_of_all_tubes_are_made_only_while_there_is_room() {
+    const NAME: usize = 200;
+    const TUBES: usize = 2_000;
+    const ROOM: u64 = 1 << 20;
+    let server = start_roomy(ROOM).await;
+    let mut client = server.connect().await;
+    for at in 0..TUBES {
+        client.ask(&format!("use {at:0>NAME$}")).await;
+        client.put(0, 0, 60, "x").await;
+    }
+    let mut hogs = Vec::new();
+    for _ in 0..30 {
+        let mut hog = server.connect_narrow().await;
+        // More than is on its way between two sockets.
+        hog.write("list-tubes\r\n".repeat(20)).await;
+        hogs.push(hog);
+    }
+    until("they hold it all", async || server.held_bytes().await > ROOM).await;
+    for _ in 0..50 {
+        let held = server.held_bytes().await;
+        assert!(held <= ROOM + ((TUBES + 1) * (NAME + 4)) as u64, "{held} bytes are held");
+        tokio::task::yield_now().await;
+    }
+    // Who does not read is cut off, and others have their turn.
+    until("there is room", async || client.ask("list-tubes").await.starts_with("OK ")).await;
+    drop(hogs);
+    server.stop().await;
+}

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dwell_model::QueueName;
+use dwell_model::{Limits, QueueName};
 use dwell_server::{Sample, SampleValue};
 use dwell_store::{Put, Store};
 use dwell_time::{Clock as _, SystemClock};
 use serde_json::json;
 
-use crate::support::{Connection, Running, start, start_showing, until};
+use crate::support::{Connection, Running, start, start_showing, start_with, until};
 
 /// A page, by series: name and labels as they stand there.
 type Page = BTreeMap<String, f64>;
@@ -255,5 +255,40 @@ async fn every_metric_is_in_the_documentation_and_nothing_else_is() {
         .filter(|name| !name.starts_with("dwell_engine_"))
         .collect();
     assert_eq!(shown, documented);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_never_becomes_a_request_is_counted_as_refused() {
+    let server = start().await;
+    let long = format!("GET /health/live HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(1_000));
+    for (bytes, status) in [("no HTTP at all\r\n\r\n", 400), (long.as_str(), 431)] {
+        let mut connection = Connection::open(server.address).await;
+        let _ = connection.try_write(bytes.as_bytes()).await;
+        assert_eq!(connection.answer_head().await.status, status);
+    }
+    until("both are counted", || async {
+        let page = page(&server).await;
+        let refused = |code: &str| page.get(&format!("dwell_refusals_total{{code=\"{code}\"}}")).copied();
+        refused("malformed_head") == Some(1.0) && refused("head_too_large") == Some(1.0)
+    })
+    .await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn connections_past_their_limit_are_counted_as_refused() {
+    let server = start_with(Limits::default(), |config| config.http.max_connections = 1).await;
+    let mut only = Connection::open(server.address).await;
+    only.request("GET", "/health/live", &[], b"").await;
+    assert_eq!(only.answer().await.status, 200);
+    for _ in 0..2 {
+        let mut refused = Connection::open(server.address).await;
+        refused.request("GET", "/health/live", &[], b"").await;
+        assert_eq!(refused.answer().await.status, 503);
+    }
+    only.request("GET", "/metrics", &[], b"").await;
+    let page = parse(only.answer().await.text());
+    assert_eq!(page["dwell_refusals_total{code=\"too_many_connections\"}"], 2.0);
     server.stop().await;
 }

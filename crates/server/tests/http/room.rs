@@ -173,3 +173,41 @@ async fn an_unread_answer_is_counted_and_cut_off_when_others_need_its_room() {
     assert!(got < 8 << 20, "it was cut off, and got all of its answer");
     server.stop().await;
 }
+
+/// Each of which asks for more than there is room for altogether, and leaves unread what it gets.
+#[tokio::test]
+async fn many_takes_at_once_are_handed_no_more_than_there_is_room_for() {
+    let room = (64 * ROOM) as f64;
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 64 * ROOM).await;
+    for _ in 0..110 {
+        server.put("", &vec![b'x'; ROOM as usize]).await;
+    }
+    let mut takes = Vec::new();
+    for _ in 0..16 {
+        let mut unread = Connection::open(server.address).await;
+        unread.request("POST", "/v1/queues/q/take?max=60&max_bytes=67108864", &[], b"").await;
+        takes.push(unread);
+    }
+    until_held(&server, "much is held", |held| held > room / 2.0).await;
+    for _ in 0..50 {
+        let held = held(&server).await;
+        assert!(held < room * 1.15, "{held} bytes are held, an answer has {}", room / 8.0);
+    }
+    drop(takes);
+    until_held(&server, "all is free", |held| held == 0.0).await;
+    server.stop().await;
+}
+
+/// As large as an answer may be, and no larger.
+#[tokio::test]
+async fn a_take_is_handed_an_eighth_of_the_room_at_most() {
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
+    for _ in 0..5 {
+        server.put("", &vec![b'x'; ROOM as usize / 2]).await;
+    }
+    for (query, messages) in [("max=5&max_bytes=67108864", 2), ("max=5", 2), ("max=5", 1)] {
+        let taken = server.post(&format!("/v1/queues/q/take?{query}")).await.json();
+        assert_eq!(taken["messages"].as_array().unwrap().len(), messages, "{query}");
+    }
+    server.stop().await;
+}

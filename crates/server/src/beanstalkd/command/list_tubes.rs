@@ -1,11 +1,25 @@
 //! `list-tubes`: all tubes with jobs or connections, by name.
 
+use std::sync::Arc;
+
+use dwell_store::Error;
+
+use crate::admission::NoRoom;
+use crate::beanstalkd::census::Census;
 use crate::beanstalkd::reply::{Replies, Word};
 use crate::beanstalkd::session::Session;
 
 pub(super) async fn run(session: &Session, replies: &mut Replies) {
-    match session.shared.census().await {
-        Ok(census) => replies.names(census.tubes.iter().map(|tube| tube.as_str())),
-        Err(error) => replies.word(Word::from(&error)),
+    // A name has four bytes around it.
+    let bytes = |census: &Result<Arc<Census>, Error>| {
+        census.iter().flat_map(|census| &census.tubes).map(|tube| tube.as_str().len() + 4).sum()
+    };
+    match session.shared.memory.bring(session.shared.census(), bytes).await {
+        Ok((Ok(census), held)) => {
+            replies.names(census.tubes.iter().map(|tube| tube.as_str()));
+            replies.hold(held);
+        }
+        Ok((Err(error), _)) => replies.word(Word::from(&error)),
+        Err(NoRoom) => session.shared.no_room(replies),
     }
 }

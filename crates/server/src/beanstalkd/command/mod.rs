@@ -183,10 +183,10 @@ impl Command {
         }
     }
 
-    /// Whether the reply may have a job's body.
-    pub(super) fn replies_with_job(&self) -> bool {
-        use Command::{Peek, PeekBuried, PeekDelayed, PeekReady, ReserveJob};
-        matches!(self, Peek(_) | PeekReady | PeekDelayed | PeekBuried | ReserveJob(_))
+    /// Whether the reply may be large: a job, or the names of all tubes.
+    pub(super) fn replies_with_much(&self) -> bool {
+        use Command::{ListTubes, Peek, PeekBuried, PeekDelayed, PeekReady, ReserveJob};
+        matches!(self, Peek(_) | PeekReady | PeekDelayed | PeekBuried | ReserveJob(_) | ListTubes)
     }
 
     /// What its holder does with a job, if it is that and no delete.

@@ -14,7 +14,7 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &Session, number: u64, replies: &mut Replies) {
-    found(get(session, number).await.map(|(_, message)| Some(message)), replies);
+    found(session, async { get(session, number).await.map(|(_, message)| Some(message)) }, replies).await;
 }
 
 /// The job and its tube.
@@ -28,11 +28,16 @@ pub(super) async fn get(session: &Session, number: u64) -> Result<(QueueName, Me
     Ok((queue, message))
 }
 
-/// The reply of all peeks.
-pub(super) fn found(message: Result<Option<Message>, Error>, replies: &mut Replies) {
-    match message {
-        Ok(Some(message)) => replies.found(&message),
-        Ok(None) => replies.word(Word::NotFound),
-        Err(error) => replies.word(Word::from(&error)),
+/// The reply of all peeks, to what `look` finds.
+pub(super) async fn found(
+    session: &Session,
+    look: impl Future<Output = Result<Option<Message>, Error>>,
+    replies: &mut Replies,
+) {
+    match session.shared.bring(look, replies).await {
+        Some(Ok(Some(message))) => replies.found(&message),
+        Some(Ok(None)) => replies.word(Word::NotFound),
+        Some(Err(error)) => replies.word(Word::from(&error)),
+        None => {}
     }
 }

@@ -7,5 +7,5 @@ use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
 
 pub(super) async fn run(session: &Session, replies: &mut Replies) {
-    found(session.head_of(StateKind::Scheduled).await, replies);
+    found(session, session.first_of(StateKind::Scheduled), replies).await;
 }

@@ -7,7 +7,5 @@ use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
 
 pub(super) async fn run(session: &Session, replies: &mut Replies) {
-    let first = session
-        .first_of(StateKind::Ready, |message| (message.standing.priority, message.standing.due, message.id));
-    found(first.await, replies);
+    found(session, session.first_of(StateKind::Ready), replies).await;
 }

@@ -14,7 +14,6 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 
 pub(super) async fn run(session: &mut Session, tube: QueueName, replies: &mut Replies) {
     session.shared.begin_anew(&tube).await;
-    // One take may name so many queues.
     if !session.watch(tube) {
         return replies.word(Word::OutOfMemory);
     }

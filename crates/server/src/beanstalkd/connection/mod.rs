@@ -189,7 +189,7 @@ impl Connection {
     }
 
     /// Answers what can not be a command of any store's.
-    fn refuse(&mut self, word: Word, code: &'static str) {
+    pub(super) fn refuse(&mut self, word: Word, code: &'static str) {
         tracing::debug!(target: "dwell::beanstalkd", peer = %self.session.peer, code, "refused");
         self.session.shared.metrics.refused(code);
         self.replies.word(word);
@@ -231,7 +231,7 @@ impl Connection {
                     count
                 }
                 None => {
-                    if other.replies_with_job() && !self.has_room().await? {
+                    if other.replies_with_much() && !self.has_room().await? {
                         self.refuse(Word::OutOfMemory, "overloaded");
                     } else {
                         self.answer(async |session, replies| other.run(session, replies).await).await?;

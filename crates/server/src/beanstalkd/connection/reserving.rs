@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::Connection;
 use super::reading::READ;
 use super::writing::WRITE;
-use crate::admission::PATIENCE;
+use crate::admission::{Held, NoRoom, PATIENCE};
 use crate::beanstalkd::Shared;
 use crate::beanstalkd::command::{Reserved, Wish};
 use crate::beanstalkd::reply::Word;
@@ -49,10 +49,15 @@ impl Connection {
     async fn reserve_some(&mut self, timeout_s: Option<u32>, count: usize) -> io::Result<usize> {
         let until_ms =
             timeout_s.map(|seconds| self.session.now_ms().saturating_add(u64::from(seconds) * 1_000));
-        let wish = Wish { count, until_ms };
         let mut empty = false;
         loop {
             self.session.forget_lapsed();
+            let share = self.session.may_reserve();
+            if share == 0 {
+                self.refuse(Word::OutOfMemory, "too_many_leased");
+                return Ok(1);
+            }
+            let wish = Wish { count: count.min(share), until_ms };
             let draining = self.session.shared.is_draining();
             let may_wait = !self.hung_up && !draining;
             // Once nothing was there, waiting is all that is left; a server that stops hands out no more.
@@ -75,9 +80,10 @@ impl Connection {
                 }
             }
             match self.take(take).await? {
-                Ok(deliveries) if deliveries.is_empty() => empty = true,
-                Ok(deliveries) => {
+                Ok((deliveries, _)) if deliveries.is_empty() => empty = true,
+                Ok((deliveries, held)) => {
                     self.session.reserved(&deliveries, &mut self.replies);
+                    self.replies.hold(held);
                     return Ok(deliveries.len());
                 }
                 Err(error) => {
@@ -88,21 +94,28 @@ impl Connection {
         }
     }
 
-    /// Takes; if it has to wait, until the client hangs up or the server drains.
-    async fn take(&mut self, take: Take) -> io::Result<Result<Vec<Delivery>, Error>> {
+    /// Takes; if it has to wait, until the client hangs up or the server drains. What was handed out and finds no room
+    /// goes back, as if nothing had been there.
+    async fn take(&mut self, take: Take) -> io::Result<Result<(Vec<Delivery>, Held), Error>> {
         let shared = Arc::clone(&self.session.shared);
-        if take.wait_ms == 0 {
-            return Ok(shared.store.take(take).await);
-        }
-        let _waiting = Waiting::begin(&shared);
-        let mut taken = pin!(shared.store.take(take));
+        let nothing = || Ok((Vec::new(), shared.memory.add(0)));
+        let waits = take.wait_ms > 0;
+        let _waiting = waits.then(|| Waiting::begin(&shared));
+        let patience = PATIENCE.min(Duration::from_millis(take.wait_ms));
+        let bytes = |taken: &Result<Vec<Delivery>, Error>| {
+            taken.iter().flatten().map(|delivery| delivery.message.body.len()).sum()
+        };
+        let mut taken = pin!(shared.memory.bring_within(patience, shared.store.take(take), bytes));
         tokio::select! {
             biased;
-            taken = &mut taken => Ok(taken),
-            () = shared.drained() => Ok(Ok(Vec::new())),
-            end = hang_up(&mut self.stream, &mut self.bytes) => {
+            taken = &mut taken => Ok(match taken {
+                Ok((taken, held)) => taken.map(|taken| (taken, held)),
+                Err(NoRoom) => nothing(),
+            }),
+            () = shared.drained(), if waits => Ok(nothing()),
+            end = hang_up(&mut self.stream, &mut self.bytes), if waits => {
                 self.hangs_up(end?);
-                Ok(Ok(Vec::new()))
+                Ok(nothing())
             }
         }
     }

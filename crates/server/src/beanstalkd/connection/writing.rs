@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::admission::{PRESSED, SMALL};
+use crate::admission::{Held, PRESSED, SMALL};
 use crate::beanstalkd::Shared;
 use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
@@ -28,9 +28,8 @@ pub(super) const WRITE: usize = 256 * 1024;
 impl Connection {
     /// Writes all replies.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        self.replies.urgent = false;
-        let replies = std::mem::take(&mut self.replies.bytes);
-        write(&mut self.stream, &self.session.shared, replies).await
+        let (replies, room) = self.replies.take();
+        write(&mut self.stream, &self.session.shared, replies, room).await
     }
 
     /// Does what has replies. Those to what came before go out meanwhile, unless it is done at once.
@@ -41,7 +40,7 @@ impl Connection {
         if self.replies.bytes.is_empty() {
             return Ok(work(&mut self.session, &mut self.replies).await);
         }
-        let before = self.replies.bytes.split();
+        let (before, room) = self.replies.split();
         let shared = Arc::clone(&self.session.shared);
         let done = {
             let mut work = pin!(work(&mut self.session, &mut self.replies));
@@ -50,24 +49,34 @@ impl Connection {
                 done = &mut work => done,
                 () = ready(()) => {
                     // What has begun is done, also where nobody can be told.
-                    let (written, done) = tokio::join!(write(&mut self.stream, &shared, before), work);
+                    let (written, done) = tokio::join!(write(&mut self.stream, &shared, before, room), work);
                     return written.map(|()| done);
                 }
             }
         };
         let replies = std::mem::replace(&mut self.replies.bytes, before);
         self.replies.bytes.unsplit(replies);
+        room.into_iter().for_each(|room| self.replies.hold(room));
         Ok(done)
     }
 }
 
 /// Writes it all. A client that does not read is cut off in time.
-async fn write(stream: &mut TcpStream, shared: &Shared, mut replies: BytesMut) -> io::Result<()> {
+async fn write(
+    stream: &mut TcpStream,
+    shared: &Shared,
+    mut replies: BytesMut,
+    room: Option<Held>,
+) -> io::Result<()> {
     if replies.is_empty() {
         return Ok(());
     }
     let limit = Duration::from_millis(shared.config.write_ms);
-    let held = (replies.len() >= SMALL).then(|| shared.memory.add(replies.len() as u64));
+    let held = (replies.len() >= SMALL).then(|| {
+        let mut held = room.unwrap_or_else(|| shared.memory.add(0));
+        held.resize(replies.len() as u64);
+        held
+    });
     while !replies.is_empty() {
         let mut stood_still = Duration::ZERO;
         loop {
