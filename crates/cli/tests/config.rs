@@ -186,6 +186,50 @@ fn a_hangup_reloads_and_a_mistake_changes_nothing() {
     assert!(status.success() && stopped["event"] == "stopped");
 }
 
+/// Where the server listens, and whether it speaks TLS, stays as it was at the start: what the new file says of that
+/// guards nothing.
+#[test]
+fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
+    let (secret, table) = token("secret", &["put:*"]);
+    let folder = Folder::with(&format!("[http]\nlisten = \"0.0.0.0:0\"\n{table}"));
+    let signed =
+        rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    folder.write("cert.pem", &signed.cert.pem());
+    folder.write("key.pem", &signed.signing_key.serialize_pem());
+    let mut command = dwell();
+    command.args(["serve", "--store", "memory", "--config"]).arg(folder.path("dwell.toml"));
+    let server = Server::spawn(command);
+    let port = server.url().rsplit_once(':').unwrap().1.to_owned();
+    let put = |token: Option<&str>| {
+        let mut command = dwell();
+        command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}"));
+        token.into_iter().for_each(|token| drop(command.env("DWELL_TOKEN", token)));
+        run(command.arg("put").args(["q", "x"]))
+    };
+    for opens in [
+        "[http]\nlisten = \"127.0.0.1:0\"\n",
+        "[http]\nlisten = \"0.0.0.0:0\"\n[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n\
+         client_ca = \"cert.pem\"\n",
+    ] {
+        folder.write("dwell.toml", opens);
+        server.signal("HUP");
+        let said = server.next();
+        assert_eq!(
+            (&said["event"], &said["errors"][0]["code"]),
+            (&json!("reload_refused"), &json!("listener_exposed")),
+            "{said}"
+        );
+        assert_eq!(put(None).failure(), "token_missing");
+        put(Some(&secret)).ok();
+    }
+    // It is said to be meant so.
+    folder.write("dwell.toml", "[http]\nlisten = \"0.0.0.0:0\"\ninsecure = true\n");
+    server.signal("HUP");
+    assert_eq!(server.next()["event"], "reloaded");
+    put(None).ok();
+    server.stop_by("TERM");
+}
+
 /// The store is one that does not answer, so that it is being opened for as long as the test likes.
 #[test]
 fn a_hangup_while_the_store_opens_does_not_end_the_server() {

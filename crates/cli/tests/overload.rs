@@ -7,11 +7,13 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+#[cfg(unix)]
+use std::process::Command;
 
 use dwell_time::{Clock, SystemClock};
 
 use common::crowd::{connect, raise_limit, resident_kib, waiting};
-use common::{Server, until};
+use common::{Server, dwell, until};
 
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
@@ -116,4 +118,45 @@ fn server_put(server: &Server, queue: &str) {
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 201");
+}
+
+/// As many files as a server may have open here, and as many clients that keep a connection open and do nothing with it.
+#[cfg(unix)]
+const FILES: usize = 640;
+
+#[cfg(unix)]
+#[test]
+fn idle_connections_leave_the_store_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("ulimit -n {FILES} && exec \"$0\" \"$@\""));
+    command.arg(dwell().get_program()).args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--beanstalkd",
+        "127.0.0.1:0",
+    ]);
+    // Each job begins a segment, and some of them a retirement.
+    command.args(["--segment", "64KiB", "--memory-limit", "1MiB", "--data"]).arg(folder.path());
+    let server = Server::spawn(command);
+    let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
+    let mut stream = connect(&beanstalkd);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let idle: Vec<TcpStream> =
+        (0..FILES).map(|at| connect(if at % 2 == 0 { &beanstalkd } else { server.address() })).collect();
+    // One too many is told so.
+    let mut told = String::new();
+    idle[FILES - 2].try_clone().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(told, "OUT_OF_MEMORY\r\n");
+    let put = [b"put 0 0 60 60000\r\n", &[b'x'; 60_000][..], b"\r\n"].concat();
+    for _ in 0..200 {
+        stream.write_all(&put).unwrap();
+        let mut answer = String::new();
+        reader.read_line(&mut answer).unwrap();
+        assert!(answer.starts_with("INSERTED "), "{answer}");
+    }
+    drop(idle);
+    let counts = server.dwell(&["stats", "default"]).ok().json();
+    assert_eq!(counts["counts"]["ready"], 200, "{counts}");
 }

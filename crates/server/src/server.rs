@@ -19,7 +19,7 @@ use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::ServerConfig;
 use crate::http::{self, App, Hosts};
-use crate::listener::{BindError, Bound, Gate, Listeners};
+use crate::listener::{BindError, Bound, Gate, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
@@ -72,14 +72,26 @@ impl fmt::Debug for Server {
 #[derive(Clone, Debug)]
 pub struct Control {
     live: Arc<Live>,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl Control {
+    /// Whether the server may go on with these: it listens where it has listened from the start, and speaks TLS if it has
+    /// from the start, whatever a configuration that is read anew says of that. `insecure` as in
+    /// [`HttpConfig::insecure`](crate::HttpConfig).
+    ///
+    /// # Errors
+    /// [`BindError::Exposed`]: other machines reach its address, and nobody would be asked who they are.
+    pub fn check(&self, tokens: &Tokens, tls: Option<&Tls>, insecure: bool) -> Result<(), BindError> {
+        let stays = self.live.tls();
+        let tls = stays.as_ref().map(|stays| tls.unwrap_or(stays));
+        check_exposure(self.address, insecure, tokens, tls)
+    }
+
     /// Puts these names, tokens and certificates in force, for requests and connections from now on. Whether
     /// TLS is spoken at all does not change: with `tls` left out the certificate in force stays.
     pub fn replace(&self, hosts: &[String], tokens: Tokens, tls: Option<Tls>) {
-        self.live.replace(Hosts::new(self.port, hosts), tokens, tls);
+        self.live.replace(Hosts::new(self.address.port(), hosts), tokens, tls);
     }
 }
 
@@ -107,8 +119,9 @@ impl Server {
         let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let clock = Arc::new(SystemClock::new());
+        let all = Gate::places(config.max_connections);
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
-            let gate = Gate::new(config.max_connections, beanstalkd::NO_PLACE);
+            let gate = Gate::new(config.max_connections, Arc::clone(&all), beanstalkd::NO_PLACE);
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let (clock, metrics) = (Arc::clone(&clock) as _, Arc::clone(&metrics));
             let memory = Arc::clone(&memory);
@@ -121,7 +134,7 @@ impl Server {
         let hosts = Hosts::new(bound.address.port(), &config_http.hosts);
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
-        let gate = Gate::new(config_http.max_connections, http::no_place());
+        let gate = Gate::new(config_http.max_connections, all, http::no_place());
         let app =
             Arc::new(App { store, live, config: config_http, clock, returns, draining, metrics, memory });
         let http = Http { bound, gate, app, early: listeners.early };
@@ -140,7 +153,7 @@ impl Server {
 
     /// What changes the server while it runs.
     pub fn control(&self) -> Control {
-        Control { live: Arc::clone(&self.http.app.live), port: self.http_addr().port() }
+        Control { live: Arc::clone(&self.http.app.live), address: self.http_addr() }
     }
 
     /// Shows at `/metrics` what somebody else counts, such as an engine. The first one given counts.

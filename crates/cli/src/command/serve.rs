@@ -100,9 +100,11 @@ struct Stopped {
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let loaded = self.options.load_or_fail(&context.output)?;
+        let mut loaded = self.options.load_or_fail(&context.output)?;
         logging::start(loaded.configuration.log);
-        descriptors::raise();
+        let connections = descriptors::raise();
+        tell_of_few(connections, &loaded.configuration.server, &context.output);
+        loaded.configuration.server.max_connections = connections;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -186,6 +188,17 @@ impl Serve {
             writeln!(out, "{FAINT:#}")
         });
         Ok(Exit::Ok)
+    }
+}
+
+/// Says so where a listener can not have as many connections as it may.
+fn tell_of_few(connections: usize, server: &ServerConfig, output: &Output) {
+    let beanstalkd = server.beanstalkd.as_ref().map_or(0, |beanstalkd| beanstalkd.max_connections);
+    if connections < server.http.max_connections.max(beanstalkd) {
+        output.remark(&format!(
+            "there are {connections} connections at most, on all listeners together: this process may have no more files \
+             open beside the store's; its hard limit (`ulimit -Hn`, systemd's LimitNOFILE) is what to raise"
+        ));
     }
 }
 

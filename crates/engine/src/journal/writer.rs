@@ -42,12 +42,27 @@ pub(crate) enum WriteError {
 
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> WriteError {
-        // Over quota is no room either.
+        // Over quota is no room either, and neither is one more open file than there may be: nothing was begun.
+        let has_no_file = has_no_file_left(&error);
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full(error),
+            _ if has_no_file => WriteError::Full(error),
             _ => WriteError::Failed(error),
         }
     }
+}
+
+/// Whether the process, or the system, has as many files open as it may.
+#[cfg(unix)]
+fn has_no_file_left(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Elsewhere there is no such limit.
+#[cfg(not(unix))]
+fn has_no_file_left(_: &io::Error) -> bool {
+    false
 }
 
 /// What stays the same while the store is open.

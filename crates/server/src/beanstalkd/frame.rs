@@ -7,8 +7,8 @@
 //! 3. A body over the limit is skipped before it is refused; so is one for which there is no room.
 //! 4. A body is followed by CR LF. If it is not, those two bytes are gone, and what follows is a command.
 //!
-//! One rule is dwell's: a line that looks like HTTP ends the connection, since the next line might have been
-//! chosen by a web page that a browser shows.
+//! One rule is dwell's: a line that looks like HTTP or TLS, whatever its length, ends the connection, since the next
+//! line might have been chosen by a web page that a browser shows.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -39,7 +39,7 @@ pub(crate) enum Frame {
     JobTooBig,
     /// There was no room for the body of a put; it has been read.
     NoRoom,
-    /// HTTP.
+    /// HTTP or TLS.
     Foreign,
 }
 
@@ -108,7 +108,7 @@ impl Parser {
         loop {
             match &self.at {
                 At::Line => {
-                    if has_foreign_verb(bytes) {
+                    if begins_foreign(bytes) {
                         bytes.clear();
                         return Some(Frame::Foreign);
                     }
@@ -137,11 +137,15 @@ impl Parser {
                 }
                 At::LongLine => {
                     let Some(end) = line_end(bytes) else {
-                        // A CR at the very end may be half of the line's end.
-                        let keep = usize::from(bytes.ends_with(b"\r"));
+                        // The end may be that of a request's line, and a CR at the very end half of the line's end.
+                        let keep = bytes.len().min(FOREIGN_END + 1);
                         bytes.advance(bytes.len() - keep);
                         return None;
                     };
+                    if has_foreign_end(&bytes[..end]) {
+                        bytes.clear();
+                        return Some(Frame::Foreign);
+                    }
                     bytes.advance(end + 2);
                     self.at = At::Line;
                     return Some(Frame::BadFormat);
@@ -227,16 +231,26 @@ fn take_body(bytes: &mut BytesMut, len: usize) -> Bytes {
     body
 }
 
+/// Bytes of what a request's line ends with.
+const FOREIGN_END: usize = " HTTP/1.1".len();
+
 /// Whether a line ends as a request's line does, whatever its method.
 fn has_foreign_end(line: &[u8]) -> bool {
-    [" HTTP/1.1", " HTTP/1.0", " HTTP/2.0"].iter().any(|version| line.ends_with(version.as_bytes()))
+    line.last_chunk::<FOREIGN_END>().is_some_and(|end| {
+        end.starts_with(b" HTTP/") && end[6].is_ascii_digit() && end[7] == b'.' && end[8].is_ascii_digit()
+    })
 }
 
-/// Whether a line begins with a method of HTTP.
-fn has_foreign_verb(bytes: &[u8]) -> bool {
-    const METHODS: [&str; 10] =
-        ["GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI * "];
-    METHODS.iter().any(|method| bytes.starts_with(method.as_bytes()))
+/// Whether a line begins as a request's does, with a method in capitals and a path, an address or an asterisk; or with
+/// a record of TLS in which a handshake begins.
+fn begins_foreign(bytes: &[u8]) -> bool {
+    if bytes.starts_with(&[0x16, 0x03]) {
+        return true;
+    }
+    // No method is longer, and no verb of beanstalkd's is in capitals.
+    let method = bytes.iter().take(32).take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
+    let target = bytes[method..].strip_prefix(b" ");
+    method > 0 && target.and_then(<[u8]>::first).is_some_and(|first| !first.is_ascii_control())
 }
 
 #[cfg(test)]
@@ -478,15 +492,31 @@ mod tests {
 
     #[test]
     fn http_is_foreign_and_nothing_after_it_is_read() {
-        for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "CONNECT", "TRACE"] {
-            let request = format!("{method} /{} HTTP/1.1\r\nHost: x\r\n\r\nstats\r\n", "a".repeat(300));
-            assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{method}");
+        let methods = ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PATCH", "CONNECT", "TRACE"];
+        for method in methods.into_iter().chain(["PROPFIND", "BASELINE-CONTROL", "M-SEARCH", "ANY"]) {
+            for target in ["/", "*", "http://x/", "x:443"] {
+                let rest = "a".repeat(300);
+                let request = format!("{method} {target}{rest} HTTP/1.1\r\nHost: x\r\n\r\nstats\r\n");
+                assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{method} {target}");
+            }
         }
         assert_eq!(frames(b"POS").0, []);
-        for version in ["1.0", "1.1", "2.0"] {
-            let request = format!("PROPFIND / HTTP/{version}\r\nput 1 0 60 1\r\nx\r\n");
-            assert_eq!(frames(request.as_bytes()), (vec![Frame::Foreign], 0), "{version}");
+        // By its end, whatever stands before it, of any length and however it is cut.
+        for version in ["0.9", "1.0", "1.1", "2.0", "3.0"] {
+            for len in [0, 1, 200, 205, 206, 207, 208, 230, 1_000] {
+                let line = format!("any {}/ HTTP/{version}\r\nput 1 0 60 1\r\nx\r\n", "a".repeat(len));
+                assert_eq!(frames(line.as_bytes()), (vec![Frame::Foreign], 0), "{version} {len}");
+                let (mut parser, mut bytes) = (Parser::new(LIMIT), BytesMut::new());
+                let first = line.bytes().find_map(|byte| {
+                    bytes.extend_from_slice(&[byte]);
+                    parser.next(&mut bytes)
+                });
+                assert_eq!(first, Some(Frame::Foreign), "{version} {len}");
+            }
         }
+        // A client that begins TLS may be sent anything as a ticket by who it thinks it speaks to.
+        assert_eq!(frames(b"\x16\x03\x01\x02\x00\r\nput 0 0 60 1\r\nx\r\n"), (vec![Frame::Foreign], 0));
+        assert_eq!(frames(b"PUT\r\nA \r\n").0, [Frame::UnknownCommand, Frame::UnknownCommand]);
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub struct ServerConfig {
     pub http: HttpConfig,
     /// The listener for beanstalkd's protocol; `None`, the default, for none.
     pub beanstalkd: Option<BeanstalkdConfig>,
+    /// The most connections at a time on all listeners together, beside what each may have: for a process that may have
+    /// no more files open.
+    pub max_connections: usize,
     /// How many bytes the bodies of requests and answers may hold, all connections together.
     pub memory_bytes: u64,
     /// How long a shutdown waits for answers under way, in milliseconds; what is left then is cut off.
@@ -23,6 +26,7 @@ impl Default for ServerConfig {
         ServerConfig {
             http: HttpConfig::default(),
             beanstalkd: None,
+            max_connections: usize::MAX,
             memory_bytes: 512 * 1024 * 1024,
             drain_ms: 10_000,
         }

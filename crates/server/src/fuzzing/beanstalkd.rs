@@ -161,22 +161,37 @@ const GRAMMAR: [(&str, &[Argument]); 25] = [
     ("quit", &[]),
 ];
 
-const VERSIONS: [&[u8]; 3] = [b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0"];
-const METHODS: [&str; 10] =
-    ["GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI * "];
+/// Whether HTTP or TLS begins here: by the first word and the byte behind it, or the first two bytes.
+fn begins_foreign(sent: &[u8]) -> bool {
+    if let [0x16, 0x03, ..] = sent {
+        return true;
+    }
+    let Some(space) = sent.iter().position(|byte| *byte == b' ').filter(|space| (1..=32).contains(space))
+    else {
+        return false;
+    };
+    let is_method = sent[..space].iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'-'));
+    is_method && sent.get(space + 1).is_some_and(|byte| !matches!(byte, 0..=31 | 127))
+}
+
+/// Whether this is the end of a request's line.
+fn ends_foreign(line: &[u8]) -> bool {
+    let [.., b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor] = line else { return false };
+    matches!((major, minor), (b'0'..=b'9', b'0'..=b'9'))
+}
 
 /// What comes of `sent`, by all of it at once.
 fn expected(mut sent: &[u8], limit: usize) -> Vec<Told> {
     let mut found = Vec::new();
     loop {
-        if METHODS.iter().any(|method| sent.starts_with(method.as_bytes())) {
+        if begins_foreign(sent) {
             found.push(Told::Foreign);
             return found;
         }
         let Some(end) = sent.windows(2).position(|two| two == b"\r\n") else { return found };
         let line = &sent[..end];
         sent = &sent[end + 2..];
-        if end + 2 <= MAX_LINE && VERSIONS.iter().any(|version| line.ends_with(version)) {
+        if ends_foreign(line) {
             found.push(Told::Foreign);
             return found;
         }

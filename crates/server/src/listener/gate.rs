@@ -21,24 +21,31 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     places: Arc<Semaphore>,
+    /// Places on all listeners together.
+    all: Arc<Semaphore>,
     told: Arc<Semaphore>,
     refusal: &'static [u8],
 }
 
 /// A connection's place; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Admitted(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+pub(crate) struct Admitted(#[expect(dead_code, reason = "held for its drop")] [OwnedSemaphorePermit; 2]);
 
 impl Gate {
-    /// At most `limit` connections; the others are sent `refusal`.
-    pub(crate) fn new(limit: usize, refusal: &'static [u8]) -> Gate {
-        let places = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        Gate { places, told: Arc::new(Semaphore::new(TOLD)), refusal }
+    /// So many places, for [`Gate::new`].
+    pub(crate) fn places(limit: usize) -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)))
+    }
+
+    /// At most `limit` connections, for which there are places among `all` too; the others are sent `refusal`.
+    pub(crate) fn new(limit: usize, all: Arc<Semaphore>, refusal: &'static [u8]) -> Gate {
+        Gate { places: Gate::places(limit), all, told: Arc::new(Semaphore::new(TOLD)), refusal }
     }
 
     /// A place for one more, if there is one.
     pub(crate) fn admit(&self) -> Option<Admitted> {
-        Arc::clone(&self.places).try_acquire_owned().ok().map(Admitted)
+        let place = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        Some(Admitted([place(&self.places)?, place(&self.all)?]))
     }
 
     /// Tells the connection that there is no place for it. `plainly` is false where it would have to be told

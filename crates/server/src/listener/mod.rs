@@ -22,10 +22,30 @@ pub(crate) use gate::{Admitted, Gate};
 pub(crate) use stream::Stream;
 
 use crate::config::ServerConfig;
+use crate::security::{Tls, Tokens};
 
 /// Whether only programs of this machine reach the address.
 pub(crate) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
+}
+
+/// Refuses an address that other machines reach, unless it is meant so or callers have to say who they are.
+fn exposed(address: SocketAddr, knows_callers: bool) -> Result<(), BindError> {
+    match is_loopback(address.ip()) || knows_callers {
+        true => Ok(()),
+        false => Err(BindError::Exposed { address }),
+    }
+}
+
+/// The same for HTTP with these tokens and certificates.
+pub(crate) fn check_exposure(
+    address: SocketAddr,
+    insecure: bool,
+    tokens: &Tokens,
+    tls: Option<&Tls>,
+) -> Result<(), BindError> {
+    let is_guarded = tls.is_some_and(Tls::asks_for_certificates);
+    exposed(address, insecure || !tokens.is_empty() || is_guarded)
 }
 
 /// Listeners that are open: connections wait there until [`Server::run`](crate::Server::run) takes them.
@@ -53,13 +73,8 @@ impl Listeners {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn bind(config: &ServerConfig) -> Result<Listeners, BindError> {
-        let exposed = |address: SocketAddr, knows_callers| match is_loopback(address.ip()) || knows_callers {
-            true => Ok(()),
-            false => Err(BindError::Exposed { address }),
-        };
         let http = &config.http;
-        let is_guarded = http.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
-        exposed(http.listen, http.insecure || !http.tokens.is_empty() || is_guarded)?;
+        check_exposure(http.listen, http.insecure, &http.tokens, http.tls.as_ref())?;
         if let Some(beanstalkd) = &config.beanstalkd {
             exposed(beanstalkd.listen, beanstalkd.insecure)?;
         }

@@ -1,7 +1,8 @@
 //! SIGHUP: reads the configuration anew and brings into force what can change under way.
 //!
-//! Ground rule: a configuration with a mistake changes nothing. What is loaded is whole; then the queues'
-//! settings go into the store, which alone can refuse; then names, tokens and certificates.
+//! Ground rule: a configuration with a mistake changes nothing. What is loaded is whole; with what does not reload, as
+//! it is, it leaves no listener open to everybody; then the queues' settings go into the store, which alone can refuse
+//! by now; then names, tokens and certificates.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -87,12 +88,14 @@ impl Reloader<'_> {
         let new = loaded.map_err(|errors| {
             errors.iter().map(|error| Reason::new(error.kind.code(), error)).collect::<Vec<Reason>>()
         })?;
+        let http = &new.configuration.server.http;
+        let stays_guarded = self.control.check(&http.tokens, http.tls.as_ref(), http.insecure);
+        stays_guarded.map_err(|exposed| vec![Reason::new(exposed.code(), exposed)])?;
         let queues = &new.configuration.queues;
         let queues_changed = apply_queues(&*self.store, &self.queues, queues)
             .await
             .map_err(|refused| vec![Reason::new(refused.error.code(), refused)])?;
         self.queues.clone_from(queues);
-        let http = &new.configuration.server.http;
         self.control.replace(&http.hosts, http.tokens.clone(), http.tls.clone());
         Ok(Reloaded { event: "reloaded", queues_changed, needs_restart: new.held_back(&self.started) })
     }

@@ -116,9 +116,10 @@ impl Connection {
                 self.turn().await?;
             }
             self.flush().await?;
-            // A connection that holds jobs may finish them while the server drains.
-            let is_idle = self.bytes.is_empty() && !self.parser.is_in_body() && self.session.held.is_empty();
-            if self.ended || (is_idle && self.session.shared.is_draining()) {
+            // A connection that holds jobs may finish them while the server drains; of a line that has not come whole
+            // nothing has been done.
+            let is_done = !self.parser.is_in_body() && self.session.held.is_empty();
+            if self.ended || (is_done && self.session.shared.is_draining()) {
                 return Ok(());
             }
             self.slow_down().await;

@@ -30,7 +30,7 @@ impl Connection {
             self.bytes = BytesMut::new();
             self.command = None;
         }
-        let may_stop = is_idle && !shared.is_draining();
+        let may_stop = !self.parser.is_in_body() && !shared.is_draining();
         let read = tokio::select! {
             read = within(limit_ms, self.read_some()) => read?,
             () = shared.drained(), if may_stop => return Ok(()),
