@@ -204,7 +204,8 @@ fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
         let mut command = dwell();
         command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}"));
         token.into_iter().for_each(|token| drop(command.env("DWELL_TOKEN", token)));
-        run(command.arg("put").args(["q", "x"]))
+        command.args(["put", "q", "x"]);
+        run(command)
     };
     for opens in [
         "[http]\nlisten = \"127.0.0.1:0\"\n",
@@ -219,7 +220,7 @@ fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
             (&json!("reload_refused"), &json!("listener_exposed")),
             "{said}"
         );
-        assert_eq!(put(None).failure(), "token_missing");
+        assert_eq!(put(None).failure(), "token_required");
         put(Some(&secret)).ok();
     }
     // It is said to be meant so.
