@@ -203,7 +203,9 @@ fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
     let put = |token: Option<&str>| {
         let mut command = dwell();
         command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}"));
-        token.into_iter().for_each(|token| drop(command.env("DWELL_TOKEN", token)));
+        if let Some(token) = token {
+            command.env("DWELL_TOKEN", token);
+        }
         command.args(["put", "q", "x"]);
         run(command)
     };

@@ -138,7 +138,7 @@ fn idle_connections_leave_the_store_its_files() {
         "127.0.0.1:0",
     ]);
     // Each job begins a segment, and some of them a retirement.
-    command.args(["--segment", "64KiB", "--memory-limit", "1MiB", "--data"]).arg(folder.path());
+    command.args(["--segment", "64KiB", "--memory-limit", "16MiB", "--data"]).arg(folder.path());
     let server = Server::spawn(command);
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
     let mut stream = connect(&beanstalkd);
@@ -150,7 +150,7 @@ fn idle_connections_leave_the_store_its_files() {
     idle[FILES - 2].try_clone().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(told, "OUT_OF_MEMORY\r\n");
     let put = [b"put 0 0 60 60000\r\n", &[b'x'; 60_000][..], b"\r\n"].concat();
-    for _ in 0..200 {
+    for _ in 0..400 {
         stream.write_all(&put).unwrap();
         let mut answer = String::new();
         reader.read_line(&mut answer).unwrap();
@@ -158,5 +158,5 @@ fn idle_connections_leave_the_store_its_files() {
     }
     drop(idle);
     let counts = server.dwell(&["stats", "default"]).ok().json();
-    assert_eq!(counts["counts"]["ready"], 200, "{counts}");
+    assert_eq!(counts["counts"]["ready"], 400, "{counts}");
 }
