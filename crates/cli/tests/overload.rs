@@ -145,10 +145,10 @@ fn idle_connections_leave_the_store_its_files() {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let idle: Vec<TcpStream> =
         (0..FILES).map(|at| connect(if at % 2 == 0 { &beanstalkd } else { server.address() })).collect();
-    // One too many is told so.
+    // One too many is closed, and told why unless many are at that time.
     let mut told = String::new();
     idle[FILES - 2].try_clone().unwrap().read_to_string(&mut told).unwrap();
-    assert_eq!(told, "OUT_OF_MEMORY\r\n");
+    assert!(told.is_empty() || told == "OUT_OF_MEMORY\r\n", "{told}");
     let put = [b"put 0 0 60 60000\r\n", &[b'x'; 60_000][..], b"\r\n"].concat();
     for _ in 0..400 {
         stream.write_all(&put).unwrap();
