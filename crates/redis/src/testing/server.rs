@@ -31,31 +31,46 @@ impl Server {
 
     /// A server that asks for this password.
     pub fn with_password(password: &str) -> Server {
-        let mut server = Server::launch(&["--requirepass".to_owned(), password.to_owned()]);
-        server.password = Some(password.to_owned());
-        server.await_ready();
-        server
+        Server::launch(&["--requirepass".to_owned(), password.to_owned()], Some(password))
     }
 
     /// A server with these command line options.
     pub fn start_with(options: &[&str]) -> Server {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
-        let server = Server::launch(&options);
-        server.await_ready();
-        server
+        Server::launch(&options, None)
     }
 
-    fn launch(options: &[String]) -> Server {
-        let folder = tempfile::Builder::new().prefix("dwell-redis-").tempdir().expect("a folder can be made");
-        let port = free_port();
-        let child = spawn(port, folder.path(), options);
-        Server { port, options: options.to_vec(), password: None, child, folder }
+    /// Somebody else may take a free port before the server does; it ends then, and another port has to do.
+    fn launch(options: &[String], password: Option<&str>) -> Server {
+        for _ in 0..10 {
+            let folder = tempfile::Builder::new().prefix("dwell-redis-").tempdir();
+            let folder = folder.expect("a folder can be made");
+            let port = free_port();
+            let child = spawn(port, folder.path(), options);
+            let password = password.map(str::to_owned);
+            let mut server = Server { port, options: options.to_vec(), password, child, folder };
+            if server.comes_up() {
+                return server;
+            }
+        }
+        panic!("no free port stays free until a server has it, or no server starts with {options:?}");
     }
 
-    fn await_ready(&self) {
+    /// Waits until it answers, or has ended.
+    fn comes_up(&mut self) -> bool {
+        let mut has_ended = false;
         eventually("a server answers", || {
-            self.try_command(&["PING"]).is_ok_and(|reply| reply == redis::Value::SimpleString("PONG".into()))
+            has_ended = matches!(self.child.try_wait(), Ok(Some(_)));
+            has_ended || self.is_ready()
         });
+        !has_ended
+    }
+
+    /// Whether it answers, and is not another that has its port.
+    fn is_ready(&self) -> bool {
+        let is_ours = self.info("process_id").is_some_and(|pid| pid == self.child.id().to_string());
+        let pong = redis::Value::SimpleString("PONG".into());
+        is_ours && self.try_command(&["PING"]).is_ok_and(|reply| reply == pong)
     }
 
     /// Where it listens on 127.0.0.1.
@@ -122,7 +137,7 @@ impl Server {
     /// Starts it again on the same port and data, and waits until it answers.
     pub fn start_again(&mut self) {
         self.begin_again(&[]);
-        self.await_ready();
+        assert!(self.comes_up(), "the server has ended: its port may have been taken");
     }
 
     /// Starts it again on the same port and data, with more options, and does not wait.

@@ -65,10 +65,10 @@ fn an_extended_lease_holds() {
         let bed = Bed::new().await;
         let consumer = consumer(&bed);
         put(&bed, &["a"]).await;
-        let claimed = consumer.claim(1, 0, 50).await.unwrap();
+        let claimed = consumer.claim(1, 0, 2_000).await.unwrap();
         assert_eq!(consumer.extend(&claimed[0].token, HOUR_MS).await.unwrap(), Settled::Extended);
         // Past the first deadline it is still held.
-        assert!(consumer.claim(1, 100, HOUR_MS).await.unwrap().is_empty());
+        assert!(consumer.claim(1, 2_100, HOUR_MS).await.unwrap().is_empty());
         assert_eq!(consumer.ack(&claimed[0].token).await.unwrap(), Settled::Acked);
     });
 }
