@@ -156,6 +156,8 @@ part_interop() {
     stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
     stage "interop: OpenAPI, tools" python_at "$target/openapi-python" interop/openapi/requirements.txt
     stage "interop: OpenAPI" interop/openapi/run.sh "$target/debug/dwell" "$target/openapi-python/bin/python"
+    stage "interop: Dockerfile, tools" python_at "$target/deploy-python" deploy/requirements.txt
+    stage "interop: Dockerfile" "$target/deploy-python/bin/hadolint" deploy/Dockerfile
 }
 
 part_redisson() {
