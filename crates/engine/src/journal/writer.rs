@@ -383,3 +383,19 @@ fn fill(
     let end = bytes.len() as u64;
     Ok(Active { segment, end, reserved, written: end, sequence })
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn what_may_succeed_later_is_told_from_a_disk_that_failed() {
+        let of = |errno: Errno| WriteError::from(io::Error::from_raw_os_error(errno.raw_os_error()));
+        for none_left in [Errno::NOSPC, Errno::DQUOT, Errno::MFILE, Errno::NFILE] {
+            assert!(matches!(of(none_left), WriteError::Full(_)), "{none_left}");
+        }
+        assert!(matches!(of(Errno::IO), WriteError::Failed(_)));
+    }
+}
