@@ -96,7 +96,11 @@ impl Inner {
                 *left = left.saturating_sub(bytes);
             }
             let is_last = round.deliveries.len() < wanted && !round.on;
-            taken.deliveries.extend(round.deliveries);
+            if taken.deliveries.is_empty() {
+                taken.deliveries = round.deliveries;
+            } else {
+                taken.deliveries.extend(round.deliveries);
+            }
             taken.next = round.next;
             if is_last {
                 break;
@@ -384,13 +388,18 @@ fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<He
 
 fn deliveries(queue: &QueueName, answered: &Answered) -> Result<Vec<Delivery>> {
     let items = answered.reply.get("items").items();
-    let read = items.iter().map(|item| delivered(queue, held(queue, item, answered.now)?, answered.now));
-    let (read, unread): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
-    // One that can not be read is held until its lease runs out, and dies of it in the end; the others are in good hands.
-    if let (true, Some(Err(error))) = (read.is_empty(), unread.into_iter().next()) {
-        return Err(error);
+    let (mut deliveries, mut unread) = (Vec::with_capacity(items.len()), None);
+    for item in items {
+        match held(queue, item, answered.now).and_then(|shown| delivered(queue, shown, answered.now)) {
+            Ok(delivery) => deliveries.push(delivery),
+            Err(error) => unread = Some(error),
+        }
     }
-    read.into_iter().collect()
+    // One that can not be read is held until its lease runs out, and dies of it in the end; the others are in good hands.
+    match unread {
+        Some(error) if deliveries.is_empty() => Err(error),
+        _ => Ok(deliveries),
+    }
 }
 
 fn delivered(queue: &QueueName, shown: Shown, now: Timestamp) -> Result<Delivery> {

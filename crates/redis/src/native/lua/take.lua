@@ -40,85 +40,84 @@ end
 -- What takes longer: at most so many of them a call, and so many bytes of their bodies, but one in any case.
 local SLOW, SLOW_BYTES = 32, 1048576
 
--- How many of the first ones this call hands out; and those among them that are not fresh, read: nothing is written
--- before it is known that all can be.
-local function share(entries)
-  local fields = {}
-  for _, entry in ipairs(entries) do
-    if #entry == 16 then
-      fields[#fields + 1] = string.sub(entry, 9)
+-- Which of the first ones this call hands out: those that are fresh, made ready to be written, the others read. Nothing
+-- is written before it is known that all can be.
+local function gather(entries, lease)
+  local records
+  if is_mixed then
+    local fields = {}
+    for _, entry in ipairs(entries) do
+      if #entry == 16 then
+        fields[#fields + 1] = string.sub(entry, 9)
+      end
     end
+    records = fields[1] and { fields = fields, of = call('HMGET', P .. 'S', unpack(fields)) }
   end
-  local records = fields[1] and call('HMGET', P .. 'S', unpack(fields))
-  local bytes, slow, slow_bytes = 0, {}, 0
-  for index, entry in ipairs(entries) do
-    local length
+  local deadline = math.min(now + lease, MAX_MS)
+  local text = string.format('%.0f', deadline)
+  local start, most = A.token .. '\0', A.bytes or math.huge
+  local tail = struct.pack('>I6I6', deadline, lease) .. (A.bound or NOBODY)
+  local ready = { held = {}, ends = {}, bound = A.bound and {}, count = 0, slow = {} }
+  local held, ends, bound, slow, n = ready.held, ready.ends, ready.bound, ready.slow, 0
+  local bytes, slow_bytes, ids = 0, 0, out.ids
+  -- A loop that every message goes through: each call and each string in it counts.
+  local sub, char, form = string.sub, string.char, string.char(HELD)
+  for index = 1, #entries do
+    local entry = entries[index]
     if #entry ~= 16 then
       check_fresh(entry)
-      length = #entry - 22
+      bytes = bytes + #entry - 22
+      if bytes > most and (index > 1 or A.some) then
+        break
+      end
+      local id, place = sub(entry, 1, 16), char(index)
+      local record = form .. start .. place .. entry .. tail
+      held[n + 1], held[n + 2] = sub(entry, 9, 16), record
+      ends[n + 1], ends[n + 2] = text, id .. start .. place
+      if bound then
+        bound[n + 1], bound[n + 2] = 0, A.bound .. id
+      end
+      n = n + 2
+      ids[index], replies[index + 1] = id, record
     else
       local place = #slow + 1
-      local r = decoded(records[place], fields[place])
+      local r = decoded(records and records.of[place], records and records.fields[place] or sub(entry, 9))
       check_headers(r)
-      length = body_length(r)
-      slow[place] = { index, r }
-      slow_bytes = slow_bytes + length
-    end
-    bytes = bytes + length
-    local is_cut = A.bytes and bytes > A.bytes and (index > 1 or A.some)
-    if is_cut or #slow > SLOW or (#slow > 1 and slow_bytes > SLOW_BYTES) then
-      out.on = not is_cut
-      if #entry == 16 then
-        slow[#slow] = nil
+      local length = body_length(r)
+      bytes, slow_bytes = bytes + length, slow_bytes + length
+      if bytes > most and (index > 1 or A.some) then
+        break
       end
-      return index - 1, slow
+      if place > SLOW or (place > 1 and slow_bytes > SLOW_BYTES) then
+        out.on = true
+        break
+      end
+      slow[place] = { index, r }
     end
   end
-  return #entries, slow
+  ready.count = n / 2
+  return ready
 end
 
 local LONG = string.rep('-', 65)
 
 -- Hands out fresh ones, all at once.
-local function hand_out_fresh(count, entries, lease)
-  local deadline = math.min(now + lease, MAX_MS)
-  local text = string.format('%.0f', deadline)
-  local form, start = string.char(HELD), A.token .. '\0'
-  local tail = struct.pack('>I6I6', deadline, lease) .. (A.bound or NOBODY)
-  local held, ends, bound, n, last = {}, {}, {}, 0, nil
-  for index = 1, count do
-    local member = entries[index]
-    if #member ~= 16 then
-      local id = string.sub(member, 1, 16)
-      local token = start .. string.char(index)
-      local record = form .. token .. member .. tail
-      replies[index + 1] = record
-      out.ids[index] = id
-      held[n + 1], held[n + 2] = string.sub(member, 9, 16), record
-      ends[n + 1], ends[n + 2] = text, id .. token
-      if A.bound then
-        bound[n + 1], bound[n + 2] = 0, A.bound .. id
-      end
-      n, last = n + 2, id
-    end
-  end
-  if n == 0 then
-    return
-  end
+local function hand_out_fresh(ready)
+  local held, ends, bound, count = ready.held, ready.ends, ready.bound, ready.count
   -- All that lies in `f` from now on is due as late as the last of them, or later.
-  local due = string.format('%.0f', (struct.unpack('>I6', last)))
+  local due = string.format('%.0f', (struct.unpack('>I6', ends[2 * count])))
   local over = call('ZRANGEBYSCORE', P .. 'n', '-inf', '(' .. due, 'LIMIT', 0, 4)
   know_hash('S')
   if over[1] then
     know_hash('N')
   end
-  if A.bound then
+  if bound then
     know_zset('y')
   end
   -- They are the first of it.
-  call('ZREMRANGEBYRANK', P .. 'f', 0, n / 2 - 1)
+  call('ZREMRANGEBYRANK', P .. 'f', 0, count - 1)
   call('HSET', P .. 'S', unpack(held))
-  if n >= 32 and call('EXISTS', P .. 'l') == 0 then
+  if count >= 16 and call('EXISTS', P .. 'l') == 0 then
     -- A sorted set of up to 128 short members is a list that each insert walks through, unless its first one was long.
     call('ZADD', P .. 'l', 'inf', LONG)
     call('ZADD', P .. 'l', unpack(ends))
@@ -126,7 +125,7 @@ local function hand_out_fresh(count, entries, lease)
   else
     call('ZADD', P .. 'l', unpack(ends))
   end
-  if A.bound then
+  if bound then
     call('ZADD', P .. 'y', unpack(bound))
   end
   if over[1] then
@@ -152,13 +151,15 @@ local function hand_out(max)
   if A.peek then
     return peek(entries)
   end
-  local count, slow = share(entries)
-  if slow[1] then
+  local lease = setting('lease')
+  local ready = gather(entries, A.lease or lease)
+  if ready.slow[1] then
     know_all()
   end
-  local lease = setting('lease')
-  hand_out_fresh(count, entries, A.lease or lease)
-  for _, entry in ipairs(slow) do
+  if ready.count > 0 then
+    hand_out_fresh(ready)
+  end
+  for _, entry in ipairs(ready.slow) do
     local index, r = entry[1], entry[2]
     unplace_pending(r)
     r.t = (r.t or 0) + 1
