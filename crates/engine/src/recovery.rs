@@ -34,7 +34,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::journal::FORMAT_VERSION;
 use crate::journal::batch::Carry;
 use crate::journal::format::{BadHeader, BatchHeader, SegmentHeader, SegmentName};
-use crate::journal::reader::{Found, SegmentReader};
+use crate::journal::reader::{Found, Rest, SegmentReader};
 use crate::journal::record::{Context, Decoder, Fact};
 use crate::journal::segment::{Place, Segment};
 use crate::journal::wire::Unreadable;
@@ -265,7 +265,7 @@ fn check_presence(
 fn highest_mark(torn: &Opened) -> Result<u64, OpenError> {
     let io = |error| OpenError::io(&torn.path, error);
     let mut reader = SegmentReader::new(Arc::clone(&torn.file), torn.name.salt(), None).map_err(io)?;
-    reader.highest_mark(0).map_err(io)
+    Ok(reader.rest(0).map_err(io)?.mark)
 }
 
 /// Reading on, segment after segment.
@@ -310,7 +310,7 @@ impl<R: Replay> Scan<'_, R> {
         let mut at = SegmentHeader::LEN as u64;
         loop {
             let sequence = self.sequence + 1;
-            let (what, reason) = match reader.find(at, sequence).map_err(io)? {
+            let (what, end, reason) = match reader.find(at, sequence).map_err(io)? {
                 Found::Batch(batch, records) => {
                     if judge(sequence, What::WholeBatch, next_first, self.mark) == Verdict::NextSegment {
                         return Ok(at);
@@ -321,15 +321,15 @@ impl<R: Replay> Scan<'_, R> {
                 // No need to look for evidence.
                 Found::Other(_) if next_first == Some(sequence) => return Ok(at),
                 Found::Other(reason) => {
-                    self.mark = self.mark.max(reader.highest_mark(at).map_err(io)?);
-                    let is_zeros = reader.written_end(at).map_err(io)? == at;
-                    (if is_zeros { What::Zeros } else { What::Other }, reason)
+                    let Rest { end, mark } = reader.rest(at).map_err(io)?;
+                    self.mark = self.mark.max(mark);
+                    (if end == at { What::Zeros } else { What::Other }, end, reason)
                 }
             };
             match judge(sequence, what, next_first, self.mark) {
                 Verdict::Refuse => return Err(OpenError::damaged(&segment.path, at, reason)),
                 Verdict::TornEnd => {
-                    let bytes = reader.written_end(at).map_err(io)? - at;
+                    let bytes = end - at;
                     self.report.cuts.push(Cut { file: segment.path.clone(), offset: at, bytes, reason });
                 }
                 Verdict::NextSegment | Verdict::End => {}
@@ -445,7 +445,7 @@ impl<R: Replay> Scan<'_, R> {
         let io = |error| OpenError::io(&torn.path, error);
         let file = Arc::clone(&torn.file);
         let mut reader = SegmentReader::new(file, torn.name.salt(), None).map_err(io)?;
-        let end = reader.written_end(0).map_err(io)?;
+        let end = reader.rest(0).map_err(io)?.end;
         let what = if end == 0 { What::Zeros } else { What::Other };
         let reason = torn.header.err().unwrap_or_default();
         match judge(self.sequence + 1, what, None, self.mark) {

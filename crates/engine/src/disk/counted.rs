@@ -178,6 +178,10 @@ impl DiskFile for CountedFile {
         self.file.data_from(at)
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        self.file.will_read(offset, len);
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         add(&self.tally.others, 1);
         self.file.set_size(len)

@@ -134,6 +134,12 @@ pub trait DiskFile: Debug + Send + Sync {
         Ok(at)
     }
 
+    /// Says that `len` bytes from `offset` on will be read soon, so that they may be on their way meanwhile. Nothing depends
+    /// on it, and nothing fails.
+    fn will_read(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Cuts or extends it with zeros to `len` bytes.
     ///
     /// # Errors

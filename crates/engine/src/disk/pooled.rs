@@ -248,6 +248,13 @@ impl DiskFile for Owner {
         self.0.open()?.data_from(at)
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        // Whoever reads it will be told why it can not be opened.
+        if let Ok(file) = self.0.open() {
+            file.will_read(offset, len);
+        }
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         self.0.open()?.set_size(len)
     }

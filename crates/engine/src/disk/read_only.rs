@@ -94,6 +94,10 @@ impl DiskFile for ReadOnlyFile {
         Ok(super::real::data_from(&self.0, at))
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        super::real::will_read(&self.0, offset, len);
+    }
+
     fn set_size(&self, _: u64) -> io::Result<()> {
         refused()
     }

@@ -104,6 +104,10 @@ impl DiskFile for RealFile {
         Ok(data_from(&self.0, at))
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        will_read(&self.0, offset, len);
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
@@ -141,6 +145,19 @@ pub(super) fn data_from(file: &File, at: u64) -> u64 {
 pub(super) fn data_from(_: &File, at: u64) -> u64 {
     at
 }
+
+/// Has the kernel read ahead (posix_fadvise(2), `POSIX_FADV_WILLNEED`): the call begins that, and does not wait for it.
+#[cfg(target_os = "linux")]
+pub(super) fn will_read(file: &File, offset: u64, len: u64) {
+    use rustix::fs::{Advice, fadvise};
+    if let Some(len) = std::num::NonZeroU64::new(len) {
+        // Where it can not, it is read when it is asked for.
+        let _ = fadvise(file, offset, Some(len), Advice::WillNeed);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn will_read(_: &File, _: u64, _: u64) {}
 
 /// The lock is the open file's (`flock`): closing it lets go.
 #[derive(Debug)]

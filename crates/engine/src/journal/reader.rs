@@ -30,6 +30,15 @@ pub(crate) enum Found<'a> {
     Other(&'static str),
 }
 
+/// What stands behind the last batch of a segment that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Behind the last byte that is not zero.
+    pub(crate) end: u64,
+    /// The highest synced mark in any batch header, wherever it stands; 0 if there is none.
+    pub(crate) mark: u64,
+}
+
 impl SegmentReader {
     /// How much is read at a time.
     const STEP: usize = 1024 * 1024;
@@ -135,55 +144,42 @@ impl SegmentReader {
         Ok(None)
     }
 
-    /// Where what was written ends, from `at` on: behind the last byte that is not zero.
-    pub(crate) fn written_end(&mut self, at: u64) -> io::Result<u64> {
-        let mut end = at;
-        let mut next = self.data_from(at)?;
-        while next < self.len {
-            let len = self.step.min((self.len - next) as usize);
-            let bytes = self.bytes(next, len)?.expect("not beyond the end");
-            if is_zeros(bytes) {
-                next = self.data_from(next + len as u64)?;
-                continue;
-            }
-            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                end = next + last as u64 + 1;
-            }
-            next = self.data_from(next + len as u64)?;
-        }
-        Ok(end)
-    }
-
     /// Where something else than zeros may stand, from `at` on.
     fn data_from(&self, at: u64) -> io::Result<u64> {
         if at < self.len { self.file.data_from(at) } else { Ok(at) }
     }
 
-    /// The highest synced mark in any batch header from `at` on, wherever it stands; 0 if there is none.
+    /// What stands from `at` on, where no batch does. All of it is read, once.
     ///
     /// Damage may have hidden where batches begin, so every byte is tried. A body may hold the bytes
     /// of a real header of this segment; but it was copied before it was put, so that its mark is lower than
     /// the sequence of the batch that it is in, and proves nothing that is not so.
-    pub(crate) fn highest_mark(&mut self, at: u64) -> io::Result<u64> {
+    pub(crate) fn rest(&mut self, at: u64) -> io::Result<Rest> {
         let (salt, incarnation) = (self.salt, self.incarnation);
-        let mut highest = 0;
+        let mut rest = Rest { end: at, mark: 0 };
         let mut next = self.data_from(at)?;
         while next < self.len {
             let len = self.step.min((self.len - next) as usize);
             let bytes = self.bytes(next, len)?.expect("not beyond the end");
-            // No header begins with a zero.
-            let bytes = if is_zeros(bytes) { &[] } else { bytes };
+            if is_zeros(bytes) {
+                // No header begins with a zero.
+                next = self.data_from(next + len as u64)?;
+                continue;
+            }
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                rest.end = next + last as u64 + 1;
+            }
             for from in marker_places(bytes) {
                 let Some(header) = BatchHeader::decode(&bytes[from..], salt) else { continue };
                 if incarnation.is_none_or(|incarnation| incarnation == header.incarnation) {
-                    highest = highest.max(header.synced);
+                    rest.mark = rest.mark.max(header.synced);
                 }
             }
             // A header may lie across two windows.
             let step = if next + (len as u64) < self.len { len - BatchHeader::LEN + 1 } else { len };
             next = self.data_from(next + step as u64)?;
         }
-        Ok(highest)
+        Ok(rest)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::OpenError;
 use crate::disk::Disk;
 use crate::journal::FORMAT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, Salt, SegmentHeader, SegmentName, u32_at};
-use crate::journal::reader::{Found, SegmentReader};
+use crate::journal::reader::{Found, Rest, SegmentReader};
 use crate::journal::record::{Context, Decoder, Fact};
 use crate::journal::segment::Segment;
 
@@ -130,10 +130,7 @@ impl Walk {
             Ok(header) if self.sequence == 0 => self.sequence = header.first - 1,
             Ok(_) => {}
             Err(reason) => {
-                let (mark, end) = match (reader.highest_mark(0), reader.written_end(0)) {
-                    (Ok(mark), Ok(end)) => (mark, end),
-                    _ => return each(unreadable(0)),
-                };
+                let Ok(Rest { end, mark }) = reader.rest(0) else { return each(unreadable(0)) };
                 self.mark = self.mark.max(mark);
                 if here.is_last && self.mark <= self.sequence && self.sequence > 0 {
                     // It was being made when the machine stopped.
@@ -192,7 +189,7 @@ impl Walk {
             Ok(header) => return Ok(Step::Batch(header)),
             Err(reason) => reason,
         };
-        let written = reader.written_end(at)?;
+        let Rest { end: written, mark } = reader.rest(at)?;
         if written == at || below == after + 1 {
             return Ok(Step::End);
         }
@@ -202,7 +199,7 @@ impl Walk {
         {
             next = reader.next_header(place + 1, fits)?;
         }
-        self.mark = self.mark.max(reader.highest_mark(at)?);
+        self.mark = self.mark.max(mark);
         Ok(match next {
             // Nothing says that it was synced, so nobody was answered.
             _ if self.mark <= after && here.is_last => Step::Torn(written, reason),
