@@ -15,11 +15,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dwell_model::{MessageId, Now};
+use dwell_model::{MessageId, Now, Number};
 use dwell_store::core::{Core, CoreConfig};
 
 use crate::backup;
-use crate::checkpoint::{Checkpoint, file_name};
+use crate::checkpoint::Checkpoint;
 use crate::cold::{ColdFile, ColdSet};
 use crate::disk::{CountedDisk, Disk, DiskLock};
 use crate::due::File;
@@ -31,7 +31,7 @@ use crate::recovery::{Recovered, recover};
 use crate::replay::Rebuilding;
 use crate::report::OpenReport;
 use crate::retire::{Budget, Desk, Retirement};
-use crate::run::Run;
+use crate::run::{self, Run};
 use crate::sealed::{self, Kind, Name};
 use crate::shard::step::Step;
 use crate::shard::{BURIED_WHEN_DRIVEN, Shard, Tally};
@@ -161,6 +161,23 @@ fn new_manifest(options: &Options, now: Now) -> Manifest {
     }
 }
 
+/// A sealed file that the checkpoint names.
+enum Taken {
+    Due(File),
+    Numbers(Run<run::Home>),
+    Keys(Run<Number>),
+}
+
+impl Taken {
+    fn of(opened: sealed::Opened) -> sealed::Result<Taken> {
+        Ok(match opened.name.kind {
+            Kind::Due => Taken::Due(File::of(opened)?),
+            Kind::Numbers => Taken::Numbers(Run::of(opened)?),
+            Kind::Keys => Taken::Keys(Run::of(opened)?),
+        })
+    }
+}
+
 /// Takes in the checkpoint: files, runs, and the messages that were leased. Files are opened several at a time, if there may
 /// be threads.
 pub(crate) fn take_in(
@@ -173,22 +190,22 @@ pub(crate) fn take_in(
     let Manifest { directory, checkpoint, .. } = manifest;
     let (core, cold) = step.both();
     let damaged = |reason: &str| OpenError::damaged(&dir.join(manifest::FILE), 0, reason);
-    let names = |kind, numbers: &[u32]| -> Vec<Name> {
-        numbers.iter().map(|number| file_name(*directory, kind, *number)).collect()
-    };
-    let due: Vec<u32> = checkpoint.files.iter().map(|state| state.number).collect();
-    let files = sealed::open_all(&names(Kind::Due, &due), with_threads, |name| File::open(disk, dir, name))?;
-    for (state, file) in checkpoint.files.iter().zip(files) {
+    let names: Vec<Name> = checkpoint.names(*directory).collect();
+    let (mut due, mut numbers, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    for taken in sealed::open_all(disk, dir, &names, with_threads, Taken::of)? {
+        match taken {
+            Taken::Due(file) => due.push(file),
+            Taken::Numbers(run) => numbers.push(Arc::new(run)),
+            Taken::Keys(run) => keys.push(Arc::new(run)),
+        }
+    }
+    for (state, file) in checkpoint.files.iter().zip(due) {
         if file.len() != state.settled.len() || state.number == 0 {
             return Err(damaged("a due file has another number of entries than the manifest says"));
         }
         let segment = Arc::new(Segment::of_due_file(&file));
         cold.add(ColdFile::new(Arc::new(file), segment, state.settled.clone(), state.ripe, checkpoint.seen));
     }
-    let open = |name| Run::open(disk, dir, name).map(Arc::new);
-    let numbers = sealed::open_all(&names(Kind::Numbers, &checkpoint.numbers), with_threads, open)?;
-    let open = |name| Run::open(disk, dir, name).map(Arc::new);
-    let keys = sealed::open_all(&names(Kind::Keys, &checkpoint.keys), with_threads, open)?;
     cold.set_runs(numbers, keys);
     for (incarnation, start) in &checkpoint.numbering {
         core.set_numbering(*incarnation, *start);

@@ -442,9 +442,6 @@ impl ColdSet {
     /// Where the cold message of this number lies.
     fn home(&self, number: Number) -> sealed::Result<Option<Spot>> {
         for run in &self.numbers {
-            if !run.may_hold(number.get()) {
-                continue;
-            }
             let Some(Home { file, ordinal }) = run.home(number)? else { continue };
             if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
                 return Ok(Some(Spot { file, ordinal }));
@@ -456,9 +453,6 @@ impl ColdSet {
     fn key_home(&mut self, queue: &QueueName, key: &Key) -> sealed::Result<Option<Spot>> {
         let hash = key_hash(self.directory, queue, key);
         for run in self.keys.clone() {
-            if !run.may_hold(hash) {
-                continue;
-            }
             for number in run.find(hash)? {
                 let Some(spot) = self.home(number)? else { continue };
                 let found = self.blocks.entry(&self.files[&spot.file], spot.ordinal)?;

@@ -40,7 +40,11 @@ impl File {
     /// Opens the file of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
     /// verified; blocks are when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<File> {
-        let mut opened = Opened::open(disk, dir, name)?;
+        File::of(Opened::open(disk, dir, name)?)
+    }
+
+    /// Makes sense of the index of a file.
+    pub(crate) fn of(mut opened: Opened) -> Result<File> {
         let bytes = std::mem::take(&mut opened.index);
         let mut cursor = Cursor::new(&bytes);
         let mut index = Index::decode(&mut cursor, opened.index_at).map_err(|why| {
@@ -217,6 +221,18 @@ impl File {
             next = run.end;
         }
         Ok(())
+    }
+
+    /// Says that these entries will be read soon.
+    pub(crate) fn will_read(&self, ordinals: Range<u32>) {
+        if ordinals.is_empty() {
+            return;
+        }
+        let blocks = &self.index.blocks;
+        let (first, last) =
+            (blocks.spot(blocks.of(ordinals.start)), blocks.spot(blocks.of(ordinals.end - 1)));
+        let end = last.at + last.len;
+        self.handle().will_read(u64::from(first.at), u64::from(end - first.at));
     }
 
     /// The how-manieth block holds `ordinal`.

@@ -17,6 +17,8 @@ use crate::sealed::HEADER_LEN;
 
 /// The highest number of a field at the end.
 const FIELDS: u64 = 1;
+/// A block takes so many bytes at least.
+const LEAST: u64 = 19;
 /// How often bodies have been written when they are in their first due file: to the journal, and to it.
 pub(super) const FIRST_WRITES: u32 = 2;
 
@@ -56,6 +58,14 @@ impl Blocks {
     /// Where the last one ends, and what follows begins.
     pub(super) fn end(&self) -> u32 {
         self.end
+    }
+
+    /// Room for so many blocks, and no more.
+    fn expect(&mut self, blocks: usize) {
+        self.at.reserve_exact(blocks);
+        self.first.reserve_exact(blocks);
+        self.due.reserve_exact(blocks);
+        self.id.reserve_exact(blocks);
     }
 
     fn shrink(&mut self) {
@@ -190,7 +200,9 @@ impl Index {
         let (lowest, highest) = (number(cursor.varint()?)?, number(cursor.varint()?)?);
         let mut blocks = Blocks::new();
         let mut due: i64 = 0;
-        for _ in 0..cursor.varint()? {
+        let count = cursor.varint()?;
+        blocks.expect(count.min(cursor.left() as u64 / LEAST) as usize);
+        for _ in 0..count {
             let (len, count) = (int(cursor.varint()?)?, int(cursor.varint()?)?);
             due = due.checked_add(cursor.zigzag()?).ok_or(malformed("an instant is out of range"))?;
             let id = u128::from_le_bytes(cursor.take(16)?.try_into().expect("sixteen bytes were taken"));

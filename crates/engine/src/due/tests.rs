@@ -215,6 +215,22 @@ fn a_search_reads_one_block_and_a_get_too() {
 }
 
 #[test]
+fn a_file_is_opened_with_two_reads_however_long_its_index_is() {
+    for count in [1, 3_000, 60_000] {
+        let disk = CountedDisk::new(Arc::new(disk()));
+        let plain = |number| (plain(number, number as i64), Bytes::from([7; 128].as_slice()));
+        let written = write(&disk, &(1..=count).map(plain).collect::<Vec<_>>());
+        let before = disk.counts();
+        let file = File::open(&disk, dir(), NAME).unwrap();
+        let after = disk.counts();
+        assert_eq!(file.index, written.index);
+        assert_eq!(after.reads - before.reads, 2, "header, and end with index: {count} messages");
+        let most = 8 * 1024 + file.size() / 1_024;
+        assert!(after.read_bytes - before.read_bytes < most, "{count} messages, {} bytes", file.size());
+    }
+}
+
+#[test]
 fn writes_are_large() {
     let disk = CountedDisk::new(Arc::new(disk()));
     let before = disk.counts();

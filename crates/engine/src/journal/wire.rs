@@ -114,6 +114,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     pub(crate) fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dwell_model::Number;
 
@@ -18,41 +18,67 @@ use crate::sealed::{Name, Opened, ReadError, Result};
 /// An open run. It never changes, and may be read by several threads at once.
 ///
 /// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
-/// 10 bits a pair.
+/// 10 bits a pair. A filter is read when the first key is looked for, so that opening a run takes as long whatever is in it.
 #[derive(Debug)]
 pub(crate) struct Run<V> {
     opened: Opened,
-    index: Index,
-    filter: Option<Filter>,
+    pub(super) index: Index,
+    /// Words of the filter; 0 for none.
+    words: u64,
+    filter: OnceLock<Filter>,
+    /// Held by who reads the filter, so that it is in memory once.
+    reading: Mutex<()>,
     values: PhantomData<V>,
 }
 
 impl<V: Value> Run<V> {
+    /// A run that was just written.
     pub(super) fn new(opened: Opened, index: Index, filter: Option<Filter>) -> Run<V> {
-        assert_eq!(opened.name.kind, V::KIND);
-        Run { opened, index, filter, values: PhantomData }
+        let words = filter.as_ref().map_or(0, Filter::len) as u64;
+        let run = Run::unread(opened, index, words);
+        match filter {
+            None => run,
+            Some(filter) => Run { filter: filter.into(), ..run },
+        }
     }
 
-    /// Opens the run of that name in `dir`: two reads, or three if the index is long, and one for each 256 KiB of its
-    /// filter. Header, index, footer and filter are verified; blocks are when they are read.
+    fn unread(opened: Opened, index: Index, words: u64) -> Run<V> {
+        assert_eq!(opened.name.kind, V::KIND);
+        let (filter, reading) = (OnceLock::new(), Mutex::default());
+        Run { opened, index, words, filter, reading, values: PhantomData }
+    }
+
+    /// Opens the run of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
+    /// verified; blocks and the filter are when they are read.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Run<V>> {
-        assert_eq!(name.kind, V::KIND, "the kind of a run is that of its values");
-        let mut opened = Opened::open(disk, dir, name)?;
+        Run::of(Opened::open(disk, dir, name)?)
+    }
+
+    /// Makes sense of the index of a run.
+    pub(crate) fn of(mut opened: Opened) -> Result<Run<V>> {
         let bytes = std::mem::take(&mut opened.index);
         let mut cursor = Cursor::new(&bytes);
         let (mut index, words) = Index::decode(&mut cursor, opened.index_at).map_err(|why| {
             ReadError::unreadable(&opened.path, opened.index_at + cursor.position() as u64, why)
         })?;
         index.shrink();
-        let mut run = Run::new(opened, index, None);
-        if words > 0 {
-            run.filter = Some(run.read_filter()?);
+        Ok(Run::unread(opened, index, words))
+    }
+
+    /// The filter, if the run has one. Reads it, if nobody has yet: a read for each 256 KiB.
+    fn filter(&self) -> Result<Option<&Filter>> {
+        if self.words > 0 && self.filter.get().is_none() {
+            let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.filter.get().is_none() {
+                let filter = self.read_filter()?;
+                self.filter.get_or_init(|| filter);
+            }
         }
-        Ok(run)
+        Ok(self.filter.get())
     }
 
     fn read_filter(&self) -> Result<Filter> {
-        let mut filter = Filter::unread();
+        let mut filter = Filter::unread(self.words);
         let mut at = u64::from(self.index.end);
         while at < self.opened.index_at {
             let len = (self.opened.index_at - at).min(filter::PIECE as u64 * 8 + 4);
@@ -78,9 +104,9 @@ impl<V: Value> Run<V> {
         self.opened.size
     }
 
-    /// Its bytes in memory.
+    /// Its bytes in memory, with the filter, whether it was read yet or not.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Run<V>>() + self.index.memory() + self.filter.as_ref().map_or(0, Filter::memory)
+        size_of::<Run<V>>() + self.index.memory() + self.words as usize * 8
     }
 
     /// How many pairs it has.
@@ -93,17 +119,17 @@ impl<V: Value> Run<V> {
         self.index.range()
     }
 
-    /// False if `key` is certainly not there. No I/O.
-    pub(crate) fn may_hold(&self, key: u64) -> bool {
+    /// False if `key` is certainly not there. No I/O, once the filter was read.
+    pub(super) fn may_hold(&self, key: u64) -> Result<bool> {
         let in_range = self.key_range().is_some_and(|(low, high)| (low..=high).contains(&key));
-        in_range && self.filter.as_ref().is_none_or(|filter| filter.may_hold(key))
+        Ok(in_range && self.filter()?.is_none_or(|filter| filter.may_hold(key)))
     }
 
     /// All values of `key`, in order. One read where [`Run::may_hold`] says so, more only for a key with thousands of
     /// values; else none.
     pub(crate) fn find(&self, key: u64) -> Result<Vec<V>> {
         let mut values = Vec::new();
-        if self.may_hold(key) {
+        if self.may_hold(key)? {
             for block in self.index.holding(key) {
                 let place = self.index.place(block);
                 let bytes = self.read_bytes(u64::from(place.start), place.len())?;
@@ -128,6 +154,7 @@ impl<V: Value> Run<V> {
     /// # Errors
     /// The first thing that is wrong.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let filter = self.filter()?;
         let (mut count, mut last, mut next) = (0, None, 0);
         while next < self.index.blocks() {
             let at = u64::from(self.index.place(next).start);
@@ -137,7 +164,7 @@ impl<V: Value> Run<V> {
                     Some((last, _)) if V::IS_UNIQUE => last < *key,
                     last => last < Some((*key, *value)),
                 };
-                if !is_next || self.filter.as_ref().is_some_and(|filter| !filter.may_hold(*key)) {
+                if !is_next || filter.is_some_and(|filter| !filter.may_hold(*key)) {
                     let reason = format!("{key} is out of order, or not in the filter");
                     return Err(ReadError::damaged(self.path(), at, reason));
                 }

@@ -58,10 +58,6 @@ impl Filter {
         })
     }
 
-    pub(super) fn memory(&self) -> usize {
-        self.words.capacity() * 8
-    }
-
     pub(super) fn len(&self) -> usize {
         self.words.len()
     }
@@ -80,9 +76,9 @@ impl Filter {
         })
     }
 
-    /// A filter of which nothing was read yet.
-    pub(super) fn unread() -> Filter {
-        Filter { words: Vec::new() }
+    /// A filter of so many words, which the file has room for, of which nothing was read yet.
+    pub(super) fn unread(words: u64) -> Filter {
+        Filter { words: Vec::with_capacity(words as usize) }
     }
 
     /// Takes in the next piece; false if it is damaged.
@@ -115,7 +111,7 @@ mod tests {
             assert!((0..count).all(|key| filter.may_hold(key.wrapping_mul(spread))));
             let others = (count..2 * count).filter(|key| filter.may_hold(key.wrapping_mul(spread))).count();
             assert!(others < count as usize / 50, "{others} of {count} others pass");
-            assert!(filter.memory() as u64 * 8 <= (BITS_PER_KEY + 1) * count);
+            assert!(filter.len() as u64 * 64 <= (BITS_PER_KEY + 1) * count);
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::sealed::HEADER_LEN;
 
 /// The highest number of a field at the end.
 const FIELDS: u64 = 0;
+/// A block takes so many bytes at least.
+const LEAST: u64 = 2;
 
 /// Blocks, 12 bytes each.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,7 +101,11 @@ impl Index {
         let mut index = Index::new();
         index.len = cursor.varint()?;
         let mut first: u64 = 0;
-        for _ in 0..cursor.varint()? {
+        let blocks = cursor.varint()?;
+        let room = blocks.min(cursor.left() as u64 / LEAST) as usize;
+        index.at.reserve_exact(room);
+        index.first.reserve_exact(room);
+        for _ in 0..blocks {
             let len = u32::try_from(cursor.varint()?).ok().filter(|len| *len > 0);
             let len = len.ok_or(malformed("a block's length is out of range"))?;
             first = first.checked_add(cursor.varint()?).ok_or(malformed("a key is out of range"))?;

@@ -46,11 +46,17 @@ fn a_number_is_found_with_one_read_and_most_others_with_none() {
     let disk = CountedDisk::new(Arc::new(disk()));
     let pairs = homes(100_000);
     let written = write(&disk, NUMBERS, 100_000, &pairs);
+    let before = disk.counts().reads;
     let run: Run<Home> = Run::open(&disk, dir(), NUMBERS).unwrap();
+    assert_eq!(disk.counts().reads - before, 2, "header, and end with index");
     assert_eq!((run.len(), run.key_range()), (100_000, Some((3, 300_000))));
     assert_eq!((run.memory(), run.size()), (written.memory(), written.size()));
     assert!(run.size() < 100_000 * 8, "{} bytes on the disk", run.size());
     assert!(run.memory() < 100_000 * 14 / 8 + 4_096, "{} bytes in memory", run.memory());
+    assert_eq!(run.find(u64::MAX).unwrap(), Vec::new());
+    assert_eq!(disk.counts().reads - before, 2, "no filter is read for what lies beyond all keys");
+    assert!(run.may_hold(3).unwrap());
+    assert_eq!(disk.counts().reads - before, 3, "the filter, with the first key that may be there");
     let before = disk.counts().reads;
     for (key, home) in pairs.iter().step_by(101) {
         assert_eq!(run.home(number(*key)).unwrap(), Some(*home));
@@ -72,7 +78,7 @@ fn a_number_is_found_with_one_read_and_most_others_with_none() {
 fn without_a_filter_and_without_pairs_too() {
     let disk = disk();
     let run = write(&disk, NUMBERS, 0, &homes(5_000));
-    assert!(run.may_hold(4) && run.home(number(4)).unwrap().is_none());
+    assert!(run.may_hold(4).unwrap() && run.home(number(4)).unwrap().is_none());
     assert_eq!(run.home(number(6)).unwrap(), Some(home(6)));
     assert!(run.memory() < 1_024);
     for filter_for in [0, 10] {
@@ -156,6 +162,27 @@ fn a_flipped_byte_is_refused_or_changes_nothing_and_a_cut_is_refused() {
         let refusal = Run::<Home>::open(&disk, dir(), NUMBERS).unwrap_err();
         assert!(matches!(refusal, ReadError::Damaged { .. }), "length {byte}: {refusal}");
     }
+}
+
+#[test]
+fn a_damaged_filter_is_found_by_who_looks_for_a_key_and_nothing_else_needs_it() {
+    let disk = disk();
+    let pairs = homes(1_000);
+    write(&disk, NUMBERS, 1_000, &pairs);
+    let path = dir().join(NUMBERS.file_name());
+    let mut bytes = disk.read_file(&path).unwrap();
+    let run: Run<Home> = Run::open(&disk, dir(), NUMBERS).unwrap();
+    let at = run.index.end as usize + 5;
+    bytes[at] ^= 1;
+    disk.put_file(&path, bytes);
+    let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
+    for _ in 0..2 {
+        let refusal = run.home(number(3)).unwrap_err();
+        assert!(matches!(refusal, ReadError::Damaged { .. }), "{refusal}");
+        assert!(refusal.to_string().contains(&NUMBERS.file_name()), "{refusal}");
+    }
+    assert!(run.verify(&mut |_| ()).is_err());
+    assert_eq!(run.iter().collect::<Result<Vec<_>>>().unwrap(), pairs);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{BadFrame, FOOTER_LEN, Footer, HEADER_LEN, check_header};
-use super::{Name, ReadError, Result};
+use super::{Kind, Name, ReadError, Result};
 use crate::disk::{Disk, DiskFile};
 use crate::journal::format::Salt;
 
@@ -21,22 +21,63 @@ pub(crate) struct Opened {
     pub(crate) index_at: u64,
 }
 
-/// So many bytes are read from the end of a file: the index of most files is among them.
-const TAIL: usize = 32 * 1024;
+/// An open sealed file of which nothing was read yet.
+#[derive(Debug)]
+pub(super) struct Found {
+    name: Name,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    size: u64,
+    /// From here on it is read at once.
+    tail_at: u64,
+}
+
+/// So many bytes are read from the end of a file, besides those that its blocks have in the index.
+const TAIL: u64 = 4 * 1024;
+/// More are read by themselves.
+const MOST: u64 = 256 * 1024;
+
+/// One byte in so many is of the index, in most files at most: 32 bytes for a block of 32 KiB; for one of 4 KiB, 5 bytes if
+/// its keys are numbers, and 12 if they are hashes.
+fn one_in(kind: Kind) -> u64 {
+    match kind {
+        Kind::Due => 1_024,
+        Kind::Numbers => 800,
+        Kind::Keys => 340,
+    }
+}
+
+impl Found {
+    /// Opens the file of that name in `dir`, and has what will be read first be on its way.
+    pub(super) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Found> {
+        let path = dir.join(name.file_name());
+        let io = |error| ReadError::io(&path, 0, error);
+        let file = disk.open(&path).map_err(io)?;
+        let size = file.size().map_err(io)?;
+        if size < (HEADER_LEN + FOOTER_LEN) as u64 {
+            return Err(ReadError::damaged(&path, size, "the file is shorter than header and footer"));
+        }
+        let tail = (TAIL + size / one_in(name.kind)).min(MOST);
+        let tail_at = size.saturating_sub(tail).max(HEADER_LEN as u64);
+        file.will_read(tail_at, size - tail_at);
+        file.will_read(0, HEADER_LEN as u64);
+        Ok(Found { name, path, file, size, tail_at })
+    }
+}
 
 impl Opened {
-    /// Opens the file of that name in `dir`: two reads, or three if the index is long.
+    /// Opens the file of that name in `dir`, and reads what it says of itself.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, name: Name) -> Result<Opened> {
-        let path = dir.join(name.file_name());
+        Opened::read(Found::open(disk, dir, name)?)
+    }
+
+    /// Reads what a file says of itself: two reads, or three if the index is longer than others.
+    pub(super) fn read(found: Found) -> Result<Opened> {
+        let Found { name, path, file, size, tail_at } = found;
         let io = |offset| {
             let path = &path;
             move |error| ReadError::io(path, offset, error)
         };
-        let file = disk.open(&path).map_err(io(0))?;
-        let size = file.size().map_err(io(0))?;
-        if size < (HEADER_LEN + FOOTER_LEN) as u64 {
-            return Err(ReadError::damaged(&path, size, "the file is shorter than header and footer"));
-        }
         let mut header = [0; HEADER_LEN];
         file.read_at(&mut header, 0).map_err(io(0))?;
         check_header(&header, name).map_err(|bad| match bad {
@@ -44,14 +85,17 @@ impl Opened {
             BadFrame::Newer(found) => ReadError::Newer { file: path.clone(), found },
         })?;
         let footer_at = size - FOOTER_LEN as u64;
-        let tail_at = size.saturating_sub(TAIL as u64).max(HEADER_LEN as u64);
         let mut tail = vec![0; (size - tail_at) as usize];
         file.read_at(&mut tail, tail_at).map_err(io(tail_at))?;
         let footer = tail.last_chunk().expect("the file is longer than header and footer");
         let footer = Footer::decode(footer, name, size)
             .map_err(|reason| ReadError::damaged(&path, footer_at, reason))?;
         let index = match footer.index_at.checked_sub(tail_at) {
-            Some(before) => tail[before as usize..tail.len() - FOOTER_LEN].to_vec(),
+            Some(before) => {
+                tail.truncate(tail.len() - FOOTER_LEN);
+                tail.drain(..before as usize);
+                tail
+            }
             None => {
                 let mut index = vec![0; (footer_at - footer.index_at) as usize];
                 file.read_at(&mut index, footer.index_at).map_err(io(footer.index_at))?;

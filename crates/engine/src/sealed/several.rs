@@ -1,42 +1,54 @@
 //! Opening many files: several at a time, since each waits for the disk most of the while.
+//!
+//! Each thread says of a handful of files what it will read of them before it reads any: so the disk has more to do than
+//! there are threads that wait for it.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::open::{Found, Opened};
 use super::{Name, Result};
+use crate::disk::Disk;
 
-/// So many are opened at a time.
+/// So many threads open files at a time,
 const AT_A_TIME: usize = 8;
-/// Fewer files than this are no work for another thread.
-const EACH: usize = 4;
+/// and each so many of them. Fewer files than this are no work for another thread.
+const EACH: usize = 16;
 
-/// Opens files; what it gives is in the order of their names. Without threads one is opened after the other. After an error
-/// no more are begun; of several errors it gives that of the first name.
+/// Opens files; what `make` makes of them is in the order of their names. Without threads one is opened after the other.
+/// After an error no more are begun; of several errors it gives that of the first name.
 pub(crate) fn open_all<T: Send>(
+    disk: &dyn Disk,
+    dir: &Path,
     names: &[Name],
     with_threads: bool,
-    open: impl Fn(Name) -> Result<T> + Sync,
+    make: impl Fn(Opened) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let helpers = if with_threads { (names.len() / EACH).min(AT_A_TIME) } else { 0 };
-    if helpers < 2 {
-        return names.iter().map(|name| open(*name)).collect();
+    if !with_threads {
+        return names.iter().map(|name| make(Opened::open(disk, dir, *name)?)).collect();
     }
     let next = AtomicUsize::new(0);
     let work = || {
         let mut opened = Vec::new();
         loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(name) = names.get(at) else { return opened };
-            let one = open(*name);
-            if one.is_err() {
-                next.store(names.len(), Ordering::Relaxed);
+            let at = next.fetch_add(EACH, Ordering::Relaxed);
+            let Some(names) = names.get(at..).filter(|names| !names.is_empty()) else { return opened };
+            let names = &names[..names.len().min(EACH)];
+            let found: Vec<_> = names.iter().map(|name| Found::open(disk, dir, *name)).collect();
+            for (at, found) in (at..).zip(found) {
+                let one = found.and_then(Opened::read).and_then(&make);
+                if one.is_err() {
+                    next.store(ENDED, Ordering::Relaxed);
+                }
+                opened.push((at, one));
             }
-            opened.push((at, one));
         }
     };
     let mut opened = thread::scope(|scope| {
         // Without a thread the others do its work, and at the least this one does.
         let spawn = |_| thread::Builder::new().name("dwell-open".to_owned()).spawn_scoped(scope, work).ok();
+        let helpers = (names.len() / EACH).min(AT_A_TIME);
         let spawned: Vec<_> = (1..helpers).filter_map(spawn).collect();
         let mut opened = work();
         for helper in spawned {
@@ -48,26 +60,38 @@ pub(crate) fn open_all<T: Send>(
     opened.into_iter().map(|(_, one)| one).collect()
 }
 
+/// No list of names is so long; behind it there is room to count on.
+const ENDED: usize = usize::MAX / 2;
+
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use super::super::{Kind, ReadError};
+    use super::super::{Appender, Kind, ReadError};
     use super::*;
+    use crate::disk::MemoryDisk;
 
     #[test]
     fn gives_files_in_the_order_of_their_names_or_the_first_error() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+        disk.create_dir(dir).unwrap();
         let name = |number| Name { directory: 7, shard: 0, kind: Kind::Due, number };
         let names: Vec<Name> = (0..100).map(name).collect();
+        for name in &names {
+            Appender::create(&disk, dir, *name).unwrap().finish(Vec::new()).unwrap();
+        }
         for with_threads in [false, true] {
-            let opened = open_all(&names, with_threads, |name| Ok(name.number)).unwrap();
+            let opened = open_all(&disk, dir, &names, with_threads, |opened| Ok(opened.name.number)).unwrap();
             assert!(opened.into_iter().eq(0..100));
-            let fails = |name: Name| match name.number % 40 {
-                39 => Err(ReadError::damaged(Path::new(&name.file_name()), 0, "torn")),
+            let fails = |opened: Opened| match opened.name.number % 40 {
+                39 => Err(ReadError::damaged(&opened.path, 0, "torn")),
                 _ => Ok(()),
             };
-            let error = open_all(&names, with_threads, fails).unwrap_err();
+            let error = open_all(&disk, dir, &names, with_threads, fails).unwrap_err();
             assert!(error.to_string().contains(&name(39).file_name()), "{error}");
+        }
+        disk.remove(&dir.join(name(70).file_name())).unwrap();
+        for with_threads in [false, true] {
+            let error = open_all(&disk, dir, &names, with_threads, Ok).unwrap_err();
+            assert!(error.to_string().contains(&name(70).file_name()), "{error}");
         }
     }
 }
