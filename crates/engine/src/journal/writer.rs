@@ -121,7 +121,7 @@ struct Active {
     reserved: u64,
     /// Up to where it was written, be it with zeros.
     written: u64,
-    /// The sequence of the last batch in it.
+    /// The sequence of the last batch in it, or before it, when it was begun.
     sequence: u64,
 }
 
@@ -191,9 +191,12 @@ impl Writer {
         self.active.end >= self.home.segment_bytes || self.removable(batch, now) >= worth
     }
 
-    /// Begins the next segment, and says which.
+    /// Makes sure that the newest segment holds nothing yet but settings, and says which it is. One that was just begun
+    /// will do: so a retirement that is due at the opening keeps nobody waiting for another.
     pub(crate) fn rotate(&mut self, batch: &mut Batch, now: Timestamp) -> Result<u64, WriteError> {
-        self.roll_over(batch, now)?;
+        if self.sequence > self.active.sequence {
+            self.roll_over(batch, now)?;
+        }
         Ok(self.active.segment.name.segment)
     }
 

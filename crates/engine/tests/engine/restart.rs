@@ -112,6 +112,43 @@ fn space_comes_back_when_messages_are_gone_and_settings_and_tokens_stay() {
 }
 
 #[test]
+fn a_retirement_that_is_due_at_the_opening_begins_no_segment_of_its_own() {
+    let newest = |disk: &MemoryDisk| {
+        let names = disk.list(dir()).unwrap();
+        names.into_iter().rfind(|name| name.starts_with("journal-")).unwrap()
+    };
+    let mut store = Driven::new();
+    for number in 0..400 {
+        store.put(Put::new(queue("q"), format!("body {number}")).after_ms(86_400_000)).unwrap();
+    }
+    let before = store.numbers();
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    let small =
+        |disk: &MemoryDisk, clock: &ManualClock| Options { memory_limit: 64 * 1024, ..options(disk, clock) };
+    let narrow = small(&disk, &clock);
+    let mut store = Driven::open(disk, clock, narrow).unwrap();
+    let begun = newest(&store.disk);
+    for _ in 0..10_000 {
+        if store.engine.counters().checkpoints > 0 {
+            break;
+        }
+        store.driver.turn();
+    }
+    assert_eq!(store.engine.counters().checkpoints, 1, "what there was is retired at once");
+    assert_eq!(newest(&store.disk), begun, "the segment that the opening began will do");
+    // What is written behind it counts as ever.
+    store.put(Put::new(queue("q"), "later").after_ms(86_400_000)).unwrap();
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    let narrow = small(&disk, &clock);
+    let mut store = Driven::open(disk, clock, narrow).unwrap();
+    let after = store.numbers();
+    assert_eq!(after.len(), before.len() + 1);
+    assert!(before.iter().all(|number| after.contains(number)));
+}
+
+#[test]
 fn one_far_message_keeps_what_came_later_and_nothing_before() {
     let mut store = Driven::new();
     let fill = |store: &mut Driven, count: usize| {
