@@ -17,6 +17,9 @@ use crate::sealed;
 /// So many entries are in memory at a time.
 const AT_A_TIME: u32 = 2048;
 
+/// So many places are on their way from the disk while one is looked at.
+const AHEAD: usize = 64;
+
 /// How many messages are gone of each queue: pending ones, and dead ones.
 pub(crate) type Gone = BTreeMap<QueueName, (u64, u64)>;
 
@@ -57,16 +60,33 @@ impl ColdSet {
             return Ok(counts);
         }
         let (mut is_found, mut entries) = (vec![false; gone.len()], Vec::new());
-        for (number, ordinals) in ordinals {
-            let file = self.files.get_mut(&number).expect("it was there a moment ago");
+        let mut by_number: Vec<(Number, u32)> =
+            gone.iter().zip(0..).map(|((_, gone), at)| (*gone, at)).collect();
+        by_number.sort_unstable();
+        let mut said = 0;
+        for (at, (number, range)) in ordinals.iter().enumerate() {
+            while said < ordinals.len().min(at + AHEAD) {
+                let (number, ordinals) = &ordinals[said];
+                self.files[number].file.will_read(ordinals.clone());
+                said += 1;
+            }
+            let file = self.files.get_mut(number).expect("it was there a moment ago");
+            // A file has the messages of one retirement, most often: few of those that are gone, and they lie near.
+            let (lowest, highest) = file.file.number_range();
+            let first = by_number.partition_point(|(number, _)| *number < lowest);
+            let count = by_number[first..].partition_point(|(number, _)| *number <= highest);
+            let (here, ordinals) = (&by_number[first..first + count], range);
             let mut from = ordinals.start;
             while from < ordinals.end {
                 let to = ordinals.end.min(from + AT_A_TIME);
                 entries.clear();
                 file.file.read(from..to, &mut entries)?;
                 for Found { ordinal, entry, .. } in &entries {
-                    let Ok(at) = gone.binary_search(&(entry.standing.due, entry.number)) else { continue };
-                    if file.out.has(*ordinal) {
+                    let Ok(at) = here.binary_search_by_key(&entry.number, |(number, _)| *number) else {
+                        continue;
+                    };
+                    let at = here[at].1 as usize;
+                    if gone[at].0 != entry.standing.due || file.out.has(*ordinal) {
                         continue;
                     }
                     file.take_out(*ordinal);
@@ -95,6 +115,9 @@ impl ColdSet {
                     continue;
                 }
                 let has_any = |from, to| {
+                    if to < first || last < from {
+                        return false;
+                    }
                     let at = dues.partition_point(|(due, _)| *due < from);
                     dues.get(at).is_some_and(|(due, _)| *due <= to)
                 };

@@ -49,7 +49,7 @@ pub fn segment(data: &[u8]) {
     }
 }
 
-/// The same as [`SegmentReader::highest_mark`], from all bytes at once.
+/// The mark of [`SegmentReader::rest`], from all bytes at once.
 fn highest_mark(bytes: &[u8], salt: Salt, incarnation: Option<u32>) -> u64 {
     bytes
         .windows(BatchHeader::LEN)
