@@ -130,7 +130,7 @@ impl Manifest {
             checkpoint.resize(rest, 0);
             file.read_at(&mut checkpoint, LEN as u64).map_err(io)?;
         }
-        if manifest.encode_first(version, &checkpoint) != bytes || version == 1 && rest != 0 {
+        if version == 0 || version == 1 && rest != 0 || manifest.encode_first(version, &checkpoint) != bytes {
             return damaged(0, "the manifest holds values that nobody writes");
         }
         if version > 1 {
@@ -207,6 +207,16 @@ mod tests {
             disk.put_file(&path, manifest().encode()[..at].to_vec());
             assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "damaged", "cut at {at}");
         }
+    }
+
+    #[test]
+    fn a_version_that_there_never_was_is_damage() {
+        let (disk, dir) = dir();
+        let mut bytes = manifest().encode_first(0, &[]);
+        let checksum = crc32fast::hash(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+        disk.put_file(&dir.join(FILE), bytes.to_vec());
+        assert_eq!(Manifest::read(&disk, dir).unwrap_err().code(), "damaged");
     }
 
     #[test]

@@ -281,6 +281,9 @@ impl Settled {
                 "a set of settlements has a layout that this version does not know",
             ));
         }
+        if bytes[4] == 0 {
+            return Err(malformed("a set of settlements has a layout that there never was"));
+        }
         let mut cursor = Cursor::new(&bytes[5..end - 4]);
         let len = u32::try_from(cursor.varint()?).map_err(|_| malformed("a file has too many entries"))?;
         let wanted = len.div_ceil(PAGE) as usize;

@@ -1,9 +1,16 @@
 //! The manifest: read only if it is what somebody wrote.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
+use dwell_model::{Counts, DEFAULT_PRIORITY, Number, Standing, State, Timestamp};
+use dwell_store::core::CopyAt;
+
 use super::input::Input;
+use super::seeds::Seed;
+use crate::checkpoint::{Checkpoint, FileState, Held};
 use crate::disk::MemoryDisk;
+use crate::due::Settled;
 use crate::journal::format::u32_at;
 use crate::manifest::{FILE, Manifest};
 
@@ -38,4 +45,51 @@ pub fn manifest(data: &[u8]) {
         }
         Err(error) => assert!(matches!(error.code(), "damaged" | "newer_format"), "{error}"),
     }
+}
+
+/// A manifest with a checkpoint: its lives are too short for one.
+pub(super) fn seeds() -> Vec<Seed> {
+    let at = |ms| Timestamp::from_ms(ms).expect("it is in range");
+    let settled = |len, gone: &[u32]| {
+        let mut settled = Settled::none(len);
+        gone.iter().for_each(|ordinal| _ = settled.set(*ordinal));
+        settled
+    };
+    let mut half = settled(10_000, &[3, 5_000, 9_999]);
+    half.set_range(4_096..8_192);
+    let checkpoint = Checkpoint {
+        start: 3,
+        seen: at(1_795_000_000_500),
+        next_file: 9,
+        numbering: vec![(1, 1), (2, 4_097)],
+        files: vec![
+            FileState { number: 1, ripe: at(0), settled: settled(2, &[]) },
+            FileState { number: 5, ripe: at(1_795_000_000_400), settled: half },
+        ],
+        numbers: vec![6, 2],
+        keys: vec![7],
+        held: vec![Held {
+            copy: CopyAt { file: NonZeroU32::MIN, ordinal: 1 },
+            number: Number::new(4_100).expect("it is in range"),
+            standing: Standing {
+                state: State::Ready,
+                due: at(1_795_000_000_000),
+                priority: DEFAULT_PRIORITY,
+                attempts: 2,
+                expires: None,
+                keyless: false,
+                counts: Counts::default(),
+                last_error: None,
+            },
+        }],
+    };
+    let manifest = Manifest {
+        incarnation: 2,
+        directory: 77,
+        made: at(1_795_000_000_000),
+        newest: 4,
+        next_number: 8_193,
+        checkpoint,
+    };
+    vec![("manifest", "checkpoint".to_owned(), [vec![1], manifest.encode()].concat())]
 }

@@ -45,6 +45,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     seeds.extend(segments());
     seeds.extend(damages());
+    seeds.extend(super::manifest::seeds());
     seeds.extend(super::sealed::seeds());
     seeds.sort();
     seeds.dedup_by(|a, b| a.0 == b.0 && a.2 == b.2);
