@@ -381,3 +381,25 @@ async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     assert_eq!(blocks(), 2);
     assert_eq!(store.locate(vec![new.number]).await.unwrap(), [Some((queue(), new.id))]);
 }
+
+/// A server that comes back with what it saved last has lost who reserved which numbers since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_are_not_given_twice_after_the_last_steps_were_lost() {
+    let mut server = Server::start_with(&["--save", "3600 1000000"]);
+    let (first, second) = (open(server.address()).await, open(server.address()).await);
+    let in_queue = |name: &str| Put::new(QueueName::new(name).unwrap(), "m".to_owned());
+    let number =
+        async |store: &RedisStore, name: &str| put(store, in_queue(name)).await.unwrap().number.get();
+    // Somebody was there before, so that it is known which server it was.
+    number(&open(server.address()).await, "earlier").await;
+    server.command(&["SAVE"]);
+    let mut given = vec![number(&first, "a").await];
+    server.kill();
+    server.start_again();
+    for _ in 0..2 {
+        given.push(number(&first, "a").await);
+        given.push(number(&second, "b").await);
+    }
+    let distinct: HashSet<_> = given.iter().collect();
+    assert_eq!(distinct.len(), given.len(), "{given:?}");
+}

@@ -47,6 +47,7 @@ const TIME: &str = include_str!("lua/time.lua");
 const HEAD: &str = include_str!("lua/head.lua");
 const TOKEN: &str = include_str!("lua/token.lua");
 const DIRECTORY: &str = include_str!("lua/directory.lua");
+const FAILOVER: &str = include_str!("lua/failover.lua");
 
 impl Script {
     const ALL: [Script; 27] = [
@@ -130,9 +131,8 @@ impl Script {
             | Script::Sweep
             | Script::Retire
             | Script::Unbind => &[BEGIN, RECORD, PLACE, TIME],
-            Script::Enter
-            | Script::Leave
-            | Script::Numbers
+            Script::Enter | Script::Numbers => &[DIRECTORY, FAILOVER],
+            Script::Leave
             | Script::Names
             | Script::Blocks
             | Script::Hello

@@ -24,6 +24,7 @@ if A.name then
     out.full, out.count = true, others
     return cmsgpack.pack(out)
   end
+  leap_after_failover()
   out.reg = call('HINCRBY', P .. 'm', 'r', 1)
   call('HSET', P .. 'm', 'v', 3)
   call('ZADD', P .. 'q', 0, A.name)

@@ -4,6 +4,7 @@
 -- A.blocks how many; A.floor the first block that the client has not seen: a failover may have lost the latest steps
 -- Reply   `first` block
 -- Cost    O(1)
+leap_after_failover()
 local first = math.max(tonumber(call('HGET', P .. 'm', 'b') or 0), A.floor)
 call('HSET', P .. 'm', 'v', 3, 'b', first + A.blocks)
 out.first = first
