@@ -49,7 +49,7 @@ impl Blocks {
         Blocks { most: most.max(1), most_bytes, kept: HashMap::new(), uses: 0, bytes: 0 }
     }
 
-    /// Whether as many more may be in memory, for who reads so many lanes ahead.
+    /// Whether as many more may be in memory, for who reads so many lanes ahead at a time.
     pub(super) fn can_spare(&self, lanes: usize) -> bool {
         lanes <= self.most / 2
     }

@@ -59,7 +59,7 @@ struct State {
 }
 
 impl Flow {
-    /// Reads up to `most` messages ahead, of so many lanes; those that are ready were due by `ripe`.
+    /// Reads up to `most` messages ahead, of so many lanes at a time; those that are ready were due by `ripe`.
     pub(super) fn new(
         queue: QueueName,
         ripe: Timestamp,

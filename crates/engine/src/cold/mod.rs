@@ -43,7 +43,7 @@ use crate::sealed::{self, ReadError};
 use blocks::Blocks;
 use flow::Flow;
 use nearby::Nearby;
-use stream::Stream;
+use stream::{Stream, open_at_once};
 
 pub(crate) use file::{ColdFile, MOST_WRITES};
 pub(crate) use gone::Gone;
@@ -381,10 +381,10 @@ impl ColdSet {
             return None;
         }
         let cursors = self.cursors(queue, ripe);
-        if cursors.is_empty() || !self.blocks.can_spare(cursors.len()) {
+        let count = open_at_once(&cursors);
+        if cursors.is_empty() || !self.blocks.can_spare(count) {
             return None;
         }
-        let count = cursors.len();
         let has_one_rank = self.has_one_rank(queue);
         let flow = Flow::new(queue.clone(), ripe, has_one_rank, Stream::new(cursors), count, most);
         if self.flows.len() >= FLOWS {

@@ -103,6 +103,26 @@ impl Cursor {
     }
 }
 
+/// How many of these have a block in memory at a time, at the most: each is read from its first entry to its last.
+pub(super) fn open_at_once(cursors: &[Cursor]) -> usize {
+    let span = |cursor: &Cursor| {
+        let ((rank, from, _), _) = cursor.bound()?;
+        let to = cursor.file.lanes()[cursor.at.lane as usize].max_due.min(cursor.until);
+        Some(((rank, from), (rank, to)))
+    };
+    let mut spans: Vec<_> = cursors.iter().filter_map(span).collect();
+    spans.sort_unstable();
+    let (mut open, mut most) = (BinaryHeap::new(), 0);
+    for (from, to) in spans {
+        while open.peek().is_some_and(|Reverse(end)| *end < from) {
+            open.pop();
+        }
+        open.push(Reverse(to));
+        most = most.max(open.len());
+    }
+    most
+}
+
 impl Stream {
     pub(super) fn new(cursors: Vec<Cursor>) -> Stream {
         let bounds = cursors.iter().zip(0..);

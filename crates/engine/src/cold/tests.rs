@@ -408,3 +408,19 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
     beside.cold.forget(&queue(), Which::Pending);
     assert!(beside.cold.flows.is_empty(), "nor is there any left");
 }
+
+/// Lanes of which each begins where the one before ends are read one after the other, whatever their number.
+#[test]
+fn lanes_count_as_far_as_they_are_read_at_a_time() {
+    let read_ahead = |apart: i64| {
+        let mut beside = Beside::new(16, 12, 16);
+        let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
+        let lane = |lane: i64| (0..30).map(|at| drawn(lane * apart + at)).collect::<Vec<_>>();
+        (0..12).for_each(|at| beside.add(&lane(at)));
+        beside.now = at(1_000);
+        (0..8).for_each(|_| beside.due());
+        beside.cold.flows.len()
+    };
+    assert_eq!(read_ahead(20), 1, "of twelve lanes no more than two at a time");
+    assert_eq!(read_ahead(0), 0, "of twelve lanes more than blocks can be spared");
+}
