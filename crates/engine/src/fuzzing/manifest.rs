@@ -39,9 +39,10 @@ pub fn manifest(data: &[u8]) {
             manifest.write(&disk, dir).expect("this disk does not fail");
             let again = Manifest::read(&disk, dir).expect("what was written is read");
             assert_eq!(again, manifest, "what was written is what was read");
-            if bytes[8] > 1 {
-                assert_eq!(disk.read_file(&dir.join(FILE)), Some(bytes), "a manifest has one form");
-            }
+            // What a later version may add to the records of held messages is passed over, and not written again.
+            let once = disk.read_file(&dir.join(FILE));
+            again.write(&disk, dir).expect("this disk does not fail");
+            assert_eq!(disk.read_file(&dir.join(FILE)), once, "a manifest has one form");
         }
         Err(error) => assert!(matches!(error.code(), "damaged" | "newer_format"), "{error}"),
     }
