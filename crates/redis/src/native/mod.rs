@@ -4,7 +4,8 @@
 //! and what each script costs. No process moves anything about: whoever calls lets time act first.
 //!
 //! # Layout
-//! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language
+//! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language; `confirm`:
+//!   connections for calls that replicas confirm
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers, processes
@@ -14,6 +15,7 @@
 
 mod change;
 mod configure;
+mod confirm;
 mod dead;
 mod directory;
 mod hints;

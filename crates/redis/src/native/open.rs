@@ -181,6 +181,7 @@ async fn beat(store: Weak<Inner>) {
     loop {
         tokio::time::sleep(BEAT).await;
         let Some(inner) = store.upgrade() else { return };
+        inner.wire.tidy();
         // Redis is away: the next beat comes.
         let Ok(gone) = inner.be_heard().await else { continue };
         if tidying.as_ref().is_none_or(JoinHandle::is_finished) {

@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
-use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
+use super::confirm::{Confirmed, Confirming};
 use super::inspect::Patience;
 use super::layout::{DIRECTORY, PARTITION, Partition};
 use super::pack::{Beside, Fields, Pack, Reply};
@@ -32,8 +32,8 @@ pub(super) struct Wire {
     pub(super) process: [u8; 8],
     lanes: Mutex<Lanes>,
     next_call: AtomicU64,
-    /// Connections for calls that are confirmed: each is one call's at a time, since `WAIT` holds up what comes behind.
-    confirming: Mutex<Vec<MultiplexedConnection>>,
+    /// Connections for calls that are confirmed.
+    confirming: Confirming,
     /// Partitions whose keys were looked at: they are ours.
     checked: Mutex<HashSet<Partition>>,
     patience: SystemClock,
@@ -65,13 +65,13 @@ impl Wire {
             None => Scripts::on_the_servers_clock(),
         };
         Wire {
+            confirming: Confirming::new(link.address().connections),
             link,
             scripts,
             test_clock,
             process: random().to_be_bytes(),
             lanes: Mutex::default(),
             next_call: AtomicU64::new(1),
-            confirming: Mutex::default(),
             checked: Mutex::default(),
             patience: SystemClock::new(),
         }
@@ -170,7 +170,7 @@ impl Wire {
         let mut pause_ms = 5;
         let mut by_text = false;
         loop {
-            let reason = match self.once(script, keys, (&packed, &beside), by_text).await {
+            let reason = match self.once(script, keys, (&packed, &beside), by_text, end_ms).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::NoScript) if !by_text => {
                     by_text = true;
@@ -203,6 +203,7 @@ impl Wire {
         keys: &str,
         arguments: (&[u8], &Beside),
         by_text: bool,
+        end_ms: u64,
     ) -> Result<Reply, Failure> {
         let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
         let command = match by_text {
@@ -210,7 +211,7 @@ impl Wire {
             false => self.scripts.by_hash(script, keys, arguments, now),
         };
         let sent = match self.link.address().confirm.filter(|_| script.is_recorded()) {
-            Some(confirm) => self.send_confirmed(&command, confirm).await?,
+            Some(confirm) => self.send_confirmed(&command, confirm, end_ms).await?,
             None => self.link.send(&command).await,
         };
         match sent {
@@ -236,20 +237,24 @@ impl Wire {
     }
 
     /// Sends a command on a connection of its own and waits until replicas have what it wrote.
-    async fn send_confirmed(&self, command: &Cmd, confirm: Confirm) -> Result<RedisResult<Value>, Failure> {
-        let free = locked(&self.confirming).pop();
-        let mut connection = match free {
-            Some(connection) => connection,
-            None => match self.link.connect().await {
-                Ok(connection) => connection,
-                Err(error) => return Ok(Err(error)),
-            },
+    async fn send_confirmed(
+        &self,
+        command: &Cmd,
+        confirm: Confirm,
+        end_ms: u64,
+    ) -> Result<RedisResult<Value>, Failure> {
+        // A call that is made once has as long as any command.
+        let patience_ms = end_ms.saturating_sub(self.mono_ms()).max(self.link.address().timeout_ms);
+        let mut connection = match self.confirming.enter(&self.link, patience_ms, || self.mono_ms()).await {
+            Some(Ok(connection)) => connection,
+            Some(Err(error)) => return Ok(Err(error)),
+            None => return Err(Failure::NotNow("too many calls wait for replicas".to_owned())),
         };
-        let replied = connection.req_packed_command(command).await.and_then(Value::extract_error);
-        let Ok(reply) = replied else { return Ok(replied) };
-        if asks_for_more(&reply) {
-            locked(&self.confirming).push(connection);
-            return Ok(Ok(reply));
+        let replied = connection.send(command).await;
+        let is_asked_for_more = replied.as_ref().is_ok_and(asks_for_more);
+        if is_asked_for_more || replied.is_err() {
+            self.leave_confirmed(connection, replied.as_ref().err());
+            return Ok(replied);
         }
         let mut wait = match confirm.aof {
             true => redis::cmd("WAITAOF"),
@@ -259,17 +264,31 @@ impl Wire {
             wait.arg(1);
         }
         wait.arg(confirm.replicas).arg(confirm.within_ms);
-        let counted = connection.req_packed_command(&wait).await.and_then(Value::extract_error);
+        let counted = connection.send(&wait).await;
+        self.leave_confirmed(connection, counted.as_ref().err());
         match counted {
-            Ok(counted) => {
-                locked(&self.confirming).push(connection);
-                match missing(&counted, confirm) {
-                    None => Ok(Ok(reply)),
-                    Some(reason) => Err(Failure::Refused(Error::OutcomeUnknown { reason: reason.into() })),
-                }
-            }
+            Ok(counted) => match missing(&counted, confirm) {
+                None => Ok(replied),
+                Some(reason) => Err(Failure::Refused(Error::OutcomeUnknown { reason: reason.into() })),
+            },
             Err(error) => Err(Failure::Unknown(error.to_string())),
         }
+    }
+
+    /// Whoever met with no error, or with the refusal of a server that takes calls, leaves the connection to others.
+    fn leave_confirmed(&self, connection: Confirmed<'_>, error: Option<&RedisError>) {
+        let is_good = error.is_none_or(|error| {
+            error.code().is_some() && matches!(failure(error), Failure::NoScript | Failure::Refused(_))
+        });
+        match is_good {
+            true => self.confirming.keep(connection, self.mono_ms()),
+            false => self.confirming.has_failed(connection),
+        }
+    }
+
+    /// Closes connections that nobody has used for long.
+    pub(super) fn tidy(&self) {
+        self.confirming.tidy(self.mono_ms());
     }
 }
 

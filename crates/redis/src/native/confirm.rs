@@ -1,0 +1,158 @@
+//! Connections for calls that replicas confirm: how many there are at most, and which are used again.
+//!
+//! `WAIT` holds up what comes behind it on its connection, so each is one call's at a time. What ends one connection ends
+//! the others mostly too, a restart or a failover: when one turns out broken, all that lie idle are dropped, and those
+//! in use are not kept. So a call meets with one that is stale once, and not with all of them in turn.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::wire::locked;
+use crate::Link;
+
+/// So many calls for each connection that the address allows are confirmed at a time; others wait for their turn.
+const CALLS: usize = 16;
+
+/// A connection that nobody has used for so long is closed.
+const IDLE_MS: u64 = 30_000;
+
+/// The connections of a process whose calls are confirmed.
+pub(super) struct Confirming {
+    turns: Semaphore,
+    idle: Mutex<Idle<MultiplexedConnection>>,
+}
+
+/// A connection that a call has to itself.
+pub(super) struct Confirmed<'a> {
+    connection: MultiplexedConnection,
+    generation: u64,
+    _turn: SemaphorePermit<'a>,
+}
+
+impl Confirmed<'_> {
+    pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        self.connection.req_packed_command(command).await.and_then(Value::extract_error)
+    }
+}
+
+impl Confirming {
+    pub(super) fn new(connections: usize) -> Confirming {
+        Confirming { turns: Semaphore::new(connections * CALLS), idle: Mutex::default() }
+    }
+
+    /// A connection, or `None` if it was nobody's turn to give one back within `patience_ms`.
+    pub(super) async fn enter(
+        &self,
+        link: &Link,
+        patience_ms: u64,
+        now_ms: impl Fn() -> u64,
+    ) -> Option<Result<Confirmed<'_>, RedisError>> {
+        let turn = tokio::time::timeout(Duration::from_millis(patience_ms), self.turns.acquire()).await;
+        let turn = turn.ok()?.expect("it is never closed");
+        let (idle, generation) = {
+            let mut idle = locked(&self.idle);
+            (idle.take(now_ms()), idle.generation)
+        };
+        let connection = match idle {
+            Some(connection) => connection,
+            None => match link.connect().await {
+                Ok(connection) => connection,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        Some(Ok(Confirmed { connection, generation, _turn: turn }))
+    }
+
+    /// Its call has ended, and it is as good as before.
+    pub(super) fn keep(&self, used: Confirmed<'_>, now_ms: u64) {
+        locked(&self.idle).keep(used.connection, used.generation, now_ms);
+    }
+
+    /// It is broken: the others will be too.
+    pub(super) fn has_failed(&self, used: Confirmed<'_>) {
+        locked(&self.idle).fail(used.generation);
+    }
+
+    /// Closes those that nobody has used for long.
+    pub(super) fn tidy(&self, now_ms: u64) {
+        locked(&self.idle).tidy(now_ms);
+    }
+}
+
+/// Connections that nobody uses now, the one used last at the end, and since when.
+struct Idle<C> {
+    free: Vec<(C, u64)>,
+    /// How often connections were dropped because one was broken.
+    generation: u64,
+}
+
+impl<C> Default for Idle<C> {
+    fn default() -> Idle<C> {
+        Idle { free: Vec::new(), generation: 0 }
+    }
+}
+
+impl<C> Idle<C> {
+    fn take(&mut self, now_ms: u64) -> Option<C> {
+        self.tidy(now_ms);
+        self.free.pop().map(|(connection, _)| connection)
+    }
+
+    fn keep(&mut self, connection: C, generation: u64, now_ms: u64) {
+        self.tidy(now_ms);
+        if generation == self.generation {
+            self.free.push((connection, now_ms));
+        }
+    }
+
+    /// Those that were made since another failure was noticed are not to blame.
+    fn fail(&mut self, generation: u64) {
+        if generation == self.generation {
+            self.generation += 1;
+            self.free.clear();
+        }
+    }
+
+    fn tidy(&mut self, now_ms: u64) {
+        let old = self.free.iter().take_while(|(_, since_ms)| now_ms.saturating_sub(*since_ms) >= IDLE_MS);
+        let old = old.count();
+        self.free.drain(..old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_broken_takes_all_of_its_time_with_it_and_none_made_later() {
+        let mut idle = Idle::default();
+        let before = idle.generation;
+        for connection in 0..3 {
+            idle.keep(connection, before, 0);
+        }
+        assert_eq!(idle.take(0), Some(2));
+        idle.fail(before);
+        assert_eq!(idle.take(0), None, "the others are stale too");
+        idle.keep(7, before, 0);
+        assert_eq!(idle.take(0), None, "it was made before");
+        idle.keep(8, idle.generation, 0);
+        idle.fail(before);
+        assert_eq!(idle.take(0), Some(8), "it was made after");
+    }
+
+    #[test]
+    fn those_that_are_idle_for_long_are_closed_and_those_in_use_stay() {
+        let mut idle = Idle::default();
+        idle.keep('a', 0, 0);
+        idle.keep('b', 0, 10);
+        idle.tidy(IDLE_MS - 1);
+        assert_eq!(idle.free.len(), 2);
+        assert_eq!(idle.take(IDLE_MS), Some('b'), "the first one has been idle for too long");
+        assert!(idle.free.is_empty());
+    }
+}

@@ -1,0 +1,30 @@
+//! Many calls, processes and queues at once: what they cost a Redis, and that none of them stands in another's way.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+mod confirmed;
+
+use std::time::Duration;
+
+use dwell_model::{Limits, QueueName};
+use dwell_redis::{Address, RedisStore};
+use dwell_store::{Error, Put, PutAnswer, Store as _};
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+async fn open(address: Address) -> RedisStore {
+    RedisStore::open(address, Limits::default()).await.unwrap()
+}
+
+async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
+    store.put(vec![put]).await.pop().unwrap()
+}
+
+/// A call that must end.
+async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), call)
+        .await
+        .unwrap_or_else(|_| panic!("{what} does not end"))
+}
