@@ -1,11 +1,10 @@
-//! What the queues have in common: their names, the numbers of their messages, the processes that bind leases.
+//! What the queues have in common: their names and the numbers of their messages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use dwell_model::{Number, QueueName};
 use dwell_store::{Error, Result};
-use futures_util::stream::{self, StreamExt as _};
 
 use super::Inner;
 use super::inspect::Patience;
@@ -259,43 +258,6 @@ impl Inner {
             let reply = self.wire.directory(Script::Leave, named().with("reg", reg)).await?;
             self.note_count(&reply);
         }
-        Ok(())
-    }
-
-    /// Says that leases of this process may be bound in a partition.
-    pub(super) async fn enter_bound(&self, at: &Partition) -> Result<()> {
-        if locked(&self.bound).contains(at) {
-            return Ok(());
-        }
-        let arguments =
-            Fields::new().with("process", &self.wire.process[..]).with("bound", at.entry().as_str());
-        self.wire.directory(Script::Hello, arguments).await?;
-        locked(&self.bound).insert(at.clone());
-        Ok(())
-    }
-
-    /// Frees the leases that were bound to a process which is gone; where Redis is away, whoever tidies up next tries again.
-    /// Where somebody else's data is in the way they run out at their deadlines.
-    pub(super) async fn free_bound(&self, process: &[u8]) -> Result<()> {
-        let named = || Fields::new().with("process", process);
-        let reply = self.wire.directory(Script::Bound, named()).await?;
-        let parts = reply.get("parts").items().iter();
-        let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry));
-        let freed = parts.map(|at| async move {
-            loop {
-                let freed = self.ask(&at, Script::Unbind, named().with("max", 64_u32)).await;
-                match freed.map_err(super::dead::failed) {
-                    Ok(freed) if freed.reply.get("left").is_set() => {}
-                    Ok(_) | Err(Error::ForeignData { .. }) => return Ok(()),
-                    Err(error) => return Err(error),
-                }
-            }
-        });
-        // All of them are tried, whatever becomes of some, and some at a time.
-        let freed: Vec<Result<()>> =
-            stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(16).collect().await;
-        freed.into_iter().collect::<Result<()>>()?;
-        self.wire.directory(Script::Bound, named().flag("forget", true)).await?;
         Ok(())
     }
 }

@@ -8,11 +8,12 @@
 //!   connections for calls that replicas confirm
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
-//! - `directory`: what the queues have in common: names, numbers, processes
+//! - `directory`: what the queues have in common: names, numbers; `bound`: the processes, and leases bound to them
 //! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
 //! - `waiting`, `hints`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
 
+mod bound;
 mod change;
 mod configure;
 mod confirm;
@@ -52,6 +53,7 @@ use dwell_store::{
 use dwell_time::Clock;
 use tokio::runtime::Handle;
 
+use bound::Bound;
 use directory::{Entered, Numbers};
 use hints::Hints;
 use layout::Partition;
@@ -92,8 +94,8 @@ struct Inner {
     entered: Mutex<Entered>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
-    /// Partitions in which this process has bound leases, as the directory knows.
-    bound: Mutex<HashSet<Partition>>,
+    /// Where this process binds leases.
+    bound: Mutex<Bound>,
     /// How many queues the directory had when it was last asked.
     queue_count: AtomicU64,
     /// Queues that had nothing any more, to be let go.

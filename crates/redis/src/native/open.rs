@@ -15,8 +15,6 @@ use tokio::task::JoinHandle;
 
 use super::hints::Hints;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
-use super::pack::Fields;
-use super::scripts::Script;
 use super::timer::Timer;
 use super::wire::{Wire, locked, random};
 use super::{Inner, RedisStore, settings};
@@ -28,8 +26,8 @@ const BEAT: Duration = Duration::from_secs(5);
 /// How long an ending process cares for what others would do later.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// A process that was silent for so long is gone.
-const SILENT_MS: u32 = 15_000;
+/// How soon it tries again where nobody heard it.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl RedisStore {
     /// Opens the store at an address. Call it on the Tokio runtime that is to run its calls.
@@ -66,6 +64,17 @@ impl RedisStore {
         };
         // Redis is away: others see that this process is gone.
         let _ = tokio::time::timeout(LEAVING, left).await;
+    }
+
+    /// Does now what a process does every few seconds, for tests on a clock of their own.
+    ///
+    /// # Errors
+    /// Redis is away.
+    #[doc(hidden)]
+    pub async fn beat_for_test(&self) -> Result<(), Error> {
+        let gone = self.inner.be_heard().await?;
+        Box::pin(self.inner.tidy(gone)).await;
+        Ok(())
     }
 
     async fn open_on(
@@ -121,40 +130,12 @@ impl RedisStore {
 }
 
 impl Inner {
-    /// Says that this process is there. What a process of its name had bound before is freed. Answers how others spread
-    /// their queues, if it is otherwise: then nothing was done.
-    async fn introduce(&self, client: Option<&str>) -> Result<Option<u64>, Error> {
-        let reply = self.wire.directory(Script::Names, Fields::new().with("max", 0_u32)).await?;
-        self.note_count(&reply);
-        let arguments = Fields::new()
-            .with("process", &self.wire.process[..])
-            .with("spread", u32::from(self.limits.defaults.spread))
-            .maybe("client", client);
-        let reply = self.wire.directory(Script::Hello, arguments).await?;
-        if let Some(there) = reply.get("spread").uint() {
-            return Ok(Some(there));
-        }
-        if let Some(before) = reply.get("before").bytes() {
-            // Those that are not freed now are when it has been silent for long.
-            let _ = self.free_bound(before).await;
-        }
-        Ok(None)
-    }
-
-    /// Says that this process is there; answers with those that have not been heard of for long.
-    async fn be_heard(&self) -> Result<Vec<Bytes>, Error> {
-        let arguments = Fields::new().with("process", &self.wire.process[..]).with("silent", SILENT_MS);
-        let reply = self.wire.directory(Script::Hello, arguments).await?;
-        let gone = reply.get("gone").items().iter().filter_map(|gone| gone.bytes().cloned());
-        Ok(gone.filter(|gone| gone.as_ref() != self.wire.process).collect())
-    }
-
     /// What has time: all of it is tried again at a later beat. What can not be done for one queue keeps nobody from doing it
     /// for the others.
     async fn tidy(&self, gone: Vec<Bytes>) {
         let free_bound = async {
             for process in gone {
-                let _ = self.free_bound(&process).await;
+                let _ = self.free_silent(&process).await;
             }
         };
         let clear = async {
@@ -178,12 +159,14 @@ impl Inner {
 /// Beats for as long as the store is there. Nothing that has time holds a beat up: who is not heard of is taken for gone.
 async fn beat(store: Weak<Inner>) {
     let mut tidying: Option<JoinHandle<()>> = None;
+    let mut pause = BEAT;
     loop {
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
         inner.wire.tidy();
-        // Redis is away: the next beat comes.
-        let Ok(gone) = inner.be_heard().await else { continue };
+        let heard = inner.be_heard().await;
+        pause = if heard.is_ok() { BEAT } else { AGAIN };
+        let Ok(gone) = heard else { continue };
         if tidying.as_ref().is_none_or(JoinHandle::is_finished) {
             tidying = Some(tokio::spawn(async move { Box::pin(inner.tidy(gone)).await }));
         }

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
+mod bound;
 mod confirmed;
+mod waiting;
 
 use std::time::Duration;
 

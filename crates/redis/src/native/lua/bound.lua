@@ -1,12 +1,15 @@
 -- The partitions in which a process has bound leases; or forgets the process, when they are freed.
 --
 -- Keys    h and p:PROCESS of the directory
--- A.process its id; A.forget
--- Reply   `parts`: a list of `index/queue`
+-- A.process its id; A.forget; A.silent if it is taken for gone since it was not heard of for so many ms
+-- Reply   `parts`: a list of `index/queue`; `heard` alone: it was heard of meanwhile, and is not forgotten
 -- Cost    O(partitions)
 know('set', 'p:' .. A.process)
 know('zset', 'h')
-if A.forget then
+local last = A.silent and tonumber(call('ZSCORE', P .. 'h', A.process))
+if last and last > now - A.silent then
+  out.heard = true
+elseif A.forget then
   call('UNLINK', P .. 'p:' .. A.process)
   call('ZREM', P .. 'h', A.process)
 else

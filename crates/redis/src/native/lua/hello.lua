@@ -3,13 +3,19 @@
 -- Keys    c h m q and p:PROCESS of the directory
 -- A.process its id; A.client its name: the process of this name that came before is gone. `c` has the two last ones of a
 --         name, so that a call that is made again gets the same answer
--- A.bound a partition in which it binds a lease from now on, as `index/queue`
+-- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.whole if these are all; A.has if it
+--         believes that some are known here
 -- A.spread over how many partitions it spreads queues that do not say: all processes must agree, as long as there are
 --         queues
--- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, processes that have not been heard of for A.silent ms
--- Cost    O(log n)
+-- A.silent who has not been heard of for so many ms is gone. Silence counts while there was a Redis to be heard by: from
+--         the instant `w` of `m` on, since when somebody was heard each A.silent / 2 ms, `t` being the last time. After
+--         an outage, or when the clock steps, all were silent, and it counts from then
+-- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, those that
+--         are; `forgotten`: nothing is known of the process any more, and A.bound was not noted: it must say all of them
+-- Cost    O(log n) and a partition of A.bound
 know('zset', 'h')
 know('hash', 'c')
+local parts = P .. 'p:' .. A.process
 if A.bound then
   know('set', 'p:' .. A.process)
 end
@@ -31,11 +37,25 @@ if A.client then
   out.before = before ~= '' and before or nil
   call('HSET', P .. 'c', A.client, A.process .. before)
 end
-if A.bound then
-  call('SADD', P .. 'p:' .. A.process, A.bound)
+if A.has and not A.whole and call('EXISTS', parts) == 0 then
+  out.forgotten = true
+else
+  for _, part in ipairs(A.bound or {}) do
+    call('SADD', parts, part)
+  end
 end
+local heard = call('HMGET', P .. 'm', 't', 'w')
+local last, since = tonumber(heard[1]), tonumber(heard[2])
+if not (last and since) or last > now or now - last > A.silent / 2 then
+  since = now
+  -- After a step back they would be heard of for as long as the step was.
+  for _, ahead in ipairs(call('ZRANGEBYSCORE', P .. 'h', '(' .. string.format('%.0f', now), '+inf', 'LIMIT', 0, 1000)) do
+    call('ZADD', P .. 'h', now, ahead)
+  end
+end
+call('HSET', P .. 'm', 't', now, 'w', since)
 call('ZADD', P .. 'h', now, A.process)
-if A.silent then
+if now - since >= A.silent then
   out.gone = call('ZRANGEBYSCORE', P .. 'h', '-inf', now - A.silent, 'LIMIT', 0, 16)
 end
 return cmsgpack.pack(out)

@@ -12,6 +12,8 @@
 --   g  dead, oldest first:           score death, member id
 --   h  dead by due:                  score due, member id
 --   k  keys of live messages:        key to id
+
+-- The first instant at which something that was placed here is due, or its lease runs out.
 local earliest = nil
 
 local function lane(r)
@@ -63,6 +65,9 @@ local function place_leased(r, token, lease_ms, bound)
   call('ZADD', P .. 'l', r.D, r.i)
   if r.B then
     call('ZADD', P .. 'y', 0, r.B .. r.i)
+  end
+  if not earliest or r.D < earliest then
+    earliest = r.D
   end
 end
 
@@ -133,7 +138,7 @@ local function sleeping()
   return asleep
 end
 
--- Tells those who wait, if what was placed is due before what they sleep for.
+-- Tells those who wait, if what was placed is due, or may come again, before what they sleep for.
 local function hint()
   local at = earliest and sleeping()
   if at and earliest < at then

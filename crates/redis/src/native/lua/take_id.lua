@@ -1,6 +1,6 @@
 -- Hands out one message, be it scheduled, ready or dead; its instant becomes now if it was later.
 --
--- Keys    as `take`, and g h
+-- Keys    as `take`, and g h; a lease that runs out before those who wait look again is told to them
 -- A.id    the message; A.lease, A.token (16 bytes), A.bound as with `take`; A.full no lease may be granted
 -- Reply   `item`: record, body, headers; or `refused`: {word, id}
 -- Cost    O(log n)
@@ -52,4 +52,5 @@ end
 
 know_all()
 out.refused = take(load(A.id))
+hint()
 return answer()
