@@ -21,6 +21,14 @@ enum Fate {
     Discarded,
 }
 
+/// Who has said which messages they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    ByCaller,
+    /// They were dead a moment ago.
+    ByUs,
+}
+
 impl Inner {
     /// See [`Store::revive`](dwell_store::Store::revive).
     ///
@@ -30,7 +38,7 @@ impl Inner {
             self.limits.check_batch(ids.len())?;
         }
         let due = spreading!(self, queue, |spread| {
-            let arguments = when(Fields::new().with("list", 1_u32).with("skip", 0_u32), asked);
+            let arguments = when(Fields::new().with("list", 1_u32), asked);
             let answered = self.on(&Partition::new(queue, 0), spread, Script::Dead, arguments).await?;
             let refusal = answered.reply.get("refused");
             if refusal.is_set() {
@@ -61,7 +69,7 @@ impl Inner {
         let mut swept = Swept::default();
         let count = match which {
             Selection::Ids(ids) => {
-                self.sweep_ids(queue, &ids, fate, &mut swept).await?;
+                self.sweep_ids(queue, &ids, fate, Named::ByCaller, &mut swept).await?;
                 return Ok(swept);
             }
             Selection::Oldest(count) => count,
@@ -71,17 +79,21 @@ impl Inner {
             spreading!(self, queue, |spread| Ok::<_, Fault>((spread, self.tell(queue, spread).await?)));
         let (spread, told) = spread?;
         let mut left = count.min(told.counts.dead);
-        // Those that were refused stay where they are.
-        let mut skip = vec![0_u64; usize::from(spread)];
+        // Those that were refused stay where they are: of each partition, where to go on.
+        let mut last: Vec<Option<(i64, MessageId)>> = vec![None; usize::from(spread)];
         while left > 0 {
             let mut oldest = Vec::new();
             for at in Partition::all(queue, spread) {
                 let wanted = left.min(CHUNK as u64);
-                let arguments = Fields::new().with("list", wanted).with("skip", skip[usize::from(at.index)]);
+                let after = last[usize::from(at.index)];
+                let arguments = Fields::new()
+                    .with("list", wanted)
+                    .maybe("death", after.map(|(death, _)| death))
+                    .maybe("after", after.map(|(_, id)| id_bytes(id).to_vec()).as_deref());
                 let answered = self.ask(&at, Script::Dead, arguments).await.map_err(failed)?;
                 for reply in answered.reply.get("refs").items() {
                     let read = || Some((reply.at(0).int()?, id(reply.at(1))?));
-                    oldest.push(read().ok_or_else(|| unreadable(queue))?);
+                    oldest.push((read().ok_or_else(|| unreadable(queue))?, at.index));
                 }
             }
             oldest.sort();
@@ -89,24 +101,23 @@ impl Inner {
             if oldest.is_empty() {
                 break;
             }
-            left -= oldest.len() as u64;
-            let ids: Vec<_> = oldest.iter().map(|(_, id)| *id).collect();
-            for refused in self.sweep_ids(queue, &ids, fate, &mut swept).await? {
-                skip[usize::from(refused.shard())] += 1;
-            }
+            oldest.iter().for_each(|(place, index)| last[usize::from(*index)] = Some(*place));
+            let ids: Vec<_> = oldest.iter().map(|((_, id), _)| *id).collect();
+            left -= self.sweep_ids(queue, &ids, fate, Named::ByUs, &mut swept).await?;
         }
         Ok(swept)
     }
 
-    /// Says which were refused.
+    /// Says how many were done or refused.
     async fn sweep_ids(
         &self,
         queue: &QueueName,
         ids: &[MessageId],
         fate: Fate,
+        named: Named,
         swept: &mut Swept,
-    ) -> Result<Vec<MessageId>> {
-        let mut refused = Vec::new();
+    ) -> Result<u64> {
+        let mut answered = 0;
         let mut bare = false;
         for chunk in ids.chunks(CHUNK) {
             let answers =
@@ -115,9 +126,14 @@ impl Inner {
             bare = nothing_left;
             for (id, answer) in chunk.iter().zip(answers) {
                 match answer {
-                    Ok(()) => swept.done += 1,
+                    Ok(()) => {
+                        answered += 1;
+                        swept.done += 1;
+                    }
+                    // Somebody else was at it before us.
+                    Err(Error::NotDead { .. } | Error::MessageNotFound { .. }) if named == Named::ByUs => {}
                     Err(error) => {
-                        refused.push(*id);
+                        answered += 1;
                         swept.refused_in_all += 1;
                         if swept.refused.len() < Swept::MAX_REFUSED {
                             swept.refused.push((*id, error));
@@ -129,7 +145,7 @@ impl Inner {
         if bare {
             self.note_bare(queue).await;
         }
-        Ok(refused)
+        Ok(answered)
     }
 
     async fn sweep_chunk(

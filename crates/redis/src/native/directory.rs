@@ -56,8 +56,35 @@ const CLOSED_MS: u64 = 60 * 60 * 1_000;
 /// Whoever registers a queue puts within so long.
 const FIRST_PUT_MS: u64 = 60_000;
 
-/// How many blocks are looked at in one go.
+/// How many blocks are looked at in one go, and in how many goes in a row while some of them are in use.
 const OLD_BLOCKS: usize = 16;
+const GOES: u32 = 64;
+
+/// How fast blocks that were used long ago are looked at: one go at least each time, and for each block that is reserved two.
+/// Each is looked at once an hour, so those that are in use keep nobody for long from those that are not.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    owed: u64,
+    goes: u32,
+}
+
+impl Pace {
+    fn note_reserved(&mut self, blocks: u64) {
+        self.owed = self.owed.saturating_add(2 * blocks);
+    }
+
+    /// Whether to go on at once, after so many were looked at, some of which are in use or not.
+    fn goes_on(&mut self, looked: usize, some_used: bool) -> bool {
+        self.owed = self.owed.saturating_sub(looked as u64);
+        self.goes += 1;
+        let is_due = self.owed > 0 && self.goes < GOES;
+        let goes_on = looked == OLD_BLOCKS && (is_due || !some_used);
+        if !goes_on {
+            self.goes = 0;
+        }
+        goes_on
+    }
+}
 
 /// A registration that was made just now.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +117,7 @@ impl Inner {
                 numbers.end = numbers.next + blocks * BLOCK;
                 (numbers.since_ms, numbers.blocks) = (now_ms, blocks);
                 self.reserved.store(first + blocks, Ordering::Relaxed);
+                locked(&self.pace).note_reserved(blocks);
                 if numbers.end > Number::MAX.get() {
                     return Err(Error::Exhausted { what: "message numbers" });
                 }
@@ -138,8 +166,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks through some blocks that were used long ago, and forgets where nothing of them is left; whether there may
-    /// be more to forget.
+    /// Looks through some blocks that were used long ago, and forgets where nothing of them is left; whether to go
+    /// on at once.
     pub(super) async fn clear_old_blocks(&self) -> Result<bool> {
         let arguments = Fields::new().with("older", CLOSED_MS).with("max", OLD_BLOCKS);
         let reply = self.wire.directory(Script::OldBlocks, arguments).await?;
@@ -168,8 +196,7 @@ impl Inner {
                 self.wire.directory(Script::LeaveBlock, arguments).await?;
             }
         }
-        // Where messages stay for long, their blocks come by once an hour; nobody hurries for them.
-        Ok(old.len() == OLD_BLOCKS && !some_left)
+        Ok(locked(&self.pace).goes_on(old.len(), some_left))
     }
 
     /// Registers a queue that has nothing, as far as its partition knows.
@@ -264,4 +291,46 @@ impl Inner {
 
 pub(super) fn unreadable() -> Error {
     Error::Unavailable { reason: "the directory's answer is in no form of this version".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_looked_at_faster_than_they_are_reserved() {
+        // Of each beat's blocks one in ten is in use for long.
+        for rate in [1, 10, 100, 500] {
+            let mut pace = Pace::default();
+            let (mut old, mut most) = (0_u64, 0);
+            for beat in 0..2_000 {
+                pace.note_reserved(rate);
+                if beat >= 720 {
+                    old += rate;
+                }
+                loop {
+                    let looked = old.min(OLD_BLOCKS as u64);
+                    old -= looked;
+                    if !pace.goes_on(looked as usize, true) {
+                        break;
+                    }
+                }
+                most = most.max(old);
+            }
+            assert!(most <= rate + OLD_BLOCKS as u64, "{rate} a beat: {most} wait to be looked at");
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_in_use_are_not_looked_at_without_end() {
+        let mut pace = Pace::default();
+        assert!(!pace.goes_on(OLD_BLOCKS, true), "nothing was reserved, and nothing can be forgotten");
+        pace.note_reserved(1_000_000);
+        let mut goes = 1;
+        while pace.goes_on(OLD_BLOCKS, true) {
+            goes += 1;
+        }
+        assert_eq!(goes, GOES);
+        assert!(pace.goes_on(OLD_BLOCKS, false), "where all can be forgotten there may be more");
+    }
 }

@@ -11,8 +11,9 @@ use super::change::{named, place};
 use super::layout::{Partition, block_of, field_of, id_bytes};
 use super::message::{id, instant, shown};
 use super::pack::{Fields, Reply};
-use super::partition::{Fault, foreign_item, spreading, unreadable};
+use super::partition::{BODIES, Fault, foreign_item, spreading, unreadable};
 use super::scripts::Script;
+use super::wire::locked;
 
 /// How many messages one call reads.
 const CHUNK: usize = 64;
@@ -78,10 +79,17 @@ impl Inner {
         let mut bare = true;
         for (part, indexes) in groups {
             let at = Partition::new(queue, part);
-            for chunk in indexes.chunks(CHUNK) {
+            let mut left = &indexes[..];
+            while !left.is_empty() {
+                let chunk = &left[..left.len().min(CHUNK)];
                 let items: Vec<_> = chunk.iter().map(|index| named(&targets[*index])).collect();
-                let answered = self.on(&at, spread, Script::Get, Fields::new().with("items", items)).await?;
+                let arguments = Fields::new().with("items", items).with("bytes", BODIES);
+                let answered = self.on(&at, spread, Script::Get, arguments).await?;
                 bare &= answered.reply.get("bare").is_set();
+                // The first one is answered whatever its size.
+                let upto = answered.reply.get("upto").uint().map_or(chunk.len(), |upto| upto.max(1) as usize);
+                let (chunk, behind) = left.split_at(upto.min(chunk.len()));
+                left = behind;
                 for (reply, index) in answered.reply.get("items").items().iter().zip(chunk) {
                     if reply.is_set() {
                         let read = || shown(queue, reply, answered.now).map(|shown| shown.message);
@@ -178,7 +186,7 @@ impl Inner {
                 let arguments = Fields::new()
                     .with("state", code)
                     .with("max", CHUNK.min(max - messages.len()))
-                    .with("bytes", Page::MAX_BYTES - bytes)
+                    .with("bytes", BODIES.min(Page::MAX_BYTES - bytes))
                     .maybe("due", after.map(|cursor| cursor.due.as_ms()))
                     .maybe("id", after.map(|cursor| id_bytes(cursor.id).to_vec()).as_deref());
                 let answered = self.on(&at, spread, Script::List, arguments).await?;
@@ -229,27 +237,29 @@ impl Inner {
                 bare &= answered.reply.get("bare").is_set();
                 let refs = answered.reply.get("refs").items();
                 for reply in refs {
-                    let read = || Some((reply.at(0).int()?, id(reply.at(1))?, instant(reply.at(2))?));
-                    let (deadline, id, due) = read().ok_or_else(|| unreadable(queue))?;
+                    let place = || Some((reply.at(0).int()?, id(reply.at(1))?, instant(reply.at(2))?));
+                    let (deadline, id, due) = place().ok_or_else(|| unreadable(queue))?;
                     from = Some((deadline, id));
-                    places.push(Cursor { due, id });
+                    let length = reply.at(3).uint().ok_or_else(|| unreadable(queue))? as usize;
+                    places.push((Cursor { due, id }, length));
                 }
                 if refs.len() < LEASES {
                     break;
                 }
             }
         }
-        places.retain(|place| Some(*place) > after);
+        places.retain(|(place, _)| Some(*place) > after);
         places.sort();
-        let more = places.len() > max;
-        places.truncate(max);
-        let targets: Vec<_> = places.iter().map(|place| Target::Id(place.id)).collect();
+        let all = places.len();
+        places.truncate(fitting(places.iter().map(|(_, length)| *length), max));
+        let more = places.len() < all;
+        let targets: Vec<_> = places.iter().map(|(place, _)| Target::Id(place.id)).collect();
         let (messages, _) = self.find(queue, spread, &targets).await?;
         // One that was settled meanwhile is leased no more.
         let leased = |message: &Message| message.standing.state.kind() == StateKind::Leased;
         let messages = messages.into_iter().flatten().collect::<Result<Vec<_>>>()?;
         let messages: Vec<_> = messages.into_iter().filter(leased).collect();
-        let next = places.last().copied().filter(|_| more);
+        let next = places.last().map(|(place, _)| *place).filter(|_| more);
         let page = cut(messages, more, max);
         Ok((Page { next: page.next.or(next), ..page }, bare))
     }
@@ -289,8 +299,8 @@ impl Inner {
         spread: u16,
         patience: Patience,
     ) -> std::result::Result<Told, Fault> {
-        let asked = Partition::all(queue, spread);
-        let asked = asked.iter().map(|at| {
+        let parts = Partition::all(queue, spread);
+        let asked = parts.iter().map(|at| {
             let arguments = Fields::new().with("process", &self.wire.process[..]);
             self.on_within(at, spread, Script::Stats, arguments, patience)
         });
@@ -301,6 +311,10 @@ impl Inner {
             let count = |name| reply.get(name).uint().unwrap_or(0);
             versions.push(count("version"));
             told.bare &= reply.get("bare").is_set();
+            if reply.get("trash").is_set() {
+                // Whoever has set it aside may have ended since.
+                locked(&self.trash).insert(parts[index].clone());
+            }
             told.counts.scheduled += count("scheduled");
             told.counts.ready += count("ready");
             told.counts.ready_urgent += count("urgent");
@@ -364,7 +378,7 @@ impl Inner {
         for (queue, stats) in all.into_iter().zip(answers) {
             match stats {
                 Err(Error::UnknownQueue { .. }) => {
-                    super::wire::locked(&self.bare).insert(queue);
+                    locked(&self.bare).insert(queue);
                 }
                 stats => queues.push((queue, stats)),
             }
@@ -391,18 +405,22 @@ pub(super) enum Patience {
 /// The first `max` messages, by (due, id), of the pages of some partitions; `more` if any of them has more.
 fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
     messages.sort_by_key(|message| (message.standing.due, message.id));
-    let mut bytes: usize = 0;
-    let fits = messages.iter().take(max).take_while(|message| {
-        bytes = bytes.saturating_add(message.body.len());
-        bytes <= Page::MAX_BYTES
-    });
-    // One message goes in, whatever its size.
-    let fits = fits.count().max(1).min(messages.len());
+    let fits = fitting(messages.iter().map(|message| message.body.len()), max);
     let more = more || fits < messages.len();
     messages.truncate(fits);
     let last = messages.last().filter(|_| more);
     let next = last.map(|message| Cursor { due: message.standing.due, id: message.id });
     Page { messages, next }
+}
+
+/// How many bodies of these lengths a page of at most `max` holds: one, whatever its size.
+fn fitting(lengths: impl ExactSizeIterator<Item = usize>, max: usize) -> usize {
+    let (mut bytes, all) = (0_usize, lengths.len());
+    let fits = lengths.take(max).take_while(|length| {
+        bytes = bytes.saturating_add(*length);
+        bytes <= Page::MAX_BYTES
+    });
+    fits.count().max(1).min(all)
 }
 
 /// Whether a reply says that its partition has nothing.

@@ -54,7 +54,7 @@ use dwell_time::Clock;
 use tokio::runtime::Handle;
 
 use bound::Bound;
-use directory::{Entered, Numbers};
+use directory::{Entered, Numbers, Pace};
 use hints::Hints;
 use layout::Partition;
 use pack::Pack;
@@ -94,6 +94,8 @@ struct Inner {
     entered: Mutex<Entered>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
+    /// How fast blocks of numbers that nobody may use any more are looked for.
+    pace: Mutex<Pace>,
     /// Where this process binds leases.
     bound: Mutex<Bound>,
     /// How many queues the directory had when it was last asked.
@@ -102,7 +104,11 @@ struct Inner {
     bare: Mutex<HashSet<QueueName>>,
     /// Partitions where something was set aside, to be cleared away.
     trash: Mutex<HashSet<Partition>>,
+    /// When all queues are to be looked through for that, on the clock that patience goes by.
+    look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
+    /// Leases that have ended since they were looked at last.
+    ended: AtomicU64,
     takes: AtomicU64,
     waiters: Waiters,
     hints: Hints,

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::hints::Hints;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::timer::Timer;
-use super::wire::{Wire, locked, random};
+use super::wire::{Wire, random};
 use super::{Inner, RedisStore, settings};
 use crate::{Address, Kind, Link, OpenError};
 
@@ -102,12 +102,15 @@ impl RedisStore {
             numbers: Default::default(),
             entered: Default::default(),
             reserved: AtomicU64::new(0),
+            pace: Default::default(),
             bound: Default::default(),
             // Near the limit, until the directory was asked.
             queue_count: AtomicU64::new(u64::MAX),
             bare: Default::default(),
             trash: Default::default(),
+            look_ms: AtomicU64::new(0),
             leased: Default::default(),
+            ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),
             waiters: Default::default(),
             hints,
@@ -138,21 +141,8 @@ impl Inner {
                 let _ = self.free_silent(&process).await;
             }
         };
-        let clear = async {
-            let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
-            for at in trash {
-                while let Ok(left) = self.clear(&at, 16).await {
-                    if !left {
-                        locked(&self.trash).remove(&at);
-                        // That may have been the last of it.
-                        locked(&self.bare).insert(at.queue.clone());
-                        break;
-                    }
-                }
-            }
-        };
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
-        tokio::join!(free_bound, clear, clear_blocks, self.retire_bare());
+        tokio::join!(free_bound, self.clear_trash(), clear_blocks, self.retire_bare());
     }
 }
 

@@ -13,6 +13,10 @@ use super::pack::{Fields, Pack, Reply};
 use super::scripts::Script;
 use super::wire::{foreign, locked};
 
+/// How many bytes of bodies one script reads or writes, but one body in any case: more would hold Redis up for more than
+/// about a millisecond.
+pub(super) const BODIES: usize = 256 * 1024;
+
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -126,7 +130,7 @@ impl Inner {
             let reply = self.wire.call(at, script, arguments, patience).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
-                self.leases_ended(ended).await;
+                self.leases_ended(ended);
             }
             if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
                 if at.index == 0 && !reply.get("moves").is_set() {

@@ -1,18 +1,23 @@
 //! Removing a queue's messages at once: they are set aside whole, count as gone, and are cleared away behind.
 
+use std::sync::atomic::Ordering;
+
 use dwell_model::{QueueName, SettingChange, SettingName};
 use dwell_store::{Error, Result};
 
 use super::Inner;
 use super::dead::failed;
-use super::inspect::is_bare;
+use super::inspect::{Patience, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{Fault, spreading};
 use super::scripts::Script;
+use super::wire::locked;
 
 /// How many messages one script clears away.
 const CHUNK: u32 = 128;
+/// How often all queues are looked through for what others have set aside.
+const LOOK_MS: u64 = 60 * 60 * 1_000;
 
 /// What came of it.
 pub(super) struct Dropped {
@@ -44,29 +49,67 @@ impl Inner {
     }
 
     pub(super) async fn drop_all(&self, queue: &QueueName, what: Fields) -> Result<Dropped> {
-        let (done, has_spread, bare, trash) = spreading!(self, queue, |spread| {
-            let (mut done, mut has_spread, mut bare, mut trash) = (0, false, true, Vec::new());
+        let (done, has_spread, bare) = spreading!(self, queue, |spread| {
+            let (mut done, mut has_spread, mut bare) = (0, false, true);
             for at in Partition::all(queue, spread) {
                 let reply = self.on(&at, spread, Script::Drop, what.clone()).await?.reply;
                 done += reply.get("done").uint().unwrap_or(0);
                 has_spread |= reply.get("kept").is_set();
                 bare &= is_bare(&reply);
                 if reply.get("trash").is_set() {
-                    trash.push(at);
+                    locked(&self.trash).insert(at);
                 }
             }
-            Ok::<_, Fault>((done, has_spread, bare, trash))
+            Ok::<_, Fault>((done, has_spread, bare))
         })?;
-        for at in trash {
-            // The first of it at once; the rest when there is time.
-            if self.clear(&at, 1).await.is_ok_and(|left| left) {
-                super::wire::locked(&self.trash).insert(at);
+        // The first of it at once; the rest when there is time. What this process does not come to is found by another:
+        // the queue stays registered as long, and its stats tell.
+        let here: Vec<_> = locked(&self.trash).iter().filter(|at| at.queue == *queue).cloned().collect();
+        for at in here {
+            if self.clear(&at, 1).await.is_ok_and(|left| !left) {
+                locked(&self.trash).remove(&at);
             }
         }
         if bare {
             self.note_bare(queue).await;
         }
         Ok(Dropped { done, has_spread })
+    }
+
+    /// Looks through all queues for what was set aside by processes that have ended since; when this process has just begun,
+    /// and then every hour.
+    pub(super) async fn find_trash(&self) -> Result<()> {
+        let now_ms = self.wire.mono_ms();
+        if now_ms < self.look_ms.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut after = None;
+        loop {
+            // Whoever asks a queue for its stats notes what is there.
+            let page = self.survey(after.as_ref(), Patience::Once).await?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.look_ms.store(now_ms + LOOK_MS, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Clears away all that this process knows of. What can not be cleared now is tried again.
+    pub(super) async fn clear_trash(&self) {
+        let _ = self.find_trash().await;
+        let trash: Vec<_> = locked(&self.trash).iter().cloned().collect();
+        for at in trash {
+            while let Ok(left) = self.clear(&at, 16).await {
+                if !left {
+                    locked(&self.trash).remove(&at);
+                    // That may have been the last of it.
+                    locked(&self.bare).insert(at.queue.clone());
+                    break;
+                }
+            }
+        }
     }
 
     /// Clears away what was set aside, in at most so many calls; whether there is more.

@@ -14,13 +14,12 @@ use super::layout::{
 };
 use super::message::{attempt_number, id, instant, packed_headers};
 use super::pack::{Beside, Fields, Pack, Reply};
-use super::partition::{Fault, foreign_item, refused_instant, unreadable, when};
+use super::partition::{BODIES, Fault, foreign_item, refused_instant, unreadable, when};
 use super::scripts::Script;
 
-/// How many messages, and how many bytes of bodies, one script puts; of [`fresh`](Item::is_fresh) ones more.
+/// How many messages one script puts, of no more than [`BODIES`] bytes; of [`fresh`](Item::is_fresh) ones more.
 const CHUNK: usize = 28;
 const CHUNK_FRESH: usize = 128;
-const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a put ended for now.
 enum Outcome {
@@ -337,7 +336,7 @@ fn chunks(items: &[Item], indexes: &[usize]) -> Vec<Vec<usize>> {
             most = CHUNK;
         }
         match chunks.last_mut() {
-            Some(chunk) if chunk.len() < most && bytes + len <= CHUNK_BYTES => chunk.push(*index),
+            Some(chunk) if chunk.len() < most && bytes + len <= BODIES => chunk.push(*index),
             _ => {
                 chunks.push(vec![*index]);
                 bytes = 0;

@@ -74,7 +74,7 @@ impl Inner {
         let ended =
             answers.iter().filter(|answer| matches!(answer, Ok(settled) if !is_held(settled))).count();
         if ended > 0 {
-            self.leases_ended(ended as u64).await;
+            self.leases_ended(ended as u64);
         }
         if bare {
             self.note_bare(queue).await;
@@ -98,7 +98,7 @@ impl Inner {
                     let lost = answered.reply.get("items").items().iter();
                     let ended =
                         lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
-                    self.leases_ended(ended as u64).await;
+                    self.leases_ended(ended as u64);
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! its share of the first of all. Between the two others may have been served: then the order across partitions is
 //! that of a moment ago.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -23,9 +23,16 @@ use super::scripts::Script;
 /// How many messages one script hands out.
 const CHUNK: usize = 128;
 
-/// How long is counted, at most: of more queues than answer in that the others have none.
+/// How long is counted, at most; the queues that have not answered by then are counted again later.
 const COUNT_MS: u64 = 2_000;
 const COUNT_AGAIN_MS: u64 = 10_000;
+
+/// Where all leases are granted, so many queues are counted at each take, and more of them again after a millisecond of
+/// each: whatever number of takes is refused, counting costs Redis the same.
+const FEW_QUEUES: u64 = 16;
+
+/// What a queue had counts for so long while it does not answer.
+const LAST_COUNT_MS: u64 = 5 * 60 * 1_000;
 
 /// How many messages are leased in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
@@ -36,6 +43,10 @@ pub(super) struct Leased {
     reserved: i64,
     /// When to count again, if some queues were not counted.
     again_ms: Option<u64>,
+    /// When to count again at the earliest.
+    good_until_ms: u64,
+    /// What was counted of queues that had any, and when.
+    of_each: HashMap<QueueName, (u64, u64)>,
 }
 
 /// What a take brought.
@@ -316,10 +327,14 @@ impl Inner {
         let wanted_leases = i64::try_from(wanted).unwrap_or(i64::MAX);
         let free = |leased: &Leased| limit - leased.known.unwrap_or(limit) - leased.reserved;
         let mut leased = self.leased.lock().await;
-        if free(&leased) < wanted_leases {
-            // Leases run out, and others settle: only a count tells.
-            self.count(&mut leased).await;
-        } else if leased.again_ms.is_some_and(|again_ms| again_ms <= self.wire.mono_ms()) {
+        let ended = self.ended.swap(0, Ordering::Relaxed);
+        if let Some(known) = &mut leased.known {
+            *known = known.saturating_sub_unsigned(ended).max(0);
+        }
+        let now_ms = self.wire.mono_ms();
+        // Leases run out, and others settle: only a count tells.
+        let is_full = free(&leased) < wanted_leases && leased.good_until_ms <= now_ms;
+        if is_full || leased.again_ms.is_some_and(|again_ms| again_ms <= now_ms) {
             self.count(&mut leased).await;
         }
         let room = free(&leased).clamp(0, wanted_leases);
@@ -327,30 +342,47 @@ impl Inner {
         usize::try_from(room).unwrap_or(0)
     }
 
-    /// Asks all queues how many of their messages are leased. A queue that does not answer has none until it is counted
-    /// again: what is wrong with it must not keep messages of the others back.
+    /// Asks all queues how many of their messages are leased. One that does not answer has as many as it had, for some
+    /// minutes; one under whose keys lies what is not ours has none: what is wrong with it must not keep messages of the others
+    /// back.
     async fn count(&self, leased: &mut Leased) {
         let began_ms = self.wire.mono_ms();
-        let (mut counted, mut is_whole, mut after) = (0_u64, true, None);
+        let (mut of_each, mut queues, mut is_whole, mut after) = (HashMap::new(), 0_u64, true, None);
+        let before = std::mem::take(&mut leased.of_each);
+        let kept = |of: &(u64, u64)| began_ms.saturating_sub(of.1) < LAST_COUNT_MS;
         loop {
             let left_ms = COUNT_MS.saturating_sub(self.wire.mono_ms() - began_ms);
             let page = self.survey(after.as_ref(), Patience::Once);
             let page = tokio::time::timeout(Duration::from_millis(left_ms), page).await;
             let Ok(Ok(page)) = page else {
                 is_whole = false;
+                let behind = before.iter().filter(|(queue, of)| Some(*queue) > after.as_ref() && kept(of));
+                of_each.extend(behind.map(|(queue, of)| (queue.clone(), *of)));
                 break;
             };
-            for (_, stats) in &page.queues {
+            queues += page.queues.len() as u64;
+            for (queue, stats) in page.queues {
                 is_whole &= stats.is_ok();
-                counted += stats.as_ref().map_or(0, |stats| stats.counts.leased);
+                let of = match stats {
+                    Ok(stats) => Some((stats.counts.leased, began_ms)).filter(|(leased, _)| *leased > 0),
+                    Err(Error::ForeignData { .. }) => None,
+                    Err(_) => before.get(&queue).copied().filter(kept),
+                };
+                of_each.extend(of.map(|of| (queue, of)));
             }
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
+        // Those that ended meanwhile were counted or not: if not, the next count shows it.
+        self.ended.store(0, Ordering::Relaxed);
+        let counted = of_each.values().fold(0_u64, |sum, (leased, _)| sum.saturating_add(*leased));
+        let now_ms = self.wire.mono_ms();
         leased.known = Some(i64::try_from(counted).unwrap_or(i64::MAX));
-        leased.again_ms = (!is_whole).then(|| self.wire.mono_ms() + COUNT_AGAIN_MS);
+        leased.of_each = of_each;
+        leased.again_ms = (!is_whole).then(|| now_ms + COUNT_AGAIN_MS);
+        leased.good_until_ms = if queues > FEW_QUEUES { now_ms + queues.min(COUNT_AGAIN_MS) } else { now_ms };
     }
 
     async fn leases_granted(&self, reserved: usize, granted: usize) {
@@ -361,13 +393,9 @@ impl Inner {
         }
     }
 
-    /// Leases have ended. Whoever counts them meanwhile will see it.
-    pub(super) async fn leases_ended(&self, ended: u64) {
-        if let Ok(mut leased) = self.leased.try_lock()
-            && let Some(known) = &mut leased.known
-        {
-            *known = known.saturating_sub_unsigned(ended).max(0);
-        }
+    /// Leases have ended: there is room for as many others.
+    pub(super) fn leases_ended(&self, ended: u64) {
+        self.ended.fetch_add(ended, Ordering::Relaxed);
     }
 }
 

@@ -99,9 +99,9 @@ end
 -- A call that was answered, and whose answer was lost, gets it again. A lane has one call at a time, so its last
 -- answer is the only one that can be asked for. What comes with a lower number than that was held up on its way, and
 -- its caller has given it up or made it again: done now, it would be done twice.
-local repeated
+local repeated, last
 if A.l then
-  local last = call('HGET', P .. 'a', A.l)
+  last = call('HGET', P .. 'a', A.l)
   if last then
     local high, low = struct.unpack('>I4I4', last)
     local own_high, own_low = struct.unpack('>I4I4', A.q)
@@ -125,11 +125,35 @@ if A.W and (M[8] or A.W ~= (own.spread or A.D.spread)) then
   return cmsgpack.pack(out)
 end
 
+-- Forgets lanes that nobody has called by for a minute: their processes have ended, or call by others. More of those that
+-- it looks at are picked at random than come to be, so there are never many more than are in use. What an older version has
+-- written does not tell when: it is told now.
+local KEPT_MS, FEW, SOME = 60000, 32, 8
+local function forget_lanes()
+  if call('HLEN', P .. 'a') <= FEW then
+    return
+  end
+  local names = redis.pcall('HRANDFIELD', P .. 'a', -SOME)
+  -- A user that was made for an earlier version may not ask so; then they stay.
+  for _, name in ipairs(names.err and {} or names) do
+    local lane = string.sub(name, 1, 10)
+    local called = (#name == 10 or #name == 11) and call('HGET', P .. 'a', lane)
+    if called and #called == 8 then
+      call('HSET', P .. 'a', lane, called .. struct.pack('>I6', now))
+    elseif called and #called == 14 and struct.unpack('>I6', called, 9) + KEPT_MS < now then
+      call('HDEL', P .. 'a', lane, lane .. 'r')
+    end
+  end
+end
+
 -- Keeps what a repeated call is answered with.
 local function keep_answer(packed)
   if A.l then
-    call('HSET', P .. 'a', A.l, A.q, A.l .. 'r', #packed <= 65536 and packed or '')
-    call('PEXPIRE', P .. 'a', 60000)
+    call('HSET', P .. 'a', A.l, A.q .. struct.pack('>I6', now), A.l .. 'r', #packed <= 65536 and packed or '')
+    call('PEXPIRE', P .. 'a', KEPT_MS)
+    if not last or string.byte(A.q, 8) % 32 == 0 then
+      forget_lanes()
+    end
   end
 end
 

@@ -1,7 +1,7 @@
 -- Dead messages, oldest first; or revives or discards some of them.
 --
 -- Keys    m S B H k g h s u o x w a; l y where time has brought something about
--- A.list  so many, but the first A.skip: `refs`, {death, id} of each
+-- A.list  so many, from the first one behind A.death and A.after on, if these are given: `refs`, {death, id} of each
 -- A.ids   these: revived if `w` `v` name an instant, else discarded
 -- Reply   `due`, the instant; `refs`; or `items` each: {'ok'}, {'missing'}, {'alive', id}, {'key', owner}; or `refused`, of the instant;
 --         `dead` how many there were; `bare` if the partition has nothing any more
@@ -16,7 +16,9 @@ if A.w then
 end
 if A.list then
   out.refs = {}
-  local members = call('ZRANGE', P .. 'g', A.skip, A.skip + A.list - 1, 'WITHSCORES')
+  -- By place and not by rank: whoever is at the same work moves the ranks.
+  local first = A.after and rank_after(P .. 'g', A.death, A.after) or 0
+  local members = A.list > 0 and call('ZRANGE', P .. 'g', first, first + A.list - 1, 'WITHSCORES') or {}
   for index = 1, #members, 2 do
     if #members[index] ~= 16 or string.byte(members[index], 7) < 128 then
       foreign(P .. 'g has a member that is no message')
@@ -31,6 +33,9 @@ local function sweep(id)
   know_all()
   local r = load(id)
   if not r then
+    if call('ZSCORE', P .. 'g', id) then
+      foreign(P .. 'g names a message that has no record')
+    end
     return { 'missing' }
   end
   local owner = A.w and r.s == 3 and r.k and not r.K and find_key(r.k)

@@ -4,18 +4,33 @@
 -- A.items each: `i` id, `k` key, or `n` the last 8 bytes of an id, for which A.shard is the
 --         partition's number
 -- A.brief answer with ids alone
--- Reply   `bare`: the partition has nothing; `items` each: record, body, headers, or false
--- Cost    O(1) a message
+-- A.bytes how many bytes of bodies, but one message in any case
+-- Reply   `bare`: the partition has nothing; `items` each: record, body, headers, or false; `upto`, if those behind it are to be
+--         asked for again, since their bodies are too many bytes
+-- Cost    O(1) a message, and about 1 ms for 256 KiB of bodies
 if not touch() then
   return cmsgpack.pack(out)
 end
 out.items = {}
+local bytes, done = 0, 0
 each(A.items, function(item)
+  if out.upto then
+    return false
+  end
+  done = done + 1
   local r
   if item.n then
     r = load_numbered(item.n)
   else
     r = find(item)
+  end
+  if r and not A.brief then
+    local length = body_length(r)
+    if bytes > 0 and bytes + length > A.bytes then
+      out.upto = done - 1
+      return false
+    end
+    bytes = bytes + length
   end
   return r and (A.brief and { r.i } or shown(r)) or false
 end)

@@ -38,7 +38,7 @@ if not touch() then
 end
 
 -- What takes longer: at most so many of them a call, and so many bytes of their bodies, but one in any case.
-local SLOW, SLOW_BYTES = 32, 1048576
+local SLOW, SLOW_BYTES = 32, 262144
 
 -- Which of the first ones this call hands out: those that are fresh, made ready to be written, the others read. Nothing
 -- is written before it is known that all can be.
@@ -143,6 +143,21 @@ local function peek(entries)
   end
 end
 
+-- Processes that have not asked for a minute wait no more. Whoever comes to wait here looks for them.
+local function forget_waiters()
+  local waiters, over = call('HGETALL', P .. 'w'), {}
+  for index = 1, #waiters, 2 do
+    local is_packed, entry = pcall(cmsgpack.unpack, waiters[index + 1])
+    local until_ms = is_packed and type(entry) == 'table' and tonumber(entry[2])
+    if waiters[index] ~= 'at' and until_ms and until_ms < now then
+      over[#over + 1] = waiters[index]
+    end
+  end
+  for first = 1, #over, 1000 do
+    call('HDEL', P .. 'w', unpack(over, first, math.min(first + 999, #over)))
+  end
+end
+
 local function hand_out(max)
   local entries = heads(max)
   if not entries[1] then
@@ -182,8 +197,11 @@ end
 if not out.ids[1] or A.peek then
   out.next = next_instant()
   if A.wait then
-    call('HSET', P .. 'w', 'at', out.next or MAX_MS, A.process, cmsgpack.pack({ A.wait, now + 60000 }))
+    local added = call('HSET', P .. 'w', 'at', out.next or MAX_MS, A.process, cmsgpack.pack({ A.wait, now + 60000 }))
     call('PEXPIRE', P .. 'w', 120000)
+    if added > 0 then
+      forget_waiters()
+    end
   end
 end
 if A.peek then

@@ -1,0 +1,259 @@
+//! No script holds Redis up for long, whatever it is called for: bodies come and go in bounded scripts, what was set aside is
+//! cleared away bit by bit by whoever is there, and what processes leave behind does not pile up.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::{Limits, QueueName, StateKind, Timestamp};
+use dwell_redis::RedisStore;
+use dwell_redis::testing::Server;
+use dwell_store::{Action, Error, Page, Put, PutAnswer, Selection, Settle, Store, Take, Target, When};
+use dwell_time::{Clock, ManualClock};
+use redis::Value;
+
+fn queue() -> QueueName {
+    QueueName::new("orders").unwrap()
+}
+
+fn message(body: impl Into<Vec<u8>>) -> Put {
+    Put::new(queue(), body.into())
+}
+
+async fn open(server: &Server) -> RedisStore {
+    RedisStore::open(server.address(), Limits::default()).await.unwrap()
+}
+
+async fn put_all(store: &RedisStore, puts: Vec<Put>) -> Vec<PutAnswer> {
+    store.put(puts).await.into_iter().map(Result::unwrap).collect()
+}
+
+/// Waits until it holds, while the store goes on.
+async fn comes_true(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..300 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("waited in vain: {what}");
+}
+
+/// How many scripts the server has run by their hashes.
+fn scripts(server: &Server) -> u64 {
+    let said = server.info("cmdstat_evalsha").unwrap_or_default();
+    let calls = said.split(',').find_map(|field| field.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().unwrap())
+}
+
+fn sent(server: &Server) -> usize {
+    server.info("total_net_output_bytes").unwrap().parse().unwrap()
+}
+
+fn keys(server: &Server, pattern: &str) -> Vec<String> {
+    redis::from_redis_value(server.command(&["KEYS", pattern])).unwrap()
+}
+
+fn int(reply: Value) -> i64 {
+    redis::from_redis_value(reply).unwrap()
+}
+
+/// What one script may read or write of bodies.
+const BODIES: usize = 256 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_script_reads_or_writes_more_than_so_many_bytes_of_bodies() {
+    let server = Server::start();
+    let store = open(&server).await;
+    const COUNT: usize = 24;
+    let (length, least) = (100_000, (COUNT * 100_000 / BODIES) as u64);
+    // Scripts are known to the server before they are counted.
+    put_all(&store, vec![message(vec![0; 2_000])]).await;
+    let warm = store.take(Take::from(queue())).await.unwrap().pop().unwrap();
+    store.list(queue(), StateKind::Leased, None, 10).await.unwrap();
+    store.settle(vec![Settle { receipt: warm.receipt, action: Action::Ack }]).await.pop().unwrap().unwrap();
+
+    let mut before = scripts(&server);
+    let mut needs = |what: &str| {
+        let now = scripts(&server);
+        assert!(now - before >= least, "{what}: {} scripts, at least {least} are needed", now - before);
+        before = now;
+    };
+    let puts = (0..COUNT).map(|n| message(vec![n as u8; length])).collect();
+    let answers = put_all(&store, puts).await;
+    needs("a put");
+    let page = store.list(queue(), StateKind::Ready, None, 1_000).await.unwrap();
+    let bodies = |page: &Page| {
+        let first = |message: &dwell_model::Message| (message.body.len(), message.body[0]);
+        page.messages.iter().map(first).collect::<Vec<_>>()
+    };
+    let expected: Vec<_> = (0..COUNT).map(|n| (length, n as u8)).collect();
+    assert_eq!((bodies(&page), page.next), (expected.clone(), None));
+    needs("a list of ready ones");
+    let targets = answers.iter().map(|answer| Target::Id(answer.id)).collect();
+    let got = store.get(queue(), targets).await.into_iter().map(Result::unwrap);
+    assert_eq!(got.map(|message| (message.body.len(), message.body[0])).collect::<Vec<_>>(), expected);
+    needs("a get");
+    let taken = store.take(Take::from(queue()).max(COUNT)).await.unwrap();
+    assert_eq!(taken.len(), COUNT);
+    needs("a take");
+    let page = store.list(queue(), StateKind::Leased, None, 1_000).await.unwrap();
+    assert_eq!((bodies(&page), page.next), (expected, None));
+    needs("a list of leased ones");
+}
+
+/// A page ends where its bodies are too many; those that come behind it are not read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_leased_messages_reads_no_body_that_it_does_not_hold() {
+    let server = Server::start();
+    let store = open(&server).await;
+    const COUNT: usize = 24;
+    put_all(&store, (0..COUNT).map(|n| message(vec![n as u8; 1 << 20])).collect()).await;
+    assert_eq!(store.take(Take::from(queue()).max(COUNT)).await.unwrap().len(), COUNT);
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let before = sent(&server);
+        let page = store.list(queue(), StateKind::Leased, after, 1_000).await.unwrap();
+        let bytes = sent(&server) - before;
+        assert!(bytes < Page::MAX_BYTES + (1 << 20), "{bytes} bytes were read for a page");
+        assert!(page.messages.len() <= Page::MAX_BYTES >> 20);
+        seen.extend(page.messages.iter().map(|message| message.body[0]));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, (0..COUNT as u8).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_whose_process_has_ended_is_finished_by_another() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let puts = |n: usize| (0..n).map(|n| message(n.to_string()).priority(5).after_ms(3_600_000)).collect();
+    put_all(&store, puts(600)).await;
+    assert_eq!(store.purge(queue()).await.unwrap(), 600);
+    drop(store);
+    let records = |key: &String| int(server.command(&["HLEN", key]));
+    let left = || keys(&server, "dwell:{*}:S").iter().map(records).sum::<i64>();
+    assert!((1..600).contains(&left()), "{} records are left for somebody else", left());
+    let other = open(&server).await;
+    comes_true("nothing is left of the queue", || {
+        left() == 0
+            && int(server.command(&["ZCARD", "{dwell}:q"])) == 0
+            && keys(&server, "dwell:{*}:[zZm]*").is_empty()
+    })
+    .await;
+    // What is put meanwhile, or later, is nobody's trash.
+    put_all(&other, puts(3)).await;
+    assert_eq!(other.stats(queue()).await.unwrap().counts.scheduled, 3);
+}
+
+/// Two that do the same to all dead ones share them: neither passes one over because of the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_revives_or_discards_at_the_same_time_as_others_leaves_none_out() {
+    const COUNT: usize = 600;
+    let server = Server::start();
+    let stores = [open(&server).await, open(&server).await, open(&server).await];
+    for (round, revives) in [true, true, false].into_iter().enumerate() {
+        let queue = QueueName::new(&format!("dead-{round}")).unwrap();
+        put_all(&stores[0], (0..COUNT).map(|n| Put::new(queue.clone(), n.to_string())).collect()).await;
+        let taken = stores[0].take(Take::from(queue.clone()).max(COUNT)).await.unwrap();
+        let bury = |receipt| Settle { receipt, action: Action::Bury { reason: None, priority: None } };
+        let buries = taken.into_iter().map(|delivery| bury(delivery.receipt)).collect();
+        stores[0].settle(buries).await.into_iter().for_each(|settled| _ = settled.unwrap());
+        assert_eq!(stores[0].stats(queue.clone()).await.unwrap().counts.dead, COUNT as u64);
+        let sweep = async |store: &RedisStore| match revives {
+            true => store.revive(queue.clone(), Selection::All, When::AfterMs(3_600_000)).await.unwrap(),
+            false => store.discard(queue.clone(), Selection::Oldest(COUNT as u64)).await.unwrap(),
+        };
+        let swept = tokio::join!(sweep(&stores[0]), sweep(&stores[1]), sweep(&stores[2]));
+        let swept = [swept.0, swept.1, swept.2];
+        assert_eq!(swept.iter().map(|swept| swept.done).sum::<u64>(), COUNT as u64, "{swept:?}");
+        assert!(swept.iter().all(|swept| swept.refused_in_all == 0), "{swept:?}");
+        let page = stores[0].list(queue.clone(), StateKind::Dead, None, 10).await;
+        assert!(page.is_err() || page.unwrap().messages.is_empty(), "none is left dead");
+    }
+}
+
+/// What a process keeps for calls that are made again goes when it has not called for a minute, also where others do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
+    const PROCESSES: i64 = 70;
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let key = |name: &str| keys(&server, &format!("dwell:{{*}}:{name}")).pop().unwrap();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    for generation in 0..2 {
+        for _ in 0..PROCESSES {
+            let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+            let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+            put_all(&store, vec![message("m").after_ms(86_400_000)]).await;
+            // The same call again gets the answer that it got: its lane is there.
+            put_all(&store, vec![message("n").after_ms(86_400_000)]).await;
+            clock.advance(61_000);
+        }
+        let fields = int(server.command(&["HLEN", &key("a")]));
+        assert!(fields < PROCESSES, "{fields} fields of {PROCESSES} processes");
+        if generation == 0 {
+            // As an earlier version has written them: without the instant.
+            let all: Vec<(Vec<u8>, Vec<u8>)> =
+                redis::cmd("HGETALL").arg(key("a")).query(&mut connection).unwrap();
+            for (field, called) in all.into_iter().filter(|(field, _)| field.len() == 10) {
+                assert_eq!(called.len(), 14);
+                redis::cmd("HSET")
+                    .arg(key("a"))
+                    .arg(field)
+                    .arg(&called[..8])
+                    .query::<i64>(&mut connection)
+                    .unwrap();
+            }
+        }
+    }
+
+    // Takes that wait: one process is there, and many have been.
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+    let waiting = store.take(Take::from(queue()).wait_ms(60_000));
+    let others = async {
+        comes_true("the take waits", || !keys(&server, "dwell:{*}:w").is_empty()).await;
+        let stale = |n: u8| {
+            redis::cmd("HSET").arg(key("w")).arg([n; 8].as_slice()).arg(b"\x92\x01\x05".as_slice()).to_owned()
+        };
+        let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        (1..60).for_each(|n| stale(n).exec(&mut connection).unwrap());
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let other = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+        tokio::spawn(async move { other.take(Take::from(queue()).wait_ms(60_000)).await });
+        comes_true("those are forgotten", || int(server.command(&["HLEN", &key("w")])) == 3).await;
+        clock.advance(60_000);
+    };
+    assert_eq!(tokio::join!(waiting, others).0.unwrap(), []);
+}
+
+/// Where no lease may be granted, that is known for a while: not each take asks all queues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_that_are_refused_since_all_leases_are_granted_do_not_ask_all_queues_each() {
+    const QUEUES: usize = 300;
+    const TAKES: usize = 20;
+    let server = Server::start();
+    let limits = Limits { leased: 5, ..Limits::default() };
+    let store = RedisStore::open(server.address(), limits).await.unwrap();
+    let of = |n| QueueName::new(&format!("q{n}")).unwrap();
+    put_all(&store, (0..QUEUES).map(|n| Put::new(of(n), "m").after_ms(3_600_000)).collect()).await;
+    put_all(&store, (0..50).map(|n| message(n.to_string())).collect()).await;
+    let mut held = store.take(Take::from(queue()).max(5)).await.unwrap();
+    assert_eq!(held.len(), 5);
+    let before = scripts(&server);
+    for _ in 0..TAKES {
+        let refused = store.take(Take::from(queue())).await.unwrap_err();
+        assert_eq!(refused, Error::TooManyLeased { limit: 5 });
+    }
+    let asked = scripts(&server) - before;
+    assert!(asked < (QUEUES * TAKES / 2) as u64, "{asked} scripts");
+    // What is settled here makes room at once.
+    let settle = Settle { receipt: held.pop().unwrap().receipt, action: Action::Ack };
+    store.settle(vec![settle]).await.pop().unwrap().unwrap();
+    assert_eq!(store.take(Take::from(queue()).max(5)).await.unwrap().len(), 1);
+}
