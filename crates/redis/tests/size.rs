@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Limits, QueueName, StateKind, Timestamp};
+use dwell_model::{Key, Limits, QueueName, State, StateKind, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
-use dwell_store::{Action, Error, Page, Put, PutAnswer, Selection, Settle, Store, Take, Target, When};
+use dwell_store::{
+    Action, Cancelled, Error, Page, Put, PutAnswer, PutOutcome, Selection, Settle, Store, Take, Target, When,
+};
 use dwell_time::{Clock, ManualClock};
 use redis::Value;
 
@@ -256,4 +258,96 @@ async fn takes_that_are_refused_since_all_leases_are_granted_do_not_ask_all_queu
     let settle = Settle { receipt: held.pop().unwrap().receipt, action: Action::Ack };
     store.settle(vec![settle]).await.pop().unwrap().unwrap();
     assert_eq!(store.take(Take::from(queue()).max(5)).await.unwrap().len(), 1);
+}
+
+/// Thousands of expiries and lapses at one instant: who calls next does what it came for, exactly, and pays for some of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_calls_after_much_has_come_to_its_end_at_once_does_not_pay_for_all_of_it() {
+    const COUNT: usize = 1_500;
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+    let at = |ms: u64| clock.now().wall.after(ms).unwrap();
+    // Half of them are held, and all that are not expire when the leases run out.
+    let held = Put::new(queue(), "held").priority(1);
+    put_all(&store, (0..COUNT).map(|_| held.clone()).collect()).await;
+    let taken = store.take(Take::from(queue()).max(COUNT).lease_ms(10_000)).await.unwrap();
+    assert_eq!(taken.len(), COUNT);
+    let key = |n: usize| Key::new(&format!("key {n}")).unwrap();
+    let expiring = |n| Put { expires: Some(at(10_000)), ..message("expires").key(key(n)).after_ms(5_000) };
+    let expiring = put_all(&store, (0..COUNT).map(expiring).collect()).await;
+    clock.advance(10_000);
+
+    let before = scripts(&server);
+    let target = |answer: &PutAnswer| Target::Id(answer.id);
+    // Nothing of what these name was swept up before: it comes last.
+    let settle = |n: usize, action| Settle { receipt: taken[n].receipt.clone(), action };
+    let lost = store.settle(vec![settle(COUNT - 1, Action::Ack), settle(COUNT - 2, Action::Ack)]).await;
+    assert_eq!(lost, [Err(Error::LeaseLost), Err(Error::LeaseLost)]);
+    let asked = scripts(&server) - before;
+    assert!(asked <= 12, "an ack took {asked} scripts");
+    let lost = store.settle(vec![settle(COUNT - 3, Action::Extend { lease_ms: None })]).await;
+    assert_eq!(lost, [Err(Error::LeaseLost)]);
+    let again = store.take_id(queue(), taken[COUNT - 4].message.id, None, false).await.unwrap();
+    assert_eq!((again.message.standing.attempts, again.message.standing.counts.lapses), (1, 1));
+    let last = expiring.last().unwrap();
+    let got = store.get(queue(), vec![target(last)]).await.pop().unwrap().unwrap();
+    assert!(matches!(got.standing.state, State::Dead(_)), "{:?}", got.standing.state);
+    let free = put_all(&store, vec![message("has the key now").key(key(COUNT - 2)).after_ms(60_000)]).await;
+    assert_eq!(free[0].outcome, PutOutcome::Created);
+    let of_free = store.get(queue(), vec![Target::Key(key(COUNT - 2))]).await.pop().unwrap().unwrap();
+    assert_eq!(of_free.id, free[0].id);
+    let cancelled = store.cancel(queue(), vec![target(&expiring[COUNT - 3])]).await.pop().unwrap();
+    assert_eq!(cancelled, Ok(Cancelled::Dead(expiring[COUNT - 3].id)));
+    let by_key = store.cancel(queue(), vec![Target::Key(key(COUNT - 4))]).await.pop().unwrap();
+    assert_eq!(by_key, Ok(Cancelled::NotFound));
+    put_all(&store, vec![message("plain").after_ms(60_000)]).await;
+    // At most nine each, and some for numbers.
+    let asked = scripts(&server) - before;
+    assert!(asked <= 9 * 9 + 6, "{asked} scripts");
+
+    // What is handed out has not expired, and all that lapsed comes, and the counts are exact.
+    let stats = store.stats(queue()).await.unwrap().counts;
+    let lapsed = COUNT as u64 - 1;
+    assert_eq!((stats.ready, stats.leased, stats.dead, stats.scheduled), (lapsed, 1, COUNT as u64, 2));
+    let taken = store.take(Take::from(queue()).max(2 * COUNT)).await.unwrap();
+    assert_eq!(taken.len() as u64, lapsed);
+    assert!(taken.iter().all(|delivery| delivery.message.body == "held"));
+}
+
+/// The same where somebody takes: the expired ones lie before all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_among_many_that_expire_hands_out_the_others_alone() {
+    const COUNT: usize = 1_500;
+    let server = Server::start();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = RedisStore::open_for_test(server.address(), Limits::default(), shared).await.unwrap();
+    let expires = Some(clock.now().wall.after(10_000).unwrap());
+    // One in ten stays. They are due in turn, and go out so.
+    let one = |n: usize| Put {
+        expires: expires.filter(|_| n % 10 > 0),
+        ..message(n.to_string()).after_ms(n as u64)
+    };
+    put_all(&store, (0..COUNT).map(one).collect()).await;
+    put_all(&store, (0..9).map(|n| message(n.to_string()).priority(2)).collect()).await;
+    clock.advance(10_000);
+    let mut bodies = Vec::new();
+    loop {
+        let taken = store.take(Take::from(queue()).max(40)).await.unwrap();
+        if taken.is_empty() {
+            break;
+        }
+        bodies.extend(
+            taken.into_iter().map(|delivery| String::from_utf8(delivery.message.body.to_vec()).unwrap()),
+        );
+    }
+    let expected = (0..9).chain((0..COUNT).step_by(10)).map(|n| n.to_string()).collect::<Vec<_>>();
+    assert_eq!(bodies, expected);
+    let counts = store.stats(queue()).await.unwrap().counts;
+    assert_eq!(
+        (counts.ready, counts.dead, counts.leased),
+        (0, (COUNT - COUNT / 10) as u64, expected.len() as u64)
+    );
 }

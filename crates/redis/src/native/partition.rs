@@ -17,6 +17,9 @@ use super::wire::{foreign, locked};
 /// about a millisecond.
 pub(super) const BODIES: usize = 256 * 1024;
 
+/// So many calls pay for what time has brought about, before one that need not goes on without.
+const ROUNDS: u32 = 8;
+
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -124,9 +127,10 @@ impl Inner {
     ) -> std::result::Result<Answered, Fault> {
         let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
         let arguments = arguments.with("D", self.defaults.clone());
-        let mut lapsed = 0_u64;
+        let (mut lapsed, mut rounds) = (0_u64, 0);
         loop {
             let arguments = arguments.clone().maybe("ended", Some(lapsed).filter(|ended| *ended > 0));
+            let arguments = arguments.flag("late", rounds >= ROUNDS);
             let reply = self.wire.call(at, script, arguments, patience).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
@@ -141,6 +145,7 @@ impl Inner {
                 return Err(Fault::Spread);
             }
             if reply.get("more").is_set() {
+                rounds += 1;
                 continue;
             }
             let now = instant(reply.get("now")).ok_or_else(|| unreadable(&at.queue))?;

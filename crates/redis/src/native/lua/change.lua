@@ -7,7 +7,7 @@
 --         `bare` if the partition has nothing any more
 -- Cost    O(log n) a message
 write_though_full()
-if not touch() then
+if not touch(nil, true) then
   return cmsgpack.pack(out)
 end
 

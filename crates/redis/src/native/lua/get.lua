@@ -8,7 +8,7 @@
 -- Reply   `bare`: the partition has nothing; `items` each: record, body, headers, or false; `upto`, if those behind it are to be
 --         asked for again, since their bodies are too many bytes
 -- Cost    O(1) a message, and about 1 ms for 256 KiB of bodies
-if not touch() then
+if not touch(nil, true) then
   return cmsgpack.pack(out)
 end
 out.items = {}

@@ -26,7 +26,8 @@
 local function write_unless_full()
   call('ZADD', P .. 'f', 'XX', 0, '')
 end
-if not touch(write_unless_full) then
+-- A limit counts those that have expired and are not swept up yet.
+if not touch(write_unless_full, not setting('pending')) then
   return cmsgpack.pack(out)
 end
 if not M[2] and (not A.reg or is_given_up(A.reg)) then

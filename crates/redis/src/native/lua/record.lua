@@ -201,6 +201,9 @@ local function find_fresh(id)
   end
 end
 
+-- Brings a message up to now: where `touch` has left something undone, whoever looks at one message does it for that one.
+local catch_up
+
 local function load(id)
   if #id ~= 16 then
     foreign('something under ' .. P .. ' names a message that can not be')
@@ -209,8 +212,12 @@ local function load(id)
   local packed = call('HGET', P .. 'S', field)
   local r = packed and unpacked(packed, field)
   if r and r.i == id then
+    if catch_up then
+      catch_up(r)
+    end
     return r
   end
+  -- These have no lease and no expiry.
   local member = find_fresh(id)
   return member and fresh(member)
 end
@@ -260,7 +267,9 @@ end
 
 local function find_key(key)
   local id = call('HGET', P .. 'k', key)
-  return id and load(id)
+  local r = id and load(id)
+  -- One that has died just now has given its key up.
+  return r and r.s ~= 3 and r or nil
 end
 
 local function find(target)

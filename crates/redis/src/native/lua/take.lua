@@ -33,7 +33,7 @@ if before[1] then
   replies[1] = cmsgpack.pack(out)
   return replies
 end
-if not touch() then
+if not touch(nil, true) then
   return cmsgpack.pack(out)
 end
 
@@ -185,9 +185,23 @@ local function hand_out(max)
   end
 end
 
+-- Where time has brought about more than was done yet: whether the first ones are as of now, and there are any. What has lapsed
+-- and is not swept up yet goes out after them.
+local function are_current(max)
+  local entries, seen, are_all = heads(max), 0, true
+  for _, entry in ipairs(entries) do
+    if #entry == 16 and seen < SLOW then
+      seen = seen + 1
+      are_all = lying(entry).s == nil and are_all
+    end
+  end
+  return entries[1] and are_all
+end
+
 out.items, out.ids = {}, {}
 if not is_paused() and A.max > 0 then
-  if not ripen() then
+  if not ripen() or (catch_up and not are_current(A.want or A.max)) then
+    hint()
     out.more = true
     return cmsgpack.pack(out)
   end

@@ -5,7 +5,7 @@
 -- Reply   `item`: record, body, headers; or `refused`: {word, id}
 -- Cost    O(log n)
 write_though_full()
-if not touch() then
+if not touch(nil, true) then
   return cmsgpack.pack(out)
 end
 

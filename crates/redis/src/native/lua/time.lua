@@ -1,5 +1,10 @@
 -- Time acting on a partition: leases run out, expiries come. It goes before everything else, so that every answer is
 -- as of now; at most so many at a time, so that no script holds Redis up.
+--
+-- Thousands may come at one instant, and whoever calls next need not pay for all: after some calls that said `more` the client
+-- comes with A.late, and then what is left waits for later calls, where a script says that it may. Such a script knows of no
+-- message but those that it loads, and each of these is brought up to now as it is loaded. What answers with counts or
+-- lists goes on until all is done.
 local TOUCH = 32
 
 -- One attempt more is spent: pending again, or dead.
@@ -21,9 +26,15 @@ local function lapse(r, at)
   save(r)
 end
 
+local function expire(r)
+  unplace_pending(r)
+  die(r, 3, r.x)
+  save(r)
+end
+
 -- False if there was too much to do at once. `first` is done before anything is written. All is read before that: it may
--- be foreign.
-local function touch(first)
+-- be foreign. `may_be_late`: what the script answers does not depend on messages that it does not load.
+local function touch(first, may_be_late)
   local ended = call('ZRANGEBYSCORE', P .. 'l', '-inf', now, 'LIMIT', 0, TOUCH)
   local expired = call('ZRANGEBYSCORE', P .. 'x', '-inf', now, 'LIMIT', 0, TOUCH - #ended)
   out.lapsed = #ended
@@ -54,14 +65,23 @@ local function touch(first)
   for index, id in ipairs(expired) do
     local r = over[index]
     if r then
-      unplace_pending(r)
-      die(r, 3, r.x)
-      save(r)
+      expire(r)
     else
       call('ZREM', P .. 'x', id)
     end
   end
   if #ended + #expired < TOUCH then
+    return true
+  end
+  if A.late and may_be_late then
+    catch_up = function(r)
+      if r.s == 2 and r.D <= now then
+        out.lapsed = out.lapsed + 1
+        lapse(r, r.D)
+      elseif not r.s and r.x and r.x <= now then
+        expire(r)
+      end
+    end
     return true
   end
   hint()
