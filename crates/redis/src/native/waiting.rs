@@ -3,6 +3,10 @@
 //! For each queue that takes of this process wait on, one task asks Redis, whatever their number: with the take that
 //! has waited longest. It asks when a message may have become due, when a hint comes, and in any case every so often.
 //!
+//! A take over several queues is waited for by the task of each, and each asks for its own queue alone: only when one has
+//! something all of them are asked, so that what comes first of all is handed out. So a take over n queues costs n
+//! scripts a sweep while nothing happens.
+//!
 //! A take that may wait is listed from its first poll on, and asks once by itself; so those that find something at
 //! once are served side by side.
 //!
@@ -10,21 +14,29 @@
 //! 1. A take is served by one task at a time: its ticket is busy then.
 //! 2. Whoever ends the serving of a ticket looks whether its caller has gone, under the ticket's lock, and gives
 //!    back what was brought. A caller that goes says so under the same lock.
-//! 3. Locks are taken in this order: ticket, waiters, returns.
+//! 3. Locks are taken in this order: ticket, waiters, look, returns.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use dwell_model::{MessageId, QueueName, Receipt};
+use dwell_model::{MessageId, QueueName, Receipt, Timestamp};
 use dwell_store::{Delivery, Error, Result, Take};
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
+use super::inspect::Patience;
 use super::layout::Partition;
+use super::message::instant;
+use super::pack::Fields;
+use super::partition::Fault;
+use super::returns::Returns;
+use super::scripts::Script;
 use super::wire::locked;
 
 /// How many takes may wait in one process.
@@ -32,6 +44,9 @@ const LIMIT: usize = 1_000_000;
 
 /// A lost hint costs at most so long.
 const SWEEP_MS: u64 = 10_000;
+
+/// So long a task lets others have what they took before it.
+const OTHERS: Duration = Duration::from_millis(5);
 
 type Answer = Result<Vec<Delivery>>;
 
@@ -59,8 +74,17 @@ struct Waiting {
 struct Watched {
     turns: BTreeSet<u64>,
     notify: Arc<Notify>,
+    look: Arc<Mutex<Look>>,
     /// Whether a task asks for it.
     asked: bool,
+}
+
+/// Its task asks whether there is something, without any take.
+#[derive(Default)]
+struct Look {
+    under_way: bool,
+    /// The last take that waited here has gone meanwhile: Redis may be told of it yet, and must be told otherwise after.
+    is_owed: bool,
 }
 
 /// A take under way, shared by its caller and by whoever serves it.
@@ -111,26 +135,32 @@ impl Waiters {
         }
     }
 
-    /// Takes it off the list; answers with the queues on which nobody waits any more.
-    fn unlist(&self, turn: u64) -> Vec<QueueName> {
+    /// Takes it off the list, and leaves the queues on which nobody waits any more.
+    fn unlist(&self, turn: u64, returns: &Returns) {
         let mut waits = locked(&self.0);
         let mut left = Vec::new();
-        let Some(waiting) = waits.takes.remove(&turn) else { return left };
+        let Some(waiting) = waits.takes.remove(&turn) else { return };
         for queue in waiting.queues.iter() {
             if let Some(watched) = waits.queues.get_mut(queue) {
                 watched.turns.remove(&turn);
                 if watched.turns.is_empty() {
                     // Its task sees that there is nobody left.
                     watched.notify.notify_one();
-                    if watched.asked {
+                    let mut look = locked(&watched.look);
+                    if look.under_way {
+                        if !std::mem::replace(&mut look.is_owed, true) {
+                            returns.owe();
+                        }
+                    } else if watched.asked {
                         left.push(queue.clone());
                     } else {
+                        drop(look);
                         waits.queues.remove(queue);
                     }
                 }
             }
         }
-        left
+        returns.leave(left);
     }
 }
 
@@ -214,7 +244,7 @@ fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Wait
             return true;
         }
     }
-    inner.returns.leave(inner.waiters.unlist(turn));
+    inner.waiters.unlist(turn, &inner.returns);
     finish(inner, runtime, &waiting.ticket, answer);
     pay(inner, runtime);
     false
@@ -231,7 +261,7 @@ async fn end_at(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting,
         }
         (state.busy, state.begun) = (true, true);
     }
-    inner.returns.leave(inner.waiters.unlist(turn));
+    inner.waiters.unlist(turn, &inner.returns);
     finish(&inner, &runtime, &waiting.ticket, Ok(Vec::new()));
     pay(&inner, &runtime);
 }
@@ -272,7 +302,12 @@ impl Waiters {
         waits.next_turn += 1;
         let mut is_first = true;
         for queue in waiting.queues.iter() {
-            let new = || Watched { turns: BTreeSet::new(), notify: Arc::default(), asked: false };
+            let new = || Watched {
+                turns: BTreeSet::new(),
+                notify: Arc::default(),
+                look: Arc::default(),
+                asked: false,
+            };
             let watched = waits.queues.entry(queue.clone()).or_insert_with(new);
             is_first &= !watched.asked;
             watched.turns.insert(turn);
@@ -327,10 +362,8 @@ fn receipts(answer: Answer) -> impl Iterator<Item = Receipt> {
 
 /// Asks for a queue as long as takes wait on it.
 async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
-    let Some(notify) = locked(&inner.waiters.0).queues.get(&queue).map(|watched| Arc::clone(&watched.notify))
-    else {
-        return;
-    };
+    let watched = |watched: &Watched| (Arc::clone(&watched.notify), Arc::clone(&watched.look));
+    let Some((notify, look)) = locked(&inner.waiters.0).queues.get(&queue).map(watched) else { return };
     let mut channels: BTreeSet<String> = BTreeSet::new();
     loop {
         let first = {
@@ -345,6 +378,39 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
             }
         };
         let Some((turn, waiting)) = first else { break };
+        let prefix = inner.wire.link.address().prefix();
+        for at in Partition::all(&queue, inner.spread(&queue)) {
+            let channel = format!("{}w", at.keys(prefix));
+            if !channels.contains(&channel) {
+                inner.hints.listen(channel.clone(), Arc::clone(&notify)).await;
+                channels.insert(channel);
+            }
+        }
+        let asked_ms = inner.clock.now().mono_ms;
+        let mut is_due = false;
+        if waiting.queues.len() > 1 {
+            locked(&look).under_way = true;
+            let looked = inner.look(&queue).await;
+            let is_owed = {
+                let mut look = locked(&look);
+                look.under_way = false;
+                std::mem::take(&mut look.is_owed)
+            };
+            if is_owed {
+                inner.returns.leave(vec![queue.clone()]);
+                inner.returns.arrived();
+                pay(&inner, &runtime);
+            }
+            match looked {
+                Ok(Looked { is_due: false, next }) => {
+                    sleep(&inner, &notify, asked_ms, next).await;
+                    continue;
+                }
+                Ok(_) => is_due = true,
+                // The others are asked as well: what is wrong with this one is said where they have nothing.
+                Err(_) => {}
+            }
+        }
         let freed = waiting.ticket.freed.notified();
         tokio::pin!(freed);
         freed.as_mut().enable();
@@ -367,29 +433,63 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
                 continue;
             }
         }
-        let prefix = inner.wire.link.address().prefix();
-        for at in Partition::all(&queue, inner.spread(&queue)) {
-            let channel = format!("{}w", at.keys(prefix));
-            if !channels.contains(&channel) {
-                inner.hints.listen(channel.clone(), Arc::clone(&notify)).await;
-                channels.insert(channel);
-            }
-        }
-        let asked_ms = inner.clock.now().mono_ms;
-        let (next, answer) = match inner.take(&waiting.take, true).await {
+        // Each queue is noted as waited on by its own task.
+        let (next, answer) = match inner.take(&waiting.take, !is_due).await {
             Ok(taken) => (taken.next, Ok(taken.deliveries)),
             Err(error) => (None, Err(error)),
         };
         if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
             continue;
         }
-        let in_ms = next.map_or(SWEEP_MS, |(next, now)| next.ms_since(now).clamp(1, SWEEP_MS));
-        tokio::select! {
-            () = notify.notified() => {}
-            () = inner.timer.sleep_until(asked_ms.saturating_add(in_ms)) => {}
+        if is_due {
+            // Others were quicker.
+            tokio::time::sleep(OTHERS).await;
+            continue;
         }
+        sleep(&inner, &notify, asked_ms, next).await;
     }
     channels.into_iter().for_each(|channel| inner.hints.leave(channel, Arc::clone(&notify)));
+}
+
+/// Sleeps until there may be something, by what was said when it was asked, or somebody hints at it.
+async fn sleep(inner: &Inner, notify: &Notify, asked_ms: u64, next: Option<(Timestamp, Timestamp)>) {
+    let in_ms = next.map_or(SWEEP_MS, |(next, now)| next.ms_since(now).clamp(1, SWEEP_MS));
+    tokio::select! {
+        () = notify.notified() => {}
+        () = inner.timer.sleep_until(asked_ms.saturating_add(in_ms)) => {}
+    }
+}
+
+/// What a queue has for those who wait.
+struct Looked {
+    is_due: bool,
+    /// When there may be more, and the server's clock when it said so.
+    next: Option<(Timestamp, Timestamp)>,
+}
+
+impl Inner {
+    /// Asks a queue whether it has something, and lets Redis note that takes of this process wait there.
+    async fn look(&self, queue: &QueueName) -> std::result::Result<Looked, Fault> {
+        let spread = self.spread(queue);
+        let waiting = Some(self.waiters.count(queue)).filter(|waiting| *waiting > 0);
+        let asked = Partition::all(queue, spread).into_iter().map(|at| async move {
+            let arguments = Fields::new()
+                .with("max", 1_u32)
+                .flag("peek", true)
+                .maybe("wait", waiting)
+                .with("process", &self.wire.process[..]);
+            self.on_within(&at, spread, Script::Take, arguments, Patience::Once).await
+        });
+        let mut looked = Looked { is_due: false, next: None };
+        for answered in join_all(asked.collect::<Vec<_>>()).await {
+            let answered = answered?;
+            looked.is_due |= !answered.reply.get("ids").items().is_empty();
+            let next = instant(answered.reply.get("next")).map(|next| (next, answered.now));
+            let soonest = looked.next.into_iter().chain(next);
+            looked.next = soonest.min_by_key(|(next, now)| next.as_ms() - now.as_ms());
+        }
+        Ok(looked)
+    }
 }
 
 /// A take seen from its caller: a future that, dropped unread, gives its messages back.
@@ -423,7 +523,7 @@ impl Drop for Taking {
             let mut state = locked(&self.ticket.state);
             state.gone = true;
             if let Some(turn) = state.turn.take() {
-                self.inner.returns.leave(self.inner.waiters.unlist(turn));
+                self.inner.waiters.unlist(turn, &self.inner.returns);
             }
             if state.begun {
                 self.inner.returns.owe();

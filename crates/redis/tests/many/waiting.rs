@@ -69,3 +69,45 @@ async fn a_lease_of_one_that_was_taken_by_its_id_is_waited_for() {
     let again = within("the take", waiting).await.unwrap().pop().unwrap();
     assert_eq!((again.message.id, again.lateness_ms), (id, 0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_over_many_queues_asks_each_of_them_once_a_sweep() {
+    const QUEUES: usize = 100;
+    let bed = Bed::new().await;
+    let calls = || -> usize {
+        let told = bed.server.info("cmdstat_evalsha").unwrap_or_default();
+        told.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
+    };
+    let name = |n: usize| queue(&format!("q{n}"));
+    let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
+    // Until nothing more is asked for a while.
+    let rest = async || {
+        within("the asking", async {
+            let mut before = usize::MAX;
+            while std::mem::replace(&mut before, calls()) != calls() {
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            }
+        })
+        .await;
+    };
+    rest().await;
+    assert!(calls() <= 8 * QUEUES, "it began with {} scripts", calls());
+    bed.server.command(&["CONFIG", "RESETSTAT"]);
+    for sweep in 1..=2 {
+        bed.clock.advance(10_000);
+        within("a sweep", async {
+            while calls() < sweep * QUEUES {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        rest().await;
+    }
+    assert!(calls() <= 4 * QUEUES, "two sweeps asked {} scripts", calls());
+    bed.server.command(&["CONFIG", "RESETSTAT"]);
+    let id = put(&bed.store, Put::new(name(57), "m")).await.unwrap().id;
+    let taken = within("the take", waiting).await.unwrap();
+    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
+    rest().await;
+    assert!(calls() <= 4 * QUEUES, "one message took {} scripts", calls());
+}
