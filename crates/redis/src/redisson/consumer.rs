@@ -11,10 +11,10 @@
 use std::time::Duration;
 
 use dwell_model::{Invalid, Setting, Timestamp};
-use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
-use tokio::sync::Mutex;
+use tokio::time::Instant;
 
+use super::blocking::{Blocking, deadline};
 use super::element::{self, Layout};
 use super::error::Error;
 use super::keys::Keys;
@@ -86,7 +86,7 @@ pub struct Consumer {
     keys: Keys,
     layout: Layout,
     max_attempts: u32,
-    blocking: Mutex<Option<MultiplexedConnection>>,
+    blocking: Blocking,
 }
 
 impl Consumer {
@@ -97,7 +97,7 @@ impl Consumer {
             keys,
             layout: Layout::New,
             max_attempts: DEFAULT_MAX_ATTEMPTS,
-            blocking: Mutex::default(),
+            blocking: Blocking::default(),
         }
     }
 
@@ -122,15 +122,14 @@ impl Consumer {
     /// [`Error::Invalid`] for such a lease, [`Error::WrongType`], and those of the connection.
     pub async fn claim(&self, max: usize, wait_ms: u64, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
         check_lease(lease_ms)?;
-        let mut left_ms = wait_ms;
+        let until = deadline(wait_ms);
         loop {
             let claimed = self.claim_now(max.max(1), lease_ms).await?;
-            if !claimed.is_empty() || left_ms == 0 {
+            let now = Instant::now();
+            if !claimed.is_empty() || now >= until {
                 return Ok(claimed);
             }
-            let wait_ms = left_ms.min(LOOK_MS);
-            self.wait(wait_ms).await?;
-            left_ms -= wait_ms;
+            self.wait(until.min(now + Duration::from_millis(LOOK_MS))).await?;
         }
     }
 
@@ -202,12 +201,12 @@ impl Consumer {
         let mut revived = 0;
         while revived < max {
             let at_once = (max - revived).min(REVIVED_AT_ONCE);
-            let some: usize = script::REVIVE
-                .call(&self.link, &self.keys, &keys, &[decimal(at_once)])
+            let (some, more): (usize, u8) = script::REVIVE
+                .call(&self.link, &self.keys, &keys, &[decimal(at_once), decimal(script::MOST_BYTES)])
                 .await
                 .map_err(|error| self.error(&error))?;
             revived += some;
-            if some < at_once {
+            if more == 0 {
                 break;
             }
         }
@@ -215,12 +214,15 @@ impl Consumer {
     }
 
     async fn claim_now(&self, max: usize, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
-        let mut claimed = self.claim_some(max.min(CLAIMED_AT_ONCE), lease_ms).await?;
-        while claimed.len() < max && claimed.len().is_multiple_of(CLAIMED_AT_ONCE) && !claimed.is_empty() {
+        let (mut claimed, mut more) = self.claim_some(max.min(CLAIMED_AT_ONCE), lease_ms).await?;
+        while claimed.len() < max && more {
             let at_once = (max - claimed.len()).min(CLAIMED_AT_ONCE);
             match self.claim_some(at_once, lease_ms).await {
-                Ok(some) if some.is_empty() => break,
-                Ok(some) => claimed.extend(some),
+                Ok((some, _)) if some.is_empty() => break,
+                Ok((some, may_go_on)) => {
+                    claimed.extend(some);
+                    more = may_go_on;
+                }
                 // What is leased is handed out.
                 Err(_) => break,
             }
@@ -228,16 +230,18 @@ impl Consumer {
         Ok(claimed)
     }
 
-    async fn claim_some(&self, max: usize, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
+    /// What one script leases, and whether there may be more: it is bounded by bytes too.
+    async fn claim_some(&self, max: usize, lease_ms: u64) -> Result<(Vec<Claimed>, bool), Error> {
         let tokens = (0..max).map(|_| token().into_bytes());
-        let arguments: Vec<_> =
-            [decimal(lease_ms), decimal(self.max_attempts)].into_iter().chain(tokens).collect();
+        let first = [decimal(lease_ms), decimal(self.max_attempts), decimal(script::MOST_BYTES)];
+        let arguments: Vec<_> = first.into_iter().chain(tokens).collect();
         let reply: Vec<Value> = script::CLAIM
             .call(&self.link, &self.keys, &keys(&self.keys), &arguments)
             .await
             .map_err(|error| self.error(&error))?;
         let odd = || Error::Refused { reason: "a claim was answered in another form".to_owned() };
-        let (_, leased) = reply.split_first().ok_or_else(odd)?;
+        let Some((first, leased)) = reply.split_at_checked(2) else { return Err(odd()) };
+        let was_cut = first[1] == Value::Int(1);
         let mut claimed = Vec::with_capacity(leased.len() / 4);
         for four in leased.chunks_exact(4) {
             let read = || -> Option<Claimed> {
@@ -251,32 +255,25 @@ impl Consumer {
             };
             claimed.push(read().ok_or_else(odd)?);
         }
-        Ok(claimed)
+        let more = was_cut || claimed.len() == max;
+        Ok((claimed, more))
     }
 
-    /// Waits until something is in the inbox, or for `wait_ms`.
-    async fn wait(&self, wait_ms: u64) -> Result<(), Error> {
+    /// Waits until something is in the inbox, which others may empty first, or until then.
+    async fn wait(&self, until: Instant) -> Result<(), Error> {
+        let soon = until.min(Instant::now() + Duration::from_millis(ASK_MS));
         if self.link.address().kind() == Kind::Cluster {
-            tokio::time::sleep(Duration::from_millis(wait_ms.min(ASK_MS))).await;
+            tokio::time::sleep_until(soon).await;
             return Ok(());
         }
-        let mut kept = self.blocking.lock().await;
-        let mut connection = match kept.take() {
-            Some(connection) => connection,
-            None => self.link.connect().await.map_err(|error| self.error(&error))?,
-        };
-        connection.set_response_timeout(Duration::from_millis(wait_ms) + Duration::from_secs(5));
+        let seat = self.blocking.sit(&self.link, soon).await.map_err(|error| self.error(&error))?;
+        let Some(seat) = seat else { return Ok(()) };
         let mut command = redis::cmd("BLMOVE");
         command.arg(self.keys.ready()).arg(self.keys.inbox()).arg("LEFT").arg("RIGHT");
-        command.arg(wait_ms.max(1) as f64 / 1000.0);
-        let moved: RedisResult<Value> = command.query_async(&mut connection).await;
-        match moved {
-            Ok(_) => *kept = Some(connection),
+        match seat.wait::<Value>(&mut command, until).await {
+            Ok(_) => {}
             // A Redis that is full lets nobody wait like that, but claims go on.
-            Err(error) if error.code() == Some("OOM") => {
-                *kept = Some(connection);
-                tokio::time::sleep(Duration::from_millis(wait_ms.min(ASK_MS))).await;
-            }
+            Err(error) if error.code() == Some("OOM") => tokio::time::sleep_until(soon).await,
             Err(error) => return Err(self.error(&error)),
         }
         Ok(())
@@ -316,7 +313,8 @@ pub(super) struct Reaped {
 /// Ends leases that ran out, and gives back what lies in an inbox that was seen not to be empty for `inbox_ms`; at
 /// most a hundred of each.
 pub(super) async fn reap(link: &Link, of: &Keys, max_attempts: u32, inbox_ms: u64) -> Result<Reaped, Error> {
-    let arguments = [decimal(max_attempts), decimal(inbox_ms), decimal(REAPED_AT_ONCE)];
+    let arguments =
+        [max_attempts.into(), inbox_ms, REAPED_AT_ONCE as u64, script::MOST_BYTES as u64].map(decimal);
     let reply: RedisResult<(usize, usize, u8)> = script::REAP.call(link, of, &keys(of), &arguments).await;
     let (ended, given, more) = reply.map_err(|error| Error::of(of.name(), &error))?;
     Ok(Reaped { count: ended + given, more: more == 1 })

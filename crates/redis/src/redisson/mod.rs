@@ -14,6 +14,7 @@
 //! - [`Doctor`]: what is wrong with a queue, and mending it
 //! - [`Error`]: why a call fails
 
+mod blocking;
 pub mod codec;
 mod consumer;
 mod doctor;

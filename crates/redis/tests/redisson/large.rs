@@ -6,6 +6,7 @@ use dwell_redis::redisson::{
     Doctor, DoctorOptions, FindingKind, Layout, Mover, MoverOptions, When, encode_element,
 };
 
+use crate::watch::{Watch, read};
 use crate::{Bed, HOUR_MS, run, text};
 
 /// Elements of the new layout, due in the far future in the order of the list: the first so many.
@@ -20,8 +21,10 @@ end";
 
 const COUNT: usize = 60_000;
 
-/// How long one script may take, in µs: far above what it should, since the machine may be busy.
-const BOUND_US: i64 = 1_000_000;
+/// How many elements one script may read, and how many searches it may make that go to the element: one that is taken
+/// out costs one, the last step of a debounce and a fix of the doctor's a few.
+const READ: usize = 2_100;
+const SEARCHES: usize = 3;
 
 async fn fill(bed: &Bed, from: usize, to: usize) {
     let mut start = from;
@@ -32,9 +35,6 @@ async fn fill(bed: &Bed, from: usize, to: usize) {
         bed.send(&command).await;
         start = end;
     }
-    bed.server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "200"]);
-    bed.server.command(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
-    bed.send(redis::cmd("SLOWLOG").arg("RESET")).await;
 }
 
 async fn plant_due_first(bed: &Bed, count: usize) {
@@ -44,22 +44,15 @@ async fn plant_due_first(bed: &Bed, count: usize) {
     }
 }
 
-/// The slowest command since the log was reset, in µs.
-async fn slowest_us(bed: &Bed) -> i64 {
-    let slow: Vec<redis::Value> = bed.link.ask(redis::cmd("SLOWLOG").arg("GET").arg(-1)).await.unwrap();
-    let spent = slow.into_iter().map(|entry| match entry {
-        redis::Value::Array(fields) => redis::from_redis_value(fields[2].clone()).unwrap(),
-        _ => 0,
-    });
-    spent.max().unwrap_or(0)
-}
-
-/// No script has gone over everything since the log was reset.
-async fn assert_short(what: &str, bed: &Bed) {
-    let slowest = slowest_us(bed).await;
-    println!("{what}: the slowest command took {slowest} us");
-    assert!(slowest < BOUND_US, "{what}: a script took {slowest} us");
-    bed.send(redis::cmd("SLOWLOG").arg("RESET")).await;
+/// No script has gone over everything since the watch began.
+fn assert_short(what: &str, watch: Watch, bed: &Bed) {
+    let scripts = watch.scripts(&bed.server);
+    assert!(!scripts.is_empty());
+    for script in scripts {
+        let (elements, searches) = read(&script);
+        assert!(elements <= READ, "{what}: a script read {elements} elements: {script:?}");
+        assert!(searches <= SEARCHES, "{what}: a script made {searches} searches: {script:?}");
+    }
 }
 
 /// List and sorted set hold the same elements: how many.
@@ -89,6 +82,7 @@ fn a_script_that_mends_does_not_search_for_all_it_finds() {
             include_str!("../../src/redisson/lua/answer.lua"),
             include_str!("../../src/redisson/lua/element.lua"),
             include_str!("../../src/redisson/lua/layout.lua"),
+            include_str!("../../src/redisson/lua/some.lua"),
             include_str!("../../src/redisson/lua/place.lua"),
             include_str!("../../src/redisson/lua/mend.lua"),
         ]
@@ -97,8 +91,9 @@ fn a_script_that_mends_does_not_search_for_all_it_finds() {
             let mut command = redis::cmd("EVAL");
             command.arg(&code).arg(4).arg(bed.keys.pending()).arg(bed.keys.timeouts());
             command.arg(bed.keys.set_aside()).arg(bed.keys.answer("lane")).arg(of).arg(index).arg(after);
-            command.arg(100).arg("new").arg(10_000).arg(&number.to_be_bytes());
-            let reply: (usize, Vec<u8>, u8, usize, usize, usize) = bed.link.ask(&command).await.unwrap();
+            command.arg(100).arg("new").arg(10_000).arg(100_000).arg(&number.to_be_bytes());
+            let reply: (usize, Vec<u8>, u8, usize, usize, usize, usize, u64) =
+                bed.link.ask(&command).await.unwrap();
             (reply.0, reply.1, reply.4)
         };
         assert_eq!(mend("timeouts", 0, b"", 1).await.2, 0, "none of them is near an end");
@@ -126,6 +121,7 @@ fn mending_goes_in_short_scripts_beside_offers_and_moves() {
         fill(&bed, COUNT / 2, COUNT).await;
         let options = MoverOptions { layout: Some(Layout::New), ..MoverOptions::default() };
         let mut mender = Mover::new(bed.link.clone(), bed.keys.clone(), options);
+        let watch = Watch::start(&bed.server);
         let mending = mender.mend_all();
         // Others take from the head, as movers do, and offer at the end.
         let others = async {
@@ -138,7 +134,7 @@ fn mending_goes_in_short_scripts_beside_offers_and_moves() {
             }
         };
         let (mended, ()) = tokio::join!(mending, others);
-        assert_short("mending", &bed).await;
+        assert_short("mending", watch, &bed);
         let mended = mended.unwrap();
         assert_eq!((mended.set_aside, mended.rewritten), (1, 150));
         assert_eq!(whole(&bed).await, COUNT + 1 + 150);
@@ -159,6 +155,7 @@ fn a_debounce_and_the_doctor_read_in_pages() {
         for value in ["x", "y", "x"] {
             bed.offer(value, HOUR_MS).await;
         }
+        let watch = Watch::start(&bed.server);
         let debounced = bed.queue.debounce(&text("x"), When::In(HOUR_MS)).await.unwrap();
         assert_eq!(debounced.taken_out, 2);
         assert!(bed.queue.contains(&format!("{:0100}", COUNT - 1)).await.unwrap());
@@ -183,7 +180,8 @@ fn a_debounce_and_the_doctor_read_in_pages() {
             }
         };
         let (report, ()) = tokio::join!(doctor.examine(), others);
-        assert_short("debounce and doctor", &bed).await;
+        assert_short("debounce and doctor", watch, &bed);
+        let watch = Watch::start(&bed.server);
         let report = report.unwrap();
         let counts: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.count)).collect();
         let listeners = (FindingKind::NobodyListens, report.scheduled);
@@ -197,7 +195,7 @@ fn a_debounce_and_the_doctor_read_in_pages() {
         for (finding, fix) in report.plan() {
             assert_eq!(doctor.fix(finding).await.unwrap(), 20, "{fix:?}");
         }
-        assert_short("the doctor's fixes", &bed).await;
+        assert_short("the doctor's fixes", watch, &bed);
         assert_eq!(whole(&bed).await, COUNT + 2 + 40);
     });
 }

@@ -15,6 +15,9 @@ mod proxy;
 mod queue;
 mod repeats;
 mod spoilt;
+mod waiting;
+mod watch;
+mod weight;
 
 use std::future::Future;
 use std::time::Duration;

@@ -233,7 +233,8 @@ impl Walk {
         if self.is_over {
             return Ok(Step::End);
         }
-        let arguments = [decimal(self.index), std::mem::take(&mut self.after), decimal(PAGE)];
+        let after = std::mem::take(&mut self.after);
+        let arguments = [decimal(self.index), after, decimal(PAGE), decimal(script::MOST_BYTES)];
         let (index, after, end, page): (i64, Vec<u8>, i64, Vec<Vec<u8>>) = script::FIND
             .call(&doctor.link, &doctor.keys, &[doctor.keys.pending()], &arguments)
             .await

@@ -1,13 +1,15 @@
 -- Ends leases that ran out, at most 25, then leases what is ready.
 -- KEYS  as in claim_common.lua
--- ARGV  1 lease in ms  2 attempts allowed, 0 for any number  3... a token for each payload wanted
--- reply {how many leases were ended, token, attempt, deadline in ms as text, payload, token, ...}
--- cost  O(log N) a payload
+-- ARGV  1 lease in ms  2 attempts allowed, 0 for any number  3 most bytes of payloads, but for the first
+--       4... a token for each payload wanted
+-- reply {how many leases were ended, 1 if the bytes were enough before the tokens, token, attempt, deadline in ms as
+--        text, payload, token, ...}
+-- cost  O(log N) a payload, and a digest of it
 local reply = {}
 if repeated then
   -- What it leased then and holds still.
-  reply[1] = repeated[1]
-  for at = 2, #repeated, 3 do
+  reply = { repeated[1], repeated[2] }
+  for at = 3, #repeated, 3 do
     local payload = redis.call('HGET', KEYS[4], repeated[at])
     if payload then
       for part = at, at + 2 do reply[#reply + 1] = repeated[part] end
@@ -19,23 +21,30 @@ end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash', KEYS[5], 'list',
   KEYS[10], 'string')
 if wrong then return wrong end
-local now, wanted = now_ms(), #ARGV - 2
+local now, bytes, wanted = now_ms(), tonumber(ARGV[3]), #ARGV - 3
 local deadline = now + tonumber(ARGV[1])
 wrong = wrong_instant(deadline)
 if wrong then return wrong end
 deadline = ms_text(deadline)
-local tokens, payloads = lapsed(now, 25)
-local received = redis.call('LRANGE', KEYS[2], 0, wanted - 1)
-wrong = wrong_lapsed(payloads) or wrong_counts(received)
-  or wrong_counts(redis.call('LRANGE', KEYS[1], 0, wanted - 1)) or select(2, inbox_since())
+local tokens, payloads = lapsed(now, 25, bytes)
+-- The inbox, and behind it the destination; what has lapsed goes back to the destination's front, and is looked at then.
+local received, has_all, read = read_list(KEYS[2], 0, wanted, bytes)
+local ready, is_end = {}, false
+if has_all and #received < wanted and (read < bytes or #received == 0) then
+  ready, is_end = read_list(KEYS[1], 0, wanted - #received, math.max(bytes - read, 1))
+end
+wrong = wrong_lapsed(payloads) or wrong_counts(received) or wrong_counts(ready) or select(2, inbox_since())
 if wrong then return wrong end
 write_though_full()
-reap(tokens, payloads, tonumber(ARGV[2]))
+local back = reap(tokens, payloads, tonumber(ARGV[2]))
 if #received > 0 then redis.call('DEL', KEYS[10]) end
-local kept = { #tokens }
-reply[1] = #tokens
-for at = 3, #ARGV do
-  local from = at - 2 <= #received and KEYS[2] or KEYS[1]
+-- All of them were looked at: those that came back are in front of the destination's others.
+local enough = math.min(#received + (has_all and back or 0) + #ready, wanted)
+local cut = enough < wanted and not is_end and 1 or 0
+reply = { #tokens, cut }
+local kept = { #tokens, cut }
+for at = 4, 3 + enough do
+  local from = at - 3 <= #received and KEYS[2] or KEYS[1]
   local payload = redis.call('LPOP', from)
   if not payload then break end
   redis.call('HSET', KEYS[4], ARGV[at], payload)
@@ -47,5 +56,5 @@ for at = 3, #ARGV do
   end
   reply[#reply + 1] = payload
 end
-if #kept > 1 or #tokens > 0 then keep(kept) end
+if #kept > 2 or #tokens > 0 then keep(kept) end
 return reply

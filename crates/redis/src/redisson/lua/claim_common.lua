@@ -4,8 +4,12 @@
 
 local DAY = 24 * 60 * 60 * 1000
 
+-- A digest goes over the whole payload: it is made once.
+local count_keys = {}
 local function count_key(payload)
-  return KEYS[6] .. redis.sha1hex(payload)
+  local key = count_keys[payload] or KEYS[6] .. redis.sha1hex(payload)
+  count_keys[payload] = key
+  return key
 end
 
 -- An error if somebody else's value lies where failed attempts of a payload are counted.
@@ -51,10 +55,18 @@ local function fail(payload, reason, most, packed, due, now)
   return 'ready'
 end
 
--- Leases that ran out, at most so many: their tokens and, at the same places, their payloads.
-local function lapsed(now, limit)
-  local tokens = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'LIMIT', 0, limit)
-  return tokens, #tokens > 0 and redis.call('HMGET', KEYS[4], unpack(tokens)) or {}
+-- Leases that ran out, at most so many, and with so many bytes but for the first: their tokens and, at the same places,
+-- their payloads. And whether there may be more.
+local function lapsed(now, limit, bytes)
+  local found = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'LIMIT', 0, limit)
+  local tokens = {}
+  for at, token in ipairs(found) do
+    bytes = bytes - redis.call('HSTRLEN', KEYS[4], token)
+    if at > 1 and bytes < 0 then break end
+    tokens[at] = token
+  end
+  local payloads = #tokens > 0 and redis.call('HMGET', KEYS[4], unpack(tokens)) or {}
+  return tokens, payloads, #tokens < #found or #found == limit
 end
 
 -- An error if the count of one of them is not ours.
@@ -65,11 +77,13 @@ local function wrong_lapsed(payloads)
   end
 end
 
--- Ends them.
+-- Ends them; how many payloads went back to the front of the destination.
 local function reap(tokens, payloads, most)
+  local back = 0
   for at, token in ipairs(tokens) do
-    if payloads[at] then fail(payloads[at], 'lease ran out', most) end
+    if payloads[at] and fail(payloads[at], 'lease ran out', most) == 'ready' then back = back + 1 end
     redis.call('HDEL', KEYS[4], token)
     redis.call('ZREM', KEYS[3], token)
   end
+  return back
 end

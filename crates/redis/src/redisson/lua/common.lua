@@ -1,5 +1,11 @@
 -- Before every script: server time, and checks that come before the first write, since Redis rolls nothing back.
 
+-- Microseconds by this server's clock; where it stands still in a script, nothing is known of what that took.
+local function time_us()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
 -- Milliseconds by this server's clock, rounded down: what is due at it is due.
 local function now_ms()
   local time = redis.call('TIME')

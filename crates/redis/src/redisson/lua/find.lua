@@ -1,17 +1,17 @@
 -- Reads a page of the pending list, and gives the elements whose payload is one of those asked for.
 -- KEYS  1 pending
--- ARGV  1 index to begin at  2 the element before that, or ''  3 elements a page  4... payloads; none for any
+-- ARGV  1 index to begin at  2 the element before that, or ''  3 elements a page  4 bytes a page, but for its first
+--       5... payloads; none for any
 -- reply {index to go on at, or -1 where the element before is gone and the walk begins again, last element read,
 --        whether this was the end, elements found}
 -- cost  O(page), and a search for the element before, of at most 10,000, where others were taken out before it
-local size = tonumber(ARGV[3])
-local start, page = read_page(KEYS[1], tonumber(ARGV[1]), ARGV[2], size)
+local start, page, is_end = read_page(KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]))
 if not start then return { -1, '', 0, {} } end
 local wanted = {}
-for at = 4, #ARGV do wanted[ARGV[at]] = true end
-local found = #ARGV == 3 and page or {}
-for _, member in ipairs(#ARGV > 3 and page or {}) do
+for at = 5, #ARGV do wanted[ARGV[at]] = true end
+local found = #ARGV == 4 and page or {}
+for _, member in ipairs(#ARGV > 4 and page or {}) do
   local payload = read_element(member)
   if payload and wanted[payload] then found[#found + 1] = member end
 end
-return { start + #page, page[#page] or ARGV[2], #page < size and 1 or 0, found }
+return { start + #page, page[#page] or ARGV[2], is_end and 1 or 0, found }

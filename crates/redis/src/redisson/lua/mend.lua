@@ -6,20 +6,24 @@
 --       4 elements a page  5 'new' or 'old': the layout that the Java clients read, or 'any' to rewrite none
 --       6 how many list entries all searches may pass: the first one may pass any number, the others wait for the next
 --         script
+--       7 bytes a page, but for its first
 -- reply {index to go on at, or -1 where the element before is gone, last element read, whether this was the end,
---        set aside, rewritten, rounded}
+--        set aside, rewritten, rounded, elements looked at, how long it took in us}
 -- cost  O(page log N) and what ARGV 6 allows, or one search of the pending list from its nearer end
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[3], 'hash')
 if wrong then return wrong end
 local walks, size, wanted, left = ARGV[1] == 'list', tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
-local start, page
+local bytes, began = tonumber(ARGV[7]), time_us()
+local start, page, has_ended
 if walks then
-  start, page = read_page(KEYS[1], tonumber(ARGV[2]), ARGV[3], size)
+  start, page, has_ended = read_page(KEYS[1], tonumber(ARGV[2]), ARGV[3], size, bytes)
 else
-  start, page = 0, redis.call('ZRANGE', KEYS[2], 0, size - 1)
+  start, page = 0, read_some(function(skip, count)
+    return redis.call('ZRANGE', KEYS[2], skip, skip + count - 1)
+  end, size, bytes)
 end
-if not start then return { -1, '', 0, 0, 0, 0 } end
+if not start then return { -1, '', 0, 0, 0, 0, 0, 0 } end
 local aside, rewritten, rounded, has_written, has_searched, has_unlisted = 0, 0, 0, false, false, false
 
 local function write(...)
@@ -109,7 +113,7 @@ for _, member in ipairs(page) do
   end
   index, last = index + 1, member
 end
-local is_end = #page < size and not is_cut
+local is_end = has_ended and not is_cut
 if has_unlisted then last = index > 0 and redis.call('LINDEX', KEYS[1], index - 1) or '' end
-local reply = { index, last, is_end and 1 or 0, aside, rewritten, rounded }
+local reply = { index, last, is_end and 1 or 0, aside, rewritten, rounded, #page, time_us() - began }
 return has_written and keep(reply) or reply

@@ -1,15 +1,21 @@
 -- Moves elements that are due to the destination, and sets aside what would jam Java's script.
--- KEYS  1 destination  2 pending  3 timeouts  4 set aside
+-- KEYS  1 destination  2 pending  3 timeouts  4 set aside  5 inbox  6 leases  7 since when the inbox is not empty
 -- ARGV  1 most elements  2 1 or -1: the end of the pending list from which they are searched for
---       3 1 to sample how far that search goes, which costs two more
--- reply {moved, set aside, elements that were due (at most ARGV 1), next instant as text or '', now in ms,
---        how many entries a search passes, or -1 without a sample: a script can not time itself}
+--       3 1 to sample how far that search goes, which costs two more  4 most bytes, but for the first element
+-- reply {moved, set aside, next instant as text or '', now in ms, 1 if more may be due,
+--        how many entries a search passes, or -1 without a sample, how many bytes the elements had,
+--        how long it took in us, or 0 where the clock stands still,
+--        what changes when something is offered or taken out, 1 if nothing is pending,
+--        1 if there are leases or the inbox is not empty}
 -- cost  O(log N) an element, and the search for it in the pending list, O(N) at worst
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'list', KEYS[3], 'zset', KEYS[4], 'hash')
 if wrong then return wrong end
-local now = now_ms()
-local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local began = time_us()
+local now = math.floor(began / 1000)
+local due, is_end, bytes = read_some(function(skip, count)
+  return redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ms_text(now), 'LIMIT', skip, count)
+end, tonumber(ARGV[1]), tonumber(ARGV[4]))
 local moved, aside = 0, 0
 
 -- How many entries the search for an element passes.
@@ -20,17 +26,21 @@ local function passed(member)
 end
 local sampled = -1
 if ARGV[3] == '1' and #due > 0 then
-  sampled = math.floor((passed(due[1]) + passed(due[#due - 1])) / 2)
+  sampled = math.floor((passed(due[1]) + passed(due[#due])) / 2)
 end
 
--- A payload takes what its element gives free.
-if #due > 0 then write_though_full() end
-for at = 1, #due, 2 do
-  local member, score = due[at], due[at + 1]
+-- Negative scores come first.
+local negative = 0
+if #due > 0 then
+  negative = redis.call('ZCOUNT', KEYS[3], '-inf', '(0')
+  -- A payload takes what its element gives free.
+  write_though_full()
+end
+for at, member in ipairs(due) do
   local payload = read_element(member)
-  local bad = not payload and 'undecodable' or (tonumber(score) < 0 and 'negative_score')
+  local bad = not payload and 'undecodable' or (at <= negative and 'negative_score')
   if bad then
-    redis.call('HSET', KEYS[4], member, score .. ' ' .. bad)
+    redis.call('HSET', KEYS[4], member, redis.call('ZSCORE', KEYS[3], member) .. ' ' .. bad)
     aside = aside + 1
   else
     redis.call('RPUSH', KEYS[1], payload)
@@ -39,6 +49,17 @@ for at = 1, #due, 2 do
   redis.call('ZREM', KEYS[3], member)
   redis.call('LREM', KEYS[2], ARGV[2], member)
 end
+
+-- Enough of an element to know it by: its id is at its beginning.
+local function sign(element)
+  return element and #element .. ':' .. string.sub(element, 1, 32) or ''
+end
 local head = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-local reply = { moved, aside, #due / 2, head[2] or '', now, sampled }
+local listed, scheduled = redis.call('LLEN', KEYS[2]), redis.call('ZCARD', KEYS[3])
+local signs = listed .. ' ' .. scheduled .. ' ' .. (head[2] or '') .. ' ' .. sign(head[1])
+if listed > 0 then signs = signs .. ' ' .. sign(redis.call('LINDEX', KEYS[2], -1)) end
+local reply = {
+  moved, aside, head[2] or '', now, is_end and 0 or 1, sampled, bytes, time_us() - began,
+  signs, listed + scheduled == 0 and 1 or 0, redis.call('EXISTS', KEYS[5], KEYS[6], KEYS[7]) > 0 and 1 or 0,
+}
 return #due > 0 and keep(reply) or reply

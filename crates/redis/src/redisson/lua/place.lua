@@ -1,28 +1,30 @@
 -- Before every script that walks along the pending list, a page a call. Between two of them others take elements out,
 -- and put new ones at the end alone: an element only ever moves towards the head.
 
--- The index behind `after`, which stood before `start`, and a page from there; nil where it is not found again.
--- To seek an index in the middle of a long list costs about an eighth of a search up to it: it is done once.
-local function read_page(list, start, after, size)
-  if after == '' then return start, redis.call('LRANGE', list, start, start + size - 1) end
-  local page = redis.call('LRANGE', list, start - 1, start + size - 1)
-  if page[1] == after then
-    table.remove(page, 1)
-    return start, page
-  end
-  local from, found = math.max(start - 250, 0), nil
-  if from < start - 1 then
-    local before = redis.call('LRANGE', list, from, start - 2)
+-- The index before `start` that holds `after`, of the 250 nearest and within about so many bytes; nil if none does.
+local function find_before(list, start, after, bytes)
+  local to, window, sum = start - 2, 4, 0
+  local first = math.max(start - 251, 0)
+  while to >= first and sum <= bytes do
+    local from = math.max(to - window + 1, first)
+    local before = redis.call('LRANGE', list, from, to)
     for at = #before, 1, -1 do
-      if before[at] == after then
-        found = from + at
-        break
-      end
+      if before[at] == after then return from + at - 1 end
+      sum = sum + #before[at]
     end
+    to, window = from - 1, math.min(2 * window, 64)
   end
-  if not found then
-    local at = redis.call('LPOS', list, after, 'RANK', -1, 'MAXLEN', 10000)
-    found = at and at + 1
+end
+
+-- The index behind `after`, which stood before `start`, a page from there, of so many elements and bytes at most, and
+-- whether it is the last; nil where `after` is not found again.
+local function read_page(list, start, after, size, bytes)
+  if after ~= '' and redis.call('LINDEX', list, start - 1) ~= after then
+    local at = find_before(list, start, after, bytes)
+      or redis.call('LPOS', list, after, 'RANK', -1, 'MAXLEN', 10000)
+    if not at then return nil end
+    start = at + 1
   end
-  if found then return found, redis.call('LRANGE', list, found, found + size - 1) end
+  local page, is_end = read_list(list, start, size, bytes)
+  return start, page, is_end
 end

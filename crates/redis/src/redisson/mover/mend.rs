@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use redis::RedisResult;
+
 use super::super::Layout;
 use super::super::error::Error;
 use super::super::keys::Keys;
@@ -15,8 +17,10 @@ const PAGE: usize = 100;
 const PASSED: usize = 10_000;
 /// How many pages of the list one sweep walks before what is due has its turn again.
 const PAGES: usize = 4;
-/// Redis is left to others for as long as a page takes it, about.
+/// Redis is left to others for as long as a page takes it, and at least so long.
 const REST: Duration = Duration::from_millis(1);
+/// What it rests at most, in µs.
+const REST_MAX_US: u64 = 100_000;
 /// How many places of the walk are kept, to go back to when the last one is gone.
 const MARKS: usize = 32;
 
@@ -51,6 +55,18 @@ struct Mark {
     after: Vec<u8>,
 }
 
+/// What the script answers.
+type Reply = (i64, Vec<u8>, i64, usize, usize, usize, usize, u64);
+
+/// What one script of the walk told.
+struct Page {
+    /// Where to go on; `None` where the place is lost.
+    next: Option<Mark>,
+    is_end: bool,
+    mended: Mended,
+    took_us: u64,
+}
+
 /// The walk of one mover.
 #[derive(Debug)]
 pub(super) struct Mender {
@@ -76,14 +92,14 @@ impl Mender {
         let mut mended = Mended::default();
         self.is_done = false;
         if is_new {
-            let (_, _, first) = self.page(link, keys, "timeouts", &Mark::default()).await?;
-            mended.add(first);
+            let first = self.page(link, keys, "timeouts", &Mark::default()).await?;
+            mended.add(first.mended);
         }
         for _ in 0..PAGES {
             let mark = self.marks.last().cloned().unwrap_or_default();
-            let (next, end, page) = self.page(link, keys, "list", &mark).await?;
-            mended.add(page);
-            match next {
+            let page = self.page(link, keys, "list", &mark).await?;
+            mended.add(page.mended);
+            match page.next {
                 // Its element is gone, as due ones are: an older mark, or the list's head.
                 None => drop(self.marks.pop()),
                 Some(next) if next.after.is_empty() => self.marks.clear(),
@@ -93,22 +109,16 @@ impl Mender {
             if self.marks.len() > MARKS {
                 self.marks.remove(0);
             }
-            if end {
+            if page.is_end {
                 self.is_done = true;
                 break;
             }
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(REST.max(Duration::from_micros(page.took_us.min(REST_MAX_US)))).await;
         }
         Ok(mended)
     }
 
-    async fn page(
-        &self,
-        link: &Link,
-        keys: &Keys,
-        of: &str,
-        mark: &Mark,
-    ) -> Result<(Option<Mark>, bool, Mended), Error> {
+    async fn page(&self, link: &Link, keys: &Keys, of: &str, mark: &Mark) -> Result<Page, Error> {
         let on = [keys.pending(), keys.timeouts(), keys.set_aside()];
         let arguments = [
             of.as_bytes().to_vec(),
@@ -117,13 +127,12 @@ impl Mender {
             decimal(PAGE),
             self.layout.map_or("any", Layout::as_str).as_bytes().to_vec(),
             decimal(PASSED),
+            decimal(script::MOST_BYTES),
         ];
-        let (index, after, end, set_aside, rewritten, rounded): (i64, Vec<u8>, i64, usize, usize, usize) =
-            script::MEND
-                .call(link, keys, &on, &arguments)
-                .await
-                .map_err(|error| Error::of(keys.name(), &error))?;
+        let reply: RedisResult<Reply> = script::MEND.call(link, keys, &on, &arguments).await;
+        let (index, after, end, set_aside, rewritten, rounded, _, took_us) =
+            reply.map_err(|error| Error::of(keys.name(), &error))?;
         let next = (index >= 0).then_some(Mark { index, after });
-        Ok((next, end == 1, Mended { set_aside, rewritten, rounded }))
+        Ok(Page { next, is_end: end == 1, mended: Mended { set_aside, rewritten, rounded }, took_us })
     }
 }

@@ -21,7 +21,7 @@ use redis::aio::PubSub;
 
 pub use self::mend::Mended;
 use self::mend::Mender;
-use self::pace::Pace;
+use self::pace::{Pace, Told};
 use super::consumer;
 use super::element::Layout;
 use super::error::Error;
@@ -71,6 +71,8 @@ pub struct Moved {
     pub now_ms: i64,
     /// Whether more may be due.
     pub more: bool,
+    /// How many bytes the elements had, packed.
+    pub bytes: usize,
     /// About how much of Redis' time it took, in µs.
     pub spent_us: u64,
 }
@@ -100,6 +102,32 @@ pub struct Mover {
     mender: Mender,
 }
 
+/// What the script answers.
+type Reply = (usize, usize, String, i64, u8, i64, usize, u64, Vec<u8>, u8, u8);
+
+/// What a mover sees of its queue when it moves.
+struct Look {
+    moved: Moved,
+    /// What changes when something is offered or taken out: lengths, and which elements are first and last.
+    signs: Vec<u8>,
+    /// Whether nothing is pending.
+    is_empty: bool,
+    /// Whether there are leases, or payloads in the inbox.
+    is_held: bool,
+}
+
+/// What a mover knows of its last sweep.
+#[derive(Default)]
+struct Swept {
+    /// When it was, by the server's clock.
+    at_ms: Option<i64>,
+    /// When it last looked at what is pending, and the signs of it then.
+    looked: Option<(i64, Vec<u8>)>,
+}
+
+/// How often a mover looks at what is pending though nothing has changed, in ms.
+const LOOK_MS: i64 = 60_000;
+
 /// The pause after a failure, at first and at most.
 const PAUSE_MS: (u64, u64) = (50, 2_000);
 
@@ -116,19 +144,37 @@ impl Mover {
     /// # Errors
     /// [`Error::WrongType`] if a key holds something else: nothing was moved. Those of the connection.
     pub async fn step(&mut self) -> Result<Moved, Error> {
-        let keys =
-            [self.keys.ready().to_owned(), self.keys.pending(), self.keys.timeouts(), self.keys.set_aside()];
+        Ok(self.look().await?.moved)
+    }
+
+    async fn look(&mut self) -> Result<Look, Error> {
+        let keys = [
+            self.keys.ready().to_owned(),
+            self.keys.pending(),
+            self.keys.timeouts(),
+            self.keys.set_aside(),
+            self.keys.inbox(),
+            self.keys.leases(),
+            self.keys.inbox_since(),
+        ];
         let batch = self.pace.next();
-        let arguments = [decimal(batch.size), decimal(batch.end.count()), decimal(u8::from(batch.sample))];
-        let (moved, set_aside, due, next, now_ms, passed): (usize, usize, usize, String, i64, i64) =
-            script::MOVE
-                .call(&self.link, &self.keys, &keys, &arguments)
-                .await
-                .map_err(|error| self.error(&error))?;
-        let spent_us = self.pace.learn(batch, due, u64::try_from(passed).ok());
+        let arguments = [
+            decimal(batch.size),
+            decimal(batch.end.count()),
+            decimal(u8::from(batch.sample)),
+            decimal(batch.bytes),
+        ];
+        let reply: Reply = script::MOVE
+            .call(&self.link, &self.keys, &keys, &arguments)
+            .await
+            .map_err(|error| self.error(&error))?;
+        let (moved, set_aside, next, now_ms, more, passed, bytes, took_us, signs, is_empty, is_held) = reply;
+        let passed = u64::try_from(passed).ok();
+        let spent_us = self.pace.learn(batch, Told { count: moved + set_aside, bytes, passed, took_us });
         // A fraction is due with the next whole millisecond; what is no instant is never due.
         let next = next.parse().ok().and_then(|ms: f64| Timestamp::from_ms(ms.ceil() as i64).ok());
-        Ok(Moved { moved, set_aside, next, now_ms, more: due == batch.size, spent_us })
+        let moved = Moved { moved, set_aside, next, now_ms, more: more == 1, bytes, spent_us };
+        Ok(Look { moved, signs, is_empty: is_empty == 1, is_held: is_held == 1 })
     }
 
     /// Moves all that is due now, and mends what is pending; returns what was moved and set aside in all.
@@ -174,9 +220,9 @@ impl Mover {
         let mut stop = pin!(stop);
         let mut hints: Option<redis::aio::PubSubStream> = None;
         let mut pause_ms = PAUSE_MS.0;
-        let mut swept_ms = None;
+        let mut swept = Swept::default();
         loop {
-            let wait_ms = match self.turn(&mut hints, &mut swept_ms, &mut report).await {
+            let wait_ms = match self.turn(&mut hints, &mut swept, &mut report).await {
                 Ok(wait_ms) => {
                     pause_ms = PAUSE_MS.0;
                     wait_ms
@@ -199,7 +245,7 @@ impl Mover {
     async fn turn(
         &mut self,
         hints: &mut Option<redis::aio::PubSubStream>,
-        swept_ms: &mut Option<i64>,
+        swept: &mut Swept,
         report: &mut impl FnMut(Event),
     ) -> Result<u64, Error> {
         // Listens before it looks, so that nothing falls between the two.
@@ -207,30 +253,37 @@ impl Mover {
             *hints = Some(self.listen().await?);
             report(Event::Listening);
         }
-        let step = self.step().await?;
+        let Look { moved: step, signs, is_empty, is_held } = self.look().await?;
         if step.moved + step.set_aside > 0 {
             report(Event::Moved(step));
         }
         let sweep_ms = self.options.sweep_ms.clamp(1, i64::MAX as u64);
         // The server's clock may have been set back.
-        let is_fresh = |swept: i64| swept <= step.now_ms && step.now_ms - swept < sweep_ms as i64;
-        let is_new = !swept_ms.is_some_and(is_fresh);
-        if is_new || !self.mender.is_done() {
-            let mended = self.mender.sweep(&self.link, &self.keys, is_new).await?;
+        let is_within = |at: i64, ms: i64| at <= step.now_ms && step.now_ms - at < ms;
+        let is_new = !swept.at_ms.is_some_and(|at| is_within(at, sweep_ms as i64));
+        let is_known = |(at, before): &(i64, Vec<u8>)| is_within(*at, LOOK_MS) && *before == signs;
+        let is_changed = is_new && !is_empty && !swept.looked.as_ref().is_some_and(is_known);
+        if is_changed || !self.mender.is_done() {
+            let mended = self.mender.sweep(&self.link, &self.keys, is_changed).await?;
+            if is_changed {
+                swept.looked = Some((step.now_ms, signs));
+            }
             if !mended.is_nothing() {
                 report(Event::Mended(mended));
             }
         }
         let mut goes_on = !self.mender.is_done();
         if is_new {
-            *swept_ms = Some(step.now_ms);
+            swept.at_ms = Some(step.now_ms);
+        }
+        if is_new && is_held {
             let most = self.options.max_attempts;
             let reaped = consumer::reap(&self.link, &self.keys, most, consumer::INBOX_MS).await?;
             if reaped.count > 0 {
                 report(Event::Reaped(reaped.count));
             }
             if reaped.more {
-                *swept_ms = None;
+                swept.at_ms = None;
                 goes_on = true;
             }
         }

@@ -1,17 +1,18 @@
 //! The delayed queue as Java has it: `RDelayedQueue` for what is pending, `RBlockingQueue` for what is due.
 //!
 //! # Layout
+//! - `debounce`: one instead of all that are equal
 //! - `take`: from the destination
 //! - `walk`: along the pending list
 
+mod debounce;
 mod take;
 mod walk;
 
 use dwell_model::{Invalid, Timestamp};
-use redis::aio::MultiplexedConnection;
-use tokio::sync::Mutex;
 
 use self::walk::{Place, Walk};
+use super::blocking::Blocking;
 use super::codec::Codec;
 use super::element::{self, Layout};
 use super::error::Error;
@@ -81,13 +82,13 @@ pub struct DelayedQueue<C> {
     keys: Keys,
     codec: C,
     layout: Layout,
-    blocking: Mutex<Option<MultiplexedConnection>>,
+    blocking: Blocking,
 }
 
 impl<C: Codec> DelayedQueue<C> {
     /// The queue with these keys. Touches nothing.
     pub fn new(link: Link, keys: Keys, codec: C) -> DelayedQueue<C> {
-        DelayedQueue { link, keys, codec, layout: Layout::New, blocking: Mutex::default() }
+        DelayedQueue { link, keys, codec, layout: Layout::New, blocking: Blocking::default() }
     }
 
     /// Offers elements in the old layout, for a fleet of Java clients up to 3.21.0.
@@ -151,33 +152,16 @@ impl<C: Codec> DelayedQueue<C> {
         Ok(self.call::<i64>(&script::CANCEL_AS, &keys, &[]).await? == 1)
     }
 
-    /// Debounces by value: every pending element with the same bytes goes, whoever offered it, and this is offered,
-    /// as one step. The pending list is read before, in pages, and the step looks at what was offered since: for a
-    /// queue of more than some ten thousand elements, [`replace_as`](DelayedQueue::replace_as) is the better one.
+    /// Debounces by value: every pending element with the same bytes goes, whoever offered it, and this is offered.
+    /// The pending list is read before, in pages. Where several are equal, all but the one that was offered last are
+    /// taken out before, a few a script; that one is replaced in one step, which looks at what was offered since. So
+    /// at any moment at least one is pending, unless it became due. Each that is taken out costs a search of the list:
+    /// for a queue of more than some ten thousand elements, [`replace_as`](DelayedQueue::replace_as) is the better one.
     ///
     /// # Errors
-    /// As [`offer`](DelayedQueue::offer).
+    /// As [`offer`](DelayedQueue::offer). All but one of several equal ones may be gone then.
     pub async fn debounce(&self, value: &C::Value, when: When) -> Result<Debounced, Error> {
-        let payload = self.codec.encode(value)?;
-        let [kind, ms] = arguments(when);
-        let packed = element::pack(self.layout, &payload);
-        let mut place = Place::default();
-        let mut found = Vec::new();
-        loop {
-            found.extend(self.find_rest(&mut place, &payload).await?);
-            // A walk that began again has met some twice.
-            found.sort_unstable();
-            found.dedup();
-            let mut rest = vec![kind.clone(), ms.clone(), packed.clone(), payload.clone()];
-            rest.extend([decimal(place.index), place.after.clone(), decimal(4 * PAGE)]);
-            rest.extend_from_slice(&found);
-            let (taken_out, due): (i64, String) =
-                self.call(&script::DEBOUNCE, &self.offer_keys(), &rest).await?;
-            // Below zero others have offered too much since the walk's end, or the walk has lost its place.
-            if let Ok(taken_out) = usize::try_from(taken_out) {
-                return Ok(Debounced { taken_out, due: instant(&due)? });
-            }
-        }
+        self.replace_equal(&self.codec.encode(value)?, when).await
     }
 
     /// Removes the first pending element with this value, as Java's `remove(o)`.

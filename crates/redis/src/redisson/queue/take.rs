@@ -4,31 +4,24 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use super::super::blocking::deadline;
 use super::super::codec::Codec;
 use super::super::error::Error;
 use super::super::script;
 use super::DelayedQueue;
 
-/// A month: the longest that a take waits at the server.
-const MOST_MS: u64 = 30 * 24 * 60 * 60 * 1000;
-
 impl<C: Codec> DelayedQueue<C> {
     pub(super) async fn take_blocking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
-        // What a server takes for a timeout has a bound.
-        let wait_ms = wait_ms.min(MOST_MS);
-        let mut kept = self.blocking.lock().await;
-        let mut connection = match kept.take() {
-            Some(connection) => connection,
-            None => self.link.connect().await.map_err(|error| self.error(&error))?,
+        let until = deadline(wait_ms);
+        let seat = match wait_ms {
+            0 => None,
+            _ => self.blocking.sit(&self.link, until).await.map_err(|error| self.error(&error))?,
         };
-        connection.set_response_timeout(Duration::from_millis(wait_ms) + Duration::from_secs(5));
+        let Some(seat) = seat else { return self.take_now().await };
         let mut command = redis::cmd("BLPOP");
-        // Zero would mean for ever.
-        command.arg(self.keys.ready()).arg(wait_ms.max(1) as f64 / 1000.0);
-        let taken: RedisResult<Option<(Vec<u8>, Vec<u8>)>> = command.query_async(&mut connection).await;
-        let taken = taken.map_err(|error| self.error(&error))?;
-        *kept = Some(connection);
-        Ok(taken.map(|(_, payload)| payload))
+        command.arg(self.keys.ready());
+        let taken: RedisResult<Option<(Vec<u8>, Vec<u8>)>> = seat.wait(&mut command, until).await;
+        Ok(taken.map_err(|error| self.error(&error))?.map(|(_, payload)| payload))
     }
 
     pub(super) async fn take_by_asking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {

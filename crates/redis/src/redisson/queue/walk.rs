@@ -30,19 +30,6 @@ impl Place {
 }
 
 impl<C: Codec> DelayedQueue<C> {
-    /// Walks on to the list's end; the elements with this payload from `place` on. Where the place is lost, the walk
-    /// begins again: what was found before stays found.
-    pub(super) async fn find_rest(&self, place: &mut Place, payload: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let mut all = Vec::new();
-        loop {
-            let (is_end, found) = self.find(place, &[payload.to_vec()]).await?;
-            all.extend(found);
-            if is_end {
-                return Ok(all);
-            }
-        }
-    }
-
     /// Reads a page, and steps on; whether it was the last, and what was found. A lost place is the list's head again.
     /// Without payloads all elements are found.
     pub(super) async fn find(
@@ -50,7 +37,8 @@ impl<C: Codec> DelayedQueue<C> {
         place: &mut Place,
         payloads: &[Vec<u8>],
     ) -> Result<(bool, Vec<Vec<u8>>), Error> {
-        let mut arguments = vec![decimal(place.index), std::mem::take(&mut place.after), decimal(PAGE)];
+        let after = std::mem::take(&mut place.after);
+        let mut arguments = vec![decimal(place.index), after, decimal(PAGE), decimal(script::MOST_BYTES)];
         arguments.extend_from_slice(payloads);
         let (index, after, end, found): (i64, Vec<u8>, i64, Vec<Vec<u8>>) =
             self.call(&script::FIND, &[self.keys.pending()], &arguments).await?;
