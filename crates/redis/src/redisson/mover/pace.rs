@@ -124,7 +124,7 @@ impl Pace {
         // A script that did nothing tells nothing, and one that was held up once by others little.
         if told.took_us > 0 && told.count > 0 {
             let found = told.took_us as f64 / reckoned_us;
-            if found > 2.0 * self.slowness {
+            if found > 1.5 * self.slowness {
                 self.slowness *= 2.0;
             } else if found < 0.5 * self.slowness {
                 self.slowness *= 0.5;
