@@ -4,10 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use dwell_time::{Clock as _, SystemClock};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisResult};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
 
 use crate::Link;
 
@@ -20,20 +20,17 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A month: the longest wait, since what a server takes for a timeout has a bound.
 const LONGEST_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// The instant that is so far away, or a month.
-pub(super) fn deadline(wait_ms: u64) -> Instant {
-    Instant::now() + Duration::from_millis(wait_ms.min(LONGEST_MS))
-}
-
 /// The connections of one queue or consumer.
 pub(super) struct Blocking {
     seats: Semaphore,
     free: Mutex<Vec<MultiplexedConnection>>,
+    /// Waits go by its monotonic time.
+    clock: SystemClock,
 }
 
 impl Default for Blocking {
     fn default() -> Blocking {
-        Blocking { seats: Semaphore::new(MOST), free: Mutex::default() }
+        Blocking { seats: Semaphore::new(MOST), free: Mutex::default(), clock: SystemClock::new() }
     }
 }
 
@@ -45,9 +42,25 @@ pub(super) struct Seat<'a> {
 }
 
 impl Blocking {
+    /// Monotonic milliseconds.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now().mono_ms
+    }
+
+    /// When so long a wait ends, or one of a month.
+    pub(super) fn deadline_ms(&self, wait_ms: u64) -> u64 {
+        self.now_ms() + wait_ms.min(LONGEST_MS)
+    }
+
+    /// How long it is until then.
+    pub(super) fn left(&self, until_ms: u64) -> Duration {
+        Duration::from_millis(until_ms.saturating_sub(self.now_ms()))
+    }
+
     /// A connection to wait on, or `None` if all are taken until then.
-    pub(super) async fn sit(&self, link: &Link, until: Instant) -> RedisResult<Option<Seat<'_>>> {
-        let Ok(seat) = tokio::time::timeout_at(until, self.seats.acquire()).await else { return Ok(None) };
+    pub(super) async fn sit(&self, link: &Link, until_ms: u64) -> RedisResult<Option<Seat<'_>>> {
+        let seat = tokio::time::timeout(self.left(until_ms), self.seats.acquire()).await;
+        let Ok(seat) = seat else { return Ok(None) };
         let seat = seat.expect("it is never closed");
         let free = self.free().pop();
         let connection = match free {
@@ -68,12 +81,11 @@ impl Seat<'_> {
     pub(super) async fn wait<T: FromRedisValue>(
         mut self,
         command: &mut Cmd,
-        until: Instant,
+        until_ms: u64,
     ) -> RedisResult<T> {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let left = self.blocking.left(until_ms).max(Duration::from_millis(1));
         self.connection.set_response_timeout(left + GRACE);
-        let millis = u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(LONGEST_MS);
-        let reply = command.arg(millis as f64 / 1000.0).query_async(&mut self.connection).await;
+        let reply = command.arg(left.as_secs_f64()).query_async(&mut self.connection).await;
         let mut free = self.blocking.free();
         match &reply {
             // A primary may have become a replica; the others are of the same age.

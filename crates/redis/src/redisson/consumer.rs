@@ -8,13 +8,10 @@
 //! At the destination a payload has no id. So attempts are counted by the payload's digest: equal payloads share
 //! their count, and it is forgotten a day after the last failure.
 
-use std::time::Duration;
-
 use dwell_model::{Invalid, Setting, Timestamp};
 use redis::{RedisResult, Value};
-use tokio::time::Instant;
 
-use super::blocking::{Blocking, deadline};
+use super::blocking::Blocking;
 use super::element::{self, Layout};
 use super::error::Error;
 use super::keys::Keys;
@@ -122,14 +119,14 @@ impl Consumer {
     /// [`Error::Invalid`] for such a lease, [`Error::WrongType`], and those of the connection.
     pub async fn claim(&self, max: usize, wait_ms: u64, lease_ms: u64) -> Result<Vec<Claimed>, Error> {
         check_lease(lease_ms)?;
-        let until = deadline(wait_ms);
+        let until_ms = self.blocking.deadline_ms(wait_ms);
         loop {
             let claimed = self.claim_now(max.max(1), lease_ms).await?;
-            let now = Instant::now();
-            if !claimed.is_empty() || now >= until {
+            let now_ms = self.blocking.now_ms();
+            if !claimed.is_empty() || now_ms >= until_ms {
                 return Ok(claimed);
             }
-            self.wait(until.min(now + Duration::from_millis(LOOK_MS))).await?;
+            self.wait(until_ms.min(now_ms + LOOK_MS)).await?;
         }
     }
 
@@ -260,20 +257,22 @@ impl Consumer {
     }
 
     /// Waits until something is in the inbox, which others may empty first, or until then.
-    async fn wait(&self, until: Instant) -> Result<(), Error> {
-        let soon = until.min(Instant::now() + Duration::from_millis(ASK_MS));
+    async fn wait(&self, until_ms: u64) -> Result<(), Error> {
+        let soon_ms = until_ms.min(self.blocking.now_ms() + ASK_MS);
         if self.link.address().kind() == Kind::Cluster {
-            tokio::time::sleep_until(soon).await;
+            tokio::time::sleep(self.blocking.left(soon_ms)).await;
             return Ok(());
         }
-        let seat = self.blocking.sit(&self.link, soon).await.map_err(|error| self.error(&error))?;
+        let seat = self.blocking.sit(&self.link, soon_ms).await.map_err(|error| self.error(&error))?;
         let Some(seat) = seat else { return Ok(()) };
         let mut command = redis::cmd("BLMOVE");
         command.arg(self.keys.ready()).arg(self.keys.inbox()).arg("LEFT").arg("RIGHT");
-        match seat.wait::<Value>(&mut command, until).await {
+        match seat.wait::<Value>(&mut command, until_ms).await {
             Ok(_) => {}
             // A Redis that is full lets nobody wait like that, but claims go on.
-            Err(error) if error.code() == Some("OOM") => tokio::time::sleep_until(soon).await,
+            Err(error) if error.code() == Some("OOM") => {
+                tokio::time::sleep(self.blocking.left(soon_ms)).await;
+            }
             Err(error) => return Err(self.error(&error)),
         }
         Ok(())

@@ -4,40 +4,41 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::super::blocking::deadline;
 use super::super::codec::Codec;
 use super::super::error::Error;
 use super::super::script;
 use super::DelayedQueue;
 
+/// How often a cluster is asked.
+const ASK: Duration = Duration::from_millis(250);
+
 impl<C: Codec> DelayedQueue<C> {
     pub(super) async fn take_blocking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
-        let until = deadline(wait_ms);
+        let until_ms = self.blocking.deadline_ms(wait_ms);
         let seat = match wait_ms {
             0 => None,
-            _ => self.blocking.sit(&self.link, until).await.map_err(|error| self.error(&error))?,
+            _ => self.blocking.sit(&self.link, until_ms).await.map_err(|error| self.error(&error))?,
         };
         let Some(seat) = seat else { return self.take_now().await };
         let mut command = redis::cmd("BLPOP");
         command.arg(self.keys.ready());
-        let taken: RedisResult<Option<(Vec<u8>, Vec<u8>)>> = seat.wait(&mut command, until).await;
+        let taken: RedisResult<Option<(Vec<u8>, Vec<u8>)>> = seat.wait(&mut command, until_ms).await;
         Ok(taken.map_err(|error| self.error(&error))?.map(|(_, payload)| payload))
     }
 
     pub(super) async fn take_by_asking(&self, wait_ms: u64) -> Result<Option<Vec<u8>>, Error> {
-        let asking = async {
-            loop {
-                if let Some(payload) = self.take_now().await? {
-                    return Ok(Some(payload));
-                }
-                tokio::time::sleep(Duration::from_millis(250)).await;
+        let until_ms = self.blocking.deadline_ms(wait_ms);
+        // No answer is cut off: what it took would be lost.
+        loop {
+            if let Some(payload) = self.take_now().await? {
+                return Ok(Some(payload));
             }
-        };
-        // The first answer is not cut off: what it took would be lost.
-        if let Some(payload) = self.take_now().await? {
-            return Ok(Some(payload));
+            let left = self.blocking.left(until_ms);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            tokio::time::sleep(left.min(ASK)).await;
         }
-        tokio::time::timeout(Duration::from_millis(wait_ms), asking).await.unwrap_or(Ok(None))
     }
 
     /// A script, and no `LPOP`: what it has taken is not lost with its answer.
