@@ -273,6 +273,12 @@ impl ColdSet {
         if let Some((first, last)) = self.deaths.get_mut(&at) {
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
+        // A lane that is being read may be read past it, and is to know when all of it have died.
+        let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
+        for scan in scans.filter(|scan| scan.lanes.last() == Some(&at)) {
+            let (first, last) = scan.died.get_or_insert((died.0, died.0));
+            (*first, *last) = (died.0.min(*first), died.0.max(*last));
+        }
         for walk in self.walks.iter_mut().filter(|walk| walk.queue == *queue && walk.from < Some(died)) {
             walk.back.insert(died, Spot { file, ordinal });
         }
