@@ -1,6 +1,6 @@
 //! What a due file keeps of a message, but for its body.
 
-use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
+use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, Timestamp};
 
 use super::order::{LaneState, SortKey};
 
@@ -27,12 +27,7 @@ impl Entry {
     /// # Panics
     /// If it is leased: those stay in the journal.
     pub(crate) fn lane_state(&self) -> LaneState {
-        match self.standing.state {
-            State::Ready => LaneState::Ready,
-            State::Scheduled => LaneState::Scheduled,
-            State::Dead(_) => LaneState::Dead,
-            State::Leased(_) => panic!("message {} is leased, and goes to no due file", self.number),
-        }
+        LaneState::of(&self.standing, self.number)
     }
 
     /// Its place in the order of a file.

@@ -1,6 +1,6 @@
 //! The order of a due file.
 
-use dwell_model::{MessageId, QueueName, StateKind, Timestamp};
+use dwell_model::{MessageId, Number, QueueName, Standing, State, StateKind, Timestamp};
 
 /// The states that a message in a due file may be in, in the order of their lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +13,19 @@ pub(crate) enum LaneState {
 }
 
 impl LaneState {
+    /// The lane of a message that stands so.
+    ///
+    /// # Panics
+    /// If it is leased: those stay in the journal.
+    pub(crate) fn of(standing: &Standing, number: Number) -> LaneState {
+        match standing.state {
+            State::Ready => LaneState::Ready,
+            State::Scheduled => LaneState::Scheduled,
+            State::Dead(_) => LaneState::Dead,
+            State::Leased(_) => panic!("message {number} is leased, and goes to no due file"),
+        }
+    }
+
     pub(super) fn from_byte(byte: u8) -> Option<LaneState> {
         [LaneState::Ready, LaneState::Scheduled, LaneState::Dead].get(usize::from(byte)).copied()
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use dwell_model::{Message, MessageId, Number, QueueName, State, Timestamp};
+use dwell_model::{Message, MessageId, Number, QueueName, Standing, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt};
 
 use super::budget::Budget;
@@ -149,23 +149,33 @@ pub(crate) struct Written {
     pub(crate) gone_files: Vec<u32>,
 }
 
-/// A message that is copied.
+/// A message that is to be copied. It is of the size of what was captured: all of them become one in the same memory.
 #[derive(Debug)]
-pub(super) struct ToCopy {
-    pub(super) entry: Entry,
-    body: Place,
-    /// Where it was moved from, if it was not captured.
-    pub(super) moved: Option<CopyAt>,
-}
+pub(super) struct ToCopy(Option<Captured<Place>>);
+
+const _: () = assert!(size_of::<ToCopy>() == size_of::<Captured<Place>>());
 
 impl ToCopy {
-    fn of(captured: Captured<Place>) -> ToCopy {
-        let Captured { message, ready_since, copy: moved } = captured;
-        let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, body } =
+    /// What was captured, until it is [taken](Self::take).
+    pub(super) fn captured(&self) -> &Captured<Place> {
+        self.0.as_ref().expect("a message is in one part, and is written once")
+    }
+
+    pub(super) fn standing(&self) -> &Standing {
+        &self.captured().message.standing
+    }
+
+    /// The copy that it is moved from, if it was not captured.
+    pub(super) fn moved(&self) -> Option<CopyAt> {
+        self.captured().copy
+    }
+
+    /// The message as a due file has it; its part of memory is given back once it is written.
+    fn take(&mut self) -> Entry {
+        let Captured { message, ready_since, .. } = self.0.take().expect("a message is written once");
+        let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } =
             message;
-        let entry =
-            Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since };
-        ToCopy { entry, body, moved }
+        Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
     }
 }
 
@@ -298,8 +308,8 @@ impl Job {
             Stage::Sources => match self.sources.pop() {
                 Some(source) => self.move_out(source),
                 None => {
-                    // In the same memory.
-                    self.to_copy = std::mem::take(&mut self.captured).into_iter().map(ToCopy::of).collect();
+                    let captured = std::mem::take(&mut self.captured).into_iter();
+                    self.to_copy = captured.map(|one| ToCopy(Some(one))).collect();
                     self.parts = partition(&self.to_copy, self.manifest.checkpoint.seen, self.desk.least);
                     self.parts.reverse();
                     self.stage = Stage::Files;
@@ -307,8 +317,8 @@ impl Job {
             },
             Stage::Files => match self.parts.pop() {
                 Some(part) => {
-                    let to_copy = std::mem::take(&mut self.to_copy);
-                    let written = self.write_part(&to_copy, &part);
+                    let mut to_copy = std::mem::take(&mut self.to_copy);
+                    let written = self.write_part(&mut to_copy, &part);
                     self.to_copy = to_copy;
                     written.map_err(|error| self.again(error))?;
                 }
@@ -423,7 +433,7 @@ impl Job {
         Ok(())
     }
 
-    fn write_part(&mut self, to_copy: &[ToCopy], part: &[u32]) -> io::Result<()> {
+    fn write_part(&mut self, to_copy: &mut [ToCopy], part: &[u32]) -> io::Result<()> {
         let order = in_order(to_copy, part);
         let (mut rest, mut bodies) = (order.as_slice(), Vec::new());
         while !rest.is_empty() {
@@ -433,24 +443,26 @@ impl Job {
             while writer.bytes() < ENOUGH && !rest.is_empty() {
                 let (some, later) = rest.split_at(self.count_bodies(to_copy, rest));
                 rest = later;
-                let places = some.iter().map(|at| &to_copy[*at as usize]);
-                let places: Vec<(Number, &Place)> = places.map(|one| (one.entry.number, &one.body)).collect();
+                let places = some.iter().map(|at| &to_copy[*at as usize].captured().message);
+                let places: Vec<(Number, &Place)> = places.map(|one| (one.number, &one.body)).collect();
                 // Damage is taken along: it stays seen, and the other messages do not stay here for it.
                 let damaged = Place::gather(&places, &mut bodies)?;
                 self.desk.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);
                 let mut next = 0;
                 for (index, at) in some.iter().enumerate() {
-                    let ToCopy { entry, body, moved } = &to_copy[*at as usize];
+                    let one = &mut to_copy[*at as usize];
+                    let (moved, len) = (one.moved(), one.captured().message.body.len);
+                    let entry = one.take();
                     if let Some(from) = moved {
                         writer.note_writes(self.writes[&from.file.get()] + 1);
                     }
                     let start = next;
-                    next += body.len as usize;
+                    next += len as usize;
                     let bytes = &bodies[start..next];
                     let ordinal = if damaged.contains(&index) {
-                        writer.push_damaged(entry, bytes)?
+                        writer.push_damaged(&entry, bytes)?
                     } else {
-                        writer.push(entry, bytes)?
+                        writer.push(&entry, bytes)?
                     };
                     let number = entry.number;
                     if let (Some(key), false, None) = (&entry.key, entry.standing.keyless, moved) {
@@ -459,8 +471,8 @@ impl Job {
                     if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {
                         held.push((ordinal, number));
                     }
-                    let body = BodyPlace { at: 0, len: body.len };
-                    self.copies.push(Copied { number, file: self.files.len(), ordinal, body, moved: *moved });
+                    let body = BodyPlace { at: 0, len };
+                    self.copies.push(Copied { number, file: self.files.len(), ordinal, body, moved });
                     if self.copies.len().is_multiple_of(TOLD) {
                         self.tell(800, to_copy.len());
                     }
@@ -480,7 +492,7 @@ impl Job {
         let mut bytes = 0;
         let fits = rest.iter().take_while(|at| {
             let has_room = bytes < self.desk.body_bytes;
-            bytes += to_copy[**at as usize].body.len as usize;
+            bytes += to_copy[**at as usize].captured().message.body.len as usize;
             has_room
         });
         fits.count()
@@ -562,7 +574,7 @@ fn in_order(to_copy: &[ToCopy], part: &[u32]) -> Vec<u32> {
     let mut last: Option<(&QueueName, usize)> = None;
     let mut queues = Vec::with_capacity(part.len());
     for at in part {
-        let name = &to_copy[*at as usize].entry.queue;
+        let name = &to_copy[*at as usize].captured().message.queue;
         let queue = match last {
             Some((before, queue)) if before == name => queue,
             _ => *known.entry(name).or_insert_with(|| {
@@ -580,9 +592,9 @@ fn in_order(to_copy: &[ToCopy], part: &[u32]) -> Vec<u32> {
 
     type Key = (u32, LaneState, u32, Timestamp, MessageId);
     let keys = part.iter().zip(queues).map(|(at, queue)| {
-        let entry = &to_copy[*at as usize].entry;
-        let standing = &entry.standing;
-        ((ranks[queue], entry.lane_state(), standing.priority, standing.due, entry.id), *at)
+        let one = &to_copy[*at as usize].captured().message;
+        let standing = &one.standing;
+        ((ranks[queue], LaneState::of(standing, one.number), standing.priority, standing.due, one.id), *at)
     });
     let mut keys: Vec<(Key, u32)> = keys.collect();
     keys.sort_unstable();
