@@ -8,9 +8,10 @@
 //!   connections for calls that replicas confirm
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
-//! - `directory`: what the queues have in common: names, numbers; `bound`: the processes, and leases bound to them
+//! - `directory`: what the queues have in common: names, numbers; `bound`: the
+//!   processes, and leases bound to them
 //! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
-//! - `waiting`, `hints`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
+//! - `waiting`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
 
 mod bound;
@@ -19,7 +20,6 @@ mod configure;
 mod confirm;
 mod dead;
 mod directory;
-mod hints;
 mod inspect;
 mod layout;
 mod message;
@@ -55,7 +55,6 @@ use tokio::runtime::Handle;
 
 use bound::Bound;
 use directory::{Entered, Numbers, Pace};
-use hints::Hints;
 use layout::Partition;
 use pack::Pack;
 use returns::Returns;
@@ -111,7 +110,6 @@ struct Inner {
     ended: AtomicU64,
     takes: AtomicU64,
     waiters: Waiters,
-    hints: Hints,
     timer: Timer,
     returns: Returns,
 }
@@ -150,7 +148,6 @@ impl Drop for RedisStore {
     fn drop(&mut self) {
         self.inner.waiters.close();
         self.inner.timer.stop();
-        self.inner.hints.stop();
     }
 }
 

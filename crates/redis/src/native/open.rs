@@ -13,7 +13,6 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::hints::Hints;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::timer::Timer;
 use super::wire::{Wire, random};
@@ -91,7 +90,6 @@ impl RedisStore {
         look(&link).await?;
         let unreachable = |reason: String| OpenError::Unreachable { at: at.clone(), reason };
         let timer = Timer::start(&clock).map_err(|error| unreachable(error.to_string()))?;
-        let hints = Hints::start(link.clone(), &runtime);
         let inner = Inner {
             wire: Wire::new(link, test_clock),
             defaults: settings::defaults(&limits.defaults),
@@ -113,7 +111,6 @@ impl RedisStore {
             ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),
             waiters: Default::default(),
-            hints,
             timer,
             returns: Default::default(),
         };
