@@ -266,7 +266,9 @@ impl Inner {
 
     /// See [`Store::stats`](dwell_store::Store::stats).
     pub(super) async fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
-        self.stats_within(queue, Patience::Usual).await
+        let stats = self.stats_within(queue, Patience::Usual).await?;
+        self.note_used(queue);
+        Ok(stats)
     }
 
     async fn stats_within(&self, queue: &QueueName, patience: Patience) -> Result<QueueStats> {

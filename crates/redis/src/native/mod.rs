@@ -8,7 +8,7 @@
 //!   connections for calls that replicas confirm
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
-//! - `directory`: what the queues have in common: names, numbers; `bound`: the
+//! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
 //!   processes, and leases bound to them
 //! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
 //! - `waiting`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
@@ -22,6 +22,7 @@ mod dead;
 mod directory;
 mod inspect;
 mod layout;
+mod lost;
 mod message;
 mod open;
 mod pack;
@@ -56,6 +57,7 @@ use tokio::runtime::Handle;
 use bound::Bound;
 use directory::{Entered, Numbers, Pace};
 use layout::Partition;
+use lost::Used;
 use pack::Pack;
 use returns::Returns;
 use take::Leased;
@@ -93,6 +95,10 @@ struct Inner {
     entered: Mutex<Entered>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
+    /// The highest registration that is known to have been given up.
+    given_up: AtomicU64,
+    /// The queues that this process uses: the directory must know them.
+    used: Mutex<Used>,
     /// How fast blocks of numbers that nobody may use any more are looked for.
     pace: Mutex<Pace>,
     /// Where this process binds leases.

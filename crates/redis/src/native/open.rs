@@ -100,6 +100,8 @@ impl RedisStore {
             numbers: Default::default(),
             entered: Default::default(),
             reserved: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            used: Default::default(),
             pace: Default::default(),
             bound: Default::default(),
             // Near the limit, until the directory was asked.
@@ -139,7 +141,9 @@ impl Inner {
             }
         };
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
-        tokio::join!(free_bound, self.clear_trash(), clear_blocks, self.retire_bare());
+        // What it can not be asked now is asked at the next beat.
+        let find_lost = async { drop(self.find_lost().await) };
+        tokio::join!(free_bound, self.clear_trash(), clear_blocks, self.retire_bare(), find_lost);
     }
 }
 

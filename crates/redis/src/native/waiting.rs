@@ -489,6 +489,9 @@ impl Inner {
             let soonest = looked.next.into_iter().chain(next);
             looked.next = soonest.min_by_key(|(next, now)| next.as_ms() - now.as_ms());
         }
+        if looked.is_due || looked.next.is_some() {
+            self.note_used(queue);
+        }
         Ok(looked)
     }
 }
