@@ -10,7 +10,8 @@
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
 //!   processes, and leases bound to them
-//! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
+//! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
+//!   lists of leased ones
 //! - `waiting`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
 
@@ -37,6 +38,7 @@ mod spread;
 mod take;
 mod timer;
 mod waiting;
+mod walk;
 mod wire;
 
 use std::collections::{HashMap, HashSet};
@@ -63,6 +65,7 @@ use returns::Returns;
 use take::Leased;
 use timer::Timer;
 use waiting::Waiters;
+use walk::Walks;
 use wire::Wire;
 
 /// A store over one Redis, shared with every process that opens the same address and prefix.
@@ -116,6 +119,7 @@ struct Inner {
     ended: AtomicU64,
     takes: AtomicU64,
     waiters: Waiters,
+    walks: Mutex<Walks>,
     timer: Timer,
     returns: Returns,
 }

@@ -113,6 +113,7 @@ impl RedisStore {
             ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),
             waiters: Default::default(),
+            walks: Default::default(),
             timer,
             returns: Default::default(),
         };
@@ -155,6 +156,7 @@ async fn beat(store: Weak<Inner>) {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
         inner.wire.tidy();
+        inner.forget_walks();
         let heard = inner.be_heard().await;
         pause = if heard.is_ok() { BEAT } else { AGAIN };
         let Ok(gone) = heard else { continue };
