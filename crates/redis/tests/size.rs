@@ -185,6 +185,29 @@ async fn whoever_revives_or_discards_at_the_same_time_as_others_leaves_none_out(
 
 /// What a process keeps for calls that are made again goes when it has not called for a minute, also where others do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
+    const PROCESSES: i64 = 200;
+    let server = Server::start();
+    let named = |name: &str| {
+        RedisStore::open(format!("{}?client={name}", server.url()).parse().unwrap(), Limits::default())
+    };
+    let stays = named("stays").await.unwrap();
+    put_all(&stays, vec![message("m")]).await;
+    let held = stays.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap();
+    assert_eq!(held.len(), 1);
+    for n in 0..PROCESSES {
+        let store = named(&format!("process-{n}")).await.unwrap();
+        store.leave().await;
+    }
+    let names = int(server.command(&["HLEN", "{dwell}:c"]));
+    assert!(names < PROCESSES / 3, "{names} names of {PROCESSES} processes");
+    // The one that is there is known: another of its name ends what is bound to it.
+    let _second = named("stays").await.unwrap();
+    let ack = Settle { receipt: held[0].receipt.clone(), action: Action::Ack };
+    assert_eq!(stays.settle(vec![ack]).await, [Err(Error::LeaseLost)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
     const PROCESSES: i64 = 70;
     let server = Server::start();

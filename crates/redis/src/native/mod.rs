@@ -120,6 +120,10 @@ struct Inner {
     takes: AtomicU64,
     waiters: Waiters,
     walks: Mutex<Walks>,
+    /// The policy of a server that was set to evict since the store was opened.
+    evicting: Mutex<Option<String>>,
+    /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.
+    policy_ms: AtomicU64,
     timer: Timer,
     returns: Returns,
 }
@@ -164,6 +168,9 @@ impl Drop for RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        if let Some(refusal) = self.inner.refuses_puts() {
+            return vec![Err(refusal); puts.len()];
+        }
         let inner = Arc::clone(&self.inner);
         self.each(puts.len(), async move { inner.put(puts).await }).await
     }
