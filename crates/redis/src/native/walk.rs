@@ -25,7 +25,7 @@ use super::scripts::Script;
 use super::wire::locked;
 
 /// How many leases one call looks at; fewer where their records have to be read.
-const LEASES: usize = 512;
+const LEASES: usize = 256;
 /// For so long somebody may take to come for the next page.
 const KEPT_MS: u64 = 10_000;
 /// How many messages are remembered, in all walks together.
