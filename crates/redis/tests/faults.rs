@@ -161,6 +161,24 @@ async fn a_redis_that_evicts_is_refused() {
 }
 
 #[tokio::test]
+async fn a_redis_that_is_set_to_evict_later_is_said_and_takes_go_on() {
+    let server = Server::start();
+    let store = open(server.address()).await;
+    put(&store, message("before")).await.unwrap();
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        store.beat_for_test().await.unwrap();
+        let refused = put(&store, message("refused")).await.unwrap_err();
+        assert!(matches!(&refused, Error::Unavailable { reason } if reason.contains(policy)), "{refused}");
+        assert!(refused.is_retryable());
+    }
+    assert_eq!(drain(&store, 1).await.len(), 1, "what is there is handed out");
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    store.beat_for_test().await.unwrap();
+    put(&store, message("after")).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_redis_that_is_too_old_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("redis://{}?connections=1", listener.local_addr().unwrap()).parse().unwrap();

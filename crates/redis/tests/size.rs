@@ -185,6 +185,29 @@ async fn whoever_revives_or_discards_at_the_same_time_as_others_leaves_none_out(
 
 /// What a process keeps for calls that are made again goes when it has not called for a minute, also where others do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_processes_that_have_ended_do_not_pile_up_in_the_directory() {
+    const PROCESSES: i64 = 200;
+    let server = Server::start();
+    let named = |name: &str| {
+        RedisStore::open(format!("{}?client={name}", server.url()).parse().unwrap(), Limits::default())
+    };
+    let stays = named("stays").await.unwrap();
+    put_all(&stays, vec![message("m")]).await;
+    let held = stays.take(Take::from(queue()).lease_ms(3_600_000).bound()).await.unwrap();
+    assert_eq!(held.len(), 1);
+    for n in 0..PROCESSES {
+        let store = named(&format!("process-{n}")).await.unwrap();
+        store.leave().await;
+    }
+    let names = int(server.command(&["HLEN", "{dwell}:c"]));
+    assert!(names < PROCESSES / 3, "{names} names of {PROCESSES} processes");
+    // The one that is there is known: another of its name ends what is bound to it.
+    let _second = named("stays").await.unwrap();
+    let ack = Settle { receipt: held[0].receipt.clone(), action: Action::Ack };
+    assert_eq!(stays.settle(vec![ack]).await, [Err(Error::LeaseLost)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_processes_that_have_ended_leave_with_a_queue_does_not_pile_up() {
     const PROCESSES: i64 = 70;
     let server = Server::start();
@@ -354,4 +377,122 @@ async fn a_take_among_many_that_expire_hands_out_the_others_alone() {
         (counts.ready, counts.dead, counts.leased),
         (0, (COUNT - COUNT / 10) as u64, expected.len() as u64)
     );
+}
+
+/// Walks through all leased messages, a page by each of these stores in turn; how many scripts each page took, and the ids.
+async fn walk(
+    server: &Server,
+    stores: &[&RedisStore],
+    max: usize,
+    mut between: impl AsyncFnMut(usize),
+) -> (Vec<u64>, Vec<dwell_model::MessageId>) {
+    let (mut after, mut ids, mut costs) = (None, Vec::new(), Vec::new());
+    for number in 0.. {
+        let before = scripts(server);
+        let store = stores[number % stores.len()];
+        let page = store.list(queue(), StateKind::Leased, after, max).await.unwrap();
+        costs.push(scripts(server) - before);
+        assert!(page.messages.len() <= max);
+        ids.extend(page.messages.iter().map(|message| message.id));
+        let places = page.messages.iter().map(|message| (message.standing.due, message.id));
+        assert!(places.clone().is_sorted());
+        between(number).await;
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    (costs, ids)
+}
+
+/// However many are leased: all of them are looked at once a walk, and not once a page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_leased_messages_costs_what_it_holds() {
+    let server = Server::start();
+    let (store, other) = (open(&server).await, open(&server).await);
+    const COUNT: usize = 12_000;
+    let mut held = Vec::new();
+    while held.len() < COUNT {
+        put_all(&store, (0..1_000).map(|_| message("m")).collect()).await;
+        held.extend(store.take(Take::from(queue()).max(1_000).lease_ms(3_600_000)).await.unwrap());
+    }
+    let mut all: Vec<_> = held.iter().map(|delivery| delivery.message.id).collect();
+    all.sort();
+    let mut sorted = |mut ids: Vec<_>| {
+        ids.sort();
+        ids == all
+    };
+    let (costs, ids) = walk(&server, &[&store], 100, async |_| {}).await;
+    assert!(sorted(ids), "each once");
+    assert_eq!(costs.len(), COUNT / 100);
+    // A page of a hundred is read by two scripts.
+    let dear = costs[1..].iter().filter(|cost| **cost > 4).count();
+    assert_eq!(dear, 0, "{costs:?}");
+    // Somebody else begins meanwhile, and each goes on with what is known.
+    let mut others = Vec::new();
+    let (costs, ids) = walk(&server, &[&store], 1_000, async |number| {
+        if number < 3 {
+            others.push(walk(&server, &[&store], 5_000, async |_| {}).await.1);
+        }
+    })
+    .await;
+    assert!(sorted(ids), "each once");
+    assert!(others.into_iter().all(&mut sorted), "each once");
+    let dear = costs[1..].iter().filter(|cost| **cost > 24).count();
+    assert_eq!(dear, 0, "{costs:?}");
+    // Pages that come from several processes are as good, and each process looks at all.
+    let (_, ids) = walk(&server, &[&store, &other], 3_000, async |_| {}).await;
+    assert!(sorted(ids), "each once");
+}
+
+/// What changes while somebody walks may be missing; what does not is there once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_through_leased_messages_that_change_shows_the_others_once() {
+    let server = Server::start();
+    let store = open(&server).await;
+    const COUNT: usize = 600;
+    let puts = |count| {
+        (0..count).map(|n| match n % 3 {
+            0 => message("fresh"),
+            1 => message("urgent").priority(1),
+            _ => message("keyed").key(Key::new(&format!("k{n}")).unwrap()),
+        })
+    };
+    put_all(&store, puts(COUNT).collect()).await;
+    let take = || Take::from(queue()).max(1_000).lease_ms(3_600_000);
+    let held = store.take(take()).await.unwrap();
+    assert_eq!(held.len(), COUNT);
+    let mut held = held.into_iter();
+    let mut changed = std::collections::HashSet::new();
+    let (_, ids) = walk(&server, &[&store], 20, async |number| {
+        // From the front and from behind: some of them were shown, and some are yet to come.
+        let some: Vec<_> = held.by_ref().step_by(7).take(9).collect();
+        for (n, delivery) in some.into_iter().enumerate() {
+            changed.insert(delivery.message.id);
+            let action = match n % 3 {
+                0 => Action::Ack,
+                1 => Action::Extend { lease_ms: Some(60_000) },
+                _ => Action::Release { after_ms: Some(0), priority: None },
+            };
+            let settle = Settle { receipt: delivery.receipt, action };
+            store.settle(vec![settle]).await.pop().unwrap().unwrap();
+        }
+        if number % 5 == 0 {
+            for delivery in store.take(take()).await.unwrap() {
+                changed.insert(delivery.message.id);
+            }
+            for answer in store.put(vec![message("new")]).await {
+                changed.insert(answer.unwrap().id);
+            }
+        }
+    })
+    .await;
+    let distinct: std::collections::HashSet<_> = ids.iter().copied().collect();
+    assert_eq!(distinct.len(), ids.len(), "one was shown twice");
+    assert!(changed.len() > 50, "{}", changed.len());
+    let unchanged = store.list(queue(), StateKind::Leased, None, 1_000).await.unwrap().messages;
+    let unchanged: Vec<_> =
+        unchanged.into_iter().map(|message| message.id).filter(|id| !changed.contains(id)).collect();
+    assert!(unchanged.len() > 100, "{}", unchanged.len());
+    assert!(unchanged.iter().all(|id| distinct.contains(id)), "one that did not change was not shown");
 }

@@ -6,14 +6,23 @@
 //! 2. A command that may have been carried out is never sent again from here: only its caller knows whether it may be
 //!    done twice. A node of a cluster that refuses one, since the slot is another's or moves, has done nothing: then it is
 //!    sent again, to where it belongs.
+//!
+//! # Layout
+//! - `certificates`: files that TLS needs
+//! - `sentinel`: which server takes writes
+//! - `nodes`: the nodes of a cluster, as they were seen last
+//! - `hints`: the subscription, one for all who hear by a link
 
 mod certificates;
+mod hints;
+mod nodes;
 mod sentinel;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dwell_time::{Clock as _, SystemClock};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -24,6 +33,9 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
+pub(crate) use self::hints::Ear;
+use self::hints::Hints;
+use self::nodes::{Group, Nodes};
 use crate::address::Node;
 use crate::{Address, Kind, OpenError};
 
@@ -39,6 +51,12 @@ struct Inner {
     certificates: Option<TlsCertificates>,
     next: AtomicUsize,
     lines: Vec<Mutex<Option<Line>>>,
+    /// Of a cluster.
+    nodes: Nodes,
+    /// With which of the servers that may be subscribed to is begun.
+    first: AtomicUsize,
+    hints: Hints,
+    clock: SystemClock,
 }
 
 /// A connection that many calls share.
@@ -56,7 +74,17 @@ impl Link {
     pub async fn open(address: Address) -> Result<Link, OpenError> {
         let certificates = certificates::read(&address.certificates)?;
         let lines = (0..address.connections).map(|_| Mutex::default()).collect();
-        let link = Link(Arc::new(Inner { address, certificates, next: AtomicUsize::new(0), lines }));
+        let inner = Inner {
+            address,
+            certificates,
+            next: AtomicUsize::new(0),
+            lines,
+            nodes: Nodes::default(),
+            first: AtomicUsize::new(0),
+            hints: Hints::default(),
+            clock: SystemClock::new(),
+        };
+        let link = Link(Arc::new(inner));
         let reached = link.send(&redis::cmd("PING")).await;
         reached.map_err(|error| OpenError::Unreachable {
             at: link.address().to_string(),
@@ -108,7 +136,12 @@ impl Link {
         let mut line = self.line(slot).await?;
         let reply = match &mut line {
             Line::Server(connection) => connection.req_packed_command(command).await,
-            Line::Cluster(connection) => connection.req_packed_command(command).await,
+            Line::Cluster(connection) => {
+                if self.0.nodes.is_time(self.now_ms()) {
+                    tokio::spawn(ask_for_nodes(self.clone(), connection.clone()));
+                }
+                connection.req_packed_command(command).await
+            }
         };
         // A refusal comes as a value.
         let reply = reply.and_then(Value::extract_error);
@@ -131,12 +164,21 @@ impl Link {
     /// # Errors
     /// Those of the connection.
     pub async fn subscriber(&self) -> RedisResult<PubSub> {
+        let mut servers = self.servers().await?;
+        let count = servers.len();
+        // One that does not answer keeps nobody from the others, this time or the next.
+        let limit = self.address().timeout() / u32::try_from(count.clamp(1, 4)).unwrap_or(1);
+        let first = self.0.first.load(Ordering::Relaxed) % count.max(1);
+        servers.rotate_left(first);
         let mut last = None;
-        for node in self.servers().await? {
-            match self.0.client(&node)?.get_async_pubsub().await {
-                Ok(subscriber) => return Ok(subscriber),
-                Err(error) => last = Some(error),
+        for (index, node) in servers.iter().enumerate() {
+            let client = self.0.client(node)?;
+            match tokio::time::timeout(limit, client.get_async_pubsub()).await {
+                Ok(Ok(subscriber)) => return Ok(subscriber),
+                Ok(Err(error)) => last = Some(error),
+                Err(_) => last = None,
             }
+            self.0.first.store(first + index + 1, Ordering::Relaxed);
         }
         Err(last.unwrap_or_else(nobody))
     }
@@ -165,12 +207,31 @@ impl Link {
         Ok(line)
     }
 
+    /// A connection to all nodes of the cluster, found through those of the URL or those that were seen last.
     async fn cluster(&self) -> RedisResult<ClusterConnection> {
+        let groups = self.0.nodes.groups(&self.address().nodes);
+        let limit = self.address().timeout() * 2 / u32::try_from(groups.len()).unwrap_or(1);
+        let mut last = None;
+        for group in groups {
+            // Its making can hang where no node answers as it should.
+            let made = tokio::time::timeout(limit, self.cluster_through(&group, limit / 2)).await;
+            match made.unwrap_or_else(|_| Err(nobody())) {
+                Ok(connection) => {
+                    self.0.nodes.rely_on(group.is_seen);
+                    return Ok(connection);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(nobody))
+    }
+
+    async fn cluster_through(&self, group: &Group, connecting: Duration) -> RedisResult<ClusterConnection> {
         let address = self.address();
         let timeout = address.timeout();
-        let nodes: Vec<_> = address.nodes.iter().map(|node| info(address, node)).collect();
+        let nodes: Vec<_> = group.nodes.iter().map(|node| info(address, node)).collect();
         let mut client = ClusterClient::builder(nodes)
-            .connection_timeout(timeout)
+            .connection_timeout(connecting)
             .response_timeout(timeout)
             .overall_response_timeout(Some(timeout * 2))
             // It would send again what may have been carried out.
@@ -185,17 +246,30 @@ impl Link {
         if let Some(password) = &address.password {
             client = client.password(password);
         }
-        // Its making can hang where no node answers as it should.
-        let connection = tokio::time::timeout(timeout * 2, client.build()?.get_async_connection()).await;
-        connection.unwrap_or_else(|_| Err(nobody()))
+        let mut connection = client.build()?.get_async_connection().await?;
+        let slots = connection.req_packed_command(redis::cmd("CLUSTER").arg("SLOTS")).await;
+        match slots.and_then(Value::extract_error) {
+            Ok(slots) if !self.0.nodes.note(&slots, group.is_seen, self.now_ms()) => Err(another_cluster()),
+            // Who can not say what it is may be another.
+            Err(error) if group.is_seen => Err(error),
+            _ => Ok(connection),
+        }
     }
 
     /// The servers to connect to: the primary, or the nodes of a cluster that are known.
     async fn servers(&self) -> RedisResult<Vec<Node>> {
         match self.address().kind {
-            Kind::Single | Kind::Cluster => Ok(self.address().nodes.clone()),
+            Kind::Single => Ok(self.address().nodes.clone()),
+            Kind::Cluster => {
+                let groups = self.0.nodes.groups(&self.address().nodes);
+                Ok(groups.into_iter().flat_map(|group| group.nodes).collect())
+            }
             Kind::Sentinel => Ok(vec![sentinel::primary(&self.0, &self.config()).await?]),
         }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.0.clock.now().mono_ms
     }
 
     fn config(&self) -> AsyncConnectionConfig {
@@ -216,6 +290,15 @@ impl Inner {
             Some(certificates) => Client::build_with_tls(info(login, node), certificates.clone()),
             None => Client::open(info(login, node)),
         }
+    }
+}
+
+/// Asks which nodes there are now. What is not answered is asked again later.
+async fn ask_for_nodes(link: Link, mut connection: ClusterConnection) {
+    let slots = connection.req_packed_command(redis::cmd("CLUSTER").arg("SLOTS")).await;
+    if let Ok(slots) = slots.and_then(Value::extract_error) {
+        // The connection is to this cluster, whatever has become of all of its nodes.
+        link.0.nodes.note(&slots, false, link.now_ms());
     }
 }
 
@@ -260,6 +343,10 @@ fn asked_node(error: &RedisError) -> Option<Node> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_matches(['[', ']']);
     (!host.is_empty()).then_some(Node::Tcp(host.to_owned(), port.parse().ok()?))
+}
+
+fn another_cluster() -> RedisError {
+    RedisError::from((ErrorKind::Io, "where nodes of the cluster were seen last there is another one"))
 }
 
 fn nobody() -> RedisError {

@@ -78,6 +78,13 @@ impl Inner {
         Ok(gone.filter(|gone| gone.as_ref() != self.wire.process).collect())
     }
 
+    /// The directory may have lost where this process binds leases: it is told when it next hears of it.
+    pub(super) fn say_bound_again(&self) {
+        let mut bound = locked(&self.bound);
+        let entered = std::mem::take(&mut bound.entered);
+        bound.lost.extend(entered);
+    }
+
     async fn say_hello(
         &self,
         at: Option<&Partition>,

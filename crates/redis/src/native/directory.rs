@@ -128,10 +128,29 @@ impl Inner {
         Ok(reserved)
     }
 
-    /// Forgets what is reserved: a number of it was used before.
-    pub(super) async fn drop_numbers(&self) {
+    /// Forgets what is reserved: a number of it was used before, in a partition that has seen numbers up to `highest`, where it
+    /// tells. Those that come next lie beyond.
+    pub(super) async fn drop_numbers(&self, highest: u64) {
         let mut numbers = self.numbers.lock().await;
         numbers.next = numbers.end;
+        if highest > 0 {
+            numbers.floor = numbers.floor.max(block_of(highest) + 1);
+        }
+    }
+
+    /// The first block of numbers that this process has not seen.
+    pub(super) fn reserved_to(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// The blocks that each partition is known to use here, in their order.
+    pub(super) fn entered_blocks(&self) -> HashMap<Partition, Vec<u64>> {
+        let mut blocks: HashMap<Partition, Vec<u64>> = HashMap::new();
+        for (block, at) in &locked(&self.entered).places {
+            blocks.entry(at.clone()).or_default().push(*block);
+        }
+        blocks.values_mut().for_each(|blocks| blocks.sort_unstable());
+        blocks
     }
 
     /// Sees to it that the directory knows where these numbers are used.
@@ -206,7 +225,7 @@ impl Inner {
         let names: Vec<&str> = waited.iter().map(QueueName::as_str).collect();
         let arguments = || {
             let fields = Fields::new().with("name", queue.as_str()).with("limit", limit);
-            fields.with("waited", names.clone())
+            fields.with("waited", names.clone()).with("above", self.given_up.load(Ordering::Relaxed))
         };
         let reply = self.wire.directory(Script::Enter, arguments()).await?;
         self.note_count(&reply);

@@ -21,8 +21,6 @@ const CHUNK: usize = 64;
 const NAMES: usize = 256;
 /// How many blocks of numbers one call looks up: each may be used by 256 partitions.
 const BLOCKS: usize = 16;
-/// How many leased messages one call looks at.
-const LEASES: usize = 200;
 
 /// What the partitions of a queue say of it together; of none: nothing.
 pub(super) struct Told {
@@ -64,7 +62,7 @@ impl Inner {
         found.into_iter().map(|message| message.unwrap_or_else(|| Err(missing()))).collect()
     }
 
-    async fn find(
+    pub(super) async fn find(
         &self,
         queue: &QueueName,
         spread: u16,
@@ -215,58 +213,11 @@ impl Inner {
         Ok((cut(messages, more, max), bare))
     }
 
-    /// Leased messages lie by their deadlines, and are capped: all are looked at.
-    async fn list_leased(
-        &self,
-        queue: &QueueName,
-        spread: u16,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> std::result::Result<(Page, bool), Fault> {
-        let mut places = Vec::new();
-        let mut bare = true;
-        for at in Partition::all(queue, spread) {
-            let mut from: Option<(i64, MessageId)> = None;
-            loop {
-                let arguments = Fields::new()
-                    .with("state", 2_u32)
-                    .with("max", LEASES)
-                    .maybe("score", from.map(|(deadline, _)| deadline))
-                    .maybe("after", from.map(|(_, id)| id_bytes(id).to_vec()).as_deref());
-                let answered = self.on(&at, spread, Script::List, arguments).await?;
-                bare &= answered.reply.get("bare").is_set();
-                let refs = answered.reply.get("refs").items();
-                for reply in refs {
-                    let place = || Some((reply.at(0).int()?, id(reply.at(1))?, instant(reply.at(2))?));
-                    let (deadline, id, due) = place().ok_or_else(|| unreadable(queue))?;
-                    from = Some((deadline, id));
-                    let length = reply.at(3).uint().ok_or_else(|| unreadable(queue))? as usize;
-                    places.push((Cursor { due, id }, length));
-                }
-                if refs.len() < LEASES {
-                    break;
-                }
-            }
-        }
-        places.retain(|(place, _)| Some(*place) > after);
-        places.sort();
-        let all = places.len();
-        places.truncate(fitting(places.iter().map(|(_, length)| *length), max));
-        let more = places.len() < all;
-        let targets: Vec<_> = places.iter().map(|(place, _)| Target::Id(place.id)).collect();
-        let (messages, _) = self.find(queue, spread, &targets).await?;
-        // One that was settled meanwhile is leased no more.
-        let leased = |message: &Message| message.standing.state.kind() == StateKind::Leased;
-        let messages = messages.into_iter().flatten().collect::<Result<Vec<_>>>()?;
-        let messages: Vec<_> = messages.into_iter().filter(leased).collect();
-        let next = places.last().map(|(place, _)| *place).filter(|_| more);
-        let page = cut(messages, more, max);
-        Ok((Page { next: page.next.or(next), ..page }, bare))
-    }
-
     /// See [`Store::stats`](dwell_store::Store::stats).
     pub(super) async fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
-        self.stats_within(queue, Patience::Usual).await
+        let stats = self.stats_within(queue, Patience::Usual).await?;
+        self.note_used(queue);
+        Ok(stats)
     }
 
     async fn stats_within(&self, queue: &QueueName, patience: Patience) -> Result<QueueStats> {
@@ -403,7 +354,7 @@ pub(super) enum Patience {
 }
 
 /// The first `max` messages, by (due, id), of the pages of some partitions; `more` if any of them has more.
-fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
+pub(super) fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
     messages.sort_by_key(|message| (message.standing.due, message.id));
     let fits = fitting(messages.iter().map(|message| message.body.len()), max);
     let more = more || fits < messages.len();
@@ -414,7 +365,7 @@ fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
 }
 
 /// How many bodies of these lengths a page of at most `max` holds: one, whatever its size.
-fn fitting(lengths: impl ExactSizeIterator<Item = usize>, max: usize) -> usize {
+pub(super) fn fitting(lengths: impl ExactSizeIterator<Item = usize>, max: usize) -> usize {
     let (mut bytes, all) = (0_usize, lengths.len());
     let fits = lengths.take(max).take_while(|length| {
         bytes = bytes.saturating_add(*length);

@@ -8,9 +8,11 @@
 //!   connections for calls that replicas confirm
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
-//! - `directory`: what the queues have in common: names, numbers; `bound`: the processes, and leases bound to them
-//! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin
-//! - `waiting`, `hints`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
+//! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
+//!   processes, and leases bound to them
+//! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
+//!   lists of leased ones
+//! - `waiting`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
 
 mod bound;
@@ -19,9 +21,9 @@ mod configure;
 mod confirm;
 mod dead;
 mod directory;
-mod hints;
 mod inspect;
 mod layout;
+mod lost;
 mod message;
 mod open;
 mod pack;
@@ -36,6 +38,7 @@ mod spread;
 mod take;
 mod timer;
 mod waiting;
+mod walk;
 mod wire;
 
 use std::collections::{HashMap, HashSet};
@@ -55,13 +58,14 @@ use tokio::runtime::Handle;
 
 use bound::Bound;
 use directory::{Entered, Numbers, Pace};
-use hints::Hints;
 use layout::Partition;
+use lost::Used;
 use pack::Pack;
 use returns::Returns;
 use take::Leased;
 use timer::Timer;
 use waiting::Waiters;
+use walk::Walks;
 use wire::Wire;
 
 /// A store over one Redis, shared with every process that opens the same address and prefix.
@@ -94,6 +98,10 @@ struct Inner {
     entered: Mutex<Entered>,
     /// The block that follows those which this process has reserved.
     reserved: AtomicU64,
+    /// The highest registration that is known to have been given up.
+    given_up: AtomicU64,
+    /// The queues that this process uses: the directory must know them.
+    used: Mutex<Used>,
     /// How fast blocks of numbers that nobody may use any more are looked for.
     pace: Mutex<Pace>,
     /// Where this process binds leases.
@@ -111,7 +119,11 @@ struct Inner {
     ended: AtomicU64,
     takes: AtomicU64,
     waiters: Waiters,
-    hints: Hints,
+    walks: Mutex<Walks>,
+    /// The policy of a server that was set to evict since the store was opened.
+    evicting: Mutex<Option<String>>,
+    /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.
+    policy_ms: AtomicU64,
     timer: Timer,
     returns: Returns,
 }
@@ -150,13 +162,15 @@ impl Drop for RedisStore {
     fn drop(&mut self) {
         self.inner.waiters.close();
         self.inner.timer.stop();
-        self.inner.hints.stop();
     }
 }
 
 #[async_trait]
 impl Store for RedisStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        if let Some(refusal) = self.inner.refuses_puts() {
+            return vec![Err(refusal); puts.len()];
+        }
         let inner = Arc::clone(&self.inner);
         self.each(puts.len(), async move { inner.put(puts).await }).await
     }

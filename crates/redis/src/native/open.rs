@@ -1,7 +1,7 @@
 //! Opening: what a Redis must be, who came before us, and what runs besides the calls.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,19 +9,21 @@ use bytes::Bytes;
 use dwell_model::Limits;
 use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
-use redis::Value;
+use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::hints::Hints;
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
 use super::timer::Timer;
-use super::wire::{Wire, random};
+use super::wire::{Wire, locked, random};
 use super::{Inner, RedisStore, settings};
 use crate::{Address, Kind, Link, OpenError};
 
 /// How often a process says that it is there, and does what has time.
 const BEAT: Duration = Duration::from_secs(5);
+
+/// How often the nodes of a cluster are asked whether they evict.
+const POLICY_MS: u64 = 60_000;
 
 /// How long an ending process cares for what others would do later.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -91,7 +93,6 @@ impl RedisStore {
         look(&link).await?;
         let unreachable = |reason: String| OpenError::Unreachable { at: at.clone(), reason };
         let timer = Timer::start(&clock).map_err(|error| unreachable(error.to_string()))?;
-        let hints = Hints::start(link.clone(), &runtime);
         let inner = Inner {
             wire: Wire::new(link, test_clock),
             defaults: settings::defaults(&limits.defaults),
@@ -102,6 +103,8 @@ impl RedisStore {
             numbers: Default::default(),
             entered: Default::default(),
             reserved: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            used: Default::default(),
             pace: Default::default(),
             bound: Default::default(),
             // Near the limit, until the directory was asked.
@@ -113,7 +116,9 @@ impl RedisStore {
             ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),
             waiters: Default::default(),
-            hints,
+            walks: Default::default(),
+            evicting: Default::default(),
+            policy_ms: AtomicU64::new(0),
             timer,
             returns: Default::default(),
         };
@@ -142,7 +147,42 @@ impl Inner {
             }
         };
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
-        tokio::join!(free_bound, self.clear_trash(), clear_blocks, self.retire_bare());
+        // What it can not be asked now is asked at the next beat.
+        let find_lost = async { drop(self.find_lost().await) };
+        let look_at_policy = self.look_at_policy();
+        tokio::join!(
+            free_bound,
+            self.clear_trash(),
+            clear_blocks,
+            self.retire_bare(),
+            find_lost,
+            look_at_policy
+        );
+    }
+
+    /// Somebody may have set a server to evict since it was looked at last, or have set it right.
+    async fn look_at_policy(&self) {
+        let now_ms = self.wire.mono_ms();
+        // A cluster asks all of its nodes, and one that is away costs the connection to the others.
+        let is_cluster = self.wire.link.address().kind() == Kind::Cluster;
+        if is_cluster && now_ms < self.policy_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        self.policy_ms.store(now_ms + POLICY_MS, Ordering::Relaxed);
+        // What can not be asked is as it was.
+        if let Ok(policy) = evicting(&self.wire.link).await {
+            *locked(&self.evicting) = policy;
+        }
+    }
+
+    /// Why nothing is put: it might be thrown away. All else goes on, so that what is there is handed out before it is.
+    pub(super) fn refuses_puts(&self) -> Option<Error> {
+        let policy = locked(&self.evicting).clone()?;
+        let reason = format!(
+            "Redis is set to evict (maxmemory-policy {policy}), which loses messages or lets a repeated call happen \
+             twice: nothing is put until it is set to noeviction"
+        );
+        Some(Error::Unavailable { reason: reason.into() })
     }
 }
 
@@ -154,6 +194,7 @@ async fn beat(store: Weak<Inner>) {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
         inner.wire.tidy();
+        inner.forget_walks();
         let heard = inner.be_heard().await;
         pause = if heard.is_ok() { BEAT } else { AGAIN };
         let Ok(gone) = heard else { continue };
@@ -169,18 +210,10 @@ async fn check(link: &Link) -> Result<(), OpenError> {
         at: link.address().to_string(),
         reason: error.to_string(),
     };
-    let mut texts = Vec::new();
-    for section in ["server", "memory"] {
-        let reply = link.send(redis::cmd("INFO").arg(section)).await.map_err(failed)?;
-        collect(reply, &mut texts);
-    }
-    let fields = |name: &'static str| {
-        let lines = texts.iter().flat_map(|text| text.lines());
-        lines.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
+    let texts = info(link, "server").await.map_err(failed)?;
     let needs_aof = link.address().confirm.is_some_and(|confirm| confirm.aof);
     // Valkey names a Redis that it is compatible with.
-    for version in fields("redis_version") {
+    for version in fields(&texts, "redis_version") {
         if is_before(version, (6, 2)) {
             let version = version.to_owned();
             return Err(OpenError::TooOld { version, needed: "6.2", what: "the store's scripts" });
@@ -200,11 +233,29 @@ async fn check(link: &Link) -> Result<(), OpenError> {
         let reason = format!("{} ms of waiting do not fit into timeout_ms", confirm.within_ms);
         return Err(OpenError::Unsupported { what: "wait_ms", reason });
     }
-    let evicts = fields("maxmemory_policy").find(|policy| *policy != "noeviction");
-    if let Some(policy) = evicts {
-        return Err(OpenError::Evicts { policy: policy.to_owned() });
+    match evicting(link).await.map_err(failed)? {
+        Some(policy) => Err(OpenError::Evicts { policy }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The policy of a server that throws keys away when its memory is full, if there is one.
+async fn evicting(link: &Link) -> RedisResult<Option<String>> {
+    let texts = info(link, "memory").await?;
+    let evicts = fields(&texts, "maxmemory_policy").find(|policy| *policy != "noeviction");
+    Ok(evicts.map(str::to_owned))
+}
+
+/// What all servers say of themselves.
+async fn info(link: &Link, section: &str) -> RedisResult<Vec<String>> {
+    let mut texts = Vec::new();
+    collect(link.send(redis::cmd("INFO").arg(section)).await?, &mut texts);
+    Ok(texts)
+}
+
+fn fields<'a>(texts: &'a [String], name: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = texts.iter().flat_map(|text| text.lines());
+    lines.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// What lies where the directory would.

@@ -136,6 +136,9 @@ impl Inner {
                 lapsed += ended;
                 self.leases_ended(ended);
             }
+            if let Some(given_up) = reply.get("given_up").uint() {
+                self.given_up.fetch_max(given_up, Ordering::Relaxed);
+            }
             if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
                 if at.index == 0 && !reply.get("moves").is_set() {
                     self.note_spread(&at.queue, spread);

@@ -24,8 +24,8 @@ const CHUNK_FRESH: usize = 128;
 /// How a put ended for now.
 enum Outcome {
     Answered(Result<PutAnswer>),
-    /// Its number is another message's.
-    Renumber,
+    /// Its number is another message's, in a partition that has seen numbers up to this one, if it tells.
+    Renumber(u64),
 }
 
 /// An item on its way.
@@ -83,7 +83,7 @@ impl Inner {
                 let part = self.partition_of(put, spread);
                 groups.entry((turn, &put.queue, part, spread)).or_default().push(index);
             }
-            let mut renumber = Vec::new();
+            let (mut renumber, mut highest) = (Vec::new(), 0);
             for ((_, queue, part, spread), indexes) in groups {
                 let at = Partition::new(queue, part);
                 for chunk in chunks(&items, &indexes) {
@@ -95,7 +95,10 @@ impl Inner {
                             for (index, outcome) in chunk.iter().zip(outcomes) {
                                 match outcome {
                                     Outcome::Answered(answer) => answers[*index] = Some(answer),
-                                    Outcome::Renumber => renumber.push(*index),
+                                    Outcome::Renumber(seen) => {
+                                        highest = seen.max(highest);
+                                        renumber.push(*index);
+                                    }
                                 }
                             }
                         }
@@ -107,7 +110,7 @@ impl Inner {
                 }
             }
             if !renumber.is_empty() {
-                self.drop_numbers().await;
+                self.drop_numbers(highest).await;
                 match self.numbers(renumber.len()).await {
                     Ok(numbers) => {
                         renumber.iter().zip(numbers).for_each(|(index, n)| items[*index].number = n)
@@ -295,6 +298,8 @@ impl Inner {
             } else {
                 if answered.reply.get("bare").is_set() {
                     self.note_bare(&at.queue).await;
+                } else {
+                    self.note_used(&at.queue);
                 }
                 return Ok((answered.reply, answered.now));
             }
@@ -316,7 +321,7 @@ impl Inner {
 
     fn outcome(&self, at: &Partition, item: &Item, reply: &Reply, now: Timestamp) -> Outcome {
         if reply.at(0).text() == Some("number") {
-            return Outcome::Renumber;
+            return Outcome::Renumber(reply.at(1).uint().unwrap_or(0));
         }
         let answer = match reply {
             Reply::Bool(true) | Reply::Int(_) | Reply::Float(_) => created(at, item, reply),

@@ -34,6 +34,7 @@ pub(super) enum Script {
     OldBlocks,
     LeaveBlock,
     Recall,
+    Known,
 }
 
 /// Where `now` comes from: the server, or a test.
@@ -50,7 +51,7 @@ const DIRECTORY: &str = include_str!("lua/directory.lua");
 const FAILOVER: &str = include_str!("lua/failover.lua");
 
 impl Script {
-    const ALL: [Script; 27] = [
+    const ALL: [Script; 28] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -78,6 +79,7 @@ impl Script {
         Script::OldBlocks,
         Script::LeaveBlock,
         Script::Recall,
+        Script::Known,
     ];
 
     fn body(self) -> &'static str {
@@ -109,6 +111,7 @@ impl Script {
             Script::OldBlocks => include_str!("lua/old_blocks.lua"),
             Script::LeaveBlock => include_str!("lua/leave_block.lua"),
             Script::Recall => include_str!("lua/recall.lua"),
+            Script::Known => include_str!("lua/known.lua"),
         }
     }
 
@@ -131,7 +134,7 @@ impl Script {
             | Script::Sweep
             | Script::Retire
             | Script::Unbind => &[BEGIN, RECORD, PLACE, TIME],
-            Script::Enter | Script::Numbers => &[DIRECTORY, FAILOVER],
+            Script::Enter | Script::Numbers | Script::Known => &[DIRECTORY, FAILOVER],
             Script::Leave
             | Script::Names
             | Script::Blocks

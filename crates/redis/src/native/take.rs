@@ -165,7 +165,11 @@ impl Inner {
             let answered = self.on(at, *spread, Script::Take, arguments).await?;
             let next = next(&answered);
             let on = answered.reply.get("on").is_set();
-            return Ok(Taken { deliveries: deliveries(&at.queue, &answered)?, next, on });
+            let deliveries = deliveries(&at.queue, &answered)?;
+            if next.is_some() || !deliveries.is_empty() {
+                self.note_used(&at.queue);
+            }
+            return Ok(Taken { deliveries, next, on });
         }
         // Of several queues, one that is out of order keeps nobody from the others: it is waited for where they have nothing.
         let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
@@ -198,6 +202,9 @@ impl Inner {
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
             let Some(peek) = peek else { continue };
+            if next(peek).is_some() {
+                self.note_used(&places[partition].0.queue);
+            }
             let ids = peek.reply.get("ids").items().iter();
             for (rank, (id, item)) in ids.zip(peek.reply.get("items").items()).enumerate() {
                 let head = head(id, item, partition, rank);

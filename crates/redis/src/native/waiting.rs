@@ -382,7 +382,8 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
         for at in Partition::all(&queue, inner.spread(&queue)) {
             let channel = format!("{}w", at.keys(prefix));
             if !channels.contains(&channel) {
-                inner.hints.listen(channel.clone(), Arc::clone(&notify)).await;
+                // Without hints it is asked every so often.
+                let _ = inner.wire.link.listen(channel.clone(), Arc::clone(&notify)).await;
                 channels.insert(channel);
             }
         }
@@ -448,7 +449,7 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
         }
         sleep(&inner, &notify, asked_ms, next).await;
     }
-    channels.into_iter().for_each(|channel| inner.hints.leave(channel, Arc::clone(&notify)));
+    channels.into_iter().for_each(|channel| inner.wire.link.leave(channel, Arc::clone(&notify)));
 }
 
 /// Sleeps until there may be something, by what was said when it was asked, or somebody hints at it.
@@ -487,6 +488,9 @@ impl Inner {
             let next = instant(answered.reply.get("next")).map(|next| (next, answered.now));
             let soonest = looked.next.into_iter().chain(next);
             looked.next = soonest.min_by_key(|(next, now)| next.as_ms() - now.as_ms());
+        }
+        if looked.is_due || looked.next.is_some() {
+            self.note_used(queue);
         }
         Ok(looked)
     }

@@ -1,5 +1,7 @@
 //! A cluster of three primaries, to which replicas can be added.
 
+use redis::Value;
+
 use super::{Server, eventually, free_port};
 use crate::Address;
 
@@ -41,6 +43,35 @@ impl Cluster {
         eventually("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
         self.nodes.push(replica);
         self.await_whole();
+    }
+
+    /// Ends a node for good: a replica that it gets for this takes over and has its place among the nodes, and the others
+    /// forget it.
+    pub fn replace(&mut self, node: usize) {
+        self.add_replica(node);
+        let (gone, successor) = (self.id(node), self.nodes.pop().expect("it was added just now"));
+        self.nodes[node].kill();
+        eventually("the replica takes over", || successor.info("role").as_deref() == Some("master"));
+        self.nodes[node] = successor;
+        for other in &self.nodes {
+            eventually("the others forget it", || {
+                other.try_command(&["CLUSTER", "FORGET", &gone]).is_ok_and(|reply| reply == Value::Okay)
+            });
+        }
+        self.await_whole();
+    }
+
+    /// Ends all connections of clients, those for subscriptions too.
+    pub fn cut(&self) {
+        for node in &self.nodes {
+            node.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            node.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        }
+    }
+
+    /// How many connections subscribe to something.
+    pub fn subscribers(&self) -> usize {
+        self.nodes.iter().map(Server::subscribers).sum()
     }
 
     /// A node's name in the cluster.

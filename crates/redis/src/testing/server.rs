@@ -127,6 +127,12 @@ impl Server {
         line.map(|value| value.trim().to_owned())
     }
 
+    /// How many connections subscribe to something.
+    pub fn subscribers(&self) -> usize {
+        let list = super::text(self.command(&["CLIENT", "LIST", "TYPE", "pubsub"]));
+        list.lines().filter(|line| line.contains(" cmd=")).count()
+    }
+
     /// Ends it as a crash would.
     pub fn kill(&mut self) {
         // It may be gone already.

@@ -311,3 +311,62 @@ async fn a_node_that_dies_is_replaced_by_its_replica_or_its_queues_are_refused()
     let read = within("stats", brief.stats(queue())).await;
     assert!(is_unavailable(&read), "{read:?}");
 }
+
+/// All nodes that the URL names are replaced, one after the other. Then all connections are cut: only what the process remembers
+/// leads to the cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_outlives_all_the_nodes_that_its_url_names() {
+    let mut cluster = Cluster::start();
+    let store = Arc::new(open(&(cluster.url() + PATIENT)).await);
+    // A queue on each node, so that a call meets with each that is gone.
+    let mut queues: Vec<QueueName> = Vec::new();
+    for n in 0.. {
+        let had: Vec<usize> = (0..3).map(|node| partitions(&mut cluster, node)).collect();
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        within("a put", store.put(vec![Put::new(name.clone(), "m")])).await.pop().unwrap().unwrap();
+        let node = (0..3).find(|node| partitions(&mut cluster, *node) > had[*node]).unwrap();
+        if had[node] == 0 {
+            queues.push(name);
+        }
+        if queues.len() == 3 {
+            break;
+        }
+    }
+    let put_all = async |when: &str| {
+        for name in &queues {
+            let answer = within("a put", store.put(vec![Put::new(name.clone(), "m")])).await.pop().unwrap();
+            assert!(answer.is_ok(), "{when}: {answer:?}");
+        }
+    };
+    for node in 0..3 {
+        cluster.replace(node);
+        put_all("a node was replaced").await;
+    }
+    cluster.cut();
+    put_all("connections were cut").await;
+
+    // Hints too: whoever waits subscribes again.
+    let waiting = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.take(Take::from(queue()).wait_ms(60_000)).await })
+    };
+    within("a subscription", comes(|| cluster.subscribers() > 0)).await;
+    cluster.cut();
+    within("a subscription after the cut", comes(|| cluster.subscribers() > 0)).await;
+    let other = open(&cluster.url()).await;
+    put(&other, message("hinted at")).await.unwrap();
+    assert_eq!(within("the take", waiting).await.unwrap().unwrap().len(), 1);
+}
+
+/// How many partitions a node has.
+pub(super) fn partitions(cluster: &mut Cluster, node: usize) -> usize {
+    let keys: Vec<String> =
+        redis::from_redis_value(cluster.nodes()[node].command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    keys.len()
+}
+
+async fn comes(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -57,6 +57,42 @@ fn everything_works_on_a_cluster() {
     });
 }
 
+/// The only node that the URL names is gone for good. A mover and those who offer go on by the nodes that were seen last.
+#[test]
+fn a_mover_outlives_the_node_that_its_url_names() {
+    run(async {
+        let mut cluster = Cluster::start();
+        let seed = format!("redis-cluster://127.0.0.1:{}", cluster.nodes()[0].port());
+        let link = Link::open(seed.parse().unwrap()).await.unwrap();
+        let keys = Keys::new("orders").unwrap();
+        let queue = DelayedQueue::new(link.clone(), keys.clone(), Text);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
+        let mover = Mover::new(link.clone(), keys, options);
+        let running =
+            tokio::spawn(mover.run(async { drop(stopped.await) }, move |event| drop(events.send(event))));
+        assert_eq!(heard.recv().await, Some(Event::Listening));
+        cluster.replace(0);
+        for round in 0..2 {
+            cluster.cut();
+            while cluster.subscribers() == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            // A call may meet with the cut.
+            while queue.offer_as(&format!("id {round}"), &text("soon"), When::In(20)).await.is_err() {}
+            let taken = loop {
+                if let Ok(Some(taken)) = queue.take(10_000).await {
+                    break taken;
+                }
+            };
+            assert_eq!(taken, "soon");
+        }
+        drop(stop);
+        running.await.unwrap();
+    });
+}
+
 /// As `redis-cli --cluster reshard` does it, but slowly: keys are half here and half there while calls go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
+use std::time::Duration;
 
+use dwell_redis::redisson::codec::Text;
 use dwell_redis::redisson::{
-    Error, Event, Layout, Mover, MoverOptions, When, decode_element, encode_element,
+    DelayedQueue, Error, Event, Keys, Layout, Mover, MoverOptions, When, decode_element, encode_element,
 };
 
 use crate::{Bed, HOUR_MS, run, text};
@@ -106,6 +108,108 @@ fn a_mover_outlives_its_connections() {
         }
         drop(stop);
         running.await.unwrap();
+    });
+}
+
+/// How many connections subscribe, and to how many channels.
+fn heard(bed: &Bed) -> (usize, usize) {
+    let list: String =
+        redis::from_redis_value(bed.server.command(&["CLIENT", "LIST", "TYPE", "pubsub"])).unwrap();
+    let channels: Vec<String> =
+        redis::from_redis_value(bed.server.command(&["PUBSUB", "CHANNELS", "*"])).unwrap();
+    (list.lines().filter(|line| !line.is_empty()).count(), channels.len())
+}
+
+#[test]
+fn movers_of_many_queues_share_one_subscription_and_it_comes_again() {
+    run(async {
+        const COUNT: usize = 300;
+        let bed = Bed::new().await;
+        // No sweep comes in time: what wakes them is the channel.
+        let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let running: Vec<_> = (0..COUNT)
+            .map(|n| {
+                let keys = Keys::new(format!("queue {n}")).unwrap();
+                let mover = Mover::new(bed.link.clone(), keys, options.clone());
+                let (mut stopped, events) = (stopped.clone(), events.clone());
+                let report = move |event| drop(events.send((n, event)));
+                tokio::spawn(mover.run(async move { drop(stopped.changed().await) }, report))
+            })
+            .collect();
+        let mut listening = BTreeSet::new();
+        while listening.len() < COUNT {
+            let (n, event) = told.recv().await.unwrap();
+            assert_eq!(event, Event::Listening);
+            listening.insert(n);
+        }
+        for round in 0..3 {
+            assert_eq!(heard(&bed), (1, COUNT), "round {round}");
+            for n in [0, COUNT / 2, COUNT - 1] {
+                let keys = Keys::new(format!("queue {n}")).unwrap();
+                let queue = DelayedQueue::new(bed.link.clone(), keys, Text);
+                queue.offer(&text("soon"), When::In(10)).await.unwrap();
+                assert_eq!(queue.take(10_000).await.unwrap(), Some(text("soon")), "round {round}, queue {n}");
+            }
+            bed.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            while heard(&bed) != (1, COUNT) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        drop(stop);
+        for running in running {
+            running.await.unwrap();
+        }
+        // Nobody listens any more.
+        while heard(&bed).1 > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+/// A channel that this user may not hear is told to the mover of its queue, and keeps nobody from the others.
+#[test]
+fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
+    run(async {
+        let bed = Bed::new().await;
+        let allowed = bed.keys.channel();
+        bed.server.command(&["ACL", "SETUSER", "default", "resetchannels", &format!("&{allowed}")]);
+        let options = MoverOptions { sweep_ms: HOUR_MS, ..MoverOptions::default() };
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let running: Vec<_> = ["forbidden", "orders"]
+            .into_iter()
+            .map(|name| {
+                let mover = Mover::new(bed.link.clone(), Keys::new(name).unwrap(), options.clone());
+                let (mut stopped, events) = (stopped.clone(), events.clone());
+                let report = move |event| drop(events.send((name, event)));
+                tokio::spawn(mover.run(async move { drop(stopped.changed().await) }, report))
+            })
+            .collect();
+        let (mut is_refused, mut is_listening) = (false, false);
+        while !(is_refused && is_listening) {
+            match told.recv().await.unwrap() {
+                ("forbidden", Event::Trouble(error)) => {
+                    assert_eq!(error.code(), "redis_refused", "{error}");
+                    is_refused = true;
+                }
+                ("orders", Event::Listening) => is_listening = true,
+                other => panic!("{other:?}"),
+            }
+        }
+        for _ in 0..3 {
+            bed.offer("soon", 10).await;
+            assert_eq!(bed.queue.take(10_000).await.unwrap(), Some(text("soon")));
+            bed.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            while heard(&bed).1 == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        drop(stop);
+        for running in running {
+            running.await.unwrap();
+        }
     });
 }
 

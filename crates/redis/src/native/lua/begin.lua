@@ -166,9 +166,12 @@ local function answer()
   return packed
 end
 
--- Whether a registration was given up: another process has let go of the queue since it was made.
+-- Whether a registration was given up: another process has let go of the queue since it was made. The client is told which was
+-- the last one that was: a directory that has lost it must not give out lower ones.
 local function is_given_up(reg)
-  return reg <= (tonumber(call('HGET', P .. 'a', 'g') or 0) or 0)
+  local last_one = tonumber(call('HGET', P .. 'a', 'g') or 0) or 0
+  out.given_up = reg <= last_one and last_one or nil
+  return reg <= last_one
 end
 
 local function setting(name)

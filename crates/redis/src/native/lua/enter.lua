@@ -2,7 +2,10 @@
 --
 -- Keys    m q r B and b:BLOCK, of the directory
 -- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited names that takes of the
---         client wait on; A.force past the limit: the client has counted those that have something
+--         client wait on; A.force past the limit: the client has counted those that have something; A.above a registration that
+--         was seen elsewhere, A.floor the first block of numbers that was not
+-- A.lost  it has messages, and was not known: it is registered unless it is known by now. A.spread then is over how many
+--         partitions the client spreads queues that do not say, where the directory has lost that too
 -- A.block a block of numbers, the first of A.count; A.part the partition that uses them, as `index/queue`
 -- Reply   `reg` the registration, higher than all before; or `full`: there are as many others as may be;
 --         `count` of queues registered
@@ -25,10 +28,16 @@ if A.name then
     return cmsgpack.pack(out)
   end
   leap_after_failover()
-  out.reg = call('HINCRBY', P .. 'm', 'r', 1)
-  call('HSET', P .. 'm', 'v', 3)
-  call('ZADD', P .. 'q', 0, A.name)
-  call('HSET', P .. 'r', A.name, cmsgpack.pack({ out.reg, now }))
+  leap_over(A.floor or 0, A.above or 0)
+  if not (A.lost and known) then
+    out.reg = call('HINCRBY', P .. 'm', 'r', 1)
+    call('HSET', P .. 'm', 'v', 3)
+    call('ZADD', P .. 'q', 0, A.name)
+    call('HSET', P .. 'r', A.name, cmsgpack.pack({ out.reg, now }))
+  end
+  if A.lost and not call('HGET', P .. 'm', 's') then
+    call('HSET', P .. 'm', 's', A.spread)
+  end
   out.count = others + 1
 end
 if A.block then

@@ -3,10 +3,24 @@
 -- before, both counters leap over more than can have been given out since.
 local LEAP = 65536
 
-local function leap_after_failover()
-  -- Who may not ask gets no leap.
+-- The server that runs this. Who may not ask is told nothing, and gets no leap.
+local function running()
   local info = redis.pcall('INFO', 'server')
-  local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+  return type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+end
+
+-- Somebody has seen blocks below `block` or the registration `reg`, and the counters have not come to that here: they were lost.
+-- Others may have been given more than this one has seen.
+local function leap_over(block, reg)
+  for name, seen in pairs({ b = block, r = reg }) do
+    if seen > (tonumber(call('HGET', P .. 'm', name) or 0) or 0) then
+      call('HSET', P .. 'm', name, string.format('%.0f', seen + LEAP))
+    end
+  end
+end
+
+local function leap_after_failover()
+  local run = running()
   local before = call('HGET', P .. 'm', 'i')
   if not run or run == before then
     return

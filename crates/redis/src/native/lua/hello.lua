@@ -2,7 +2,7 @@
 --
 -- Keys    c h m q and p:PROCESS of the directory
 -- A.process its id; A.client its name: the process of this name that came before is gone. `c` has the two last ones of a
---         name, so that a call that is made again gets the same answer
+--         name, so that a call that is made again gets the same answer; names of processes which are gone are forgotten there
 -- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.whole if these are all; A.has if it
 --         believes that some are known here
 -- A.spread over how many partitions it spreads queues that do not say: all processes must agree, as long as there are
@@ -15,6 +15,23 @@
 -- Cost    O(log n) and a partition of A.bound
 know('zset', 'h')
 know('hash', 'c')
+-- Forgets names whose processes were freed of all that was bound to them: they tell nobody anything. More of those that it looks
+-- at are picked at random than come to be, so there are never many more than are in use.
+local FEW, SOME = 32, 8
+local function forget_clients()
+  if call('HLEN', P .. 'c') <= FEW then
+    return
+  end
+  local names = redis.pcall('HRANDFIELD', P .. 'c', -SOME)
+  -- A user that was made for an earlier version may not ask so; then they stay.
+  for _, name in ipairs(names.err and {} or names) do
+    local process = string.sub(call('HGET', P .. 'c', name) or '', 1, #A.process)
+    if name ~= A.client and not call('ZSCORE', P .. 'h', process) and call('EXISTS', P .. 'p:' .. process) == 0 then
+      call('HDEL', P .. 'c', name)
+    end
+  end
+end
+
 local parts = P .. 'p:' .. A.process
 if A.bound then
   know('set', 'p:' .. A.process)
@@ -36,6 +53,7 @@ if A.client then
   local before = string.sub(last, is_again and #A.process + 1 or 1, is_again and -1 or #A.process)
   out.before = before ~= '' and before or nil
   call('HSET', P .. 'c', A.client, A.process .. before)
+  forget_clients()
 end
 if A.has and not A.whole and call('EXISTS', parts) == 0 then
   out.forgotten = true

@@ -3,10 +3,10 @@
 -- Keys    m S B H, and f s u o d (scheduled, ready), l (leased) or h (dead)
 -- A.state 0 scheduled, 1 ready, 2 leased, 3 dead; A.max how many; A.due and A.id the last one of the page before
 -- A.bytes how many bytes of bodies, but one message in any case
--- A.score and A.after, for leased: the deadline and id to go on from
+-- A.score and A.after, for leased: the deadline and id to go on from; A.max how many leases are looked at, or fewer
 -- Reply   `bare`; `items`: record, body, headers of each, and one more than the page holds is told by `more_left`.
---         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its page
--- Cost    O(log n + page), and about 1 ms for 256 KiB of bodies; leased: all of them are looked at, a page of A.max a call
+--         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its pages
+-- Cost    O(log n + page), and about 1 ms for 256 KiB of bodies; leased: about 3 µs each, and 13 of those whose records are read
 if not touch() then
   return cmsgpack.pack(out)
 end
@@ -72,10 +72,26 @@ if A.state == 2 then
   out.refs = {}
   local key = P .. 'l'
   local first = A.after and rank_after(key, A.score, A.after) or 0
-  for index, entry in ipairs(part(key, first, call('ZCARD', key), A.max)) do
-    local r = lying(entry[2])
-    out.refs[index] = { entry[1], entry[2], r.d, body_length(r) }
+  -- A record of form 4 has its body and so many bytes. Of the others, which are read, one call looks at so many.
+  local BESIDES, READ = 59, 64
+  local members, read_now = call('ZRANGE', key, first, first + A.max - 1, 'WITHSCORES'), 0
+  for index = 1, #members, 2 do
+    local id, due, length = string.sub(members[index], 1, 16), nil, -1
+    if #members[index] == 32 then
+      due, length = (struct.unpack('>I6', id)), call('HSTRLEN', P .. 'S', string.sub(id, 9)) - BESIDES
+    end
+    if length < 0 then
+      read_now = read_now + 1
+      if read_now > READ then
+        out.more_left = true
+        break
+      end
+      local r = lying(id)
+      due, length = r.d, body_length(r)
+    end
+    out.refs[#out.refs + 1] = { tonumber(members[index + 1]), id, due, length }
   end
+  out.more_left = out.more_left or #members == 2 * A.max
   hint()
   return cmsgpack.pack(out)
 end

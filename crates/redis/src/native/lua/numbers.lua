@@ -5,7 +5,8 @@
 -- Reply   `first` block
 -- Cost    O(1)
 leap_after_failover()
-local first = math.max(tonumber(call('HGET', P .. 'm', 'b') or 0), A.floor)
+leap_over(A.floor, 0)
+local first = tonumber(call('HGET', P .. 'm', 'b') or 0)
 call('HSET', P .. 'm', 'v', 3, 'b', first + A.blocks)
 out.first = first
 return cmsgpack.pack(out)

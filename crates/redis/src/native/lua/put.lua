@@ -161,7 +161,7 @@ local function put(item)
     end
   end
   if taken_of({ item.n })[1] then
-    return { 'number' }
+    return { 'number', highest }
   end
   if owner then
     if owner.s == 2 then
@@ -259,7 +259,7 @@ local function put_each(count, is_full, room)
     elseif room and n >= 2 * room then
       out.items[index] = { 'pending', max_pending }
     elseif taken[index] then
-      out.items[index] = { 'number' }
+      out.items[index] = { 'number', highest }
     else
       if after then
         at, what = text, head .. what

@@ -2,7 +2,8 @@
 --
 -- Keys    m f s u o r l g w t T Z
 -- Reply   `change`, `past` and `until` if the partition is closed, see `configure`; `bare`, `scheduled`, `ready`, `urgent`, `leased`, `dead`, `next` the earliest instant, `own` the queue's
---         settings, packed, `version` of them, `reg` its registration, `waiting` in other processes than A.process; `trash` if something was set
+--         settings, packed, `version` of them, `reg` its registration, `highest` the
+--         highest number of a message that was put here, `waiting` in other processes than A.process; `trash` if something was set
 --         aside and is not cleared away yet
 -- Cost    O(log n)
 if not touch() then
@@ -29,6 +30,7 @@ if M[8] then
   out.change, out.past, out['until'] = M[8], past_spreads(), last_token()
 end
 out.reg = M[2] and tonumber(M[2])
+out.highest = M[6] and tonumber(M[6])
 out.trash = call('EXISTS', P .. 'Z') == 1
 out.waiting = 0
 local waiters = call('HGETALL', P .. 'w')

@@ -15,9 +15,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use dwell_model::Timestamp;
-use futures_util::StreamExt as _;
 use futures_util::future::{Either, select};
-use redis::aio::PubSub;
 
 pub use self::mend::Mended;
 use self::mend::Mender;
@@ -28,6 +26,7 @@ use super::error::Error;
 use super::keys::Keys;
 use super::script::{self, decimal};
 use crate::Link;
+use crate::link::Ear;
 
 /// What a mover is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,23 +217,25 @@ impl Mover {
     /// Moves until `stop` is ready. A script that is under way then is waited for.
     pub async fn run(mut self, stop: impl Future<Output = ()>, mut report: impl FnMut(Event)) {
         let mut stop = pin!(stop);
-        let mut hints: Option<redis::aio::PubSubStream> = None;
+        // All movers of a process that share a link share its subscription.
+        let ear = Ear::new(&self.link, self.keys.channel());
+        let mut is_listening = false;
         let mut pause_ms = PAUSE_MS.0;
         let mut swept = Swept::default();
         loop {
-            let wait_ms = match self.turn(&mut hints, &mut swept, &mut report).await {
+            let wait_ms = match self.turn((&ear, &mut is_listening), &mut swept, &mut report).await {
                 Ok(wait_ms) => {
                     pause_ms = PAUSE_MS.0;
                     wait_ms
                 }
                 Err(error) => {
                     report(Event::Trouble(error));
-                    hints = None;
+                    is_listening = false;
                     pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
                     pause_ms
                 }
             };
-            let waited = pin!(hint(&mut hints, wait_ms));
+            let waited = pin!(tokio::time::timeout(Duration::from_millis(wait_ms), ear.heard()));
             if let Either::Left(_) = select(&mut stop, waited).await {
                 return;
             }
@@ -244,13 +245,14 @@ impl Mover {
     /// Moves a batch, sweeps if it is time to; gives how long there is nothing to do, in ms.
     async fn turn(
         &mut self,
-        hints: &mut Option<redis::aio::PubSubStream>,
+        (ear, is_listening): (&Ear, &mut bool),
         swept: &mut Swept,
         report: &mut impl FnMut(Event),
     ) -> Result<u64, Error> {
         // Listens before it looks, so that nothing falls between the two.
-        if hints.is_none() {
-            *hints = Some(self.listen().await?);
+        if !*is_listening {
+            ear.listen().await.map_err(|error| self.error(&error))?;
+            *is_listening = true;
             report(Event::Listening);
         }
         let Look { moved: step, signs, is_empty, is_held } = self.look().await?;
@@ -298,13 +300,6 @@ impl Mover {
         Ok((to_next.max(1) as u64).min(sweep_ms))
     }
 
-    async fn listen(&self) -> Result<redis::aio::PubSubStream, Error> {
-        let mut subscriber: PubSub = self.link.subscriber().await.map_err(|error| self.error(&error))?;
-        let subscribed = subscriber.subscribe(self.keys.channel()).await;
-        subscribed.map_err(|error| self.error(&error))?;
-        Ok(subscriber.into_on_message())
-    }
-
     fn error(&self, error: &redis::RedisError) -> Error {
         Error::of(self.keys.name(), error)
     }
@@ -313,17 +308,4 @@ impl Mover {
 /// Leaves Redis to others for about as long as the last script took.
 async fn rest(step: &Moved) {
     tokio::time::sleep(Duration::from_micros(step.spent_us.min(100_000))).await;
-}
-
-/// Waits for a hint, but no longer than `wait_ms`. A lost subscription is no hint: it is made again at the next turn.
-async fn hint(hints: &mut Option<redis::aio::PubSubStream>, wait_ms: u64) {
-    let wait = Duration::from_millis(wait_ms);
-    match hints {
-        Some(stream) => {
-            if let Ok(None) = tokio::time::timeout(wait, stream.next()).await {
-                *hints = None;
-            }
-        }
-        None => tokio::time::sleep(wait).await,
-    }
 }

@@ -1,0 +1,230 @@
+//! Queues that the directory has lost: those who use them find it out, and register them again.
+//!
+//! 1. A directory can lose what it was told last, in a failover, or all of it. The queues lie elsewhere, and go on: their
+//!    partitions do not ask for a registration as long as they have something.
+//! 2. A process keeps in mind which queues it has put into and found messages in. At each beat it asks the directory whether
+//!    it knows those of the last minute, in one short script for many of them. No call on a queue costs more for it.
+//! 3. Of one that is not known all partitions are asked. Where they have nothing, others have let go of the queue since. Where
+//!    they have something it was lost: it is registered, and the counters leap over what the partitions have seen.
+//! 4. Where one was lost, or another server answers than before, all that this process remembers is looked after: queues that
+//!    it used earlier, blocks of numbers, and where it binds leases.
+//!
+//! A registration made here is as good as any: a process that lets go of the queue at the same time has seen all partitions with
+//! nothing, and gives up registrations before this one alone; or it sees this one, and partitions that have something.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use dwell_model::QueueName;
+use dwell_store::Result;
+
+use super::Inner;
+use super::directory::unreadable;
+use super::inspect::Patience;
+use super::layout::{Partition, block_of};
+use super::pack::{Fields, Pack};
+use super::partition::{Fault, spreading};
+use super::scripts::Script;
+use super::wire::locked;
+
+/// For so many beats after its use a queue is asked for: a minute, which is longer than replicas lag behind.
+const BEATS: u64 = 12;
+
+/// How many queues are remembered beyond that.
+const REMEMBERED: usize = 65_536;
+
+/// How many names one script looks up.
+const NAMES: usize = 512;
+
+/// The queues that this process has used, each at which beat.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    beat: u64,
+    queues: HashMap<QueueName, u64>,
+    /// The beat at which those that were not used lately were forgotten last.
+    cleared: u64,
+    /// The server that had the directory when all was in order.
+    run: Option<Bytes>,
+}
+
+impl Used {
+    fn note(&mut self, queue: &QueueName) {
+        let beat = self.beat;
+        if let Some(last) = self.queues.get_mut(queue) {
+            *last = beat;
+            return;
+        }
+        // All are looked through once a beat at most, however many more there are.
+        if self.queues.len() >= REMEMBERED && self.cleared < beat {
+            self.cleared = beat;
+            self.queues.retain(|_, last| beat - *last <= BEATS);
+        }
+        // Whoever uses more than that in a minute uses them again.
+        if self.queues.len() < REMEMBERED {
+            self.queues.insert(queue.clone(), beat);
+        }
+    }
+
+    /// Those that were used within the last minute, as another beat begins.
+    fn recent(&mut self) -> Vec<QueueName> {
+        let beat = self.beat;
+        self.beat += 1;
+        let recent = self.queues.iter().filter(|(_, last)| beat - **last <= BEATS);
+        recent.map(|(queue, _)| queue.clone()).collect()
+    }
+}
+
+/// What the partitions of a queue tell of one that the directory does not know.
+#[derive(Debug, Default)]
+struct Found {
+    has_something: bool,
+    /// The highest registration and number that they have seen.
+    reg: u64,
+    number: u64,
+}
+
+impl Inner {
+    /// A queue was put into, or has messages.
+    pub(super) fn note_used(&self, queue: &QueueName) {
+        locked(&self.used).note(queue);
+    }
+
+    /// Looks whether the directory knows the queues that this process uses, and registers those that it has lost.
+    pub(super) async fn find_lost(&self) -> Result<()> {
+        let recent = locked(&self.used).recent();
+        let (unknown, run) = self.unknown(&recent).await?;
+        // Who may not ask for the server's name hears of none.
+        let is_another =
+            matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
+        if self.bring_back(unknown).await || is_another {
+            let known: HashSet<_> = recent.into_iter().collect();
+            let all: Vec<_> = locked(&self.used).queues.keys().cloned().collect();
+            let others: Vec<_> = all.into_iter().filter(|queue| !known.contains(queue)).collect();
+            let (unknown, _) = self.unknown(&others).await?;
+            self.bring_back(unknown).await;
+            self.enter_blocks_again().await?;
+            self.say_bound_again();
+        }
+        let mut used = locked(&self.used);
+        used.run = run.or(used.run.take());
+        Ok(())
+    }
+
+    /// Those of some queues that the directory does not know, and which server said so.
+    async fn unknown(&self, queues: &[QueueName]) -> Result<(Vec<QueueName>, Option<Bytes>)> {
+        let (mut unknown, mut run, mut left) = (Vec::new(), None, queues);
+        // Once at least: the counters are looked after though no queue was used.
+        loop {
+            let (some, behind) = left.split_at(left.len().min(NAMES));
+            let names: Vec<_> = some.iter().map(|queue| Pack::from(queue.as_str())).collect();
+            let arguments = Fields::new().with("names", names).with("floor", self.reserved_to());
+            let reply = self.wire.directory_within(Script::Known, arguments, Patience::Once).await?;
+            for place in reply.get("unknown").items() {
+                // Places count from 1.
+                let place = place.uint().and_then(|place| usize::try_from(place).ok()?.checked_sub(1));
+                unknown.push(some.get(place.ok_or_else(unreadable)?).ok_or_else(unreadable)?.clone());
+            }
+            run = reply.get("run").bytes().cloned().or(run);
+            left = behind;
+            if left.is_empty() {
+                return Ok((unknown, run));
+            }
+        }
+    }
+
+    /// Registers those that have something; whether there were any. One that can not be asked is asked at the next beat.
+    async fn bring_back(&self, queues: Vec<QueueName>) -> bool {
+        let mut some_were_lost = false;
+        for queue in queues {
+            match self.bring_one_back(&queue).await {
+                Ok(was_lost) => some_were_lost |= was_lost,
+                Err(_) => self.note_used(&queue),
+            }
+        }
+        some_were_lost
+    }
+
+    async fn bring_one_back(&self, queue: &QueueName) -> Result<bool> {
+        let found = self.found(queue).await?;
+        if !found.has_something {
+            // Others have let go of it. Whoever puts into it registers it first.
+            locked(&self.used).queues.remove(queue);
+            return Ok(false);
+        }
+        let seen = if found.number > 0 { block_of(found.number) + 1 } else { 0 };
+        let arguments = Fields::new()
+            .with("name", queue.as_str())
+            .flag("lost", true)
+            .with("limit", 0_u32)
+            .flag("force", true)
+            .with("above", found.reg)
+            .with("floor", seen.max(self.reserved_to()))
+            .with("spread", u32::from(self.limits.defaults.spread));
+        let reply = self.wire.directory_within(Script::Enter, arguments, Patience::Once).await?;
+        self.note_count(&reply);
+        if !self.found(queue).await?.has_something {
+            // It was emptied meanwhile, and whoever did so saw no registration to let go of.
+            locked(&self.bare).insert(queue.clone());
+        }
+        Ok(true)
+    }
+
+    async fn found(&self, queue: &QueueName) -> Result<Found> {
+        spreading!(self, queue, |spread| {
+            let mut found = Found::default();
+            for at in Partition::all(queue, spread) {
+                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Patience::Once);
+                let stats = stats.await?.reply;
+                found.has_something |= !stats.get("bare").is_set();
+                found.reg = found.reg.max(stats.get("reg").uint().unwrap_or(0));
+                found.number = found.number.max(stats.get("highest").uint().unwrap_or(0));
+            }
+            Ok::<_, Fault>(found)
+        })
+    }
+
+    /// Says anew in which partitions this process has used which blocks of numbers, as far as it remembers.
+    async fn enter_blocks_again(&self) -> Result<()> {
+        for (at, blocks) in self.entered_blocks() {
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            for block in blocks {
+                match runs.last_mut() {
+                    Some((first, count)) if *first + *count == block && *count < RUN => *count += 1,
+                    _ => runs.push((block, 1)),
+                }
+            }
+            for (block, count) in runs {
+                let arguments = Fields::new().with("block", block).with("count", count);
+                let arguments = arguments.with("part", at.entry().as_str());
+                self.wire.directory_within(Script::Enter, arguments, Patience::Once).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many blocks one script enters: as many as a process reserves at a time.
+const RUN: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_asked_for_within_a_minute_of_their_use_and_what_is_remembered_has_a_bound() {
+        let name = |n: usize| QueueName::new(&format!("q{n}")).unwrap();
+        let mut used = Used::default();
+        used.note(&name(0));
+        for _ in 0..=BEATS {
+            assert_eq!(used.recent(), [name(0)]);
+        }
+        assert!(used.recent().is_empty(), "it was used more than a minute ago");
+        assert_eq!(used.queues.len(), 1, "it is remembered for when something is lost");
+        for n in 1..REMEMBERED + 10 {
+            used.note(&name(n));
+        }
+        assert_eq!(used.queues.len(), REMEMBERED);
+        assert!(!used.queues.contains_key(&name(0)), "the one that was not used lately has gone");
+        assert!(used.recent().len() <= REMEMBERED);
+    }
+}
