@@ -26,7 +26,7 @@ use crate::shard::Tally;
 use crate::shard::ahead::next_body;
 use crate::shard::command::{Command, Handed, Reply};
 use crate::shard::inbox::Inbox;
-use crate::shard::seat::Seat;
+use crate::shard::seat::{Patience, Seat};
 use crate::shard::thread::Driver;
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
@@ -37,8 +37,8 @@ use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: Arc<Inner>,
-    /// Whether its callers may take turns themselves.
-    takes_turns: bool,
+    /// Whether its callers may take turns themselves, and for how long.
+    takes_turns: Option<Patience>,
 }
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Engine {
             tally,
             next_waiter: AtomicU64::new(0),
         };
-        Ok((Engine { inner: Arc::new(inner), takes_turns: false }, driver))
+        Ok((Engine { inner: Arc::new(inner), takes_turns: None }, driver))
     }
 
     /// Answers all takes that wait with nothing, frees leases bound to this process without spending an attempt,
@@ -136,9 +136,9 @@ impl Engine {
         Ok(snapshot.write(&self.inner.disk, dir, now, seed, copies)?)
     }
 
-    /// A face whose calls block. They [take turns](Engine::taking_turns) themselves.
+    /// A face whose calls block. They [take turns](Engine::taking_turns) themselves, however long those take.
     pub fn blocking(&self) -> Blocking<Engine> {
-        Blocking::new(Arc::new(self.taking_turns()))
+        Blocking::new(Arc::new(self.with_patience(Patience::Waits)))
     }
 
     /// The same engine for callers whose threads may be held while a sync lasts.
@@ -150,7 +150,11 @@ impl Engine {
     /// still even for that long uses the engine as it was opened.
     #[must_use]
     pub fn taking_turns(&self) -> Engine {
-        Engine { inner: Arc::clone(&self.inner), takes_turns: true }
+        self.with_patience(Patience::IsBusy)
+    }
+
+    fn with_patience(&self, patience: Patience) -> Engine {
+        Engine { inner: Arc::clone(&self.inner), takes_turns: Some(patience) }
     }
 
     /// What the opening found.
@@ -208,8 +212,8 @@ impl Engine {
     }
 
     fn send(&self, command: Command) {
-        match self.inner.seat.get() {
-            Some(seat) if self.takes_turns => seat.send(command),
+        match (self.inner.seat.get(), self.takes_turns) {
+            (Some(seat), Some(patience)) => seat.send(command, patience),
             _ => self.inner.inbox.send(command),
         }
     }

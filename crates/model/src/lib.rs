@@ -43,4 +43,4 @@ pub use settings::{
 };
 pub use standing::{Counts, Death, DeathReason, Lease, Standing, State, StateKind};
 pub use timestamp::{Now, Timestamp, Wake};
-pub use transition::{Command, Effects, Grant, Refusal, Transition, apply, as_of, is_acked};
+pub use transition::{Command, Effects, Grant, Refusal, Transition, apply, as_of, is_acked, taken};

@@ -35,6 +35,13 @@ impl QueueName {
             Err(Invalid::InvalidQueueName { name: excerpt(name) })
         }
     }
+
+    /// The same name in memory of its own: clones of one and of the other, made and dropped on two processors at a time,
+    /// do not wait for each other.
+    #[must_use]
+    pub fn to_unshared(&self) -> QueueName {
+        QueueName(Arc::from(&*self.0))
+    }
 }
 
 /// The caller's own name for a message, unique in its queue among live messages: 1–512 bytes of UTF-8.

@@ -126,7 +126,11 @@ pub enum Refusal {
 
 /// Where a message stands as of `now`: due reached, lease run out, expired.
 pub fn as_of(standing: &Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
-    let mut next = standing.clone();
+    passed(standing.clone(), now, max_attempts)
+}
+
+/// The same of a standing that is not needed any more as it was.
+fn passed(mut next: Standing, now: Now, max_attempts: AttemptLimit) -> Standing {
     if let State::Leased(lease) = next.state
         && lease.has_lapsed(now)
     {
@@ -149,7 +153,7 @@ pub fn apply(
 ) -> Result<Transition, Refusal> {
     let before = as_of(standing, now, max_attempts);
     let next = match command {
-        Command::Take(grant) => take(before, grant, now)?,
+        Command::Take(grant) => Some(taken(before, grant, now, max_attempts)?),
         Command::TakeById(grant) => take_by_id(before, grant, now)?,
         Command::Ack(token) => {
             held(&before, *token)?;
@@ -246,20 +250,31 @@ pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
     lease.token == token && !lease.has_lapsed(now)
 }
 
+/// Where a message stands that is handed out at `now`: what [`apply`] makes of [`Command::Take`], for stores that hand out
+/// many, and need no copy of where each stood before.
+///
+/// # Errors
+/// A [`Refusal`], as from there.
+pub fn taken(
+    standing: Standing,
+    grant: &Grant,
+    now: Now,
+    max_attempts: AttemptLimit,
+) -> Result<Standing, Refusal> {
+    let before = passed(standing, now, max_attempts);
+    match before.state {
+        State::Ready => Ok(granted(before, grant, now)),
+        State::Scheduled => Err(Refusal::NotReady),
+        State::Leased(_) => Err(Refusal::Leased),
+        State::Dead(_) => Err(Refusal::Dead),
+    }
+}
+
 /// The lease in force that `token` proves.
 fn held(standing: &Standing, token: LeaseToken) -> Result<Lease, Refusal> {
     match standing.state {
         State::Leased(lease) if lease.token == token => Ok(lease),
         _ => Err(Refusal::LeaseLost),
-    }
-}
-
-fn take(before: Standing, grant: &Grant, now: Now) -> Result<Option<Standing>, Refusal> {
-    match before.state {
-        State::Ready => Ok(Some(granted(before, grant, now))),
-        State::Scheduled => Err(Refusal::NotReady),
-        State::Leased(_) => Err(Refusal::Leased),
-        State::Dead(_) => Err(Refusal::Dead),
     }
 }
 

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use dwell_model::{
     AttemptLimit, Command, Counts, Death, DeathReason, Grant, Lease, LeaseToken, Now, Refusal, Standing,
-    State, Timestamp, Transition, apply, as_of, is_acked,
+    State, Timestamp, Transition, apply, as_of, is_acked, taken,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
@@ -370,6 +370,24 @@ fn an_ack_depends_on_token_and_deadline_alone() {
                 let applied = apply(&standing, &Command::Ack(token), later, ATTEMPTS_LEFT);
                 let is_gone = applied.is_ok_and(|transition| transition.next.is_none());
                 assert_eq!(is_acked(&lease, token, later), is_gone, "{lease:?} {token:?} {later:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_taken_without_looking_back_stands_as_apply_says() {
+    let lapsed = Now { wall: at(NOW_MS + 5_000), mono_ms: 55_000 };
+    let expired = Now { wall: at(EXPIRES_MS), mono_ms: 50_001 };
+    let grant = Grant { token: WRONG, lease_ms: 3_000, bound: true };
+    let states = [State::Scheduled, State::Ready].map(standing);
+    let states = states.into_iter().chain([leased(false), leased(true), dead(DeathReason::Buried)]);
+    for standing in states {
+        for later in [now(), Now { wall: at(NOW_MS + 10_000), mono_ms: 50_001 }, lapsed, expired] {
+            for limit in [ATTEMPTS_LEFT, LAST_ATTEMPT] {
+                let applied = apply(&standing, &Command::Take(grant), later, limit);
+                let expected = applied.map(|transition| transition.next.unwrap());
+                assert_eq!(taken(standing.clone(), &grant, later, limit), expected, "{standing:?} {later:?}");
             }
         }
     }

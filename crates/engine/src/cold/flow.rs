@@ -87,6 +87,11 @@ impl Flow {
         self.got.front().filter(|next| ripe == self.ripe || next.key.1 <= self.ripe)
     }
 
+    /// How many were taken over, and can be had without waiting.
+    pub(super) fn at_hand(&self) -> usize {
+        self.got.len()
+    }
+
     pub(super) fn pop(&mut self) -> Option<Prepared> {
         self.got.pop_front()
     }

@@ -344,6 +344,7 @@ impl ColdSet {
     ) {
         let Some(at) = self.flow_of(queue, ripe) else { return };
         let mut left = most;
+        into.reserve(most.min(self.flows[at].at_hand()));
         while left > 0 && self.flows[at].peek(ripe).is_some() {
             let Some(next) = self.flows[at].pop() else { break };
             let (spot, number) = (next.spot, next.number());
@@ -351,7 +352,7 @@ impl ColdSet {
                 continue;
             };
             file.take_out_of(next.lane as usize, spot.ordinal);
-            into.push(cold_message(spot, next.found, &next.segment, file.ripe));
+            into.push(cold_message(spot, next.found, &file.segment, file.ripe));
             if let Some(body) = next.body {
                 self.bodies.push_back((number, body));
             }

@@ -14,7 +14,6 @@ use dwell_model::{Number, Timestamp};
 
 use super::{LaneAt, Spot};
 use crate::due::{self, Found, Reading};
-use crate::journal::segment::Segment;
 use crate::sealed;
 
 /// Rank, due, and the bits of the id.
@@ -29,7 +28,6 @@ const SHARED: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) file: Arc<due::File>,
-    pub(super) segment: Arc<Segment>,
     pub(super) at: LaneAt,
     /// The ordinals that are left.
     pub(super) next: u32,
@@ -41,13 +39,16 @@ pub(super) struct Cursor {
 }
 
 /// A message that was read, if it is still cold.
+///
+/// It holds nothing that others count too while it is used: whoever takes it over on another processor would wait for each
+/// such count to come from here. So it has no segment, which the file that it is of gives it, and its queue's name is
+/// counted for it and those that were read with it alone.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) spot: Spot,
     pub(super) lane: u32,
     pub(super) key: Key,
     pub(super) found: Found,
-    pub(super) segment: Arc<Segment>,
     /// Its body, if it was read too, and was whole.
     pub(super) body: Option<Bytes>,
 }
@@ -143,6 +144,7 @@ impl Stream {
             }
         }
         share(bodies, places, &mut out[from..]);
+        name_apart(&mut out[from..]);
         has_more
     }
 
@@ -176,7 +178,6 @@ impl Stream {
                 lane: cursor.at.lane,
                 key,
                 found,
-                segment: Arc::clone(&cursor.segment),
                 body: None,
             };
             match cursor.advance() {
@@ -213,6 +214,12 @@ fn share(bodies: Vec<u8>, places: Vec<Option<Range<usize>>>, prepared: &mut [Pre
     for (one, place) in prepared.iter_mut().zip(places) {
         one.body = place.map(|place| bodies.slice(place));
     }
+}
+
+/// Gives entries, which are of one queue, its name in memory of their own.
+fn name_apart(prepared: &mut [Prepared]) {
+    let Some(name) = prepared.first().map(|one| one.found.entry.queue.to_unshared()) else { return };
+    prepared.iter_mut().for_each(|one| one.found.entry.queue = name.clone());
 }
 
 impl Prepared {

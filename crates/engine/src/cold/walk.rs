@@ -131,10 +131,9 @@ impl ColdSet {
                 continue;
             }
             let Some(lead) = self.first(at, self.ripe(at, ripe)) else { continue };
-            let file = &self.files[&at.file];
-            let (file, segment) = (Arc::clone(&file.file), Arc::clone(&file.segment));
+            let file = Arc::clone(&self.files[&at.file].file);
             let Lead { ordinal, end, until, .. } = lead;
-            cursors.push(Cursor { file, segment, at, next: ordinal, end, until, block: None });
+            cursors.push(Cursor { file, at, next: ordinal, end, until, block: None });
         }
         cursors
     }

@@ -134,6 +134,18 @@ impl Settled {
 
     /// Settles an entry; false if it was settled before.
     pub(crate) fn set(&mut self, ordinal: u32) -> bool {
+        // One entry of a page that has others left and others settled is most of what happens.
+        if let Some(Page::Some { bits, count }) = self.pages.get_mut((ordinal / PAGE) as usize)
+            && u32::from(*count) + 1 < page_len((ordinal / PAGE) as usize, self.len)
+            && ordinal < self.len
+        {
+            let (word, bit) = (&mut bits[(ordinal % PAGE / 64) as usize], 1 << (ordinal % 64));
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            *count += u16::from(is_new);
+            self.settled += u32::from(is_new);
+            return is_new;
+        }
         self.set_range(ordinal..ordinal + 1) == 1
     }
 
@@ -161,7 +173,12 @@ impl Settled {
 
     /// Whether an entry is settled.
     pub(crate) fn has(&self, ordinal: u32) -> bool {
-        self.live(ordinal..ordinal + 1) == 0
+        assert!(ordinal < self.len, "ordinal {ordinal} of a file of {} entries", self.len);
+        match &self.pages[(ordinal / PAGE) as usize] {
+            Page::None => false,
+            Page::All => true,
+            Page::Some { bits, .. } => bits[(ordinal % PAGE / 64) as usize] >> (ordinal % 64) & 1 == 1,
+        }
     }
 
     /// How many of `range` are not settled.

@@ -235,7 +235,7 @@ impl Shard {
         self.held_go_on = !self.held.is_empty() && !waits_for_thread();
     }
 
-    /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired.
+    /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired but by a thread.
     pub(crate) fn is_at_ease(&self, now: Now) -> bool {
         self.failed.is_none()
             && self.stuck.is_none()
@@ -243,7 +243,7 @@ impl Shard {
             && !self.is_short
             && self.held.is_empty()
             && self.sweeps.is_empty()
-            && self.retirement.is_idle()
+            && (self.retirement.is_idle() || self.retirement.is_writing_in_a_thread())
             && !self.retirement.is_due(&self.step, self.writer.unretired(), now)
             && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
     }

@@ -8,8 +8,8 @@
 //! 1. Commands that wait go first, and the thread runs them: while there are any, callers join the queue. So commands
 //!    that come together share a batch and its sync, as if no caller ever took a turn.
 //! 2. Who does not get the seat at once does not wait for it.
-//! 3. The thread takes all turns that could take long: it begins segments and retires messages, and it takes nearly all of
-//!    them while callers' turns are slow.
+//! 3. The thread takes all turns that could take long: it begins segments and retires messages. For callers that have
+//!    other things to do it takes nearly all of them while callers' turns are slow.
 //! 4. After a caller's turn the thread is woken if it sleeps longer now than it should, or if something is left to do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +23,42 @@ use super::command::Command;
 use super::inbox::Inbox;
 use super::turns::Turns;
 
-/// A caller takes a turn when so many commands in a row have found the seat free and no other command waiting.
+/// A caller takes a turn when so many commands in a row have found the seat free and no other command waiting; one of many
+/// messages needs no others before it, if its caller waits.
 const ALONE: u64 = 32;
 
-/// Where turns take longer than this, two wake-ups are little beside them, and callers have other things to do.
-const SLOW_US: u64 = 1_000;
+/// So many messages are many.
+const MANY: usize = 64;
+
+/// For how long a caller takes turns, in microseconds.
+///
+/// Where a turn takes long, two wake-ups are little beside it. What a batch leaves in the processor's cache is not: a
+/// thousand messages that one thread takes and another reads cost both a third more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It does nothing else while it waits.
+    Waits,
+    /// It has other things to do, and leaves turns to the thread that usually take longer than a millisecond.
+    IsBusy,
+}
+
+impl Patience {
+    fn most_us(self) -> u64 {
+        match self {
+            Patience::Waits => u64::MAX,
+            Patience::IsBusy => 1_000,
+        }
+    }
+
+    /// After how many commands in a row that came alone it takes a turn for this one.
+    fn alone(self, command: &Command) -> u64 {
+        match self {
+            // So many messages are a batch by themselves: others that might come gain little by sharing its sync.
+            Patience::Waits if command.items().is_some_and(|items| items >= MANY) => 0,
+            Patience::Waits | Patience::IsBusy => ALONE,
+        }
+    }
+}
 
 /// The one place where a shard's turns are taken.
 pub(crate) struct Seat {
@@ -53,14 +84,14 @@ impl Seat {
     }
 
     /// Runs a command in a turn of the caller's, or hands it to the thread. It may have been answered when this returns.
-    pub(crate) fn send(&self, command: Command) {
-        if let Err(command) = self.take_turn(command) {
+    pub(crate) fn send(&self, command: Command, patience: Patience) {
+        if let Err(command) = self.take_turn(command, patience) {
             self.inbox.send(command);
         }
     }
 
     /// Takes a turn for `command`; gives it back if the thread is to run it.
-    fn take_turn(&self, command: Command) -> Result<(), Command> {
+    fn take_turn(&self, command: Command, patience: Patience) -> Result<(), Command> {
         // Should the turn panic, the thread finds the seat poisoned, and says so to all who wait.
         let _alarm = Alarm(self.inbox.notifier());
         let Ok(mut seated) = self.seated.try_lock() else {
@@ -72,16 +103,16 @@ impl Seat {
             self.alone.store(0, Ordering::Relaxed);
             return Err(command);
         }
-        if self.alone.fetch_add(1, Ordering::Relaxed) < ALONE || !command.is_short() {
+        if self.alone.fetch_add(1, Ordering::Relaxed) < patience.alone(&command) || !command.is_short() {
             return Err(command);
         }
         let watch = Stopwatch::start();
         turns.take_for(command)?;
         *usual_us = (*usual_us * 7 + watch.elapsed_us()) / 8;
-        if *usual_us > SLOW_US {
+        if *usual_us > patience.most_us() {
             // After so many it is tried again, once if nothing has changed.
             self.alone.store(0, Ordering::Relaxed);
-            *usual_us = SLOW_US;
+            *usual_us = patience.most_us();
         }
         let is_late = is_sooner(turns.next_wake(), *planned) || !turns.is_idle();
         drop(seated);

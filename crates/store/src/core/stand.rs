@@ -95,6 +95,12 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn message(&self, slot: u32) -> Message<B> {
+        self.message_that(slot, self.standing(slot))
+    }
+
+    /// A message of which it is known where it stands.
+    #[inline]
+    pub(super) fn message_that(&self, slot: u32, standing: Standing) -> Message<B> {
         let entry = self.entries.get(slot);
         let rare = entry.rare.as_deref();
         Message {
@@ -107,7 +113,7 @@ impl<B: StoredBody> Core<B> {
             created: entry.created,
             lease_ms: rare.and_then(|rare| rare.lease_ms),
             max_attempts: rare.and_then(|rare| rare.max_attempts),
-            standing: self.standing(slot),
+            standing,
         }
     }
 

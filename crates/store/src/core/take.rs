@@ -2,8 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
-use dwell_model::{Command, Grant, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Refusal, State};
+use dwell_model::{
+    Command, Grant, LeaseToken, MessageId, Now, Number, QueueName, Receipt, Standing, State, taken,
+};
 
 use super::entry::Place;
 use super::queue::ReadyKey;
@@ -62,7 +65,11 @@ impl<B: StoredBody> Core<B> {
             && let Some((queue, slot)) = heads.first()
         {
             if fetched == 0 {
-                fetched = self.fetch(queue, FETCHED.min(max - deliveries.len())).max(1);
+                fetched = match self.fetch(queue, FETCHED.min(max - deliveries.len())) {
+                    // It is looked again when as many have come from elsewhere: each look costs as much as a message.
+                    0 => FETCHED,
+                    some => some,
+                };
             }
             fetched -= 1;
             let (entry, lease_ms) = (self.entries.get(slot), self.lease_ms(slot, take.lease_ms));
@@ -76,9 +83,10 @@ impl<B: StoredBody> Core<B> {
                 }
                 break;
             }
-            let command = Command::Take(self.grant(lease_ms, take.bound));
-            let delivery = self.deliver(slot, &command, now, log).expect("a ready message can be handed out");
-            deliveries.push(delivery);
+            let grant = self.grant(lease_ms, take.bound);
+            let next = taken(self.standing(slot), &grant, now, self.attempt_limit(slot));
+            let next = next.expect("a ready message can be handed out");
+            deliveries.push(self.deliver(slot, next, now, log));
             match self.head(queue, now, log) {
                 Ok(head) => heads.replace_first(head),
                 // What has been handed out leaves in order; the next take says what is wrong.
@@ -184,8 +192,13 @@ impl<B: StoredBody> Core<B> {
         self.check_leased(now, log)?;
         let lease_ms = self.lease_ms(slot, lease_ms);
         let command = Command::TakeById(self.grant(lease_ms, bound));
-        self.deliver(slot, &command, now, log)
-            .map_err(|refusal| self.refused_instant(slot, now.wall, refusal))
+        match self.apply(slot, &command, now) {
+            Ok(taken) => {
+                let next = taken.next.expect("what is handed out is still there");
+                Ok(self.deliver(slot, next, now, log))
+            }
+            Err(refusal) => Err(self.refused_instant(slot, now.wall, refusal)),
+        }
     }
 
     fn check_leased(&mut self, now: Now, log: &mut impl Log<B>) -> Result<()> {
@@ -213,23 +226,20 @@ impl<B: StoredBody> Core<B> {
         Grant { token, lease_ms, bound }
     }
 
-    fn deliver(
-        &mut self,
-        slot: u32,
-        command: &Command,
-        now: Now,
-        log: &mut impl Log<B>,
-    ) -> std::result::Result<Delivery<B>, Refusal> {
-        self.change(slot, command, now, Durability::Written, log)?;
-        let message = self.message(slot);
-        let State::Leased(lease) = message.standing.state else { unreachable!("it was just leased") };
-        Ok(Delivery {
+    /// Hands a message out that is leased from now on, as `next` says.
+    #[inline]
+    fn deliver(&mut self, slot: u32, next: Standing, now: Now, log: &mut impl Log<B>) -> Delivery<B> {
+        let State::Leased(lease) = next.state else { unreachable!("what is handed out is leased") };
+        let standing = next.clone();
+        self.record_standing(slot, next, Durability::Written, log);
+        let message = self.message_that(slot, standing);
+        Delivery {
             receipt: Receipt { queue: message.queue.clone(), id: message.id, token: lease.token },
             lease_until: lease.deadline,
             taken_at: now.wall,
             lateness_ms: now.wall.ms_since(self.entries.get(slot).ready_since()),
             message,
-        })
+        }
     }
 }
 
@@ -249,7 +259,10 @@ impl Heads {
     }
 
     fn replace_first(&mut self, next: Option<(ReadyKey, u32, u32)>) {
-        self.0.pop();
-        self.0.extend(next.map(Reverse));
+        let Some(mut first) = self.0.peek_mut() else { return };
+        match next {
+            Some(next) => *first = Reverse(next),
+            None => drop(PeekMut::pop(first)),
+        }
     }
 }

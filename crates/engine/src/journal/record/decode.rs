@@ -199,6 +199,7 @@ impl<'a> Decoder<'a> {
                     });
                 }
                 16 => at = Some(instant(value.int()?, now)?),
+                17 => token = Some(LeaseToken(self.context.lease_tokens() ^ u128::from(value.int()?))),
                 _ => return Err(malformed("a field of a standing")),
             }
         }
@@ -206,9 +207,10 @@ impl<'a> Decoder<'a> {
             0 => State::Scheduled,
             1 => State::Ready,
             2 => {
-                let (Some(token), Some(lease_ms), Some(deadline)) = (token, lease_ms, deadline) else {
-                    return Err(malformed("a lease without token, length or deadline"));
+                let (Some(token), Some(lease_ms)) = (token, lease_ms) else {
+                    return Err(malformed("a lease without token or length"));
                 };
+                let deadline = deadline.unwrap_or(now.saturating_after(lease_ms));
                 State::Leased(Lease { token, lease_ms, deadline_mono_ms: 0, deadline, bound })
             }
             3 => {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use dwell_model::{
     Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Lease, MessageId, QueueName, Standing, State,
-    Timestamp,
 };
 use dwell_store::PutOutcome;
 use dwell_store::core::{PutRecord, Record};
@@ -150,7 +149,7 @@ impl Encoder {
             Record::Stands { number, standing } => {
                 out.push(STANDS);
                 put_varint(out, number.get());
-                put_standing(out, standing, context.now);
+                put_standing(out, standing, context);
             }
             Record::Gone { number } => {
                 out.push(GONE);
@@ -218,7 +217,8 @@ pub(crate) fn put_headers(headers: &Headers) -> Vec<u8> {
     pairs
 }
 
-fn put_standing(out: &mut Vec<u8>, standing: &Standing, now: Timestamp) {
+fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
+    let now = context.now;
     let Standing { state, due, priority, attempts, expires, keyless, counts, last_error } = standing;
     let Counts { takes, lapses, releases, buries, revives } = *counts;
     out.push(match state {
@@ -251,11 +251,20 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, now: Timestamp) {
         State::Scheduled | State::Ready => {}
         // The monotonic deadline means nothing to the next process; the wall deadline is what it gets.
         State::Leased(Lease { token, lease_ms, deadline_mono_ms: _, deadline, bound }) => {
-            put_bytes_field(out, 11, &token.0.to_le_bytes());
+            // Most records of a drain are leases that were just granted: half of their bytes follow from the batch.
+            let count = u64::try_from(token.0 ^ context.lease_tokens()).ok();
+            if count.is_none() {
+                put_bytes_field(out, 11, &token.0.to_le_bytes());
+            }
             put_int_field(out, 12, *lease_ms);
-            put_int_field(out, 13, difference(*deadline, now));
+            if *deadline != now.saturating_after(*lease_ms) {
+                put_int_field(out, 13, difference(*deadline, now));
+            }
             if *bound {
                 put_int_field(out, 14, 1);
+            }
+            if let Some(count) = count {
+                put_int_field(out, 17, count);
             }
         }
         State::Dead(Death { reason, at }) => {

@@ -26,8 +26,9 @@
 //!
 //! Fields of a standing: 1 priority (if not 1,024), 2 attempts spent, 3 expiry, 4 keyless, 5 takes, 6 lapses,
 //! 7 releases, 8 buries, 9 revives, 10 last error, 11 lease token (16 bytes), 12 lease in ms, 13 lease
-//! deadline, 14 bound, 15 reason of death (0 attempts spent, 1 buried, 2 expired), 16 time of death. Counts
-//! that are 0 and flags that are false are left out.
+//! deadline (if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of death (0 attempts
+//! spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11 where the bits above
+//! are the batch's incarnation and shard. Counts that are 0 and flags that are false are left out.
 
 mod decode;
 mod encode;
@@ -60,7 +61,7 @@ pub(super) const CLOSED: u8 = 11;
 /// The highest field number of a put.
 pub(super) const PUT_FIELDS: u64 = 10;
 /// The highest field number of a standing.
-pub(super) const STANDING_FIELDS: u64 = 16;
+pub(super) const STANDING_FIELDS: u64 = 17;
 
 /// What all records of a batch have in common.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,13 @@ pub(crate) struct Context {
     pub(crate) incarnation: u32,
     pub(crate) now: Timestamp,
     pub(crate) salt: Salt,
+}
+
+impl Context {
+    /// What the core makes lease tokens from that it grants in this incarnation: it counts them in the low 64 bits.
+    pub(super) fn lease_tokens(self) -> u128 {
+        u128::from(self.incarnation) << 80 | u128::from(self.shard) << 64
+    }
 }
 
 /// A record as it is read back.

@@ -179,6 +179,28 @@ fn a_plain_put_costs_few_bytes() {
 }
 
 #[test]
+fn a_lease_that_was_just_granted_costs_few_bytes() {
+    let now = Now { wall: context().now, mono_ms: 9 };
+    let due = at(context().now.as_ms() - 43_200_000);
+    let number = Number::new(1_000_000).unwrap();
+    let len = |incarnation: u128, later_ms: i64| {
+        let token = LeaseToken(incarnation << 80 | 2 << 64 | 1_000_000);
+        let granted = Lease::granted(token, 30_000, false, now);
+        let deadline = at(granted.deadline.as_ms() + later_ms);
+        let lease = Lease { deadline, deadline_mono_ms: 0, ..granted };
+        let mut standing = Standing::put(due, DEFAULT_PRIORITY, None, now);
+        (standing.state, standing.counts.takes) = (State::Leased(lease), 1);
+        let (mut out, record) = (Vec::new(), Record::Stands { number, standing });
+        Encoder::default().record(&mut out, context(), &record);
+        assert_eq!(Decoder::new(&out, context()).next(), Ok(Some(Fact::Record(record))));
+        out.len()
+    };
+    assert_eq!(len(7, 0), 20);
+    assert_eq!(len(6, 0), 34, "a token of an incarnation before is written whole");
+    assert_eq!(len(7, 1), 24, "a deadline that is another is written");
+}
+
+#[test]
 fn nothing_read_from_damaged_bytes_panics() {
     let (bytes, _) = batch();
     let read = |bytes: &[u8]| {
