@@ -57,6 +57,32 @@ fn every_state_is_the_same_after_a_restart() {
     store.settle(Settle { receipt: taken[1].receipt.clone(), action: Action::Ack }).unwrap();
 }
 
+/// Crash story: 1. a queue with a spread of its own and a leased message is deleted; the spread stays while the message does.
+/// 2. A segment begins with the settings of all queues. 3. The segments before it go: it has to have that spread.
+#[test]
+fn a_deleted_queue_keeps_the_spread_of_its_leased_messages_in_later_segments() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let q = queue("deleted");
+    let change = SettingChange::Set(Setting::Spread(2));
+    store.run(engine.configure(q.clone(), vec![change])).unwrap();
+    store.put(Put::new(q.clone(), "held")).unwrap();
+    let taken = store.take(Take::from(q.clone()).lease_ms(10_000_000)).unwrap().remove(0);
+    store.run(engine.delete_queue(q)).unwrap();
+    let spread = |store: &mut Driven| {
+        let engine = store.engine.clone();
+        store.run(engine.stats(queue("deleted"))).unwrap().settings.spread
+    };
+    assert_eq!(spread(&mut store), 2);
+    drop(engine);
+    // Each opening begins a segment.
+    for _ in 0..3 {
+        store = store.reopen();
+        assert_eq!(spread(&mut store), 2);
+    }
+    store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
+}
+
 #[test]
 fn bound_leases_are_given_back_by_a_close_and_cost_an_attempt_after_a_kill() {
     let mut store = Driven::new();

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use dwell_model::{Now, OwnSettings, QueueName};
+use dwell_model::{Now, OwnSettings, QueueName, SettingChange};
 
 use super::cold::Which;
 use super::grave::Orders;
@@ -37,7 +37,14 @@ impl<B: StoredBody> Core<B> {
             return 0;
         }
         log.record(&Record::Deleted { queue: name.clone() }, Durability::Synced);
-        self.delete_all(queue, log)
+        let deleted = self.delete_all(queue, log);
+        // Who keeps settings apart from messages has forgotten all of them with that record.
+        let kept = self.queues.find(name).map(|queue| self.own(queue)).unwrap_or_default();
+        for value in kept.iter() {
+            let change = SettingChange::Set(value.clone());
+            log.record(&Record::Configured { queue: name.clone(), change }, Durability::Synced);
+        }
+        deleted
     }
 
     /// Removes scheduled and ready messages.

@@ -257,7 +257,8 @@ fn put_standing(out: &mut Vec<u8>, standing: &Standing, context: Context) {
                 put_bytes_field(out, 11, &token.0.to_le_bytes());
             }
             put_int_field(out, 12, *lease_ms);
-            if *deadline != now.saturating_after(*lease_ms) {
+            // Versions that do not know field 17 have the deadline with each token that they can read.
+            if count.is_none() || *deadline != now.saturating_after(*lease_ms) {
                 put_int_field(out, 13, difference(*deadline, now));
             }
             if *bound {
