@@ -194,25 +194,17 @@ impl Command {
 
     /// Whether it touches few messages, and so is done in about the time that its sync takes.
     pub(crate) fn is_short(&self) -> bool {
-        let is_light = match self {
-            Command::Put { puts, .. } => {
-                puts.len() <= FEW && puts.iter().map(|put| put.body.len()).sum::<usize>() <= FEW_BYTES
-            }
-            _ => true,
-        };
-        is_light && self.items().is_some_and(|items| items <= FEW)
-    }
-
-    /// How many messages it touches at most; nothing where it may be any number.
-    pub(crate) fn items(&self) -> Option<usize> {
         match self {
-            Command::Put { puts, .. } => Some(puts.len()),
-            Command::Take { take, .. } => Some(take.max),
-            Command::Settle(items, _) => Some(items.len()),
-            Command::Cancel(_, items, _) | Command::Get(_, items, _) => Some(items.len()),
-            Command::Reschedule(_, items, _) => Some(items.len()),
-            Command::Locate(items, _) => Some(items.len()),
-            Command::TakeId { .. } | Command::Peek(..) | Command::Stats(..) => Some(1),
+            Command::Put { puts, .. } => {
+                let is_light = || puts.iter().map(|put| put.body.len()).sum::<usize>() <= FEW_BYTES;
+                puts.len() <= FEW && is_light()
+            }
+            Command::Take { take, .. } => take.max <= FEW,
+            Command::Settle(items, _) => items.len() <= FEW,
+            Command::Cancel(_, items, _) | Command::Get(_, items, _) => items.len() <= FEW,
+            Command::Reschedule(_, items, _) => items.len() <= FEW,
+            Command::Locate(items, _) => items.len() <= FEW,
+            Command::TakeId { .. } | Command::Peek(..) | Command::Stats(..) => true,
             Command::Forget(_)
             | Command::GiveBack(_)
             | Command::Unread(_)
@@ -225,7 +217,7 @@ impl Command {
             | Command::Purge(..)
             | Command::DeleteQueue(..)
             | Command::Snapshot(_)
-            | Command::Close(_) => None,
+            | Command::Close(_) => false,
         }
     }
 

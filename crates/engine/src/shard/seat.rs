@@ -23,12 +23,8 @@ use super::command::Command;
 use super::inbox::Inbox;
 use super::turns::Turns;
 
-/// A caller takes a turn when so many commands in a row have found the seat free and no other command waiting; one of many
-/// messages needs no others before it, if its caller waits.
+/// A caller takes a turn when so many commands in a row have found the seat free and no other command waiting.
 const ALONE: u64 = 32;
-
-/// So many messages are many.
-const MANY: usize = 64;
 
 /// For how long a caller takes turns, in microseconds.
 ///
@@ -47,15 +43,6 @@ impl Patience {
         match self {
             Patience::Waits => u64::MAX,
             Patience::IsBusy => 1_000,
-        }
-    }
-
-    /// After how many commands in a row that came alone it takes a turn for this one.
-    fn alone(self, command: &Command) -> u64 {
-        match self {
-            // So many messages are a batch by themselves: others that might come gain little by sharing its sync.
-            Patience::Waits if command.items().is_some_and(|items| items >= MANY) => 0,
-            Patience::Waits | Patience::IsBusy => ALONE,
         }
     }
 }
@@ -103,7 +90,7 @@ impl Seat {
             self.alone.store(0, Ordering::Relaxed);
             return Err(command);
         }
-        if self.alone.fetch_add(1, Ordering::Relaxed) < patience.alone(&command) || !command.is_short() {
+        if self.alone.fetch_add(1, Ordering::Relaxed) < ALONE || !command.is_short() {
             return Err(command);
         }
         let watch = Stopwatch::start();

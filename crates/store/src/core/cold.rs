@@ -508,16 +508,8 @@ impl<B: StoredBody> Core<B> {
             unreachable!("only a log that has cold messages makes them so");
         };
         cold.due(&name, ripe, &mut drawn)?;
-        let is_over =
-            |cold: &ColdMessage<B>| cold.message.standing.expires.is_some_and(|expires| expires <= now.wall);
-        let has_expired = drawn.iter().any(is_over);
-        // Hundreds at a time: what is done once for all of them is not done for each.
-        self.count_out(queue, false, drawn.len() as u64);
         for cold in drawn {
-            self.make_resident(cold);
-        }
-        if has_expired {
-            self.expire(queue, now, log);
+            self.draw(cold, now, log);
         }
         let Some(cold) = log.cold() else { return Ok(()) };
         let ColdHead { first, next } = cold.head(&name, ripe)?;

@@ -99,7 +99,6 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// A message of which it is known where it stands.
-    #[inline]
     pub(super) fn message_that(&self, slot: u32, standing: Standing) -> Message<B> {
         let entry = self.entries.get(slot);
         let rare = entry.rare.as_deref();

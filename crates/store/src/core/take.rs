@@ -227,7 +227,6 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Hands a message out that is leased from now on, as `next` says.
-    #[inline]
     fn deliver(&mut self, slot: u32, next: Standing, now: Now, log: &mut impl Log<B>) -> Delivery<B> {
         let State::Leased(lease) = next.state else { unreachable!("what is handed out is leased") };
         let standing = next.clone();
