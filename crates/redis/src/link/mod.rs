@@ -55,6 +55,8 @@ struct Inner {
     nodes: Nodes,
     /// With which of the servers that may be subscribed to is begun.
     first: AtomicUsize,
+    /// With which Sentinel is begun.
+    sentinel: AtomicUsize,
     hints: Hints,
     clock: SystemClock,
 }
@@ -81,6 +83,7 @@ impl Link {
             lines,
             nodes: Nodes::default(),
             first: AtomicUsize::new(0),
+            sentinel: AtomicUsize::new(0),
             hints: Hints::default(),
             clock: SystemClock::new(),
         };
@@ -106,8 +109,14 @@ impl Link {
     /// holds of every error that is no server's answer, also where no connection is found: another call may have noticed
     /// first that the node is gone.
     pub async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        self.send_before(command, u64::MAX).await
+    }
+
+    /// The same, but not later than at this moment of [`now_ms`](Link::now_ms): who has to wait longer for a connection is refused,
+    /// and nothing was sent.
+    pub(crate) async fn send_before(&self, command: &Cmd, end_ms: u64) -> RedisResult<Value> {
         for pause_ms in PUT_OFF_MS {
-            match self.once(command).await {
+            match self.once(command, end_ms).await {
                 Err(error) if self.address().kind == Kind::Cluster && was_put_off(&error) => {
                     if let Some(node) = asked_node(&error) {
                         return self.send_asking(&node, command).await;
@@ -117,7 +126,7 @@ impl Link {
                 reply => return reply,
             }
         }
-        self.once(command).await
+        self.once(command, end_ms).await
     }
 
     /// Sends a command to a node that takes its slot over: it serves what has moved there already to those who ask so.
@@ -130,10 +139,13 @@ impl Link {
         replies.pop().unwrap_or(Value::Nil).extract_error()
     }
 
-    async fn once(&self, command: &Cmd) -> RedisResult<Value> {
+    async fn once(&self, command: &Cmd, end_ms: u64) -> RedisResult<Value> {
         let lines = &self.0.lines;
         let slot = &lines[self.0.next.fetch_add(1, Ordering::Relaxed) % lines.len()];
         let mut line = self.line(slot).await?;
+        if self.now_ms() > end_ms {
+            return Err(not_sent("it is too late to send it again"));
+        }
         let reply = match &mut line {
             Line::Server(connection) => connection.req_packed_command(command).await,
             Line::Cluster(connection) => {
@@ -195,7 +207,10 @@ impl Link {
     }
 
     async fn line(&self, slot: &Mutex<Option<Line>>) -> RedisResult<Line> {
-        let mut slot = slot.lock().await;
+        // Where it can not be made those who wait for it do not try one after the other, each for as long as it takes.
+        let Ok(mut slot) = tokio::time::timeout(self.address().timeout(), slot.lock()).await else {
+            return Err(not_sent("others wait for a connection too"));
+        };
         if let Some(line) = &*slot {
             return Ok(line.clone());
         }
@@ -268,7 +283,8 @@ impl Link {
         }
     }
 
-    fn now_ms(&self) -> u64 {
+    /// Monotonic milliseconds.
+    pub(crate) fn now_ms(&self) -> u64 {
         self.0.clock.now().mono_ms
     }
 
@@ -347,6 +363,11 @@ fn asked_node(error: &RedisError) -> Option<Node> {
 
 fn another_cluster() -> RedisError {
     RedisError::from((ErrorKind::Io, "where nodes of the cluster were seen last there is another one"))
+}
+
+/// An error that says that nothing was sent.
+fn not_sent(why: &'static str) -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::ConnectionRefused, why).into()
 }
 
 fn nobody() -> RedisError {

@@ -1,5 +1,7 @@
 //! Asking Sentinels for the primary.
 
+use std::sync::atomic::Ordering;
+
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult};
 
 use super::Inner;
@@ -7,6 +9,8 @@ use crate::Address;
 use crate::address::Node;
 
 /// The primary, by the first Sentinel that knows it; checked by its own word, since a Sentinel may lag behind.
+///
+/// One that does not answer keeps nobody from the others: each has its share of the time, and the next time is begun behind it.
 ///
 /// <https://redis.io/docs/latest/develop/reference/sentinel-clients/>
 pub(super) async fn primary(inner: &Inner, config: &AsyncConnectionConfig) -> RedisResult<Node> {
@@ -19,15 +23,21 @@ pub(super) async fn primary(inner: &Inner, config: &AsyncConnectionConfig) -> Re
         ..address.clone()
     };
     let mut last = None;
-    for sentinel in &address.nodes {
-        match named_by(inner, &login, sentinel, service, config).await {
-            Ok(node) => match is_primary(inner, &node, config).await {
-                Ok(true) => return Ok(node),
-                Ok(false) => last = Some(RedisError::from((ErrorKind::Io, "the primary is being replaced"))),
-                Err(error) => last = Some(error),
-            },
+    let count = address.nodes.len().max(1);
+    let limit = address.timeout() / u32::try_from(count.min(4)).unwrap_or(1);
+    let first = inner.sentinel.load(Ordering::Relaxed) % count;
+    for index in 0..address.nodes.len() {
+        let place = (first + index) % count;
+        let asked = async {
+            let node = named_by(inner, &login, &address.nodes[place], service, config).await?;
+            Ok((is_primary(inner, &node, config).await?, node))
+        };
+        match tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(super::nobody())) {
+            Ok((true, node)) => return Ok(node),
+            Ok((false, _)) => last = Some(RedisError::from((ErrorKind::Io, "the primary is being replaced"))),
             Err(error) => last = Some(error),
         }
+        inner.sentinel.store(place + 1, Ordering::Relaxed);
     }
     Err(last.unwrap_or_else(super::nobody))
 }

@@ -97,6 +97,8 @@ pub(super) struct Registered {
 impl Inner {
     /// So many numbers, rising.
     pub(super) async fn numbers(&self, count: usize) -> Result<Vec<u64>> {
+        let address = self.wire.link.address();
+        let end_ms = self.wire.mono_ms() + address.retry_ms.max(address.timeout_ms);
         let mut numbers = self.numbers.lock().await;
         let mut reserved = Vec::with_capacity(count);
         let now_ms = self.clock.now().mono_ms;
@@ -105,6 +107,11 @@ impl Inner {
         }
         while reserved.len() < count {
             if numbers.next >= numbers.end {
+                if self.wire.mono_ms() > end_ms {
+                    // Others have tried in vain meanwhile: those who wait do not try one after the other.
+                    let reason = "no numbers could be reserved in time".into();
+                    return Err(Error::Unavailable { reason });
+                }
                 let left = (count - reserved.len()) as u64;
                 let quick = now_ms.saturating_sub(numbers.since_ms) < USED_UP_MS;
                 let ahead = if quick { (numbers.blocks * 2).min(AHEAD_BLOCKS) } else { 1 };

@@ -45,6 +45,8 @@ pub(super) struct Used {
     cleared: u64,
     /// The server that had the directory when all was in order.
     run: Option<Bytes>,
+    /// Something was lost, and not all that this process remembers was looked after since.
+    some_were_lost: bool,
 }
 
 impl Used {
@@ -96,7 +98,13 @@ impl Inner {
         // Who may not ask for the server's name hears of none.
         let is_another =
             matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
-        if self.bring_back(unknown).await || is_another {
+        let some_were_lost = self.bring_back(unknown).await || is_another;
+        let is_owed = {
+            let mut used = locked(&self.used);
+            used.some_were_lost |= some_were_lost;
+            used.some_were_lost
+        };
+        if is_owed {
             let known: HashSet<_> = recent.into_iter().collect();
             let all: Vec<_> = locked(&self.used).queues.keys().cloned().collect();
             let others: Vec<_> = all.into_iter().filter(|queue| !known.contains(queue)).collect();
@@ -106,6 +114,7 @@ impl Inner {
             self.say_bound_again();
         }
         let mut used = locked(&self.used);
+        used.some_were_lost = false;
         used.run = run.or(used.run.take());
         Ok(())
     }

@@ -136,7 +136,7 @@ impl RedisStore {
     ) -> std::result::Result<T, Error> {
         let inner = Arc::clone(&self.inner);
         let call = async move {
-            inner.pay_returns().await;
+            inner.await_returns().await;
             call.await
         };
         match self.runtime.spawn(call).await {

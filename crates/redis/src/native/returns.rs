@@ -1,7 +1,8 @@
 //! Messages that were handed out to callers who had gone: they go back, before anything else is asked.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dwell_model::{QueueName, Receipt};
 use tokio::sync::Notify;
@@ -11,6 +12,9 @@ use super::layout::Partition;
 use super::pack::Fields;
 use super::scripts::Script;
 use super::wire::locked;
+
+/// So long a call waits for what goes back.
+const AWHILE: Duration = Duration::from_secs(1);
 
 /// What is to be given back.
 #[derive(Default)]
@@ -59,6 +63,17 @@ impl Returns {
 }
 
 impl Inner {
+    /// Gives back what is to be given back, so that the next call sees it there. What is long on its way, from a node that is away or
+    /// to it, keeps nobody.
+    pub(super) async fn await_returns(self: &Arc<Inner>) {
+        if !self.returns.is_clear() {
+            let inner = Arc::clone(self);
+            // Once begun it goes to its end: what it has taken in hand is nowhere else.
+            let paying = tokio::spawn(async move { inner.pay_returns().await });
+            let _ = tokio::time::timeout(AWHILE, paying).await;
+        }
+    }
+
     /// Gives back what is to be given back, so that the next call sees it there.
     pub(super) async fn pay_returns(&self) {
         let returns = &self.returns;

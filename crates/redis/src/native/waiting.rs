@@ -206,7 +206,7 @@ async fn serve(
     let (ticket, answer) = Ticket::new();
     let (shared, handle, served) = (Arc::clone(inner), runtime.clone(), Arc::clone(&ticket));
     runtime.spawn(async move {
-        shared.pay_returns().await;
+        shared.await_returns().await;
         if served.begin() {
             let answer = take.await;
             finish(&shared, &handle, &served, answer);
@@ -217,7 +217,7 @@ async fn serve(
 
 /// The first time that a waiting take asks. Where others wait already, it does not go before them.
 async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, is_first: bool) {
-    inner.pay_returns().await;
+    inner.await_returns().await;
     if !waiting.ticket.begin() {
         return;
     }

@@ -22,6 +22,9 @@ use super::scripts::{Script, Scripts};
 use crate::address::Confirm;
 use crate::{Kind, Link};
 
+/// For so long the server keeps the answer to a call at least: `KEPT_MS` of `begin.lua`.
+const KEPT_MS: u64 = 60_000;
+
 /// Scripts on one Redis.
 pub(super) struct Wire {
     pub(super) link: Link,
@@ -169,8 +172,13 @@ impl Wire {
         let mut unknown = false;
         let mut pause_ms = 5;
         let mut by_text = false;
+        // Who has forgotten the answer would do it again. The client of a cluster may take twice the time of a call to send it.
+        let forgotten_ms =
+            (self.link.now_ms() + KEPT_MS).saturating_sub(2 * self.link.address().timeout_ms + 1_000);
+        let mut sent_before_ms = u64::MAX;
         loop {
-            let reason = match self.once(script, keys, (&packed, &beside), by_text, end_ms).await {
+            let ends = (end_ms, sent_before_ms);
+            let reason = match self.once(script, keys, (&packed, &beside), by_text, ends).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::NoScript) if !by_text => {
                     by_text = true;
@@ -181,6 +189,9 @@ impl Wire {
                 Err(Failure::NotNow(reason)) => reason,
                 Err(Failure::Unknown(reason)) => {
                     unknown |= script.is_recorded();
+                    if unknown {
+                        sent_before_ms = forgotten_ms;
+                    }
                     reason
                 }
             };
@@ -203,7 +214,7 @@ impl Wire {
         keys: &str,
         arguments: (&[u8], &Beside),
         by_text: bool,
-        end_ms: u64,
+        (end_ms, sent_before_ms): (u64, u64),
     ) -> Result<Reply, Failure> {
         let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
         let command = match by_text {
@@ -211,8 +222,8 @@ impl Wire {
             false => self.scripts.by_hash(script, keys, arguments, now),
         };
         let sent = match self.link.address().confirm.filter(|_| script.is_recorded()) {
-            Some(confirm) => self.send_confirmed(&command, confirm, end_ms).await?,
-            None => self.link.send(&command).await,
+            Some(confirm) => self.send_confirmed(&command, confirm, (end_ms, sent_before_ms)).await?,
+            None => self.link.send_before(&command, sent_before_ms).await,
         };
         match sent {
             Ok(Value::BulkString(bytes)) => {
@@ -241,7 +252,7 @@ impl Wire {
         &self,
         command: &Cmd,
         confirm: Confirm,
-        end_ms: u64,
+        (end_ms, sent_before_ms): (u64, u64),
     ) -> Result<RedisResult<Value>, Failure> {
         // A call that is made once has as long as any command.
         let patience_ms = end_ms.saturating_sub(self.mono_ms()).max(self.link.address().timeout_ms);
@@ -250,6 +261,10 @@ impl Wire {
             Some(Err(error)) => return Ok(Err(error)),
             None => return Err(Failure::NotNow("too many calls wait for replicas".to_owned())),
         };
+        if self.link.now_ms() > sent_before_ms {
+            self.confirming.keep(connection, self.mono_ms());
+            return Err(Failure::NotNow("it is too late to send it again".to_owned()));
+        }
         let replied = connection.send(command).await;
         let is_asked_for_more = replied.as_ref().is_ok_and(asks_for_more);
         if is_asked_for_more || replied.is_err() {

@@ -5,6 +5,7 @@
 //! - `one`: one fault at a time, each with its outcome
 //! - `chaos`: faults at random, and what must hold whatever happens
 //! - `cluster`: slots that move and nodes that die
+//! - `held_up`: one that does not answer, and callers who would wait for it in a row
 //! - `lost`: a directory that has forgotten what it was told
 //! - `queues`: changes of a queue that are broken off, and processes that let go of a queue while others come to it
 //! - `server`: a server that loads, is a replica, or is held up by somebody's script
@@ -13,6 +14,7 @@
 
 mod chaos;
 mod cluster;
+mod held_up;
 mod lost;
 mod one;
 mod proxy;

@@ -1,0 +1,205 @@
+//! Somebody is away: who waits for that, and for how long. Nobody waits for what others wait for, one after the other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dwell_model::QueueName;
+use dwell_redis::testing::{Sentinels, Server};
+use dwell_store::{Put, Store as _, Take};
+
+use super::proxy::{Link, Proxy};
+use super::{message, open, put, queue};
+
+/// Sixty callers whose answers are lost, over a link that is half open for 66 seconds, with the options that there are by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_a_connection_end_in_time_and_happen_once() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (Arc::new(open(&proxy.url("")).await), open(&server.url()).await);
+    put(&store, message("first").after_ms(3_600_000)).await.unwrap();
+    proxy.set(Link::Mute);
+    let callers: Vec<_> = (0..60)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let began = Instant::now();
+                let answer = put(&store, message("m").after_ms(3_600_000)).await;
+                (began.elapsed(), answer)
+            })
+        })
+        .collect();
+    loop {
+        let there = plain.stats(queue()).await.unwrap().counts.scheduled;
+        if there == 61 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    proxy.set(Link::Deaf);
+    tokio::time::sleep(Duration::from_secs(66)).await;
+    proxy.set(Link::Whole);
+    let mut longest = Duration::ZERO;
+    for caller in callers {
+        let (took, answer) = caller.await.unwrap();
+        longest = longest.max(took);
+        assert!(answer.is_ok() || super::is_unknown(&answer), "{answer:?}");
+    }
+    let there = plain.stats(queue()).await.unwrap().counts.scheduled;
+    assert_eq!(there, 61, "puts happened twice");
+    assert!(longest < Duration::from_secs(25), "a call took {longest:?}");
+}
+
+/// `retry_ms` at its most: the last try begins within the minute and is sent after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_try_that_is_sent_after_a_minute_happens_once() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Arc::new(open(&proxy.url("connections=1&retry_ms=60000")).await);
+    let plain = open(&server.url()).await;
+    put(&store, message("first").after_ms(3_600_000)).await.unwrap();
+    proxy.set(Link::Mute);
+    let caller = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { put(&store, message("m").after_ms(3_600_000)).await })
+    };
+    while plain.stats(queue()).await.unwrap().counts.scheduled < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let began = Instant::now();
+    proxy.set(Link::Deaf);
+    tokio::time::sleep_until((began + Duration::from_millis(56_000)).into()).await;
+    proxy.set(Link::Stalled);
+    tokio::time::sleep_until((began + Duration::from_millis(60_500)).into()).await;
+    proxy.set(Link::Whole);
+    let answer = caller.await.unwrap();
+    let there = plain.stats(queue()).await.unwrap().counts.scheduled;
+    assert_eq!(there, 2, "it was put twice: {answer:?}");
+}
+
+/// The first Sentinel of the URL is a machine that is off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_come_though_the_first_sentinel_does_not_answer() {
+    let off = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sentinels = Sentinels::start();
+    let url = sentinels.url() + "?timeout_ms=3000";
+    let through = url.replacen("://", &format!("://{},", off.local_addr().unwrap()), 1);
+    let plain = open(&url).await;
+    let store = Arc::new(open(&through).await);
+    let takes: Vec<_> = (0..10)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            let queue = QueueName::new(&format!("q{n}")).unwrap();
+            tokio::spawn(async move { store.take(Take::from(queue).wait_ms(200_000)).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for n in 0..10 {
+        let queue = QueueName::new(&format!("q{n}")).unwrap();
+        plain.put(vec![Put::new(queue, "m")]).await.pop().unwrap().unwrap();
+    }
+    let mut most = 0;
+    for take in takes {
+        let taken = take.await.unwrap().unwrap();
+        most = most.max(taken[0].lateness_ms);
+    }
+    assert!(most < 11_000, "{most} ms late");
+}
+
+/// Twelve callers who need numbers while Redis is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_who_need_numbers_do_not_wait_for_each_other() {
+    let mut server = Server::start();
+    let store = Arc::new(open(&(server.url() + "?retry_ms=1000&timeout_ms=1000")).await);
+    server.kill();
+    let callers: Vec<_> = (0..12)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let began = Instant::now();
+                (put(&store, message("m")).await.is_err(), began.elapsed())
+            })
+        })
+        .collect();
+    let mut longest = Duration::ZERO;
+    for caller in callers {
+        let (refused, took) = caller.await.unwrap();
+        assert!(refused);
+        longest = longest.max(took);
+    }
+    assert!(longest < Duration::from_secs(4), "{longest:?}");
+}
+
+/// Callers of takes on a queue whose node is away go, one after the other: nobody else waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
+    let mut cluster = dwell_redis::testing::Cluster::start();
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000")).await);
+    let directory = cluster.place("{dwell}:m").1;
+    let (mut away, mut there) = (None, None);
+    for n in 0.. {
+        let had: Vec<usize> = (0..3).map(|node| super::cluster::partitions(&mut cluster, node)).collect();
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        let node = (0..3).find(|node| super::cluster::partitions(&mut cluster, *node) > had[*node]).unwrap();
+        if node == directory {
+            there = Some(name);
+        } else if away.is_none() {
+            away = Some((node, name));
+        }
+        if away.is_some() && there.is_some() {
+            break;
+        }
+    }
+    let ((node, away), there) = (away.unwrap(), there.unwrap());
+    assert_eq!(store.take(Take::from(there.clone())).await.unwrap().len(), 1);
+    cluster.nodes()[node].kill();
+    let impatient = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            loop {
+                let take = store.take(Take::from(away.clone()).wait_ms(5_000));
+                let _ = tokio::time::timeout(Duration::from_millis(1_000), take).await;
+            }
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let began = Instant::now();
+    let stats = tokio::time::timeout(Duration::from_secs(45), store.stats(there.clone())).await;
+    let took = began.elapsed();
+    impatient.abort();
+    assert!(stats.is_ok_and(|stats| stats.is_ok()));
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+/// The same for a mover of Redisson's queues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mover_moves_though_the_first_sentinel_does_not_answer() {
+    use dwell_redis::redisson::codec::Text;
+    use dwell_redis::redisson::{DelayedQueue, Keys, Mover, MoverOptions, When};
+    let off = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sentinels = Sentinels::start();
+    let url = sentinels.url() + "?timeout_ms=2000";
+    let through = url.replacen("://", &format!("://{},", off.local_addr().unwrap()), 1);
+    let keys = Keys::new("orders").unwrap();
+    let link = dwell_redis::Link::open(through.parse().unwrap()).await.unwrap();
+    let plain = dwell_redis::Link::open(url.parse().unwrap()).await.unwrap();
+    let queue = DelayedQueue::new(plain.clone(), keys.clone(), Text);
+    queue.offer(&"m".to_owned(), When::In(10)).await.unwrap();
+    let mover = Mover::new(link.clone(), keys.clone(), MoverOptions::default());
+    let moving = tokio::spawn(mover.run(std::future::pending(), |_| {}));
+    let moved = async {
+        loop {
+            let count: i64 = plain.ask(redis::cmd("LLEN").arg("orders")).await.unwrap();
+            if count == 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let moved = tokio::time::timeout(Duration::from_secs(30), moved).await;
+    moving.abort();
+    assert!(moved.is_ok(), "nothing was moved in 30 s");
+}
