@@ -47,6 +47,8 @@ struct Walk {
     places: Arc<[Place]>,
     /// Where pages have ended that nobody has come for since.
     paused: BTreeSet<Cursor>,
+    /// When it was begun to look.
+    began_ms: u64,
     used_ms: u64,
 }
 
@@ -60,13 +62,17 @@ impl Walks {
         walk.paused.remove(after).then(|| Arc::clone(&walk.places))
     }
 
-    /// What was looked at just now is as good for those who began before.
-    fn begin(&mut self, queue: &QueueName, places: Arc<[Place]>, now_ms: u64) {
+    /// What was looked at just now is as good for those who began before; and what somebody else has begun to look at since, for
+    /// these.
+    fn begin(&mut self, queue: &QueueName, places: Arc<[Place]>, began_ms: u64, now_ms: u64) {
         self.forget(now_ms);
+        if self.0.get(queue).is_some_and(|walk| walk.began_ms > began_ms) {
+            return;
+        }
         let before = self.0.remove(queue).map(|walk| walk.paused);
         let others: usize = self.0.values().map(|walk| walk.places.len()).sum();
         if places.len() + others <= REMEMBERED {
-            let walk = Walk { places, paused: before.unwrap_or_default(), used_ms: now_ms };
+            let walk = Walk { places, paused: before.unwrap_or_default(), began_ms, used_ms: now_ms };
             self.0.insert(queue.clone(), walk);
         }
     }
@@ -100,8 +106,9 @@ impl Inner {
         let (places, mut bare) = match known {
             Some(places) => (places, false),
             None => {
+                let began_ms = self.wire.mono_ms();
                 let (places, bare) = self.places_of_leased(queue, spread).await?;
-                locked(&self.walks).begin(queue, Arc::clone(&places), self.wire.mono_ms());
+                locked(&self.walks).begin(queue, Arc::clone(&places), began_ms, self.wire.mono_ms());
                 (places, bare)
             }
         };
@@ -193,14 +200,16 @@ mod tests {
     fn who_comes_from_where_a_page_ended_goes_on_once_and_in_time() {
         let (mut walks, queue) = (Walks::default(), QueueName::new("orders").unwrap());
         assert!(walks.go_on(&queue, &place(2), 0).is_none());
-        walks.begin(&queue, places(1..9), 0);
+        walks.begin(&queue, places(1..9), 0, 0);
         assert!(walks.go_on(&queue, &place(2), 0).is_none(), "no page ended there");
         walks.pause(&queue, place(2));
         walks.pause(&queue, place(4));
         assert_eq!(walks.go_on(&queue, &place(2), 5).unwrap().len(), 8);
         assert!(walks.go_on(&queue, &place(2), 5).is_none(), "it may be another walk that came as far");
         // Somebody else begins, and the one who paused before sees no less than there was.
-        walks.begin(&queue, places(1..20), 6);
+        walks.begin(&queue, places(1..20), 6, 6);
+        // Who began before that and has looked for longer does not know better.
+        walks.begin(&queue, places(1..3), 5, 7);
         assert_eq!(walks.go_on(&queue, &place(4), 7).unwrap().len(), 19);
         walks.pause(&queue, place(6));
         assert!(walks.go_on(&queue, &place(6), 7 + KEPT_MS).is_none(), "it is too long ago");
@@ -210,8 +219,8 @@ mod tests {
     #[test]
     fn what_is_remembered_has_a_bound() {
         let (mut walks, name) = (Walks::default(), |text| QueueName::new(text).unwrap());
-        walks.begin(&name("a"), places(1..10), 0);
-        walks.begin(&name("b"), places(1..REMEMBERED as u64), 0);
+        walks.begin(&name("a"), places(1..10), 0, 0);
+        walks.begin(&name("b"), places(1..REMEMBERED as u64), 0, 0);
         assert_eq!(walks.0.keys().collect::<Vec<_>>(), [&name("a")]);
         for number in 0..=PAUSED as u64 {
             walks.pause(&name("a"), place(number));

@@ -4,11 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dwell_model::QueueName;
+use dwell_redis::RedisStore;
 use dwell_redis::testing::{Sentinels, Server};
 use dwell_store::{Put, Store as _, Take};
 
 use super::proxy::{Link, Proxy};
 use super::{message, open, put, queue};
+
+/// Waits until so many messages are scheduled.
+async fn until_there_are(store: &RedisStore, count: u64) {
+    let counted = async {
+        while store.stats(queue()).await.unwrap().counts.scheduled < count {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), counted).await.unwrap();
+}
 
 /// Sixty callers whose answers are lost, over a link that is half open for 66 seconds, with the options that there are by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,13 +39,7 @@ async fn calls_that_wait_for_a_connection_end_in_time_and_happen_once() {
             })
         })
         .collect();
-    loop {
-        let there = plain.stats(queue()).await.unwrap().counts.scheduled;
-        if there == 61 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_there_are(&plain, 61).await;
     proxy.set(Link::Deaf);
     tokio::time::sleep(Duration::from_secs(66)).await;
     proxy.set(Link::Whole);
@@ -62,9 +67,7 @@ async fn a_last_try_that_is_sent_after_a_minute_happens_once() {
         let store = Arc::clone(&store);
         tokio::spawn(async move { put(&store, message("m").after_ms(3_600_000)).await })
     };
-    while plain.stats(queue()).await.unwrap().counts.scheduled < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_there_are(&plain, 2).await;
     let began = Instant::now();
     proxy.set(Link::Deaf);
     tokio::time::sleep_until((began + Duration::from_millis(56_000)).into()).await;
