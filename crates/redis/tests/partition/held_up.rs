@@ -1,15 +1,25 @@
 //! Somebody is away: who waits for that, and for how long. Nobody waits for what others wait for, one after the other.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dwell_model::QueueName;
 use dwell_redis::RedisStore;
 use dwell_redis::testing::{Sentinels, Server};
 use dwell_store::{Put, Store as _, Take};
+use dwell_time::{Clock as _, SystemClock};
 
 use super::proxy::{Link, Proxy};
 use super::{message, open, put, queue};
+
+/// Monotonic milliseconds.
+fn now_ms() -> u64 {
+    SystemClock::new().now().mono_ms
+}
+
+fn since(began_ms: u64) -> Duration {
+    Duration::from_millis(now_ms() - began_ms)
+}
 
 /// Waits until so many messages are scheduled.
 async fn until_there_are(store: &RedisStore, count: u64) {
@@ -33,9 +43,9 @@ async fn calls_that_wait_for_a_connection_end_in_time_and_happen_once() {
         .map(|_| {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
-                let began = Instant::now();
+                let began = now_ms();
                 let answer = put(&store, message("m").after_ms(3_600_000)).await;
-                (began.elapsed(), answer)
+                (since(began), answer)
             })
         })
         .collect();
@@ -68,11 +78,11 @@ async fn a_last_try_that_is_sent_after_a_minute_happens_once() {
         tokio::spawn(async move { put(&store, message("m").after_ms(3_600_000)).await })
     };
     until_there_are(&plain, 2).await;
-    let began = Instant::now();
+    let began = now_ms();
     proxy.set(Link::Deaf);
-    tokio::time::sleep_until((began + Duration::from_millis(56_000)).into()).await;
+    tokio::time::sleep(Duration::from_millis(56_000) - since(began)).await;
     proxy.set(Link::Stalled);
-    tokio::time::sleep_until((began + Duration::from_millis(60_500)).into()).await;
+    tokio::time::sleep(Duration::from_millis(60_500) - since(began)).await;
     proxy.set(Link::Whole);
     let answer = caller.await.unwrap();
     let there = plain.stats(queue()).await.unwrap().counts.scheduled;
@@ -118,8 +128,8 @@ async fn callers_who_need_numbers_do_not_wait_for_each_other() {
         .map(|_| {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
-                let began = Instant::now();
-                (put(&store, message("m")).await.is_err(), began.elapsed())
+                let began = now_ms();
+                (put(&store, message("m")).await.is_err(), since(began))
             })
         })
         .collect();
@@ -169,9 +179,9 @@ async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
         })
     };
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let began = Instant::now();
+    let began = now_ms();
     let stats = tokio::time::timeout(Duration::from_secs(45), store.stats(there.clone())).await;
-    let took = began.elapsed();
+    let took = since(began);
     impatient.abort();
     assert!(stats.is_ok_and(|stats| stats.is_ok()));
     assert!(took < Duration::from_secs(3), "{took:?}");

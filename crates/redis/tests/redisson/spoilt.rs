@@ -151,10 +151,10 @@ fn each_key_spoilt_is_refused_and_nothing_is_changed() {
     run(async {
         let stage = Stage::set().await;
         let whole = stage.held().await;
-        // Of this process there may be as many lanes as there are tests.
+        // Of this process there may be as many lanes as there are tests, and as one of them has movers.
         let answer = text_of(&whole, "dwell_redisson_answer");
         let process = &answer[..answer.rfind(':').unwrap() + 17];
-        let lanes: Vec<_> = (1..=64).map(|lane| format!("{process}{lane:x}")).collect();
+        let lanes: Vec<_> = (1..=512).map(|lane| format!("{process}{lane:x}")).collect();
         let keys = &stage.bed.keys;
         // Each, and how many of the calls need it.
         let spoilt = [

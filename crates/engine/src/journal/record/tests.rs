@@ -196,7 +196,7 @@ fn a_lease_that_was_just_granted_costs_few_bytes() {
         out.len()
     };
     assert_eq!(len(7, 0), 20);
-    assert_eq!(len(6, 0), 34, "a token of an incarnation before is written whole");
+    assert_eq!(len(6, 0), 38, "a token of an incarnation before is written whole, with its deadline");
     assert_eq!(len(7, 1), 24, "a deadline that is another is written");
 }
 
