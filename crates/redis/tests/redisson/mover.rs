@@ -213,6 +213,32 @@ fn a_channel_that_is_refused_keeps_nobody_from_the_others() {
     });
 }
 
+/// Who may not hear the channel sweeps: what was offered goes out all the same.
+#[test]
+fn a_mover_that_can_not_listen_moves() {
+    run(async {
+        let bed = Bed::new().await;
+        bed.offer("one", 1).await;
+        bed.server.command(&["ACL", "SETUSER", "default", "resetchannels"]);
+        let mover = Mover::new(bed.link.clone(), bed.keys.clone(), MoverOptions::default());
+        let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let running = tokio::spawn(mover.run(std::future::pending(), move |event| drop(events.send(event))));
+        let (mut is_told, mut moved) = (false, 0);
+        while !is_told || moved == 0 {
+            match told.recv().await.unwrap() {
+                Event::Trouble(error) => {
+                    assert_eq!(error.code(), "redis_refused", "{error}");
+                    is_told = true;
+                }
+                Event::Moved(step) => moved += step.moved,
+                other => panic!("{other:?}"),
+            }
+        }
+        running.abort();
+        assert_eq!(bed.ready().await, ["one"]);
+    });
+}
+
 #[test]
 fn poison_is_set_aside_and_delays_nobody() {
     run(async {

@@ -220,17 +220,37 @@ impl Mover {
         // All movers of a process that share a link share its subscription.
         let ear = Ear::new(&self.link, self.keys.channel());
         let mut is_listening = false;
+        // Who can not listen tries it when there is nothing else to do.
+        let (mut is_at_rest, mut is_told) = (true, false);
         let mut pause_ms = PAUSE_MS.0;
         let mut swept = Swept::default();
         loop {
-            let wait_ms = match self.turn((&ear, &mut is_listening), &mut swept, &mut report).await {
+            let deaf = match is_listening || !is_at_rest {
+                true => None,
+                // Listens before it looks, so that nothing falls between the two. Where that can not be it moves all the same:
+                // what is offered meanwhile it sees when it sweeps.
+                false => match ear.listen().await {
+                    Ok(()) => {
+                        (is_listening, is_told) = (true, false);
+                        report(Event::Listening);
+                        None
+                    }
+                    Err(error) => Some(self.error(&error)),
+                },
+            };
+            let wait_ms = match self.turn(&mut swept, &mut report).await {
                 Ok(wait_ms) => {
+                    if let (Some(error), false) = (deaf, is_told) {
+                        is_told = true;
+                        report(Event::Trouble(error));
+                    }
+                    is_at_rest = wait_ms > 1;
                     pause_ms = PAUSE_MS.0;
                     wait_ms
                 }
                 Err(error) => {
                     report(Event::Trouble(error));
-                    is_listening = false;
+                    (is_listening, is_at_rest) = (false, true);
                     pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
                     pause_ms
                 }
@@ -243,18 +263,7 @@ impl Mover {
     }
 
     /// Moves a batch, sweeps if it is time to; gives how long there is nothing to do, in ms.
-    async fn turn(
-        &mut self,
-        (ear, is_listening): (&Ear, &mut bool),
-        swept: &mut Swept,
-        report: &mut impl FnMut(Event),
-    ) -> Result<u64, Error> {
-        // Listens before it looks, so that nothing falls between the two.
-        if !*is_listening {
-            ear.listen().await.map_err(|error| self.error(&error))?;
-            *is_listening = true;
-            report(Event::Listening);
-        }
+    async fn turn(&mut self, swept: &mut Swept, report: &mut impl FnMut(Event)) -> Result<u64, Error> {
         let Look { moved: step, signs, is_empty, is_held } = self.look().await?;
         if step.moved + step.set_aside > 0 {
             report(Event::Moved(step));
