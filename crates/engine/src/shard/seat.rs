@@ -28,8 +28,8 @@ const ALONE: u64 = 32;
 
 /// For how long a caller takes turns, in microseconds.
 ///
-/// Where a turn takes long, two wake-ups are little beside it. What a batch leaves in the processor's cache is not: a
-/// thousand messages that one thread takes and another reads cost both a third more.
+/// Where a turn takes long, two wake-ups are little beside it; what one thread leaves in its processor's cache for another to
+/// read may not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// It does nothing else while it waits.
