@@ -27,7 +27,7 @@ impl Entry {
     /// # Panics
     /// If it is leased: those stay in the journal.
     pub(crate) fn lane_state(&self) -> LaneState {
-        LaneState::of(&self.standing, self.number)
+        LaneState::of(self.standing.state, self.number)
     }
 
     /// Its place in the order of a file.

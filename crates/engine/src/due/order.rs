@@ -1,6 +1,6 @@
 //! The order of a due file.
 
-use dwell_model::{MessageId, Number, QueueName, Standing, State, StateKind, Timestamp};
+use dwell_model::{MessageId, Number, QueueName, State, StateKind, Timestamp};
 
 /// The states that a message in a due file may be in, in the order of their lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,12 +13,12 @@ pub(crate) enum LaneState {
 }
 
 impl LaneState {
-    /// The lane of a message that stands so.
+    /// The lane of a message in that state.
     ///
     /// # Panics
     /// If it is leased: those stay in the journal.
-    pub(crate) fn of(standing: &Standing, number: Number) -> LaneState {
-        match standing.state {
+    pub(crate) fn of(state: State, number: Number) -> LaneState {
+        match state {
             State::Ready => LaneState::Ready,
             State::Scheduled => LaneState::Scheduled,
             State::Dead(_) => LaneState::Dead,

@@ -90,9 +90,8 @@ impl StoredBody for Place {
 }
 
 impl Place {
-    /// Where it ends in the segment.
-    fn end(&self) -> u64 {
-        u64::from(self.at) + 4 + u64::from(self.len)
+    fn spot(&self) -> Spot<'_> {
+        Spot { segment: &self.segment, at: self.at, len: self.len }
     }
 
     /// Reads the bodies of several messages, those that lie side by side in one call; in the order given. Small ones
@@ -102,7 +101,8 @@ impl Place {
         let mut bodies: Vec<io::Result<Bytes>> = places.iter().map(|_| Ok(Bytes::new())).collect();
         let (mut rest, mut pieces) = (order.as_slice(), Vec::new());
         while let Some((_, _, first)) = rest.first() {
-            let run = Run::starting_with(places[*first].1, rest.iter().map(|(_, _, index)| places[*index].1));
+            let spots = rest.iter().map(|(_, _, index)| places[*index].1.spot());
+            let run = Run::starting_with(places[*first].1.spot(), spots, Run::GAP);
             let (lying, others) = rest.split_at(run.count);
             let from = pieces.last().map_or(0, Piece::end);
             if from > 0 && from + run.len() > Run::SHARED {
@@ -117,41 +117,70 @@ impl Place {
         bodies
     }
 
+    /// This body, to be [gathered](Place::gather).
+    pub(crate) fn wanted(&self, number: Number) -> Wanted<'_> {
+        Wanted { number, spot: self.spot() }
+    }
+
     /// Reads the bodies of many messages, in few calls, each behind the one before into `bodies`, which is made as long as
     /// all of them; in the order given. Says which of them fail their checksums: those are as they lie on the disk.
-    pub(crate) fn gather(places: &[(Number, &Place)], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
+    pub(crate) fn gather(wanted: &[Wanted<'_>], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
         let mut len = 0;
-        let starts = places.iter().map(|(_, place)| {
+        // As they lie, and where each begins in `bodies`.
+        let order = wanted.iter().zip(0u32..).map(|(one, index)| {
             let start = len;
-            len += place.len as usize;
-            start
+            len += one.spot.len as usize;
+            (one.spot.segment.name.segment, one.spot.at, index, start)
         });
-        let starts: Vec<usize> = starts.collect();
+        let mut order: Vec<(u64, u32, u32, usize)> = order.collect();
+        order.sort_unstable();
         bodies.resize(len, 0);
-        let order = in_order(places);
         let (mut rest, mut bytes, mut damaged) = (order.as_slice(), Vec::new(), BTreeSet::new());
-        while let Some((_, _, first)) = rest.first() {
-            let run = Run::starting_with(places[*first].1, rest.iter().map(|(_, _, index)| places[*index].1));
+        while let Some((_, _, first, _)) = rest.first() {
+            let spots = rest.iter().map(|(_, _, index, _)| wanted[*index as usize].spot);
+            let run = Run::starting_with(wanted[*first as usize].spot, spots, Run::FAR);
             let (ours, others) = rest.split_at(run.count);
             rest = others;
             bytes.resize(run.len(), 0);
             run.read(&mut bytes)?;
-            for (_, at, index) in ours {
-                let (number, place) = places[*index];
-                let into = &mut bodies[starts[*index]..][..place.len as usize];
+            for (_, at, index, start) in ours {
+                let Wanted { number, spot } = wanted[*index as usize];
+                let into = &mut bodies[*start..][..spot.len as usize];
                 let from = (u64::from(*at) - run.start) as usize;
-                if let Ok(body) = place.check(&bytes, from, number) {
+                if let Ok(body) = spot.check(&bytes, from, number) {
                     into.copy_from_slice(body);
                     continue;
                 }
-                let again = place.bytes()?;
+                let again = spot.bytes()?;
                 into.copy_from_slice(&again[4..]);
-                if place.check(&again, 0, number).is_err() {
-                    damaged.insert(*index);
+                if spot.check(&again, 0, number).is_err() {
+                    damaged.insert(*index as usize);
                 }
             }
         }
         Ok(damaged)
+    }
+}
+
+/// A [`Place`] while somebody else holds the segment.
+#[derive(Clone, Copy, Debug)]
+struct Spot<'a> {
+    segment: &'a Segment,
+    at: u32,
+    len: u32,
+}
+
+/// A body that is wanted with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    number: Number,
+    spot: Spot<'a>,
+}
+
+impl Spot<'_> {
+    /// Where it ends in the segment.
+    fn end(&self) -> u64 {
+        u64::from(self.at) + 4 + u64::from(self.len)
     }
 
     /// Checksum and body, as they are on the disk: what was wrong on its way into memory may be right there.
@@ -228,7 +257,7 @@ fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [
         for (_, at, index) in *lying {
             let (number, place) = places[*index];
             bodies[*index] = match &read {
-                Ok(()) => place.cut_from(&bytes, from + (u64::from(*at) - run.start) as usize, number),
+                Ok(()) => place.spot().cut_from(&bytes, from + (u64::from(*at) - run.start) as usize, number),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
             };
         }
@@ -246,21 +275,24 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// What lies between two bodies is read with them up to so many bytes: less than a call costs.
     const GAP: u64 = 1024;
+    /// The same where nobody keeps what is read, and nobody waits for it.
+    const FAR: u64 = 4 * 1024;
     /// One call reads so many bytes, or one body.
     const MOST: u64 = 1024 * 1024;
     /// Runs share memory up to so many bytes: whoever keeps one body keeps no more than this.
     const SHARED: usize = 16 * 1024;
 
-    fn starting_with(first: &'a Place, places: impl Iterator<Item = &'a Place>) -> Run<'a> {
-        let mut run = Run { segment: &first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
-        for place in places {
-            let joins = Arc::ptr_eq(&place.segment, &first.segment)
-                && u64::from(place.at) <= run.end + Run::GAP
-                && place.end() - run.start <= Run::MOST.max(first.end() - run.start);
+    /// As many of `spots`, which begin with `first`, as lie no further apart than `gap`.
+    fn starting_with(first: Spot<'a>, spots: impl Iterator<Item = Spot<'a>>, gap: u64) -> Run<'a> {
+        let mut run = Run { segment: first.segment, start: u64::from(first.at), end: first.end(), count: 0 };
+        for spot in spots {
+            let joins = std::ptr::eq(spot.segment, first.segment)
+                && u64::from(spot.at) <= run.end + gap
+                && spot.end() - run.start <= Run::MOST.max(first.end() - run.start);
             if !joins {
                 break;
             }
-            run.end = run.end.max(place.end());
+            run.end = run.end.max(spot.end());
             run.count += 1;
         }
         run

@@ -3,25 +3,26 @@
 //! On the way messages are moved from older files into new ones, see [`source`](super::source): they are written again
 //! with what was captured, into the files of their time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use dwell_model::{Message, MessageId, Number, QueueName, Standing, State, Timestamp};
-use dwell_store::core::{Captured, CopyAt};
+use dwell_model::{Message, Number, QueueName, State, Timestamp};
+use dwell_store::core::{Captured, CopyAt, Names};
 
 use super::budget::Budget;
 use super::merge::room;
 use super::partition::partition;
+use super::progress::Progress;
 use super::source::{self, Source};
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::cold::ColdSet;
 use crate::disk::Disk;
 use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
-use crate::journal::segment::{Place, Segment};
+use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
 use crate::removal::Removal;
 use crate::run::{self, Home, Run, key_hash};
@@ -31,6 +32,8 @@ use crate::sealed::{Kind, Name};
 const ENOUGH: u64 = 256 * 1024 * 1024;
 /// After so many messages it is told how far the job is.
 const TOLD: usize = 512;
+/// So many messages are looked at before they are needed.
+const NEAR: usize = 32;
 
 /// Where retired messages go.
 #[derive(Clone, Debug)]
@@ -149,36 +152,6 @@ pub(crate) struct Written {
     pub(crate) gone_files: Vec<u32>,
 }
 
-/// A message that is to be copied. It is of the size of what was captured: all of them become one in the same memory.
-#[derive(Debug)]
-pub(super) struct ToCopy(Option<Captured<Place>>);
-
-const _: () = assert!(size_of::<ToCopy>() == size_of::<Captured<Place>>());
-
-impl ToCopy {
-    /// What was captured, until it is [taken](Self::take).
-    pub(super) fn captured(&self) -> &Captured<Place> {
-        self.0.as_ref().expect("a message is in one part, and is written once")
-    }
-
-    pub(super) fn standing(&self) -> &Standing {
-        &self.captured().message.standing
-    }
-
-    /// The copy that it is moved from, if it was not captured.
-    pub(super) fn moved(&self) -> Option<CopyAt> {
-        self.captured().copy
-    }
-
-    /// The message as a due file has it; its part of memory is given back once it is written.
-    fn take(&mut self) -> Entry {
-        let Captured { message, ready_since, .. } = self.0.take().expect("a message is written once");
-        let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } =
-            message;
-        Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
-    }
-}
-
 /// What is to be done next.
 #[derive(Debug)]
 enum Stage {
@@ -206,9 +179,10 @@ pub(crate) struct Job {
     /// How often bodies have been written that are moved out of these files.
     writes: BTreeMap<u32, u32>,
     /// What was captured and is to be copied, then what is moved besides.
-    captured: Vec<Captured<Place>>,
-    /// The same, once there is nothing more.
-    to_copy: Vec<ToCopy>,
+    to_copy: Vec<Captured<Place>>,
+    /// Their queues, and for each how many names come before its own.
+    names: Names,
+    ranks: Vec<u32>,
     /// Places in `to_copy` that go into files, the part that is next at the end.
     parts: Vec<Vec<u32>>,
     /// Leased messages that have a copy, and those that get one now.
@@ -224,31 +198,30 @@ pub(crate) struct Job {
     numbers: Vec<Arc<Run<Home>>>,
     keys: Vec<Arc<Run<Number>>>,
     pub(crate) cancelled: Arc<AtomicBool>,
-    /// How far it is, in thousandths.
-    pub(crate) progress: Arc<AtomicU32>,
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl Job {
     pub(crate) fn new(
         desk: Desk,
         moment: Moment,
-        mut captured: Vec<Captured<Place>>,
+        (mut to_copy, names): (Vec<Captured<Place>>, Names),
         merged: usize,
         cold: &ColdSet,
+        progress: Progress,
     ) -> Job {
         let Moment { manifest, start, seen, numbering, settled } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
-        captured.retain_mut(|one| {
-            let standing = &mut one.message.standing;
-            match (standing.state, one.copy) {
+        to_copy.retain_mut(|one| {
+            match (one.state(), one.copy) {
                 (State::Leased(_), Some(copy)) => {
-                    held.push(Held { copy, number: one.message.number, standing: standing.clone() });
+                    held.push(Held { copy, number: one.number, standing: one.standing() });
                     return false;
                 }
                 (State::Leased(_), None) => {
-                    to_be_held.insert(one.message.number, standing.clone());
+                    to_be_held.insert(one.number, one.standing());
                     // What the copy says of its standing is not looked at while it is held.
-                    standing.state = State::Ready;
+                    one.make_ready();
                 }
                 (_, Some(_)) => one.copy = None,
                 (_, None) => {}
@@ -279,8 +252,9 @@ impl Job {
             merged,
             split: Vec::new(),
             writes: BTreeMap::new(),
-            captured,
-            to_copy: Vec::new(),
+            to_copy,
+            names,
+            ranks: Vec::new(),
             parts: Vec::new(),
             held,
             to_be_held,
@@ -293,7 +267,7 @@ impl Job {
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
             cancelled: Arc::default(),
-            progress: Arc::default(),
+            progress: Arc::new(progress),
             desk,
         }
     }
@@ -308,8 +282,7 @@ impl Job {
             Stage::Sources => match self.sources.pop() {
                 Some(source) => self.move_out(source),
                 None => {
-                    let captured = std::mem::take(&mut self.captured).into_iter();
-                    self.to_copy = captured.map(|one| ToCopy(Some(one))).collect();
+                    self.ranks = ranks(self.names.all());
                     self.parts = partition(&self.to_copy, self.manifest.checkpoint.seen, self.desk.least);
                     self.parts.reverse();
                     self.stage = Stage::Files;
@@ -343,7 +316,7 @@ impl Job {
     /// Of `part` thousandths of the work it has done as much as was copied of `total` messages.
     fn tell(&self, part: u64, total: usize) {
         let progress = part * self.copies.len() as u64 / total.max(1) as u64;
-        self.progress.store(u32::try_from(progress).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.progress.set(u32::try_from(progress).unwrap_or(u32::MAX));
     }
 
     /// What is durable now.
@@ -381,12 +354,12 @@ impl Job {
 
     /// Moves messages out of a file, or leaves it as it is: what can not be read there keeps nothing else in memory.
     fn move_out(&mut self, source: Source) {
-        let before = self.captured.len();
+        let before = self.to_copy.len();
         self.writes.insert(source.file.name().number, source.file.writes());
         if self.read_out(&source).is_ok() {
             return;
         }
-        self.captured.truncate(before);
+        self.to_copy.truncate(before);
         if source.until.is_none() {
             let state = source.state();
             self.gone_files.retain(|number| *number != state.number);
@@ -414,7 +387,7 @@ impl Job {
                 source.file.read(ordinal..end, &mut found)?;
                 for one in found.drain(..).filter(|one| !source.settled.has(one.ordinal)) {
                     moved.push(one.ordinal);
-                    self.captured.push(source.captured(one, file));
+                    self.to_copy.push(source.captured(one, file, &mut self.names));
                 }
                 next = source.settled.next_live(end).filter(|next| *next < range.end);
             }
@@ -433,26 +406,29 @@ impl Job {
         Ok(())
     }
 
-    fn write_part(&mut self, to_copy: &mut [ToCopy], part: &[u32]) -> io::Result<()> {
-        let order = in_order(to_copy, part);
+    fn write_part(&mut self, to_copy: &mut [Captured<Place>], part: &[u32]) -> io::Result<()> {
+        let order = in_order(to_copy, part, &self.ranks);
         let (mut rest, mut bodies) = (order.as_slice(), Vec::new());
         while !rest.is_empty() {
             let name = self.new_name(Kind::Due)?;
             let mut writer = Writer::create(&*self.desk.disk, &self.desk.dir, name)?;
             let (first, mut held) = (self.copies.len(), Vec::new());
             while writer.bytes() < ENOUGH && !rest.is_empty() {
-                let (some, later) = rest.split_at(self.count_bodies(to_copy, rest));
+                let mut wanted = Vec::new();
+                let (some, later) = rest.split_at(self.take_up(to_copy, rest, &mut wanted));
                 rest = later;
-                let places = some.iter().map(|at| &to_copy[*at as usize].captured().message);
-                let places: Vec<(Number, &Place)> = places.map(|one| (one.number, &one.body)).collect();
                 // Damage is taken along: it stays seen, and the other messages do not stay here for it.
-                let damaged = Place::gather(&places, &mut bodies)?;
+                let damaged = Place::gather(&wanted, &mut bodies)?;
+                drop(wanted);
                 self.desk.damaged.fetch_add(damaged.len() as u64, Ordering::Relaxed);
                 let mut next = 0;
                 for (index, at) in some.iter().enumerate() {
+                    if index.is_multiple_of(NEAR) {
+                        touch(to_copy, &some[index..some.len().min(index + NEAR)]);
+                    }
                     let one = &mut to_copy[*at as usize];
-                    let (moved, len) = (one.moved(), one.captured().message.body.len);
-                    let entry = one.take();
+                    let (moved, len) = (one.copy, one.body.len);
+                    let entry = entry(one.take(&self.names));
                     if let Some(from) = moved {
                         writer.note_writes(self.writes[&from.file.get()] + 1);
                     }
@@ -487,15 +463,26 @@ impl Job {
         Ok(())
     }
 
-    /// How many of these have bodies that may be in memory together, at least one.
-    fn count_bodies(&self, to_copy: &[ToCopy], rest: &[u32]) -> usize {
+    /// Those of the first of these whose bodies may be in memory together, at least one; answers how many.
+    fn take_up<'a>(
+        &self,
+        to_copy: &'a [Captured<Place>],
+        rest: &[u32],
+        wanted: &mut Vec<Wanted<'a>>,
+    ) -> usize {
         let mut bytes = 0;
-        let fits = rest.iter().take_while(|at| {
-            let has_room = bytes < self.desk.body_bytes;
-            bytes += to_copy[**at as usize].captured().message.body.len as usize;
-            has_room
-        });
-        fits.count()
+        for near in rest.chunks(NEAR) {
+            touch(to_copy, near);
+            for at in near {
+                if bytes >= self.desk.body_bytes {
+                    return wanted.len();
+                }
+                let one = &to_copy[*at as usize];
+                bytes += one.body.len as usize;
+                wanted.push(one.body.wanted(one.number));
+            }
+        }
+        wanted.len()
     }
 
     fn take_in(&mut self, number: u32, file: Arc<File>, held: Vec<(u32, Number)>) {
@@ -567,38 +554,46 @@ impl Job {
     }
 }
 
-/// The messages of a part in the order of a file.
-fn in_order(to_copy: &[ToCopy], part: &[u32]) -> Vec<u32> {
-    // Names are compared once each.
-    let (mut known, mut names) = (HashMap::new(), Vec::new());
-    let mut last: Option<(&QueueName, usize)> = None;
-    let mut queues = Vec::with_capacity(part.len());
-    for at in part {
-        let name = &to_copy[*at as usize].captured().message.queue;
-        let queue = match last {
-            Some((before, queue)) if before == name => queue,
-            _ => *known.entry(name).or_insert_with(|| {
-                names.push(name);
-                names.len() - 1
-            }),
-        };
-        last = Some((name, queue));
-        queues.push(queue);
+/// A message as a due file has it.
+fn entry((message, ready_since): (Message<()>, Timestamp)) -> Entry {
+    let Message { id, number, queue, key, headers, created, lease_ms, max_attempts, standing, .. } = message;
+    Entry { id, number, queue, created, key, headers, lease_ms, max_attempts, standing, ready_since }
+}
+
+/// Messages lie in the order in which they came, and are written in another. Those that are next are looked at all at once,
+/// so that memory fetches them side by side, and not each when it is needed.
+fn touch(to_copy: &[Captured<Place>], near: &[u32]) {
+    let mut seen = 0;
+    for at in near {
+        let one = &to_copy[*at as usize];
+        seen ^= one.number.get() ^ u64::from(one.body.len) ^ u64::from(one.priority);
     }
+    std::hint::black_box(seen);
+}
+
+/// For each name how many of them come before it.
+fn ranks(names: &[QueueName]) -> Vec<u32> {
     let mut by_name: Vec<usize> = (0..names.len()).collect();
-    by_name.sort_unstable_by_key(|at| names[*at]);
+    by_name.sort_unstable_by_key(|at| &names[*at]);
     let mut ranks = vec![0; names.len()];
     by_name.into_iter().zip(0..).for_each(|(at, rank)| ranks[at] = rank);
+    ranks
+}
 
-    type Key = (u32, LaneState, u32, Timestamp, MessageId);
-    let keys = part.iter().zip(queues).map(|(at, queue)| {
-        let one = &to_copy[*at as usize].captured().message;
-        let standing = &one.standing;
-        ((ranks[queue], LaneState::of(standing, one.number), standing.priority, standing.due, one.id), *at)
+/// The messages of a part in the order of a file.
+fn in_order(to_copy: &[Captured<Place>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
+    // Most are told apart by their lanes and instants. Ids are twice as long, and only looked at where these are equal.
+    let keys = part.iter().map(|at| {
+        let one = &to_copy[*at as usize];
+        let state = LaneState::of(one.state(), one.number);
+        ((ranks[one.queue as usize], state, one.priority), one.due, *at)
     });
-    let mut keys: Vec<(Key, u32)> = keys.collect();
-    keys.sort_unstable();
-    keys.into_iter().map(|(_, at)| at).collect()
+    let mut keys: Vec<((u32, LaneState, u32), Timestamp, u32)> = keys.collect();
+    let id = |at: u32| to_copy[at as usize].id;
+    keys.sort_unstable_by(|(lane, due, at), (other_lane, other_due, other)| {
+        (lane, due).cmp(&(other_lane, other_due)).then_with(|| id(*at).cmp(&id(*other)))
+    });
+    keys.into_iter().map(|(_, _, at)| at).collect()
 }
 
 #[cfg(test)]
@@ -623,7 +618,14 @@ mod tests {
         let settled = BTreeMap::new();
         let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), settled };
         let desk = Desk::new(disk, dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
-        let mut job = Job::new(desk, moment, Vec::new(), 0, &ColdSet::new(7, 1, (1, usize::MAX), 1));
+        let mut job = Job::new(
+            desk,
+            moment,
+            (Vec::new(), Names::default()),
+            0,
+            &ColdSet::new(7, 1, (1, usize::MAX), 1),
+            Progress::new(None),
+        );
         while !matches!(job.stage, Stage::Done) {
             assert!(!job.advance().unwrap());
         }

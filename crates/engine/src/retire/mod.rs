@@ -26,18 +26,20 @@
 //! - `partition`: which messages share a file
 //! - `source`: which messages are moved out of older files
 //! - `merge`: making one run of several, beside all that
+//! - `progress`: how far a job is, told to puts that wait for it
 
 mod budget;
 mod job;
 mod merge;
 mod partition;
+mod progress;
 mod source;
 
 use std::cell::Cell;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::JoinHandle;
 
@@ -56,14 +58,16 @@ use crate::sealed::Name;
 use crate::shard::step::Step;
 
 use self::merge::{Known, Merging};
+use self::progress::{Progress, WHOLE};
 
 pub(crate) use budget::Budget;
 pub(crate) use job::{Desk, Job, JobError, Moment, Written};
 
 /// How long a retirement that failed waits before it is tried again.
 const RETRY_MS: u64 = 1_000;
-/// So many messages are looked at to be captured, or told of their copies, at a time: a millisecond or two.
-const AT_A_TIME: usize = 1024;
+/// So many messages are looked at to be captured, or told of their copies, at a time: a millisecond or two. With fewer, more
+/// is put between the first and the last of them than has room while they are written.
+const AT_A_TIME: usize = 8 * 1024;
 /// The same where turns are driven, so that much happens in between.
 const WHEN_DRIVEN: usize = 16;
 /// Of what may change while a retirement is under way this much may at once, in thousandths; the rest as it goes on.
@@ -84,8 +88,7 @@ enum Phase {
     Writing {
         worker: Worker,
         cancelled: Arc<AtomicBool>,
-        /// How far it is, in thousandths.
-        progress: Arc<AtomicU32>,
+        progress: Arc<Progress>,
         /// How many messages it writes that are resident.
         captured: usize,
     },
@@ -261,23 +264,36 @@ impl Retirement {
         let (captured, progress) = match &self.phase {
             // Who leaves room to others leaves what they may have at once when the writing begins.
             Phase::Capturing(_) if part == Part::Half => (core.captured_len(), AT_ONCE),
-            Phase::Idle | Phase::Capturing(_) => (core.captured_len(), 1_000),
-            Phase::Writing { captured, .. } if self.notifier.is_none() => (*captured, 1_000),
+            Phase::Idle | Phase::Capturing(_) => (core.captured_len(), WHOLE),
+            Phase::Writing { captured, .. } if self.notifier.is_none() => (*captured, WHOLE),
             Phase::Writing { captured, progress, .. } => {
-                let done = progress.load(Ordering::Relaxed).min(1_000);
-                (*captured, AT_ONCE + done * (1_000 - AT_ONCE) / 1_000)
+                (*captured, AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE)
             }
             // Nothing is let go of before all of them are placed.
-            Phase::Placing { captured, .. } => (*captured, 1_000),
+            Phase::Placing { captured, .. } => (*captured, WHOLE),
         };
         let room = most.saturating_sub(captured);
-        let may_change = (room as u128 * u128::from(progress) / 1_000) as usize;
+        let may_change = (room as u128 * u128::from(progress) / u128::from(WHOLE)) as usize;
         let may_change = if part == Part::Half { may_change / 2 } else { may_change };
         if pinned(step) < may_change.max(1) {
             return Gate::Open;
         }
         let stands_still = self.is_idle() && now.mono_ms < self.not_before_ms;
         if stands_still { Gate::Shut } else { Gate::Held }
+    }
+
+    /// Whether the shard may sleep until the thread at work is further, if the gate for `part` is not open until then:
+    /// it is woken then.
+    pub(crate) fn waits_for_thread(&self, step: &Step, now: Now, part: Part) -> bool {
+        let Phase::Writing { worker: Worker::Thread { .. }, progress, .. } = &self.phase else {
+            return false;
+        };
+        let seen = progress.done();
+        let waits = self.gate(step, now, part) == Gate::Held;
+        if waits {
+            progress.notify_beyond(seen);
+        }
+        waits
     }
 
     /// When the shard has to come back to it by itself.
@@ -316,7 +332,7 @@ impl Retirement {
     /// Captures some more; when all is captured, the job begins.
     fn capture(&mut self, mut moment: Box<Moment>, step: &mut Step) {
         let (core, cold) = step.both();
-        let Some(Capture { changed, clean }) = core.capture_some(self.at_a_time()) else {
+        let Some(Capture { changed, names, clean }) = core.capture_some(self.at_a_time()) else {
             self.phase = Phase::Capturing(moment);
             return;
         };
@@ -328,7 +344,8 @@ impl Retirement {
         }
         let captured = changed.len();
         let merged = self.merged.len();
-        let job = Job::new(self.desk.clone(), *moment, changed, merged, cold);
+        let progress = Progress::new(self.notifier.clone());
+        let job = Job::new(self.desk.clone(), *moment, (changed, names), merged, cold, progress);
         let (cancelled, progress) = (Arc::clone(&job.cancelled), Arc::clone(&job.progress));
         let worker = match &self.notifier {
             None => Worker::Turns(Box::new(job)),

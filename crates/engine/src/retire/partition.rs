@@ -10,8 +10,9 @@
 //! again.
 
 use dwell_model::{State, Timestamp};
+use dwell_store::core::Captured;
 
-use super::job::ToCopy;
+use crate::journal::segment::Place;
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -36,11 +37,11 @@ const BOUNDS_MS: [u64; 13] = [
 
 /// Cuts messages into parts, a file each or more, as places in `to_copy`. A part has at least `least` messages, or all of
 /// its kind.
-pub(super) fn partition(to_copy: &[ToCopy], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
-    let is_dead = |one: &ToCopy| matches!(one.standing().state, State::Dead(_));
+pub(super) fn partition(to_copy: &[Captured<Place>], now: Timestamp, least: usize) -> Vec<Vec<u32>> {
+    let is_dead = |one: &Captured<Place>| matches!(one.state(), State::Dead(_));
     let mut parts = Vec::new();
     for moved in [false, true] {
-        let ours = || to_copy.iter().zip(0..).filter(move |(one, _)| one.moved().is_some() == moved);
+        let ours = || to_copy.iter().zip(0..).filter(move |(one, _)| one.copy.is_some() == moved);
         parts.append(&mut by_due(ours().filter(|(one, _)| !is_dead(one)), now, least));
         let dead: Vec<u32> = ours().filter(|(one, _)| is_dead(one)).map(|(_, at)| at).collect();
         parts.extend((!dead.is_empty()).then_some(dead));
@@ -49,13 +50,13 @@ pub(super) fn partition(to_copy: &[ToCopy], now: Timestamp, least: usize) -> Vec
 }
 
 fn by_due<'a>(
-    to_copy: impl Iterator<Item = (&'a ToCopy, u32)>,
+    to_copy: impl Iterator<Item = (&'a Captured<Place>, u32)>,
     now: Timestamp,
     least: usize,
 ) -> Vec<Vec<u32>> {
     let mut parts: Vec<Vec<u32>> = (0..BOUNDS_MS.len() + 1).map(|_| Vec::new()).collect();
     for (one, at) in to_copy {
-        let ahead_ms = one.standing().due.ms_since(now);
+        let ahead_ms = one.due.ms_since(now);
         parts[BOUNDS_MS.partition_point(|bound| *bound <= ahead_ms)].push(at);
     }
     let mut joined: Vec<Vec<u32>> = Vec::new();

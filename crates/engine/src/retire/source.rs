@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dwell_model::{State, Timestamp};
-use dwell_store::core::{Captured, CopyAt};
+use dwell_store::core::{Captured, CopyAt, Names};
 
 use crate::checkpoint::FileState;
 use crate::cold::{ColdSet, MOST_WRITES};
@@ -64,14 +64,14 @@ impl Source {
     }
 
     /// An entry as a message that is to be copied.
-    pub(super) fn captured(&self, found: Found, file: NonZeroU32) -> Captured<Place> {
+    pub(super) fn captured(&self, found: Found, file: NonZeroU32, names: &mut Names) -> Captured<Place> {
         let copy = CopyAt { file, ordinal: found.ordinal };
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
         if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
             message.standing.state = State::Ready;
         }
-        Captured { message, ready_since, copy: Some(copy) }
+        Captured::of(message, ready_since, Some(copy), names)
     }
 }
 

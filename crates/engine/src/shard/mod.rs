@@ -55,8 +55,6 @@ pub(crate) const BURIED_WHEN_DRIVEN: usize = 2;
 const HELD_MS: u64 = 3_000;
 /// So long a sweep leaves half of the room for messages to puts.
 const POLITE_MS: u64 = 500;
-/// How often it is looked whether held puts may go on.
-const LOOK_AGAIN_MS: u64 = 2;
 
 /// What a shard counts for everybody to read.
 #[derive(Debug, Default)]
@@ -105,11 +103,11 @@ pub(crate) struct Shard {
     /// Revives and discards that go on, the oldest first: a slice of it each turn.
     sweeps: VecDeque<Command>,
     /// Since when the first of them has waited for a retirement, if it does.
-    sweep_waits: Option<u64>,
-    /// When it is looked at them again, on the monotonic clock.
-    held_again_ms: u64,
-    /// Whether that may be at once: turns, and no thread, bring about what they wait for.
+    sweep_waits: Option<SweepWaits>,
+    /// Whether they may be looked at again at once: what they wait for has come, or turns, and no thread, bring it about.
     held_go_on: bool,
+    /// The same of the first sweep.
+    sweep_goes_on: bool,
     /// Why nothing is accepted any more.
     failed: Option<Box<str>>,
     is_closed: bool,
@@ -121,6 +119,26 @@ struct Stuck {
     closes: bool,
     again_at_ms: u64,
     reason: Box<str>,
+}
+
+/// Since when the first sweep has waited for a retirement, on the monotonic clock, and for which part of the room.
+struct SweepWaits {
+    since: u64,
+    part: Part,
+}
+
+impl SweepWaits {
+    /// As it is now; `before` says since when.
+    fn at(before: Option<&SweepWaits>, now: Now) -> SweepWaits {
+        let since = before.map_or(now.mono_ms, |before| before.since);
+        let is_polite = now.mono_ms < since.saturating_add(POLITE_MS);
+        SweepWaits { since, part: if is_polite { Part::Half } else { Part::All } }
+    }
+
+    /// When it waits for something else.
+    fn again_ms(&self) -> u64 {
+        self.since.saturating_add(if self.part == Part::Half { POLITE_MS } else { HELD_MS })
+    }
 }
 
 impl Shard {
@@ -148,8 +166,8 @@ impl Shard {
             held: VecDeque::new(),
             sweeps: VecDeque::new(),
             sweep_waits: None,
-            held_again_ms: 0,
             held_go_on: false,
+            sweep_goes_on: false,
             failed: None,
             is_closed: false,
             tally,
@@ -176,7 +194,7 @@ impl Shard {
         !self.sweeps.is_empty()
             && self.failed.is_none()
             && self.stuck.is_none()
-            && (self.sweep_waits.is_none() || !self.retirement.is_writing_in_a_thread())
+            && (self.sweep_waits.is_none() || self.sweep_goes_on)
     }
 
     /// Commands that wait for a retirement, or for their next slice, and will not be done.
@@ -193,11 +211,13 @@ impl Shard {
             return Wake { wall: None, mono_ms: Some(stuck.again_at_ms) };
         }
         let mut wake = self.step.core().next_wake();
-        if !self.held.is_empty() {
-            wake.by_mono(if self.held_go_on { 0 } else { self.held_again_ms });
+        if let Some((_, since)) = self.held.front() {
+            wake.by_mono(if self.held_go_on { 0 } else { since.saturating_add(HELD_MS) });
         }
-        if !self.sweeps.is_empty() {
-            wake.by_mono(if self.is_sweeping() { 0 } else { self.held_again_ms });
+        if self.is_sweeping() {
+            wake.by_mono(0);
+        } else if let Some(waits) = &self.sweep_waits {
+            wake.by_mono(waits.again_ms());
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
             wake.by_mono(mono_ms);
@@ -228,11 +248,9 @@ impl Shard {
         if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
             self.retire(inbox, now);
         }
-        let waits_for_thread = || {
-            self.retirement.is_writing_in_a_thread()
-                && self.retirement.gate(&self.step, now, Part::All) == Gate::Held
-        };
-        self.held_go_on = !self.held.is_empty() && !waits_for_thread();
+        let waits_for_thread = |part| self.retirement.waits_for_thread(&self.step, now, part);
+        self.held_go_on = !self.held.is_empty() && !waits_for_thread(Part::All);
+        self.sweep_goes_on = self.sweep_waits.as_ref().is_some_and(|waits| !waits_for_thread(waits.part));
     }
 
     /// Whether a turn would do nothing but what it is asked for: no segment is begun, no message retired but by a thread.
@@ -429,7 +447,6 @@ impl Shard {
                 inbox.push_back(command);
             }
         }
-        self.held_again_ms = now.mono_ms.saturating_add(LOOK_AGAIN_MS);
         let waited_long = |since: u64| gate == Gate::Shut || now.mono_ms >= since.saturating_add(HELD_MS);
         while let Some((command, _)) = self.held.pop_front_if(|(_, since)| waited_long(*since)) {
             command.refuse(&overloaded());
@@ -450,16 +467,14 @@ impl Shard {
         } else if let Some(error) = self.no_room() {
             Some(error)
         } else {
-            let since = self.sweep_waits.unwrap_or(now.mono_ms);
-            let is_polite = now.mono_ms < since.saturating_add(POLITE_MS);
-            let part = if is_polite { Part::Half } else { Part::All };
-            match self.retirement.gate(&self.step, now, part) {
+            let waits = SweepWaits::at(self.sweep_waits.as_ref(), now);
+            match self.retirement.gate(&self.step, now, waits.part) {
                 Gate::Open => None,
                 Gate::Shut => Some(overloaded()),
                 Gate::Held => {
-                    self.sweep_waits = Some(since);
-                    if now.mono_ms < since.saturating_add(HELD_MS) {
-                        self.held_again_ms = now.mono_ms.saturating_add(LOOK_AGAIN_MS);
+                    let is_over = now.mono_ms >= waits.since.saturating_add(HELD_MS);
+                    self.sweep_waits = Some(waits);
+                    if !is_over {
                         return;
                     }
                     Some(overloaded())

@@ -11,6 +11,8 @@ pub(crate) enum Door {
     Open,
     /// Who comes waits.
     Shut,
+    /// One goes through, and shuts it.
+    OnceOpen,
     /// Who comes is refused.
     Barred,
 }
@@ -33,7 +35,10 @@ impl DoorDisk {
 
     fn pass(&self) -> io::Result<()> {
         let door = self.door.0.lock().unwrap();
-        let door = self.door.1.wait_while(door, |door| *door == Door::Shut).unwrap();
+        let mut door = self.door.1.wait_while(door, |door| *door == Door::Shut).unwrap();
+        if *door == Door::OnceOpen {
+            *door = Door::Shut;
+        }
         if *door == Door::Barred { Err(io::Error::other("the door is barred")) } else { Ok(()) }
     }
 }

@@ -104,6 +104,46 @@ fn puts_wait_for_a_slow_retirement_and_all_else_does_not() {
     engine.close().unwrap();
 }
 
+/// Crash story: a put waits for a retirement. 1. It was looked again every two milliseconds whether it may go on. 2. The
+/// clock stood still, as a test's does, and as one does that the machine steps: the put waited for the end of the whole
+/// retirement, though most of it was over.
+#[test]
+fn puts_go_on_as_the_retirement_does_though_no_time_passes() {
+    let pressed = Pressed::new();
+    // Thousands of messages, of which the job says now and then how many it has written.
+    let engine = Engine::open(dir(), Options { memory_limit: 4 << 20, ..pressed.options() }).unwrap();
+    pressed.door.set(Door::Shut);
+    let (say, answers) = mpsc::channel();
+    let putting = thread::spawn({
+        let store = engine.blocking();
+        move || {
+            // Half of them go to a file of their own, which is written first.
+            for after_ms in [60_000, 86_400_000].into_iter().cycle() {
+                let puts = (0..50).map(|_| Put::new(queue("far"), "x").after_ms(after_ms)).collect();
+                let put = store.put(puts).into_iter().all(|answer| answer.is_ok());
+                if say.send(put).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    while engine.counters().held == 0 {
+        thread::yield_now();
+    }
+    let before = engine.counters();
+    answers.try_iter().for_each(|put| assert!(put));
+    pressed.door.set(Door::OnceOpen);
+    for _ in 0..10 {
+        assert!(answers.recv_timeout(PATIENCE).expect("a part of the room is free"));
+    }
+    let after = engine.counters();
+    assert_eq!((before.checkpoints, after.checkpoints), (0, 0), "the other file stands at the door");
+    pressed.door.set(Door::Open);
+    drop(answers);
+    putting.join().unwrap();
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_put_that_waits_for_too_long_is_refused_and_may_be_repeated() {
     let pressed = Pressed::new();

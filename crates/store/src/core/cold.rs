@@ -18,6 +18,7 @@ use std::num::NonZeroU32;
 
 use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
 
+use super::captured::{Captured, Names, Plain};
 use super::entry::{Entry, Mark, Place, Rare};
 use super::queue::ReadyKey;
 use super::{Core, Log, StoredBody};
@@ -209,22 +210,13 @@ fn least_id() -> MessageId {
     MessageId::new(Timestamp::MIN, 0, 0, 0)
 }
 
-/// A message as it stands when it is captured, to be copied elsewhere.
-#[derive(Clone, Debug)]
-pub struct Captured<B> {
-    /// The message; while it is leased, its standing says so.
-    pub message: Message<B>,
-    /// See [`ColdMessage::ready_since`].
-    pub ready_since: Timestamp,
-    /// An older copy, which is right about all but the standing.
-    pub copy: Option<CopyAt>,
-}
-
 /// All that was captured of one moment.
 #[derive(Clone, Debug)]
 pub struct Capture<B> {
     /// The messages that had changed.
     pub changed: Vec<Captured<B>>,
+    /// Their queues.
+    pub names: Names,
     /// The copies of resident messages that had not; of some that were cold too, and of some twice.
     pub clean: Vec<CopyAt>,
 }
@@ -299,7 +291,8 @@ impl<B: StoredBody> Core<B> {
     /// If a capture is under way.
     pub fn begin_capture(&mut self) {
         assert!(self.capturing.is_none(), "one capture at a time");
-        let capture = Capture { changed: Vec::with_capacity(self.changed), clean: Vec::new() };
+        let capture =
+            Capture { changed: Vec::with_capacity(self.changed), names: Names::default(), clean: Vec::new() };
         let end = u32::try_from(self.entries.places()).expect("slots are 32-bit numbers");
         self.capturing = Some(Box::new(Capturing { span: self.span, next: 0, end, capture }));
         self.span = self.span.next();
@@ -332,15 +325,14 @@ impl<B: StoredBody> Core<B> {
 
     /// A message is about to change or to go: captures it, if a capture is under way that it belongs to.
     pub(super) fn capture_before_change(&mut self, slot: u32) {
-        let Some(capturing) = &self.capturing else { return };
-        if !self.was_there_when_captured(slot) {
+        if self.capturing.is_none() || !self.was_there_when_captured(slot) {
             return;
         }
-        let span = capturing.span;
+        let Some(mut capturing) = self.capturing.take() else { return };
         let entry = self.entries.get(slot);
-        if entry.mark == span {
-            let captured =
-                Captured { message: self.message(slot), ready_since: entry.made_ready(), copy: entry.copy };
+        if entry.mark == capturing.span {
+            let captured = self.captured(slot, &mut capturing.capture.names);
+            capturing.capture.changed.push(captured);
             let now = self.span;
             let entry = self.entries.get_mut(slot);
             if entry.place.is_leased() {
@@ -350,12 +342,31 @@ impl<B: StoredBody> Core<B> {
                 (entry.mark, entry.copy) = (Mark::Captured, None);
                 self.changed -= 1;
             }
-            let capturing = self.capturing.as_mut().expect("it was there a moment ago");
-            capturing.capture.changed.push(captured);
         } else if let (Mark::Captured, Some(copy)) = (entry.mark, entry.copy) {
-            let capturing = self.capturing.as_mut().expect("it was there a moment ago");
             capturing.capture.clean.push(copy);
         }
+        self.capturing = Some(capturing);
+    }
+
+    /// A message as it stands.
+    fn captured(&self, slot: u32, names: &mut Names) -> Captured<B> {
+        let entry = self.entries.get(slot);
+        let queue = self.queues.get(entry.queue);
+        let is_untouched = entry.rare.is_none() && entry.attempts == 0 && entry.takes == 0;
+        if !is_untouched || !entry.place.is_pending() {
+            return Captured::of(self.message(slot), entry.made_ready(), entry.copy, names);
+        }
+        Captured::plain(Plain {
+            id: entry.id,
+            number: entry.number,
+            due: entry.due,
+            created: entry.created,
+            body: entry.body.clone(),
+            copy: entry.copy,
+            queue: names.place(&queue.name),
+            priority: entry.priority,
+            is_ready: entry.place == Place::Ready || entry.due <= queue.ripe,
+        })
     }
 
     /// The captured messages could not be copied: they count as changed again.

@@ -31,11 +31,12 @@
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin; `sweep`: many dead messages, slice by slice
 //! - `wait`: takes that wait
-//! - `cold`: messages that are not in memory; `grave`: those that are gone and not forgotten yet
+//! - `cold`: messages that are not in memory; `captured`: those that are to be copied; `grave`: those that are gone and not forgotten yet
 //! - `replay`: building the same core again
 //! - `check`: the invariants
 
 mod cancel;
+mod captured;
 mod check;
 mod cold;
 mod configure;
@@ -85,9 +86,8 @@ use slab::Slab;
 use tokens::Tokens;
 use wait::Waiters;
 
-pub use cold::{
-    Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which,
-};
+pub use captured::{Captured, Names};
+pub use cold::{Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;
 pub use sweep::{Sweep, Sweeping};

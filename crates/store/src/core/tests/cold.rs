@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call, config};
 use super::*;
 use crate::core::{
-    Capture, Captured, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which,
 };
 use crate::{Error, Selection, StateCounts, When};
 
@@ -264,12 +264,14 @@ fn finish(rig: &mut Rig, begun: Begun) -> Checkpoint {
     };
     let Begun { mut now, told, next_number, numbering } = begun;
     let mut toy = rig.log.1.take().unwrap_or_default();
-    let Capture { changed, clean } = captured;
+    let Capture { changed, names, clean } = captured;
     clean.iter().for_each(|clean| now.copies.get_mut(clean).unwrap().is_cold = true);
     toy.files += 1;
     now.files = toy.files;
     let mut held = Vec::new();
-    for (ordinal, Captured { message, ready_since, copy }) in changed.into_iter().enumerate() {
+    for (ordinal, mut captured) in changed.into_iter().enumerate() {
+        let (message, ready_since) = captured.take(&names);
+        let (message, copy) = (message.with_body(captured.body), captured.copy);
         let file = NonZeroU32::new(toy.files).unwrap();
         let at = CopyAt { file, ordinal: ordinal as u32 };
         let is_held = matches!(message.standing.state, State::Leased(_));

@@ -1,0 +1,115 @@
+//! How far a job is, told to whoever holds puts back until it is further.
+//!
+//! The job's thread says how far it is after every few messages; a shard that has nothing else to do sleeps meanwhile,
+//! and says from where on it wants to be woken. Both write their own word and then read the other's, in one order of
+//! all four: so either the job sees what is wanted, or the shard sees that it is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dwell_time::Notifier;
+
+/// All of it.
+pub(super) const WHOLE: u32 = 1_000;
+/// The shard is woken when it is so much further: often enough that no put waits long, seldom enough that waking costs
+/// little.
+const STEP: u32 = 10;
+/// Nobody wants to be woken.
+const NEVER: u32 = u32::MAX;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// In thousandths.
+    done: AtomicU32,
+    /// From where on the shard wants to be woken.
+    wanted: AtomicU32,
+    notifier: Option<Arc<dyn Notifier>>,
+}
+
+impl Progress {
+    /// Nothing is done. Without a notifier nobody sleeps.
+    pub(super) fn new(notifier: Option<Arc<dyn Notifier>>) -> Progress {
+        Progress { done: AtomicU32::new(0), wanted: AtomicU32::new(NEVER), notifier }
+    }
+
+    /// How much is done, in thousandths.
+    pub(super) fn done(&self) -> u32 {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    /// So many thousandths are done.
+    pub(super) fn set(&self, done: u32) {
+        let done = done.min(WHOLE);
+        self.done.store(done, Ordering::SeqCst);
+        if done >= self.wanted.load(Ordering::SeqCst) {
+            self.wanted.store(NEVER, Ordering::SeqCst);
+            if let Some(notifier) = &self.notifier {
+                notifier.notify();
+            }
+        }
+    }
+
+    /// Notifies when it is further than `seen`; at once if it is by now.
+    pub(super) fn notify_beyond(&self, seen: u32) {
+        let wanted = seen.saturating_add(STEP);
+        self.wanted.store(wanted, Ordering::SeqCst);
+        if self.done() >= wanted
+            && let Some(notifier) = &self.notifier
+        {
+            notifier.notify();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Told(mpsc::Sender<()>);
+
+    impl Notifier for Told {
+        fn notify(&self) {
+            self.0.send(()).unwrap();
+        }
+    }
+
+    #[test]
+    fn tells_once_and_only_who_asked() {
+        let (tell, told) = mpsc::channel();
+        let progress = Progress::new(Some(Arc::new(Told(tell))));
+        progress.set(100);
+        assert!(told.try_recv().is_err(), "nobody has asked");
+        progress.notify_beyond(100);
+        progress.set(100 + STEP - 1);
+        assert!(told.try_recv().is_err(), "it is not much further");
+        progress.set(100 + STEP);
+        progress.set(WHOLE);
+        assert_eq!(told.try_iter().count(), 1);
+        progress.notify_beyond(100);
+        assert_eq!(told.try_iter().count(), 1, "it is further than what was seen");
+    }
+
+    /// Crash story: 1. a put is held at 10 thousandths. 2. The job says 20 and sees that nobody waits. 3. The shard says
+    /// that it waits for 20, and sleeps though they are done.
+    #[test]
+    fn nobody_waits_for_what_is_done() {
+        let (tell, told) = mpsc::channel();
+        let progress = Arc::new(Progress::new(Some(Arc::new(Told(tell)))));
+        let job = thread::spawn({
+            let progress = Arc::clone(&progress);
+            move || (1..=WHOLE).for_each(|done| progress.set(done))
+        });
+        let mut seen = progress.done();
+        while seen + STEP <= WHOLE {
+            progress.notify_beyond(seen);
+            told.recv_timeout(std::time::Duration::from_secs(20)).expect("the job goes on to its end");
+            seen = progress.done();
+        }
+        job.join().unwrap();
+    }
+}

@@ -1,0 +1,250 @@
+//! A message as it was captured: small while nothing unusual has happened to it, since very many of them lie in memory
+//! until they are written.
+
+use std::collections::HashMap;
+
+use dwell_model::{
+    AttemptLimit, Counts, Headers, Key, Message, MessageId, Number, QueueName, Standing, State, Timestamp,
+};
+
+use super::cold::CopyAt;
+
+/// A message as it stands when it is captured, to be copied elsewhere.
+#[derive(Clone, Debug)]
+pub struct Captured<B> {
+    /// Its identity.
+    pub id: MessageId,
+    /// Its number.
+    pub number: Number,
+    /// The instant before which it is not handed out.
+    pub due: Timestamp,
+    /// When it was put.
+    pub created: Timestamp,
+    /// What it carries.
+    pub body: B,
+    /// An older copy, which is right about all but the standing.
+    pub copy: Option<CopyAt>,
+    /// What only some messages have.
+    unusual: Option<Box<Unusual>>,
+    /// Its queue, as [`Names`] count them.
+    pub queue: u32,
+    /// Smaller first, among messages that are already due.
+    pub priority: u32,
+    is_ready: bool,
+}
+
+const _: () = assert!(size_of::<Captured<[u64; 2]>>() <= 96, "as many lie in memory as a retirement writes");
+
+/// What a message has that is leased or dead, was taken before, or came with more than a body.
+#[derive(Clone, Debug)]
+struct Unusual {
+    key: Option<Key>,
+    headers: Headers,
+    lease_ms: Option<u64>,
+    max_attempts: Option<AttemptLimit>,
+    standing: Standing,
+    ready_since: Timestamp,
+}
+
+impl<B> Captured<B> {
+    /// A message that is scheduled, or ready, and has nothing but a body.
+    pub(super) fn plain(plain: Plain<B>) -> Captured<B> {
+        let Plain { id, number, due, created, body, copy, queue, priority, is_ready } = plain;
+        Captured { id, number, due, created, body, copy, unusual: None, queue, priority, is_ready }
+    }
+
+    /// Any message; `ready_since` as in [`ColdMessage`](super::ColdMessage).
+    pub fn of(
+        message: Message<B>,
+        ready_since: Timestamp,
+        copy: Option<CopyAt>,
+        names: &mut Names,
+    ) -> Captured<B> {
+        let Message { id, number, queue, body, key, headers, created, lease_ms, max_attempts, standing } =
+            message;
+        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error } = &standing;
+        let is_ready = matches!(state, State::Ready);
+        let (due, priority) = (*due, *priority);
+        let is_plain = key.is_none()
+            && headers.is_empty()
+            && lease_ms.is_none()
+            && max_attempts.is_none()
+            && ready_since == Timestamp::MIN
+            && matches!(state, State::Scheduled | State::Ready)
+            && *attempts == 0
+            && expires.is_none()
+            && !keyless
+            && *counts == Counts::default()
+            && last_error.is_none();
+        let unusual = (!is_plain)
+            .then(|| Box::new(Unusual { key, headers, lease_ms, max_attempts, standing, ready_since }));
+        let queue = names.place(&queue);
+        Captured { id, number, due, created, body, copy, unusual, queue, priority, is_ready }
+    }
+
+    /// Where it stands; while it is leased, it says so.
+    pub fn state(&self) -> State {
+        match &self.unusual {
+            Some(unusual) => unusual.standing.state,
+            None if self.is_ready => State::Ready,
+            None => State::Scheduled,
+        }
+    }
+
+    /// The same, with all that changes.
+    pub fn standing(&self) -> Standing {
+        match &self.unusual {
+            Some(unusual) => unusual.standing.clone(),
+            None => Standing {
+                state: self.state(),
+                due: self.due,
+                priority: self.priority,
+                attempts: 0,
+                expires: None,
+                keyless: false,
+                counts: Counts::default(),
+                last_error: None,
+            },
+        }
+    }
+
+    /// From now on it counts as ready, whoever holds it.
+    pub fn make_ready(&mut self) {
+        self.is_ready = true;
+        if let Some(unusual) = &mut self.unusual {
+            unusual.standing.state = State::Ready;
+        }
+    }
+
+    /// The message, but for its body, and when it was last made ready by other than its instant. What few messages have
+    /// is gone from here then.
+    pub fn take(&mut self, names: &Names) -> (Message<()>, Timestamp) {
+        let standing = match &self.unusual {
+            Some(_) => None,
+            None => Some(self.standing()),
+        };
+        let (key, headers, lease_ms, max_attempts, standing, ready_since) = match self.unusual.take() {
+            Some(unusual) => {
+                let Unusual { key, headers, lease_ms, max_attempts, standing, ready_since } = *unusual;
+                (key, headers, lease_ms, max_attempts, standing, ready_since)
+            }
+            None => {
+                let standing = standing.expect("it is made where there is none");
+                (None, Headers::default(), None, None, standing, Timestamp::MIN)
+            }
+        };
+        let message = Message {
+            id: self.id,
+            number: self.number,
+            queue: names.get(self.queue).clone(),
+            body: (),
+            key,
+            headers,
+            created: self.created,
+            lease_ms,
+            max_attempts,
+            standing,
+        };
+        (message, ready_since)
+    }
+}
+
+/// What a plain message is made of, see [`Captured::plain`].
+pub(super) struct Plain<B> {
+    pub(super) id: MessageId,
+    pub(super) number: Number,
+    pub(super) due: Timestamp,
+    pub(super) created: Timestamp,
+    pub(super) body: B,
+    pub(super) copy: Option<CopyAt>,
+    pub(super) queue: u32,
+    pub(super) priority: u32,
+    pub(super) is_ready: bool,
+}
+
+/// The queues of captured messages, each once, counted from 0 in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    names: Vec<QueueName>,
+    places: HashMap<QueueName, u32>,
+    last: u32,
+}
+
+impl Names {
+    /// The place of a name; a new one if it has none.
+    pub fn place(&mut self, name: &QueueName) -> u32 {
+        if self.names.get(self.last as usize) != Some(name) {
+            self.last = match self.places.get(name) {
+                Some(place) => *place,
+                None => {
+                    let place = u32::try_from(self.names.len()).expect("queues are counted in 32 bits");
+                    self.names.push(name.clone());
+                    self.places.insert(name.clone(), place);
+                    place
+                }
+            };
+        }
+        self.last
+    }
+
+    /// The name at a place.
+    pub fn get(&self, place: u32) -> &QueueName {
+        &self.names[place as usize]
+    }
+
+    /// All of them, by their places.
+    pub fn all(&self) -> &[QueueName] {
+        &self.names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(standing: Standing, key: Option<&str>) -> Message<u64> {
+        Message {
+            id: MessageId::new(standing.due, 1, 2, 3),
+            number: Number::new(7).unwrap(),
+            queue: QueueName::new("q").unwrap(),
+            body: 5,
+            key: key.map(|key| Key::new(key).unwrap()),
+            headers: Headers::default(),
+            created: Timestamp::from_ms(9).unwrap(),
+            lease_ms: None,
+            max_attempts: None,
+            standing,
+        }
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_was() {
+        let due = Timestamp::from_ms(50).unwrap();
+        let now = dwell_model::Now { wall: Timestamp::from_ms(9).unwrap(), mono_ms: 0 };
+        let scheduled = Standing::put(due, 4, None, now);
+        let ready = Standing { state: State::Ready, ..scheduled.clone() };
+        let tried = Standing { attempts: 2, ..ready.clone() };
+        let mut names = Names::default();
+        let mut of = |standing: &Standing, key| {
+            let captured = Captured::of(message(standing.clone(), key), Timestamp::MIN, None, &mut names);
+            assert_eq!((&captured.standing(), captured.state()), (standing, standing.state));
+            (captured, message(standing.clone(), key).with_body(()))
+        };
+        let all = [of(&scheduled, None), of(&ready, None), of(&tried, None), of(&scheduled, Some("k"))];
+        let is_plain = all.iter().map(|(captured, _)| captured.unusual.is_none());
+        assert_eq!(is_plain.collect::<Vec<_>>(), [true, true, false, false]);
+        for (mut captured, wanted) in all {
+            assert_eq!(captured.take(&names), (wanted, Timestamp::MIN));
+        }
+    }
+
+    #[test]
+    fn each_name_has_one_place() {
+        let mut names = Names::default();
+        let name = |text: &str| QueueName::new(text).unwrap();
+        let places = ["a", "b", "a", "a", "c", "b"].map(|text| names.place(&name(text)));
+        assert_eq!(places, [0, 1, 0, 0, 2, 1]);
+        assert_eq!(names.all(), ["a", "b", "c"].map(name));
+        assert_eq!(names.get(2), &name("c"));
+    }
+}
