@@ -43,6 +43,11 @@ use scenarios::{SCENARIOS, Scenario};
 /// What fails a scenario: always the end of it, so its text is all that matters.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// The same as the server's. Peers within this process have it too.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let command = match Arguments::parse(std::env::args().skip(1)) {
         Ok(command) => command,

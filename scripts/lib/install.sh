@@ -5,13 +5,13 @@
 needs_of() {
     case $1 in
         fmt) echo shellcheck:shellcheck ;;
-        lint) echo cc:build-essential ;;
+        lint) echo cc:build-essential make:build-essential ;;
         core) echo redis-server:redis-server ;;
-        redis) echo redis-server:redis-server python3:python3 pip3:python3-pip ;;
-        e2e) echo curl:curl redis-server:redis-server ;;
-        test) echo curl:curl redis-server:redis-server python3:python3 pip3:python3-pip ;;
-        redisson) echo redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
-        interop) echo beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;
+        redis) echo redis-server:redis-server make:build-essential python3:python3 pip3:python3-pip ;;
+        e2e) echo make:build-essential curl:curl redis-server:redis-server ;;
+        test) echo make:build-essential curl:curl redis-server:redis-server python3:python3 pip3:python3-pip ;;
+        redisson) echo make:build-essential redis-server:redis-server javac:default-jdk-headless mvn:maven ;;
+        interop) echo make:build-essential beanstalkd:beanstalkd python3:python3 pip3:python3-pip go:golang-go node:nodejs npm:npm ;;
     esac
 }
 

@@ -26,6 +26,12 @@ use crate::args::Cli;
 use crate::command::Context;
 use crate::output::Output;
 
+/// Several threads fill and empty a store's memory in turn. glibc's malloc gives each an arena of its own, and what one has
+/// emptied is no use to the other: at a limit of 256 MiB it kept up to 300 MB resident where this keeps 240.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(&cli.common);
