@@ -68,7 +68,7 @@ impl Ahead {
             return None;
         }
         let (mut bytes, most) = (0, handed.min(MOST));
-        let next = core.upcoming(queue).take(most).take_while(|(_, body)| {
+        let next = core.upcoming(queue, most).take_while(|(_, body)| {
             bytes += body.len as usize;
             bytes <= MOST_BYTES
         });
@@ -271,7 +271,7 @@ mod tests {
         let (mut core, mut bodies) = filled(200);
         take(&mut core, &mut bodies, "a", 100);
         let damaged =
-            core.upcoming(&queue("a")).nth(1).map(|(number, place)| (number, place.clone())).unwrap();
+            core.upcoming(&queue("a"), 2).nth(1).map(|(number, place)| (number, place.clone())).unwrap();
         bodies.segment.file.write_at(b"other", u64::from(damaged.1.at) + 4).unwrap();
         ahead.go_on(&core, &queue("a"), 100);
         wait(&errands);

@@ -15,7 +15,7 @@ use super::{Core, Durability, Log, StoredBody};
 use crate::{Delivery, Error, Result, Take};
 
 /// So many messages are read at a time: what a processor has on its way at most, twice over.
-const FETCHED: usize = 64;
+pub(super) const FETCHED: usize = 64;
 /// There is room for so many deliveries before it grows.
 const USUAL: usize = 1024;
 
@@ -99,14 +99,20 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// What a take of this queue alone would be handed next, with where the bodies lie: the first ones, as far as their
-    /// order is known already. A hint, for whoever wants to read bodies before they are asked for.
-    pub fn upcoming(&self, queue: &QueueName) -> impl Iterator<Item = (Number, &B)> {
+    /// What a take of this queue alone would be handed next, at most `max` messages, with where the bodies lie: the first
+    /// ones, as far as their order is known already. A hint, for whoever wants to read bodies before they are asked for.
+    pub fn upcoming(&self, queue: &QueueName, max: usize) -> impl Iterator<Item = (Number, &B)> {
         let found = self.queues.find(queue).map(|queue| self.queues.get(queue));
-        let slots = found
+        let next = found
             .into_iter()
-            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ripe)));
-        slots.map(|slot| {
+            .flat_map(|found| found.ready.slots().chain(found.scheduled.upcoming(found.ripe)))
+            .take(max);
+        // Not collected: iterators in each other are walked faster from within.
+        let mut slots: Vec<u32> = Vec::with_capacity(max.min(USUAL));
+        next.for_each(|slot| slots.push(slot));
+        // Whoever wants a body holds on to what it lies in, which would make each message wait for the one before.
+        self.fetch_entries(&slots);
+        slots.into_iter().map(|slot| {
             let entry = self.entries.get(slot);
             (entry.number, &entry.body)
         })
@@ -116,15 +122,26 @@ impl<B: StoredBody> Core<B> {
     /// each is far from the processor's cache, and the take would wait for one after another. Says for how many.
     fn fetch(&self, queue: u32, max: usize) -> usize {
         let found = self.queues.get(queue);
-        let (count, met) =
-            found.scheduled.upcoming(found.ripe).take(max).fold((0, 0), |(count, met), slot| {
-                let entry = self.entries.get(slot);
-                // An entry's first field and one of its last: it lies in two cache lines.
-                let both = entry.id.as_bits() as u32 ^ entry.takes;
-                (count + 1, met ^ both ^ u32::from(self.by_number.is_on_page(entry.number)))
-            });
-        std::hint::black_box(met);
+        let (mut slots, mut count) = ([0; FETCHED], 0);
+        found.scheduled.upcoming(found.ripe).take(max.min(FETCHED)).for_each(|slot| {
+            slots[count] = slot;
+            count += 1;
+        });
+        let slots = &slots[..count];
+        self.fetch_entries(slots);
+        let numbers = slots.iter().map(|slot| self.entries.get(*slot).number);
+        std::hint::black_box(numbers.fold(false, |met, number| met ^ self.by_number.is_on_page(number)));
         count
+    }
+
+    /// Reads these messages and nothing else meanwhile, so that a processor has many of them on their way at a time.
+    pub(super) fn fetch_entries(&self, slots: &[u32]) {
+        let met = slots.iter().fold(0, |met, slot| {
+            let entry = self.entries.get(*slot);
+            // An entry's first field and one of its last: it lies in two cache lines.
+            met ^ entry.id.as_bits() as u32 ^ entry.takes
+        });
+        std::hint::black_box(met);
     }
 
     /// The message that a queue hands out next, if it hands any out.
