@@ -30,7 +30,8 @@ fn run(run: &mut Run) -> Result<()> {
         "{count} messages of 128 random bytes, put in random order of due; batches of 1,024, one caller"
     ));
     run.note(
-        "every side is closed, its files dropped from the page cache, and opened again before it is drained",
+        "every side is closed, its files dropped from the page cache, and opened again before it is drained; to open ours \
+         reads the journal, and so its bodies come from the page cache then, where bare reads them from the disk",
     );
     run.note(format!("cache of each peer: {cache_bytes} bytes"));
     let expected = Items::new(count).tally();
