@@ -603,6 +603,7 @@ fn all_out(file: &File) -> Settled {
 
 fn spawn(mut job: Job, notifier: Arc<dyn Notifier>) -> Worker {
     let (tell, done) = mpsc::channel();
+    let waiting = Arc::clone(&notifier);
     let work = move || {
         let outcome = loop {
             match job.advance() {
@@ -615,7 +616,10 @@ fn spawn(mut job: Job, notifier: Arc<dyn Notifier>) -> Worker {
         let _ = tell.send(outcome);
         notifier.notify();
     };
-    // Without a thread nobody tells, and the job counts as one that panicked.
     let handle = background::spawn("dwell-retire", work);
+    if handle.is_none() {
+        // The job counts as one that panicked, and nobody else would say so.
+        waiting.notify();
+    }
     Worker::Thread { handle, done }
 }
