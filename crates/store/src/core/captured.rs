@@ -25,19 +25,20 @@ pub struct Captured<B> {
     /// An older copy, which is right about all but the standing.
     pub copy: Option<CopyAt>,
     /// What only some messages have.
-    unusual: Option<Box<Unusual>>,
+    pub(super) unusual: Option<Box<Unusual>>,
     /// Its queue, as [`Names`] count them.
     pub queue: u32,
     /// Smaller first, among messages that are already due.
     pub priority: u32,
-    is_ready: bool,
+    /// Whether it is ready, and not scheduled; `unusual` knows better.
+    pub(super) is_ready: bool,
 }
 
 const _: () = assert!(size_of::<Captured<[u64; 2]>>() <= 96, "as many lie in memory as a retirement writes");
 
 /// What a message has that is leased or dead, was taken before, or came with more than a body.
 #[derive(Clone, Debug)]
-struct Unusual {
+pub(super) struct Unusual {
     key: Option<Key>,
     headers: Headers,
     lease_ms: Option<u64>,
@@ -47,12 +48,6 @@ struct Unusual {
 }
 
 impl<B> Captured<B> {
-    /// A message that is scheduled, or ready, and has nothing but a body.
-    pub(super) fn plain(plain: Plain<B>) -> Captured<B> {
-        let Plain { id, number, due, created, body, copy, queue, priority, is_ready } = plain;
-        Captured { id, number, due, created, body, copy, unusual: None, queue, priority, is_ready }
-    }
-
     /// Any message; `ready_since` as in [`ColdMessage`](super::ColdMessage).
     pub fn of(
         message: Message<B>,
@@ -119,20 +114,18 @@ impl<B> Captured<B> {
     /// The message, but for its body, and when it was last made ready by other than its instant. What few messages have
     /// is gone from here then.
     pub fn take(&mut self, names: &Names) -> (Message<()>, Timestamp) {
-        let standing = match &self.unusual {
-            Some(_) => None,
-            None => Some(self.standing()),
-        };
-        let (key, headers, lease_ms, max_attempts, standing, ready_since) = match self.unusual.take() {
-            Some(unusual) => {
-                let Unusual { key, headers, lease_ms, max_attempts, standing, ready_since } = *unusual;
-                (key, headers, lease_ms, max_attempts, standing, ready_since)
-            }
-            None => {
-                let standing = standing.expect("it is made where there is none");
-                (None, Headers::default(), None, None, standing, Timestamp::MIN)
-            }
-        };
+        let unusual = self.unusual.take().map_or_else(
+            || Unusual {
+                key: None,
+                headers: Headers::default(),
+                lease_ms: None,
+                max_attempts: None,
+                standing: self.standing(),
+                ready_since: Timestamp::MIN,
+            },
+            |unusual| *unusual,
+        );
+        let Unusual { key, headers, lease_ms, max_attempts, standing, ready_since } = unusual;
         let message = Message {
             id: self.id,
             number: self.number,
@@ -147,19 +140,6 @@ impl<B> Captured<B> {
         };
         (message, ready_since)
     }
-}
-
-/// What a plain message is made of, see [`Captured::plain`].
-pub(super) struct Plain<B> {
-    pub(super) id: MessageId,
-    pub(super) number: Number,
-    pub(super) due: Timestamp,
-    pub(super) created: Timestamp,
-    pub(super) body: B,
-    pub(super) copy: Option<CopyAt>,
-    pub(super) queue: u32,
-    pub(super) priority: u32,
-    pub(super) is_ready: bool,
 }
 
 /// The queues of captured messages, each once, counted from 0 in the order in which they came.

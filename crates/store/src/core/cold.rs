@@ -18,7 +18,7 @@ use std::num::NonZeroU32;
 
 use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
 
-use super::captured::{Captured, Names, Plain};
+use super::captured::{Captured, Names};
 use super::entry::{Entry, Mark, Place, Rare};
 use super::queue::ReadyKey;
 use super::{Core, Log, StoredBody};
@@ -356,7 +356,7 @@ impl<B: StoredBody> Core<B> {
         if !is_untouched || !entry.place.is_pending() {
             return Captured::of(self.message(slot), entry.made_ready(), entry.copy, names);
         }
-        Captured::plain(Plain {
+        Captured {
             id: entry.id,
             number: entry.number,
             due: entry.due,
@@ -365,8 +365,9 @@ impl<B: StoredBody> Core<B> {
             copy: entry.copy,
             queue: names.place(&queue.name),
             priority: entry.priority,
+            unusual: None,
             is_ready: entry.place == Place::Ready || entry.due <= queue.ripe,
-        })
+        }
     }
 
     /// The captured messages could not be copied: they count as changed again.
