@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dwell_model::{MessageId, Timestamp};
 
 use super::expired::{Aside, Progress};
+use super::order::LANE_BYTES;
 use crate::due::{self, File, Settled};
 use crate::journal::segment::Segment;
 
@@ -43,6 +44,8 @@ pub(super) struct LaneState {
     pub(super) from: u32,
     /// What lies there, if it was looked at.
     pub(super) head: Option<Head>,
+    /// Where it stands in its queue's [order](super::order), if it does.
+    pub(super) bound: Option<Timestamp>,
 }
 
 /// An open due file, and what has become of its entries.
@@ -78,7 +81,7 @@ impl ColdFile {
     ) -> ColdFile {
         let lanes = file.lanes().iter().map(|lane| {
             let range = lane.range();
-            LaneState { live: out.live(range.clone()), from: range.start, head: None }
+            LaneState { live: out.live(range.clone()), from: range.start, head: None, bound: None }
         });
         let (lanes, next_expiry, coarse) = (lanes.collect(), file.first_expiry(), coarse(&file, now));
         ColdFile {
@@ -120,8 +123,8 @@ impl ColdFile {
 
     /// Its bytes in memory.
     pub(super) fn memory(&self) -> usize {
-        // Each lane is on the list of its queue besides.
-        let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>());
+        // Each lane is on the list of its queue besides, and in its order.
+        let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>() + LANE_BYTES);
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
         size_of::<ColdFile>() + lanes + self.out.memory() + self.file.memory() + aside
     }
@@ -147,14 +150,16 @@ impl ColdFile {
         self.lanes[lane].live -= 1;
     }
 
-    /// An entry is cold again.
-    pub(super) fn put_back(&mut self, ordinal: u32) {
+    /// An entry is cold again. Answers the how-manieth lane it is of.
+    pub(super) fn put_back(&mut self, ordinal: u32) -> usize {
         let is_news = self.out.clear(ordinal);
         assert!(is_news, "entry {ordinal} of {} was not cold", self.file.path().display());
-        let lane = &mut self.lanes[self.file.lane_of(ordinal)];
+        let at = self.file.lane_of(ordinal);
+        let lane = &mut self.lanes[at];
         lane.live += 1;
         lane.from = lane.from.min(ordinal);
         self.look_again_from(0);
+        at
     }
 
     /// All entries of a lane are gone.

@@ -10,6 +10,7 @@
 //! - `blocks`: blocks that were read a moment ago
 //! - `nearby`: where a message lies by its id
 //! - `gone`: what recovery finds to be gone
+//! - `order`: which lanes of a queue may have something ready
 //! - `walk`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
 //! - `stream`, `flow`: ready messages of a queue, read ahead of who asks for them
 //! - this file: lookups, and handing over
@@ -21,6 +22,7 @@ mod file;
 mod flow;
 mod gone;
 mod nearby;
+mod order;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,7 @@ use crate::sealed::{self, ReadError};
 use blocks::Blocks;
 use flow::Flow;
 use nearby::Nearby;
+use order::Order;
 use stream::{Stream, open_at_once};
 
 pub(crate) use file::{ColdFile, MOST_WRITES};
@@ -66,6 +69,7 @@ struct Spot {
 #[derive(Debug)]
 struct Queued {
     lanes: Vec<LaneAt>,
+    order: Order,
     /// So many messages are handed over the next time that some are due: one at first, for who takes one, and then more
     /// and more, so that each block is read for many.
     window: usize,
@@ -111,6 +115,8 @@ pub(crate) struct ColdSet {
     window: usize,
     /// The latest wall time that messages were ripened with since this was last asked for.
     ripened: Timestamp,
+    /// The latest of all wall times that messages were ripened with.
+    most_ripe: Timestamp,
     /// No cold message expires before this, but for those set aside.
     next_expiry: Option<Timestamp>,
     /// When what was set aside is to be tried again, if anything was: on the monotonic clock.
@@ -152,6 +158,7 @@ impl ColdSet {
             bodies: VecDeque::new(),
             window: window.max(1),
             ripened: Timestamp::MIN,
+            most_ripe: Timestamp::MIN,
             next_expiry: None,
             again_ms: None,
             entries: 0,
@@ -192,7 +199,9 @@ impl ColdSet {
         let number = file.file.name().number;
         for (lane, at) in file.file.lanes().iter().zip(0..) {
             let queued = self.by_queue.entry(lane.queue.clone());
-            let queued = queued.or_insert_with(|| Queued { lanes: Vec::new(), window: 1, version: 0 });
+            let order = Order::default;
+            let queued =
+                queued.or_insert_with(|| Queued { lanes: Vec::new(), order: order(), window: 1, version: 0 });
             queued.lanes.push(LaneAt { file: number, lane: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
@@ -200,14 +209,19 @@ impl ColdSet {
         self.entries += u64::from(file.file.len());
         self.nearby.add(&file.file);
         self.end_walks(&file);
+        self.most_ripe = self.most_ripe.max(file.ripe);
+        let lanes = file.lanes.len() as u32;
         let before = self.files.insert(number, file);
         assert!(before.is_none(), "no two files have one number");
+        (0..lanes).for_each(|lane| self.enlist(LaneAt { file: number, lane }));
     }
 
     /// Lets a file go, none of whose entries are cold.
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
         // None of them is to hold a file that has lost its name.
         self.end_flows();
+        let lanes = self.files.get(&number)?.lanes.len() as u32;
+        (0..lanes).for_each(|lane| self.list(LaneAt { file: number, lane }, None));
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
         self.nearby.remove(&file.file);
@@ -610,6 +624,7 @@ impl Cold<Place> for ColdSet {
     fn ripen(&mut self, wall: Timestamp) {
         self.end_flows();
         self.ripened = self.ripened.max(wall);
+        self.most_ripe = self.most_ripe.max(wall);
         for file in self.files.values_mut() {
             file.ripe = file.ripe.max(wall);
         }
@@ -621,7 +636,8 @@ impl Cold<Place> for ColdSet {
             self.dead_is_back(copy, died);
         }
         let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
-        file.put_back(copy.ordinal);
+        let lane = file.put_back(copy.ordinal) as u32;
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
+        self.lower(LaneAt { file: copy.file.get(), lane }, copy.ordinal);
     }
 }

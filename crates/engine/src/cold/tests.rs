@@ -274,7 +274,27 @@ impl Beside {
         }
     }
 
+    /// A lane with cold entries stands in the order of its queue, before them.
+    fn check_order(&self) {
+        for Known { copy, entry, .. } in self.known.iter().filter(|known| known.is_cold) {
+            let (file, due) = (&self.cold.files()[&copy.file.get()], entry.standing.due);
+            let lane = file.file.lane_of(copy.ordinal);
+            match (file.file.lanes()[lane].state, file.lanes[lane].bound) {
+                (LaneState::Dead, bound) => assert_eq!(bound, None),
+                (LaneState::Ready, bound) => assert_eq!(bound, Some(Timestamp::MIN)),
+                (LaneState::Scheduled, bound) => {
+                    assert!(bound.is_some_and(|bound| bound <= due), "{bound:?} {due:?}")
+                }
+            }
+        }
+    }
+
     fn step(&mut self, step: Step) {
+        self.do_step(step);
+        self.check_order();
+    }
+
+    fn do_step(&mut self, step: Step) {
         let some = |known: &[Known], is_cold: bool, which: prop::sample::Index| {
             let fits: Vec<usize> = (0..known.len()).filter(|at| known[*at].is_cold == is_cold).collect();
             (!fits.is_empty()).then(|| *which.get(&fits))
@@ -407,6 +427,27 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
     beside.due();
     beside.cold.forget(&queue(), Which::Pending);
     assert!(beside.cold.flows.is_empty(), "nor is there any left");
+}
+
+#[test]
+fn a_take_looks_at_no_lane_whose_time_has_not_come() {
+    let mut beside = Beside::new(16, 64, 16);
+    let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
+    // Each lane begins with one that is due soon, and ends with one that is due later.
+    (0..50).for_each(|lane| beside.add(&[drawn(50), drawn(1_000 + lane)]));
+    beside.now = at(60);
+    while !beside.ready().is_empty() {
+        beside.due();
+        beside.head();
+    }
+    assert_eq!(beside.cold.lanes_by(&queue(), at(999)), []);
+    assert_eq!(beside.cold.lanes_by(&queue(), at(1_000)).len(), 1);
+    let first = beside.known[0].copy;
+    beside.cold.put_back(first, None);
+    beside.known[0].is_cold = true;
+    assert_eq!(beside.cold.lanes_by(&queue(), at(60)).len(), 1, "it may be ready again");
+    beside.head();
+    beside.due();
 }
 
 /// Lanes of which each begins where the one before ends are read one after the other, whatever their number.

@@ -67,13 +67,26 @@ impl ColdSet {
         (due <= until).then_some(lead)
     }
 
-    /// The same, of the first cold entry of a lane that is not dead.
-    fn first(&mut self, at: LaneAt, until: Timestamp) -> Option<Lead> {
+    /// The same, of the first cold entry of a lane that is not dead. A lane that has none leaves the order of its queue.
+    fn first(&mut self, at: LaneAt) -> Option<Lead> {
         let (rank, end) = (self.lane(at).priority, self.lane(at).range().end);
         let file = self.files.get_mut(&at.file).expect("lanes are those of files");
-        let from = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from)?;
+        let Some(from) = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from) else {
+            self.list(at, None);
+            return None;
+        };
         file.lanes[at.lane as usize].from = from;
-        self.lead(at, rank, from..end, until)
+        self.lead(at, rank, from..end, Timestamp::MAX)
+    }
+
+    /// The same, if it may be ready. Where it is not, its lane is not looked at again before it may be.
+    fn first_by(&mut self, at: LaneAt, ripe: Timestamp) -> Option<Lead> {
+        let (lead, until) = (self.first(at)?, self.ripe(at, ripe));
+        if lead.key.1 > until {
+            self.raise(at, lead.key.1);
+            return None;
+        }
+        Some(Lead { until, ..lead })
     }
 
     /// Reads what a lead stands at.
@@ -82,6 +95,7 @@ impl ColdSet {
         let head = Head { ordinal: lead.ordinal, due, id };
         let file = self.files.get_mut(&lead.at.file).expect("it was just read");
         file.lanes[lead.at.lane as usize].head = Some(head);
+        self.raise(lead.at, due);
         Ok((Lead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
 
@@ -115,10 +129,8 @@ impl ColdSet {
         most: usize,
     ) -> sealed::Result<Vec<(Spot, Found)>> {
         let mut heap = BinaryHeap::new();
-        for at in self.lanes_of(queue) {
-            if self.lane(at).state != LaneState::Dead {
-                heap.extend(self.first(at, self.ripe(at, ripe)).map(Reverse));
-            }
+        for at in self.lanes_by(queue, ripe) {
+            heap.extend(self.first_by(at, ripe).map(Reverse));
         }
         self.merge(heap, most)
     }
@@ -126,28 +138,13 @@ impl ColdSet {
     /// Where the ready messages of a queue go on, lane by lane. Nothing is read.
     pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<Cursor> {
         let mut cursors = Vec::new();
-        for at in self.lanes_of(queue) {
-            if self.lane(at).state == LaneState::Dead {
-                continue;
-            }
-            let Some(lead) = self.first(at, self.ripe(at, ripe)) else { continue };
+        for at in self.lanes_by(queue, ripe) {
+            let Some(lead) = self.first_by(at, ripe) else { continue };
             let file = Arc::clone(&self.files[&at.file].file);
             let Lead { ordinal, end, until, .. } = lead;
             cursors.push(Cursor { file, at, next: ordinal, end, until, block: None });
         }
         cursors
-    }
-
-    /// Whether all messages of a queue that are not dead have the same priority.
-    pub(super) fn has_one_rank(&self, queue: &QueueName) -> bool {
-        let lanes = self.lanes_of(queue);
-        let mut ranks = lanes
-            .iter()
-            .map(|at| self.lane(*at))
-            .filter(|lane| lane.state != LaneState::Dead)
-            .map(|lane| lane.priority);
-        let first = ranks.next();
-        ranks.all(|rank| Some(rank) == first)
     }
 
     /// The key of what goes out next, if that was read ahead.
@@ -170,16 +167,13 @@ impl ColdSet {
     pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
         let read = self.read_next(queue, ripe);
         let (mut ready, mut later) = (BinaryHeap::new(), Vec::new());
-        for at in self.lanes_of(queue) {
-            if self.lane(at).state == LaneState::Dead {
-                continue;
-            }
+        for at in self.lanes_by(queue, ripe) {
             let until = self.ripe(at, ripe);
             if read.is_some() && self.lane(at).max_due <= until {
                 // All of it is ready, and none of it goes out before what was read.
                 continue;
             }
-            match self.first(at, Timestamp::MAX) {
+            match self.first(at) {
                 Some(lead) if lead.key.1 <= until && read.is_some() && lead.is_exact => {}
                 Some(lead) if lead.key.1 <= until && read.is_some() => {
                     // Only a bound is known: it may not be ready.
@@ -187,7 +181,10 @@ impl ColdSet {
                     later.extend((head.due > until).then_some(lead));
                 }
                 Some(lead) if lead.key.1 <= until => ready.push(Reverse(Lead { until, ..lead })),
-                Some(lead) => later.push(lead),
+                Some(lead) => {
+                    self.raise(at, lead.key.1);
+                    later.push(lead);
+                }
                 None => {}
             }
         }
@@ -223,7 +220,34 @@ impl ColdSet {
             }
             later.push(by_due(self.read_lead(lead)?.0));
         }
+        for rank in self.ranks_of(queue) {
+            let latest = first.map(|(first, due, _)| (first, due));
+            next = next.into_iter().chain(self.next_behind(queue, rank, ripe, (latest, next))?).min();
+        }
         Ok(ColdHead { first, next })
+    }
+
+    /// When the first entry is due of the lanes of a priority that have nothing ready, if it is to be looked at before it
+    /// goes out what stands at `latest`, and before `next`.
+    fn next_behind(
+        &mut self,
+        queue: &QueueName,
+        rank: u32,
+        ripe: Timestamp,
+        (latest, next): (Option<(u32, Timestamp)>, Option<Timestamp>),
+    ) -> sealed::Result<Option<Timestamp>> {
+        while let Some((bound, at)) = self.first_behind(queue, rank, ripe) {
+            if latest.is_some_and(|latest| latest < (rank, bound)) || next.is_some_and(|next| next <= bound) {
+                break;
+            }
+            match self.first(at) {
+                None => {}
+                Some(lead) if lead.key.1 > bound => self.raise(at, lead.key.1),
+                Some(lead) if lead.is_exact => return Ok(Some(lead.key.1)),
+                Some(lead) => drop(self.read_lead(lead)?),
+            }
+        }
+        Ok(None)
     }
 
     /// When the first entry of a scheduled lane is due that is not ready.
