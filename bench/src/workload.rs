@@ -45,12 +45,6 @@ impl Tally {
         self.bodies =
             words.remainder().iter().fold(self.bodies, |sum, byte| sum.wrapping_add((*byte).into()));
     }
-
-    /// Takes in what somebody else has seen.
-    pub(crate) fn add_all(&mut self, other: Tally) {
-        self.count += other.count;
-        self.bodies = self.bodies.wrapping_add(other.bodies);
-    }
 }
 
 /// `count` items, due at random within a day.

@@ -1,11 +1,9 @@
 //! Takes and acks: all of some queues, or what falls due while the clock runs.
 //!
-//! Parameters of `drain`: `from` and `to`, queues as counted in the mix; queues that are paused are resumed first.
-//! `callers`: so many take and ack at a time, one if it is not given. `most`: after so many it says so, if it is given, and
-//! does not end by itself.
+//! Parameters of `drain`: `from` and `to`, queues as counted in the mix; queues that are paused are resumed first. `most`:
+//! after so many it says so, if it is given, and does not end by itself.
 //! Parameters of `month`: `steps` of an hour that the clock runs, after a change of one in twenty each.
 
-use std::thread;
 use std::time::Duration;
 
 use dwell_model::{Message, MessageId, Pause, QueueName, Setting, SettingChange, Timestamp};
@@ -48,7 +46,7 @@ fn run(parameters: &Value) -> Result<Value> {
         pause(Duration::from_secs(3_600));
         return Err("nobody has ended this".into());
     }
-    draining.together(parameters["callers"].as_u64().unwrap_or(1))?;
+    draining.all()?;
     let found = draining.finish(expected)?;
     opened.close(found)
 }
@@ -88,25 +86,6 @@ impl<'a> Draining<'a> {
     /// Takes and acks until nothing is due any more.
     fn all(&mut self) -> Result<()> {
         self.some(u64::MAX)
-    }
-
-    /// The same by so many callers at a time, each of which is handed messages in their order.
-    fn together(&mut self, callers: u64) -> Result<()> {
-        let watch = Stopwatch::start();
-        let mut each: Vec<Draining<'_>> = (0..callers).map(|_| self.another()).collect();
-        let ended: Vec<std::result::Result<(), String>> = thread::scope(|scope| {
-            let all = |one: &mut Draining<'_>| one.all().map_err(|error| error.to_string());
-            let running: Vec<_> = each.iter_mut().map(|one| scope.spawn(move || all(one))).collect();
-            running.into_iter().map(|one| one.join().expect("a caller does not panic")).collect()
-        });
-        self.spent += watch.elapsed();
-        each.iter().for_each(|one| self.tally.add_all(one.tally));
-        Ok(ended.into_iter().collect::<std::result::Result<(), String>>()?)
-    }
-
-    fn another(&self) -> Draining<'a> {
-        let (queues, bar) = (self.queues.clone(), self.bar.clone());
-        Draining { opened: self.opened, queues, tally: Tally::default(), spent: Duration::ZERO, bar }
     }
 
     /// The same, but no more than `most` and the rest of a batch.

@@ -53,7 +53,7 @@ fn run(run: &mut Run) -> Result<()> {
             drain_all(run, "drain: bare", expected, |tally| bare.take(tally))
         }),
     ];
-    sides.extend(STORES.iter().map(|store| store_side(store, count, cache_bytes, expected)));
+    sides.extend(fjall().map(|store| store_side(store, count, cache_bytes, expected)));
     run.contest("drain, from the journal", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     from_due_files(run, count, cache_bytes, expected)
@@ -81,8 +81,7 @@ fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) 
             drain_all(run, "drain: bare", expected, |tally| bare.take(tally))
         }),
     ];
-    let fjall = STORES.iter().filter(|store| store.name == "fjall");
-    sides.extend(fjall.map(|store| store_side(store, count, cache_bytes, expected)));
+    sides.extend(fjall().map(|store| store_side(store, count, cache_bytes, expected)));
     run.contest("drain, from due files", "per_s", Better::Higher, &mut sides)?;
     drop(sides);
     let found = found.into_inner();
@@ -102,6 +101,11 @@ fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) 
         run.alone("drain, from due files, a message", field, samples);
     }
     Ok(())
+}
+
+/// The one peer that fills within a minute: redb and SQLite, which `engine-put` has, take ten for what is drained here.
+fn fjall() -> impl Iterator<Item = &'static Kind> {
+    STORES.iter().filter(|store| store.name == "fjall")
 }
 
 /// Another store, closed and opened again before it is drained.

@@ -31,7 +31,7 @@ pub(super) struct Flow {
     pub(super) queue: QueueName,
     /// What was due by then is in it.
     ripe: Timestamp,
-    has_one_rank: bool,
+    pub(super) has_one_rank: bool,
     cursors: usize,
     /// So many messages are read ahead.
     most: usize,

@@ -147,8 +147,8 @@ impl ColdSet {
         cursors
     }
 
-    /// The key of what goes out next, if that was read ahead.
-    fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<Key> {
+    /// The key of what goes out next, if that was read ahead; and whether all of the queue has one priority.
+    fn read_next(&mut self, queue: &QueueName, ripe: Timestamp) -> Option<(Key, bool)> {
         let flow = self.flows.iter_mut().find(|flow| flow.queue == *queue)?;
         if !flow.is_right(ripe) {
             return None;
@@ -156,7 +156,7 @@ impl ColdSet {
         while let Some(next) = flow.peek(ripe) {
             let Spot { file, ordinal } = next.spot;
             if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
-                return Some(next.key);
+                return Some((next.key, flow.has_one_rank));
             }
             flow.pop();
         }
@@ -165,7 +165,14 @@ impl ColdSet {
 
     /// What goes out next, and when the next of those is due that would go out before it.
     pub(super) fn next_ready(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdHead> {
+        let id = |bits: u128| MessageId::from_bits(bits).ok();
         let read = self.read_next(queue, ripe);
+        if let Some(((rank, due, bits), true)) = read
+            && due <= ripe
+        {
+            // What is not ready is due later, and of no higher priority.
+            return Ok(ColdHead { first: id(bits).map(|id| (rank, due, id)), next: None });
+        }
         let (mut ready, mut later) = (BinaryHeap::new(), Vec::new());
         for at in self.lanes_by(queue, ripe) {
             let until = self.ripe(at, ripe);
@@ -188,8 +195,7 @@ impl ColdSet {
                 None => {}
             }
         }
-        let id = |bits: u128| MessageId::from_bits(bits).ok();
-        let mut first = read.and_then(|(rank, due, bits)| Some((rank, due, id(bits)?)));
+        let mut first = read.and_then(|((rank, due, bits), _)| Some((rank, due, id(bits)?)));
         while let Some(Reverse(lead)) = ready.pop() {
             let (rank, due, bits) = lead.key;
             let id = MessageId::from_bits(bits).ok().filter(|_| lead.is_exact);

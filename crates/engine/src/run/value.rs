@@ -13,6 +13,9 @@ pub(crate) trait Value: Copy + Ord + Debug + Send + Sync + 'static {
     const KIND: Kind;
     /// Whether a key has one value.
     const IS_UNIQUE: bool;
+    /// Bits that a filter has for each pair. Six of them are looked at, so 10 let one key in a hundred pass that is not
+    /// there, 16 one in seven hundred.
+    const FILTER_BITS: u64;
 
     /// Writes it as varints.
     fn put(&self, out: &mut Vec<u8>);
@@ -31,6 +34,8 @@ pub(crate) struct Home {
 impl Value for Home {
     const KIND: Kind = Kind::Numbers;
     const IS_UNIQUE: bool = true;
+    // There are as many as messages, and runs of them seldom overlap.
+    const FILTER_BITS: u64 = 10;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.file));
@@ -49,6 +54,8 @@ impl Value for Home {
 impl Value for Number {
     const KIND: Kind = Kind::Keys;
     const IS_UNIQUE: bool = false;
+    // A hash may be in any run: each run that lets it pass costs a read.
+    const FILTER_BITS: u64 = 16;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.get());

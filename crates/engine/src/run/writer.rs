@@ -30,7 +30,7 @@ impl<V: Value> Writer<V> {
     pub(crate) const MOST: u64 = 3 * 1024 * 1024 * 1024;
 
     /// Begins the run of that name in `dir`, in the place of one that may be there. If `filter_for` is not 0, it gets a
-    /// filter for so many pairs, 10 bits for each; with more than that the filter grows useless, not wrong.
+    /// filter for so many pairs; with more than that the filter grows useless, not wrong.
     ///
     /// # Errors
     /// The disk's, here and in all that follows. After one the file is of no use.
@@ -42,7 +42,7 @@ impl<V: Value> Writer<V> {
             block_key: 0,
             last: None,
             index: Index::new(),
-            filter: (filter_for > 0).then(|| Filter::for_keys(filter_for)),
+            filter: (filter_for > 0).then(|| Filter::for_keys(filter_for, V::FILTER_BITS)),
             scratch: Vec::new(),
         })
     }
