@@ -93,12 +93,6 @@ impl DiskFile for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // DWELL_SLOW_SYNC_US: what a sync takes more, to measure as on a slower disk.
-        static SLOW: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-        let slow = SLOW.get_or_init(|| std::env::var("DWELL_SLOW_SYNC_US").map_or(0, |us| us.parse().unwrap_or(0)));
-        if *slow > 0 {
-            std::thread::sleep(std::time::Duration::from_micros(*slow));
-        }
         self.0.sync_data()
     }
 

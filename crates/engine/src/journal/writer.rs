@@ -30,7 +30,6 @@ use super::record::Context;
 use super::segment::Segment;
 use crate::disk::Disk;
 use crate::removal::Removal;
-use crate::shard::sync::Unsynced;
 
 /// Why something could not be written.
 #[derive(Debug)]
@@ -249,16 +248,6 @@ impl Writer {
             self.synced = self.sequence;
         }
         Ok(())
-    }
-
-    /// What a sync has to make durable that others see to.
-    pub(crate) fn unsynced(&self) -> Unsynced {
-        Unsynced { file: Arc::clone(&self.active.segment.file), sequence: self.sequence }
-    }
-
-    /// All up to this sequence is durable.
-    pub(crate) fn has_synced(&mut self, sequence: u64) {
-        self.synced = self.synced.max(sequence);
     }
 
     /// Whether something was written and not synced.

@@ -5,7 +5,6 @@
 //! - `step`: the deterministic part, commands to records
 //! - this file: a turn, which is a batch of commands, written and synced before it is answered
 //! - `ahead`: bodies that are read before they are asked for
-//! - `sync`: a sync that goes on while the next batch is built
 //! - `inbox`: where commands wait; `turns`: a shard with its commands and its clock
 //! - `thread`: who takes the turns, and sleeps between them; `seat`: where callers take turns themselves
 //!
@@ -22,7 +21,6 @@ pub(crate) mod command;
 pub(crate) mod inbox;
 pub(crate) mod seat;
 pub(crate) mod step;
-pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod turns;
 
@@ -32,11 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell_model::{Now, Receipt, Wake};
 use dwell_store::Error;
+use dwell_time::Notifier;
 
 use self::command::{Command, Effect, Outcome, Reply, unavailable};
-use self::inbox::Inbox;
 use self::step::{Step, Stepped};
-use self::sync::{Syncer, Syncing};
 use crate::Durability;
 use crate::backup::{Pinned, Snapshot};
 use crate::checkpoint::file_name;
@@ -97,9 +94,6 @@ pub(crate) struct Shard {
     is_short: bool,
     /// When the oldest batch that is not synced was written, on the monotonic clock.
     unsynced_since: Option<u64>,
-    syncer: Syncer,
-    /// The batch whose sync goes on while the next one is built.
-    syncing: Option<Syncing>,
     /// A batch that found no room, and the answers that wait for it.
     stuck: Option<Stuck>,
     /// Who waits for a snapshot.
@@ -167,8 +161,6 @@ impl Shard {
             unchecked: 0,
             is_short: false,
             unsynced_since: None,
-            syncer: Syncer::Turns { waits: None },
-            syncing: None,
             stuck: None,
             snapshots: Vec::new(),
             held: VecDeque::new(),
@@ -190,11 +182,6 @@ impl Shard {
     /// Whether it waits for room on the disk: a turn at once would find no more of it.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
-    }
-
-    /// Whether answers wait for a sync that goes on: the next turn should follow at once, and ends it.
-    pub(crate) fn is_syncing(&self) -> bool {
-        self.syncing.is_some()
     }
 
     /// Whether commands wait for what turns alone bring about: the next one should follow at once.
@@ -255,14 +242,8 @@ impl Shard {
         if self.stuck.is_some() && !self.try_stuck(inbox, now) {
             return;
         }
-        if inbox.is_empty()
-            && let Err(error) = self.end_sync(inbox)
-        {
-            self.fail(&error, Vec::new());
-            return;
-        }
         if !inbox.is_empty() || self.next_wake().is_reached(now) {
-            self.take_in(inbox, now, true);
+            self.take_in(inbox, now);
         }
         if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
             self.retire(inbox, now);
@@ -287,7 +268,7 @@ impl Shard {
 
     /// A turn of a shard that [is at ease](Shard::is_at_ease).
     pub(crate) fn short_turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
-        self.take_in(inbox, now, false);
+        self.take_in(inbox, now);
         if self.failed.is_none() {
             self.retirement.evict(&mut self.step);
             self.count();
@@ -295,20 +276,15 @@ impl Shard {
     }
 
     /// From now on a thread retires messages, and says here when it is done; another reads bodies ahead.
-    pub(crate) fn use_threads(&mut self, inbox: &Arc<Inbox>) {
+    pub(crate) fn use_threads(&mut self, notifier: Arc<dyn Notifier>) {
         self.step.read_ahead();
-        self.syncer = Syncer::thread(Arc::clone(inbox));
-        self.retirement.use_threads(Arc::clone(inbox.notifier()));
+        self.retirement.use_threads(notifier);
         self.step.core_mut().set_buried_a_call(BURIED_A_CALL);
     }
 
     /// Goes on with retiring messages, or begins with it if it is time, and lets go of clean ones.
     fn retire(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if self.retirement.is_due(&self.step, self.writer.unretired(), now) {
-            if let Err(error) = self.end_sync(inbox) {
-                self.fail(&error, Vec::new());
-                return self.turn(inbox, now);
-            }
             match self.writer.rotate(&mut self.batch, now.wall) {
                 Ok(start) => {
                     let next_number = self.batch.carry.next_number;
@@ -394,14 +370,7 @@ impl Shard {
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);
     }
 
-    /// Runs commands and commits them; `overlaps` says whether their sync may go on beside what comes next.
-    fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now, overlaps: bool) {
-        if self.writer.is_to_roll_over(&self.batch, now.wall, self.is_short)
-            && let Err(error) = self.end_sync(inbox)
-        {
-            self.fail(&error, Vec::new());
-            return self.turn(inbox, now);
-        }
+    fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         let begun = self.writer.begin_batch(&mut self.batch, now.wall, self.is_short);
         if let Err(WriteError::Failed(error) | WriteError::Full(error)) = begun {
             self.fail(&error, Vec::new());
@@ -453,7 +422,7 @@ impl Shard {
             self.tally.batch_commands.record(taken_in);
         }
         effects.extend(self.step.serve(now, &mut self.batch));
-        self.commit(effects, closes, overlaps, inbox, now);
+        self.commit(effects, closes, inbox, now);
     }
 
     /// Puts commands aside whose messages would not fit into memory before more of it is retired; takes them up again when
@@ -520,22 +489,11 @@ impl Shard {
     }
 
     /// Writes the batch and lets the answers go.
-    fn commit(
-        &mut self,
-        effects: Vec<Effect>,
-        closes: bool,
-        overlaps: bool,
-        inbox: &mut VecDeque<Command>,
-        now: Now,
-    ) {
+    fn commit(&mut self, effects: Vec<Effect>, closes: bool, inbox: &mut VecDeque<Command>, now: Now) {
         if !self.batch.is_empty() {
             match self.writer.append(&mut self.batch) {
                 Ok(()) => {}
                 Err(WriteError::Full(error)) => {
-                    if let Err(error) = self.end_sync(inbox) {
-                        self.is_closed = closes;
-                        return self.fail(&error, effects);
-                    }
                     let again_at_ms = now.mono_ms.saturating_add(RETRY_MS);
                     let reason = error.to_string().into();
                     self.unchecked = 0;
@@ -550,44 +508,22 @@ impl Shard {
             self.tally.batches.fetch_add(1, Ordering::Relaxed);
             self.unchecked = self.unchecked.saturating_sub(self.batch.len() as u64);
         }
-        if let Err(error) = self.end_sync(inbox) {
+        if self.must_sync(closes, now)
+            && let Err(error) = self.sync()
+        {
             self.is_closed = closes;
             return self.fail(&error, effects);
-        }
-        if self.must_sync(closes, now) {
-            if overlaps && !closes && self.syncer.is_worth_it(!inbox.is_empty()) {
-                return self.begin_sync(effects);
-            }
-            if let Err(error) = self.sync() {
-                self.is_closed = closes;
-                return self.fail(&error, effects);
-            }
         }
         self.tally.segments.store(self.writer.segments() as u64, Ordering::Relaxed);
         if closes {
             self.is_closed = true;
             self.writer.trim();
         }
-        release(effects, inbox);
-    }
-
-    /// Lets the sync of what was written go on beside the next batch.
-    fn begin_sync(&mut self, effects: Vec<Effect>) {
-        self.tally.syncs.fetch_add(1, Ordering::Relaxed);
-        let unsynced = self.writer.unsynced();
-        self.syncing = Some(Syncing { sequence: unsynced.sequence, effects });
-        self.syncer.begin(unsynced);
-    }
-
-    /// Waits for the sync that goes on, if one does, and lets its answers go.
-    fn end_sync(&mut self, inbox: &mut VecDeque<Command>) -> std::io::Result<()> {
-        let Some(syncing) = &self.syncing else { return Ok(()) };
-        self.syncer.end()?;
-        self.writer.has_synced(syncing.sequence);
-        self.unsynced_since = None;
-        let effects = self.syncing.take().map(|syncing| syncing.effects);
-        release(effects.unwrap_or_default(), inbox);
-        Ok(())
+        let returned: Vec<Receipt> =
+            effects.into_iter().flat_map(|effect| effect.release(&Outcome::Done)).collect();
+        if !returned.is_empty() {
+            inbox.push_front(Command::GiveBack(returned));
+        }
     }
 
     fn must_sync(&mut self, closes: bool, now: Now) -> bool {
@@ -616,7 +552,7 @@ impl Shard {
         let Some(stuck) = self.stuck.take() else { return true };
         let is_due = stuck.again_at_ms <= now.mono_ms || !inbox.is_empty();
         if is_due {
-            self.commit(stuck.effects, stuck.closes, false, inbox, now);
+            self.commit(stuck.effects, stuck.closes, inbox, now);
         } else {
             self.stuck = Some(stuck);
         }
@@ -668,21 +604,11 @@ impl Shard {
             let _ = reply.send(Err(unavailable(&reason)));
         }
         self.failed = Some(reason);
-        let syncing = self.syncing.take().map(|syncing| syncing.effects);
-        for effect in syncing.into_iter().flatten().chain(effects).chain(waiting) {
+        for effect in effects.into_iter().chain(waiting) {
             effect.release(&outcome);
         }
         let error = unavailable(self.failed.as_deref().unwrap_or_default());
         self.take_held().for_each(|command| command.refuse(&error));
-    }
-}
-
-/// Lets answers go. What nobody was there to receive goes back.
-fn release(effects: Vec<Effect>, inbox: &mut VecDeque<Command>) {
-    let returned: Vec<Receipt> =
-        effects.into_iter().flat_map(|effect| effect.release(&Outcome::Done)).collect();
-    if !returned.is_empty() {
-        inbox.push_front(Command::GiveBack(returned));
     }
 }
 

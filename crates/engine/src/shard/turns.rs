@@ -38,7 +38,7 @@ impl Turns {
     /// From now on a thread retires messages.
     pub(crate) fn use_threads(&mut self) {
         self.has_thread = true;
-        self.shard.use_threads(&self.inbox);
+        self.shard.use_threads(Arc::clone(self.inbox.notifier()));
     }
 
     /// Takes turns until nothing is left to do now, but for sweeps where there is no thread. False once the engine is closed.
@@ -50,9 +50,7 @@ impl Turns {
                 self.refuse_all();
                 return false;
             }
-            let goes_on = self.shard.wants_turns()
-                || self.shard.is_syncing()
-                || self.has_thread && self.shard.is_sweeping();
+            let goes_on = self.shard.wants_turns() || self.has_thread && self.shard.is_sweeping();
             if self.mine.is_empty() && !goes_on || self.shard.is_stuck() {
                 return true;
             }
