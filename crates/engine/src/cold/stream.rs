@@ -74,10 +74,14 @@ impl Cursor {
         (due <= self.until).then_some(((lane.priority, due, id), is_exact))
     }
 
-    /// The block of the next entry. Reads it, if it is not at hand.
+    /// The block of the next entry. Reads it, if it is not at hand; the one behind it is on its way then.
     fn block(&mut self) -> sealed::Result<&mut Reading> {
         if self.block.is_none() {
             self.block = Some(self.file.open_block(self.file.block_of(self.next))?);
+            let behind = self.file.block_end(self.next);
+            if behind < self.end {
+                self.file.will_read(behind..behind + 1);
+            }
         }
         Ok(self.block.as_mut().expect("it was just made sure of"))
     }

@@ -2,7 +2,7 @@
 //!
 //! | share | for |
 //! |---|---|
-//! | a sixteenth, 16 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and half of it bodies on their way there |
+//! | an eighth, 32 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and a quarter of it bodies on their way there; and what the allocator keeps beside what it was asked for |
 //! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled, blocks that are read ahead |
 //! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
 //! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
@@ -19,7 +19,7 @@ use crate::journal::segment::Place;
 use crate::report::MemoryUse;
 
 /// Buffers take this at most.
-const BUFFERS: u64 = 16 * 1024 * 1024;
+const BUFFERS: u64 = 32 * 1024 * 1024;
 /// What a message weighs while there is none to be weighed.
 const PLAIN: u64 = 224;
 /// Bytes of a block of a due file.
@@ -53,12 +53,12 @@ impl Budget {
     }
 
     fn buffers(&self) -> u64 {
-        (self.limit / 16).min(BUFFERS)
+        (self.limit / 8).min(BUFFERS)
     }
 
     /// Bytes of bodies that a retirement has in memory at a time.
     pub(crate) fn bodies(&self) -> usize {
-        usize::try_from(self.buffers() / 2).unwrap_or(usize::MAX)
+        usize::try_from(self.buffers() / 4).unwrap_or(usize::MAX)
     }
 
     /// What is left for messages and a retirement.
