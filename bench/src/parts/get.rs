@@ -1,6 +1,8 @@
 //! Gets single messages, drawn at random, by id and by key: how long each takes, and how many reads.
 //!
-//! Parameters: `ids`, `gets` of each kind, and `skip`: messages that were moved or cancelled are not asked for.
+//! Parameters: `ids`, `gets` of each kind, and `skip`: messages that were moved or cancelled are not asked for. Where a
+//! read comes from the disk, what the kernel reads beside it would soon hold all of a small backlog: so the page cache is
+//! dropped again and again.
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -10,12 +12,16 @@ use super::change::is_changed;
 use crate::Result;
 use crate::mix::{Ids, Mix};
 use crate::own_process::{Part, count};
+use crate::page_cache::drop_caches;
 use crate::run::progress;
 use crate::stopwatch::Stopwatch;
 use crate::workload::Random;
 use dwell_store::Target;
 
 pub(crate) const PART: Part = Part { name: "get", run };
+
+/// The page cache is dropped after so many gets.
+const GETS_A_DROP: usize = 16;
 
 fn run(parameters: &Value) -> Result<Value> {
     let opened = Opened::open(parameters)?;
@@ -53,7 +59,10 @@ fn all(
 ) -> Result<Value> {
     let (mut micros, mut reads) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
     let bar = progress(label, numbers.len() as u64);
-    for number in numbers {
+    for (at, number) in numbers.iter().enumerate() {
+        if at % GETS_A_DROP == 0 {
+            drop_caches(&opened.folder)?;
+        }
         let (queue, target) = (opened.mix.queue_name(opened.mix.queue(*number)), target(*number)?);
         let before = opened.counters().disk.reads;
         let watch = Stopwatch::start();
