@@ -103,7 +103,7 @@ fn from_due_files(run: &mut Run, count: u64, cache_bytes: u64, expected: Tally) 
     Ok(())
 }
 
-/// The one peer that fills within a minute: redb and SQLite, which `engine-put` has, take ten for what is drained here.
+/// The one peer that fills within a minute: redb and SQLite, by their rates in `engine-put`, would take six each.
 fn fjall() -> impl Iterator<Item = &'static Kind> {
     STORES.iter().filter(|store| store.name == "fjall")
 }

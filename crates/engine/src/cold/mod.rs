@@ -199,9 +199,8 @@ impl ColdSet {
         let number = file.file.name().number;
         for (lane, at) in file.file.lanes().iter().zip(0..) {
             let queued = self.by_queue.entry(lane.queue.clone());
-            let order = Order::default;
-            let queued =
-                queued.or_insert_with(|| Queued { lanes: Vec::new(), order: order(), window: 1, version: 0 });
+            let new = || Queued { lanes: Vec::new(), order: Order::default(), window: 1, version: 0 };
+            let queued = queued.or_insert_with(new);
             queued.lanes.push(LaneAt { file: number, lane: at });
         }
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();

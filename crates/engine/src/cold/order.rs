@@ -20,7 +20,7 @@ pub(super) struct Order {
     ranks: BTreeMap<u32, BTreeSet<(Timestamp, LaneAt)>>,
 }
 
-/// What a lane takes here in memory, in bytes: a rounded measure of a tree's nodes.
+/// What a lane takes here in memory, in bytes: 16 of its own, in a tree whose nodes are about two thirds full.
 pub(super) const LANE_BYTES: usize = 24;
 
 impl Order {

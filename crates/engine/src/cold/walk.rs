@@ -233,8 +233,8 @@ impl ColdSet {
         Ok(ColdHead { first, next })
     }
 
-    /// When the first entry is due of the lanes of a priority that have nothing ready, if it is to be looked at before it
-    /// goes out what stands at `latest`, and before `next`.
+    /// When the first entry is due of the lanes of a priority that have nothing ready, if it goes out before what stands at
+    /// `latest`, and is due before `next`.
     fn next_behind(
         &mut self,
         queue: &QueueName,
