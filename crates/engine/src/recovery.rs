@@ -167,9 +167,11 @@ pub(crate) fn recover(
         scan.carry.begin_segment();
         let segment = Arc::new(Segment::new(opened.name, dir, opened.file));
         let header = opened.header.expect("segments without a header were set aside");
+        let before = scan.report.records;
         end = scan.segment(&segment, &header, firsts.get(i).copied())?;
+        let records = scan.report.records - before;
         let Carry { tokens_until, revived, .. } = scan.carry;
-        kept.push_back(Kept { segment, tokens_until, revived });
+        kept.push_back(Kept { segment, records, tokens_until, revived });
     }
     scan.replay.look_up().map_err(|refusal| match refusal {
         Refusal::Unreadable(error) => error.into(),

@@ -153,6 +153,11 @@ impl Batch {
         self.records == 0
     }
 
+    /// How many records it has.
+    pub(crate) fn records(&self) -> u32 {
+        self.records
+    }
+
     /// Whether a record in it must be durable before anything is answered.
     pub(crate) fn needs_sync(&self) -> bool {
         self.needs_sync

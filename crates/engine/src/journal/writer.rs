@@ -83,10 +83,19 @@ pub(crate) struct Home {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) segment: Arc<Segment>,
+    /// How many records it holds.
+    pub(crate) records: u64,
     /// See [`Carry::tokens_until`].
     pub(crate) tokens_until: Timestamp,
     /// See [`Carry::revived`].
     pub(crate) revived: bool,
+}
+
+/// What of the journal an opening would replay for its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unretired {
+    pub(crate) segments: usize,
+    pub(crate) records: u64,
 }
 
 /// The end of the journal.
@@ -123,6 +132,8 @@ struct Active {
     written: u64,
     /// The sequence of the last batch in it, or before it, when it was begun.
     sequence: u64,
+    /// How many records were written to it since: the settings that it begins with are none of them.
+    records: u64,
 }
 
 /// What is written ahead of batches.
@@ -211,6 +222,7 @@ impl Writer {
         self.active.segment.file.write_at(batch.finish(), self.active.end)?;
         self.active.end += batch.len() as u64;
         self.active.written = self.active.written.max(self.active.end);
+        self.active.records += u64::from(batch.records());
         self.sequence += 1;
         Ok(())
     }
@@ -273,10 +285,14 @@ impl Writer {
         self.kept.len() + 1
     }
 
-    /// How many segments there are of those that are needed for their messages.
-    pub(crate) fn unretired(&self) -> usize {
+    /// The segments that are needed for their messages.
+    pub(crate) fn unretired(&self) -> Unretired {
         let is_needed = |kept: &&Kept| kept.segment.name.segment >= self.checkpoint.segment;
-        self.kept.iter().filter(is_needed).count() + 1
+        let active = Unretired { segments: 1, records: self.active.records };
+        self.kept.iter().filter(is_needed).fold(active, |sum, kept| Unretired {
+            segments: sum.segments + 1,
+            records: sum.records + kept.records,
+        })
     }
 
     /// Gives back what was set aside and not used. Nothing depends on it.
@@ -303,6 +319,7 @@ impl Writer {
         let sealed = std::mem::replace(&mut self.active, active);
         self.kept.push_back(Kept {
             segment: sealed.segment,
+            records: sealed.records,
             tokens_until: batch.carry.tokens_until,
             revived: batch.carry.revived,
         });
@@ -384,7 +401,7 @@ fn fill(
     segment.file.sync().map_err(WriteError::Failed)?;
     home.disk.sync_dir(&home.dir).map_err(WriteError::Failed)?;
     let end = bytes.len() as u64;
-    Ok(Active { segment, end, reserved, written: end, sequence })
+    Ok(Active { segment, end, reserved, written: end, sequence, records: 0 })
 }
 
 #[cfg(all(test, unix))]

@@ -10,12 +10,17 @@
 //! A retirement begins when two fifths of what resident messages may take has changed. While it is under way as much may
 //! change again as fits; puts are held then, and go on as it goes on.
 //!
+//! It begins as well when the journal since the last one has as many segments as the limit has room for, or a record for
+//! each 256 bytes of the limit: a million at 256 MiB. What became of messages in files takes 20 bytes a record, so that
+//! by bytes alone an opening would replay ten times as many.
+//!
 //! Where the indexes leave less than a quarter of the limit for the rest, the rest has that quarter, and the limit does
 //! not hold: see [`MemoryUse`](crate::MemoryUse).
 
 use dwell_store::core::Core;
 
 use crate::journal::segment::Place;
+use crate::journal::writer::Unretired;
 use crate::report::MemoryUse;
 
 /// Buffers take this at most.
@@ -26,6 +31,8 @@ const PLAIN: u64 = 224;
 const BLOCK: usize = 32 * 1024;
 /// What a dead message takes that is remembered to be handed over.
 const GRAVE: u64 = 48;
+/// For so many bytes of the limit the journal may have a record.
+const A_RECORD: u64 = 256;
 /// Fewer messages make no sense.
 const FEWEST: u64 = 8;
 
@@ -36,15 +43,19 @@ pub(crate) struct Budget {
     limit: u64,
     /// What finds messages in files.
     files: u64,
-    /// So many segments the journal may have.
-    pub(crate) segments: usize,
+    /// So much of the journal may be replayed at an opening.
+    pub(crate) journal: Unretired,
 }
 
 impl Budget {
     pub(crate) fn of(limit: u64, segment_bytes: u64) -> Budget {
         let segments = usize::try_from(limit / segment_bytes).unwrap_or(usize::MAX).max(4);
-        let segments = if limit == u64::MAX { usize::MAX } else { segments };
-        Budget { limit, files: 0, segments }
+        let journal = if limit == u64::MAX {
+            Unretired { segments: usize::MAX, records: u64::MAX }
+        } else {
+            Unretired { segments, records: (limit / A_RECORD).max(1) }
+        };
+        Budget { limit, files: 0, journal }
     }
 
     /// What finds messages in files takes so many bytes now.
@@ -160,7 +171,7 @@ mod tests {
     #[test]
     fn without_a_limit_nothing_is_counted() {
         let budget = Budget::of(u64::MAX, 4096);
-        assert_eq!((budget.messages(), budget.segments), (u64::MAX, usize::MAX));
+        assert_eq!((budget.messages(), budget.journal.segments), (u64::MAX, usize::MAX));
         assert_eq!((budget.generation(), budget.window()), (budget.generation(), 4096));
     }
 }

@@ -52,6 +52,7 @@ use crate::cold::ColdFile;
 use crate::disk::DiskFile;
 use crate::due::{File, Settled};
 use crate::journal::segment::Place;
+use crate::journal::writer::Unretired;
 use crate::manifest::Manifest;
 use crate::run::Home;
 use crate::sealed::Name;
@@ -220,12 +221,13 @@ impl Retirement {
     }
 
     /// Whether one should begin.
-    pub(crate) fn is_due(&self, step: &Step, segments: usize, now: Now) -> bool {
+    pub(crate) fn is_due(&self, step: &Step, journal: Unretired, now: Now) -> bool {
         if !self.is_idle() || now.mono_ms < self.not_before_ms {
             return false;
         }
         pinned(step) >= self.budget.changed(step.core())
-            || segments >= self.budget.segments
+            || journal.segments >= self.budget.journal.segments
+            || journal.records >= self.budget.journal.records
             || self.has_waste(step)
             || self.is_near(step)
     }

@@ -1,7 +1,8 @@
 //! Time acting on messages (due, lapsed, expired) and on pauses.
 //!
 //! Once a message is ready it stays so though the clock steps back. Messages become ready only when their queue
-//! is touched; so at a step back, everything that was due by the last time seen is promoted first.
+//! is touched; so at a step back, everything that was due by the last time seen is promoted first. What had expired by
+//! then is dead before that: a cold message whose file could not be read in time must not come back to life.
 
 use dwell_model::{Now, Timestamp, as_of};
 
@@ -16,6 +17,7 @@ impl<B: StoredBody> Core<B> {
         self.bury_some();
         if now.wall < self.seen {
             let wall = self.seen;
+            self.expire_all(Now { wall, ..now }, log);
             self.ripen_all(wall);
             if let Some(cold) = log.cold() {
                 cold.ripen(wall);
@@ -63,6 +65,16 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn expire(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
         while let Some((_, slot)) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms()) {
             self.let_time_act(slot, now, now.wall, log);
+        }
+    }
+
+    /// Sets those aside whose expiry has passed, in all queues. A message that can not be read even now lives on: no
+    /// answer has told anyone of its end, and the calls that count it fail.
+    fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
+        let queues: Vec<u32> = self.queues.all().collect();
+        for queue in queues {
+            let _unread = self.expire_unread(queue, now, log);
+            self.expire(queue, now, log);
         }
     }
 

@@ -426,6 +426,18 @@ fn a_queue_is_not_swept_while_nobody_can_say_what_of_it_is_dead() {
 }
 
 #[test]
+fn what_could_not_be_read_when_it_expired_stays_dead_though_the_clock_steps_back() {
+    let (mut rig, first) = with_one_unreadable();
+    assert_eq!(count(&mut rig, "q", 60), (2, 1));
+    rig.log.1.as_mut().unwrap().unreadable.remove(&first);
+    let before = Now { wall: at(20), mono_ms: 61 };
+    let counts = rig.call(|core, log| core.stats(&queue("q"), before, log)).unwrap().counts;
+    assert_eq!((counts.ready, counts.dead), (1, 2));
+    let taken = rig.take(Take::from(queue("q")).max(9), before).unwrap();
+    assert_eq!(taken.len(), 1, "the one that does not expire");
+}
+
+#[test]
 fn a_queue_is_deleted_with_what_can_not_be_read() {
     let (mut rig, _) = with_one_unreadable();
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(60), log)), 3);
