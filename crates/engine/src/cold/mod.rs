@@ -7,7 +7,7 @@
 //! # Layout
 //! - `file`: a due file and its bitmap
 //! - `expired`: messages that expire meanwhile
-//! - `blocks`: blocks that were read a moment ago
+//! - `blocks`: blocks that were read a moment ago; `bodies`: bodies that were
 //! - `nearby`: where a message lies by its id
 //! - `gone`: what recovery finds to be gone
 //! - `order`: which lanes of a queue may have something ready
@@ -16,6 +16,7 @@
 //! - this file: lookups, and handing over
 
 mod blocks;
+mod bodies;
 mod dead;
 mod expired;
 mod file;
@@ -28,7 +29,7 @@ mod stream;
 mod tests;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -43,11 +44,13 @@ use crate::journal::segment::{Place, Segment};
 use crate::run::{Home, Run, key_hash};
 use crate::sealed::{self, ReadError};
 use blocks::Blocks;
+use bodies::Bodies;
 use flow::Flow;
 use nearby::Nearby;
 use order::Order;
 use stream::{Stream, open_at_once};
 
+pub(crate) use bodies::BETWEEN;
 pub(crate) use file::{ColdFile, MOST_WRITES};
 pub(crate) use gone::Gone;
 
@@ -85,10 +88,6 @@ const A_LANE: usize = 8;
 const READ_AHEAD: usize = 64;
 /// of so many queues at a time.
 const FLOWS: usize = 4;
-/// Bodies stand in the order of the messages; between two that are wanted there may be so many that are not.
-pub(crate) const BETWEEN: usize = 8;
-/// So many bodies are kept that were read ahead of the takes that want them.
-const BODIES: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]
@@ -109,8 +108,8 @@ pub(crate) struct ColdSet {
     version: u64,
     /// Who reads ahead; without it, it is done by and by.
     errands: Option<Arc<Errands>>,
-    /// The bodies of messages that were handed over, in the order of these.
-    bodies: VecDeque<(Number, Bytes)>,
+    /// The bodies of messages that were handed over.
+    bodies: Bodies,
     /// So many messages are handed over at a time at most that are due.
     window: usize,
     /// The latest wall time that messages were ripened with since this was last asked for.
@@ -155,7 +154,7 @@ impl ColdSet {
             flows: Vec::new(),
             version: 0,
             errands: None,
-            bodies: VecDeque::new(),
+            bodies: Bodies::default(),
             window: window.max(1),
             ripened: Timestamp::MIN,
             most_ripe: Timestamp::MIN,
@@ -357,6 +356,7 @@ impl ColdSet {
     ) {
         let Some(at) = self.flow_of(queue, ripe) else { return };
         let mut left = most;
+        let bodies = self.bodies.of(queue);
         into.reserve(most.min(self.flows[at].at_hand()));
         while left > 0 && self.flows[at].peek(ripe).is_some() {
             let Some(next) = self.flows[at].pop() else { break };
@@ -367,11 +367,10 @@ impl ColdSet {
             file.take_out_of(next.lane as usize, spot.ordinal);
             into.push(cold_message(spot, next.found, &file.segment, file.ripe));
             if let Some(body) = next.body {
-                self.bodies.push_back((number, body));
+                bodies.add(number, body);
             }
             left -= 1;
         }
-        self.bodies.drain(..self.bodies.len().saturating_sub(BODIES));
         if left == most {
             self.flows.remove(at);
         } else {
@@ -409,19 +408,11 @@ impl ColdSet {
     }
 
     /// The bodies of these messages, as far as they were read ahead, in the order of these.
-    pub(crate) fn bodies_of(&mut self, numbers: impl Iterator<Item = Number>) -> Vec<(Number, Bytes)> {
-        let mut found = Vec::new();
-        if self.bodies.is_empty() {
-            return found;
-        }
-        for number in numbers {
-            let Some(at) = self.bodies.iter().take(BETWEEN).position(|(other, _)| *other == number) else {
-                continue;
-            };
-            self.bodies.drain(..at);
-            found.extend(self.bodies.pop_front());
-        }
-        found
+    pub(crate) fn bodies_of<'a>(
+        &mut self,
+        messages: impl Iterator<Item = &'a Message<Place>>,
+    ) -> Vec<(Number, Bytes)> {
+        self.bodies.take(messages.map(|message| (&message.queue, message.number)))
     }
 
     /// Hands entries over.

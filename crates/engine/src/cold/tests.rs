@@ -218,7 +218,7 @@ impl Beside {
         let (ready, mut handed) = (self.ready(), Vec::new());
         self.cold.due(&queue(), self.now, &mut handed).unwrap();
         assert_eq!(handed.is_empty(), ready.is_empty(), "at least one if there is any");
-        let bodies = self.cold.bodies_of(handed.iter().map(|one| one.message.number));
+        let bodies = self.cold.bodies_of(handed.iter().map(|one| &one.message));
         let mut bodies = bodies.into_iter().peekable();
         for (one, at) in handed.into_iter().zip(ready) {
             let known = &mut self.known[at];

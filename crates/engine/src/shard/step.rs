@@ -105,8 +105,8 @@ impl Step {
                 let waits = take.wait_ms > 0 && taken.as_ref().is_ok_and(Vec::is_empty);
                 if !waits {
                     let handed = taken.map(|deliveries| {
-                        let numbers = deliveries.iter().map(|delivery| delivery.message.number);
-                        let bodies = batch.cold.bodies_of(numbers);
+                        let bodies =
+                            batch.cold.bodies_of(deliveries.iter().map(|delivery| &delivery.message));
                         let ahead = match (&mut self.ahead, take.queues.as_slice()) {
                             (Some(ahead), [queue]) if bodies.is_empty() => {
                                 ahead.go_on(core, queue, deliveries.len())

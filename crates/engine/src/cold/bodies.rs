@@ -1,0 +1,146 @@
+//! Bodies that were read with their messages, ahead of the takes that want them.
+//!
+//! Of each queue they stand in the order in which its messages were handed over, and nearly so they are wanted. A take of
+//! several queues wants now one of this queue and now one of that.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use dwell_model::{Number, QueueName};
+
+/// Between two that are wanted there may be so many that are not.
+pub(crate) const BETWEEN: usize = 8;
+/// Of so many queues bodies are kept,
+const QUEUES: usize = super::FLOWS;
+/// of each so many,
+const MOST: usize = 4096;
+/// of so many bytes.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Bodies(VecDeque<OfQueue>);
+
+/// Those of one queue.
+#[derive(Debug)]
+pub(super) struct OfQueue {
+    queue: QueueName,
+    kept: VecDeque<(Number, Bytes)>,
+    bytes: usize,
+}
+
+impl Bodies {
+    /// Those of this queue, for more to be added.
+    pub(super) fn of(&mut self, queue: &QueueName) -> &mut OfQueue {
+        let at = self.0.iter().position(|of| of.queue == *queue).unwrap_or_else(|| {
+            if self.0.len() == QUEUES {
+                self.0.pop_front();
+            }
+            self.0.push_back(OfQueue { queue: queue.clone(), kept: VecDeque::new(), bytes: 0 });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// The bodies of these messages, as far as they are here, in the order of these.
+    pub(super) fn take<'a>(
+        &mut self,
+        wanted: impl Iterator<Item = (&'a QueueName, Number)>,
+    ) -> Vec<(Number, Bytes)> {
+        let mut found = Vec::new();
+        if self.0.iter().all(|of| of.kept.is_empty()) {
+            return found;
+        }
+        for (queue, number) in wanted {
+            let of = self.0.iter_mut().find(|of| of.queue == *queue);
+            found.extend(of.and_then(|of| of.take(number)));
+        }
+        found
+    }
+}
+
+impl OfQueue {
+    /// Adds one behind the others; the oldest go that nobody came for.
+    pub(super) fn add(&mut self, number: Number, body: Bytes) {
+        self.bytes += body.len();
+        self.kept.push_back((number, body));
+        while self.kept.len() > MOST || self.bytes > MOST_BYTES {
+            self.drop_first(1);
+        }
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        self.bytes -= self.kept.drain(..count).map(|(_, body)| body.len()).sum::<usize>();
+    }
+
+    fn take(&mut self, number: Number) -> Option<(Number, Bytes)> {
+        let at = self.kept.iter().take(BETWEEN).position(|(other, _)| *other == number)?;
+        self.drop_first(at);
+        let taken = self.kept.pop_front()?;
+        self.bytes -= taken.1.len();
+        Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str) -> QueueName {
+        name.parse().unwrap()
+    }
+
+    fn number(number: u64) -> Number {
+        Number::new(number).unwrap()
+    }
+
+    fn body(number: u64) -> Bytes {
+        format!("body {number}").into()
+    }
+
+    fn filled(queues: &[&str], count: u64) -> Bodies {
+        let mut bodies = Bodies::default();
+        for name in queues {
+            for one in 1..=count {
+                bodies.of(&queue(name)).add(number(one), body(one));
+            }
+        }
+        bodies
+    }
+
+    #[test]
+    fn several_queues_in_turn_find_theirs() {
+        let names = ["a", "b", "c"].map(queue);
+        let mut bodies = filled(&["a", "b", "c"], 100);
+        // Every third is wanted: those between were handed to somebody else.
+        let wanted: Vec<_> =
+            (1..=100).step_by(3).flat_map(|one| names.iter().map(move |name| (name, one))).collect();
+        let found = bodies.take(wanted.iter().map(|(name, one)| (*name, number(*one))));
+        let expected: Vec<_> = wanted.iter().map(|(_, one)| (number(*one), body(*one))).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_is_far_behind_or_of_another_queue_is_not_looked_for() {
+        let mut bodies = filled(&["a"], 100);
+        let (a, b) = (queue("a"), queue("b"));
+        let far = BETWEEN as u64 + 1;
+        assert_eq!(bodies.take([(&a, number(far)), (&b, number(1))].into_iter()), []);
+        assert_eq!(bodies.take([(&a, number(1)), (&a, number(far))].into_iter()).len(), 2);
+    }
+
+    #[test]
+    fn those_that_nobody_comes_for_are_bounded() {
+        let mut bodies = filled(&["a"], MOST as u64 + 10);
+        assert_eq!(bodies.of(&queue("a")).kept.front(), Some(&(number(11), body(11))));
+        let large = Bytes::from(vec![0; MOST_BYTES / 2]);
+        for one in 1..=3 {
+            bodies.of(&queue("a")).add(number(one), large.clone());
+        }
+        assert_eq!(bodies.of(&queue("a")).kept.iter().map(|(one, _)| one.get()).collect::<Vec<_>>(), [2, 3]);
+        for name in ["b", "c", "d", "e"] {
+            bodies.of(&queue(name)).add(number(1), body(1));
+        }
+        assert!(bodies.0.len() == QUEUES && bodies.0.iter().all(|of| of.queue != queue("a")));
+    }
+}
