@@ -135,7 +135,41 @@ impl<'a> Cursor<'a> {
         Ok(self.take(1)?[0])
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Read<u64> {
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    /// One of several bytes: eight of them at once, if they are there. Runs and heads of entries consist of these.
+    fn long_varint(&mut self) -> Read<u64> {
+        let Some(word) = self.bytes[self.at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else {
+            return self.varint_by_bytes();
+        };
+        let ends = !word & 0x8080_8080_8080_8080;
+        if ends == 0 {
+            return self.varint_by_bytes();
+        }
+        let len = ends.trailing_zeros() / 8 + 1;
+        let bits = word & (u64::MAX >> (64 - 8 * len));
+        if len > 1 && bits >> (8 * (len - 1)) == 0 {
+            return Err(Unreadable::Malformed("a number is not in its shortest form"));
+        }
+        // Seven bits a byte become fourteen a pair of them, 28 a half of the word, and all.
+        let sevens = bits & 0x7f7f_7f7f_7f7f_7f7f;
+        let pairs = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+        let halves = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+        self.at += len as usize;
+        Ok(halves & 0x0fff_ffff | (halves & 0x0fff_ffff_0000_0000) >> 4)
+    }
+
+    /// The same by the description.
+    fn varint_by_bytes(&mut self) -> Read<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -202,6 +236,35 @@ mod tests {
         }
         assert!(Cursor::new(&[0x80, 0]).varint().is_err(), "longer than needed");
         assert!(Cursor::new(&[0xff; 10]).varint().is_err(), "over 64 bits");
+    }
+
+    #[test]
+    fn eight_bytes_at_once_say_what_each_says() {
+        let read = |bytes: &[u8]| {
+            let (mut cursor, mut by_bytes) = (Cursor::new(bytes), Cursor::new(bytes));
+            let found = (cursor.varint(), cursor.position());
+            let expected = (by_bytes.varint_by_bytes(), by_bytes.position());
+            match found {
+                (Ok(_), _) => assert_eq!(found, expected, "{bytes:x?}"),
+                (Err(error), _) => assert_eq!(Err(error), expected.0, "{bytes:x?}"),
+            }
+        };
+        for shift in 0..64 {
+            for value in [1 << shift, (1_u64 << shift) - 1, u64::MAX >> shift, 0x0123_4567_89ab_cdef >> shift]
+            {
+                let mut alone = Vec::new();
+                put_varint(&mut alone, value);
+                for follow in [0, 0x7f, 0x80, 0xff] {
+                    let mut bytes = alone.clone();
+                    bytes.resize(bytes.len() + 9, follow);
+                    (0..bytes.len()).for_each(|len| read(&bytes[..len]));
+                    assert_eq!(Cursor::new(&bytes).varint(), Ok(value));
+                    // One longer than it need be.
+                    bytes[alone.len() - 1] |= 0x80;
+                    (0..bytes.len()).for_each(|len| read(&bytes[..len]));
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | an eighth, 32 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and a quarter of it bodies on their way there; and what the allocator keeps beside what it was asked for |
-//! | what they take | what finds messages in files: sparse indexes, filters, bits of what is settled, blocks that are read ahead |
+//! | what they take | what finds messages in files: sparse indexes, bits of what is settled, blocks that are read ahead; and filters of runs, those of keys a sixth of the limit or a little more, of numbers a thirty-second, with fewer bits a message the more there are |
 //! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
 //! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
 //!
@@ -47,6 +47,13 @@ pub(crate) struct Budget {
     pub(crate) journal: Unretired,
 }
 
+/// Bytes that the filters of runs may take, by kind. While runs are merged, the new filter comes to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filters {
+    pub(crate) numbers: u64,
+    pub(crate) keys: u64,
+}
+
 impl Budget {
     pub(crate) fn of(limit: u64, segment_bytes: u64) -> Budget {
         let segments = usize::try_from(limit / segment_bytes).unwrap_or(usize::MAX).max(4);
@@ -70,6 +77,11 @@ impl Budget {
     /// Bytes of bodies that a retirement has in memory at a time.
     pub(crate) fn bodies(&self) -> usize {
         usize::try_from(self.buffers() / 4).unwrap_or(usize::MAX)
+    }
+
+    /// What filters of runs may take.
+    pub(crate) fn filters(&self) -> Filters {
+        Filters { numbers: self.limit / 32, keys: self.limit / 6 }
     }
 
     /// What is left for messages and a retirement.

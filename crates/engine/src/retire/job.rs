@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use dwell_model::{Message, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
-use super::budget::Budget;
+use super::budget::{Budget, Filters};
 use super::merge::room;
 use super::partition::partition;
 use super::progress::Progress;
@@ -49,6 +49,8 @@ pub(crate) struct Desk {
     pub(crate) moved: usize,
     /// So many bytes of bodies are in memory at a time, or one body.
     body_bytes: usize,
+    /// What filters of runs may have in memory.
+    pub(crate) filters: Filters,
     /// The number of the next sealed file.
     next_file: Arc<AtomicU32>,
     /// How many bodies have failed their checksums when they were to be copied.
@@ -65,9 +67,10 @@ impl Desk {
         next_file: u32,
     ) -> Desk {
         let next_file = Arc::new(AtomicU32::new(next_file));
-        let (least, moved, body_bytes) = (0, 0, 0);
+        let (least, moved, body_bytes, filters) = (0, 0, 0, budget.filters());
         let (removal, damaged) = (Removal::new(Arc::clone(&disk)), Arc::default());
-        let mut desk = Desk { disk, removal, dir, directory, least, moved, body_bytes, next_file, damaged };
+        let mut desk =
+            Desk { disk, removal, dir, directory, least, moved, body_bytes, filters, next_file, damaged };
         desk.go_by(budget);
         desk
     }
@@ -505,7 +508,10 @@ impl Job {
             let name = self.new_name(Kind::Numbers)?;
             // The oldest run needs no filter: it is asked for what no other knows, and that is there.
             let all = self.numbers.iter().map(|run| run.len()).sum();
-            let filter_for = if self.numbers.is_empty() { 0 } else { room(self.copies.len() as u64, all) };
+            let filter_for = match self.numbers.is_empty() {
+                true => 0,
+                false => room::<Home>(self.copies.len() as u64, all, self.desk.filters.numbers),
+            };
             let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
             for copy in &self.copies {
                 let file = self.files[copy.file].number.get();
@@ -517,7 +523,8 @@ impl Job {
         hashes.sort_unstable();
         if !hashes.is_empty() {
             let name = self.new_name(Kind::Keys)?;
-            let filter_for = room(hashes.len() as u64, self.keys.iter().map(|run| run.len()).sum());
+            let all = self.keys.iter().map(|run| run.len()).sum();
+            let filter_for = room::<Number>(hashes.len() as u64, all, self.desk.filters.keys);
             let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
             for (hash, number) in hashes {
                 writer.push(hash, number)?;

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use dwell_model::Number;
 use dwell_time::Notifier;
 
+use super::budget::Filters;
 use super::job::Desk;
 use crate::background;
 use crate::due::Settled;
@@ -38,6 +39,8 @@ pub(crate) type Gone = BTreeMap<u32, Settled>;
 pub(crate) struct Merging<V: Value> {
     /// The runs that it makes one of, newest first.
     pub(crate) inputs: Vec<Arc<Run<V>>>,
+    /// What it takes in memory beside the inputs: the filter that it makes, and a bit for each of the living.
+    memory: u64,
     worker: Worker<V>,
     cancelled: Arc<AtomicBool>,
 }
@@ -64,7 +67,7 @@ pub(crate) trait Kept: Value {
     fn asks_for_living(has_oldest: bool) -> bool;
 
     /// How many pairs a filter is made for, where `total` of `all` are merged; 0 for no filter.
-    fn filter_for(total: u64, all: u64, has_oldest: bool) -> u64;
+    fn filter_for(total: u64, all: u64, has_oldest: bool, filters: Filters) -> u64;
 }
 
 impl Kept for Home {
@@ -76,9 +79,9 @@ impl Kept for Home {
         false
     }
 
-    fn filter_for(total: u64, all: u64, has_oldest: bool) -> u64 {
+    fn filter_for(total: u64, all: u64, has_oldest: bool, filters: Filters) -> u64 {
         // The oldest is asked for what no other knows, and that is there.
-        if has_oldest { 0 } else { room(total, all) }
+        if has_oldest { 0 } else { room::<Home>(total, all, filters.numbers) }
     }
 }
 
@@ -92,15 +95,31 @@ impl Kept for Number {
         has_oldest
     }
 
-    fn filter_for(total: u64, all: u64, _: bool) -> u64 {
-        room(total, all)
+    fn filter_for(total: u64, all: u64, _: bool, filters: Filters) -> u64 {
+        room::<Number>(total, all, filters.keys)
     }
 }
 
 /// For how many pairs a filter has room that is for `total` of `all`. There are several short runs, which are asked before
 /// the long one that has what is looked for; they have room for twice as many, and let one in a thousand pass for nothing.
-pub(super) fn room(total: u64, all: u64) -> u64 {
-    if total <= all / 16 { 2 * total } else { total }
+///
+/// All filters of a kind together take twice `most` bytes at most, however many pairs there are. Where that is less than
+/// [all their bits](Value::FILTER_BITS), each pair has its share, and more pass for nothing. The share is larger in short
+/// runs, where it costs little and each run is asked as often as the longest (Dayan, Athanassoulis and Idreos, "Monkey:
+/// Optimal Navigable Key-Value Store", 2017).
+pub(super) fn room<V: Value>(total: u64, all: u64, most: u64) -> u64 {
+    let pairs = if total <= all / 16 { 2 * total } else { total };
+    let fits = most.saturating_mul(8) / V::FILTER_BITS;
+    if all <= fits {
+        return pairs;
+    }
+    let times = match total {
+        total if total <= all / 16 => 4,
+        total if total <= all / 4 => 2,
+        _ => 1,
+    };
+    let share = u128::from(total) * times * u128::from(fits) / u128::from(all);
+    u64::try_from(share).map_or(pairs, |share| share.clamp(1, pairs))
 }
 
 /// What a merge has to know besides its runs: what the manifest says.
@@ -132,7 +151,7 @@ impl<V: Kept> Merging<V> {
         let name = desk.new_name(V::KIND)?;
         let total = inputs.iter().map(|run| run.len()).sum();
         let has_oldest = count == runs.len();
-        let filter_for = V::filter_for(total, pairs, has_oldest);
+        let filter_for = V::filter_for(total, pairs, has_oldest, desk.filters);
         let to_be_read = if V::asks_for_living(has_oldest) { known.numbers } else { &[] };
         let unread = (!to_be_read.is_empty()).then(|| run::merge(to_be_read.iter().map(Run::iter).collect()));
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -168,7 +187,9 @@ impl<V: Kept> Merging<V> {
                 Worker::Thread { handle, done }
             }
         };
-        Ok(Some(Merging { inputs, worker, cancelled }))
+        let living_bytes = if to_be_read.is_empty() { 0 } else { known.in_use / 8 };
+        let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
+        Ok(Some(Merging { inputs, memory, worker, cancelled }))
     }
 
     /// Goes on a little, if that is for turns to do.
@@ -193,6 +214,11 @@ impl<V: Kept> Merging<V> {
                 }
             },
         }
+    }
+
+    /// Its bytes in memory, but for a few blocks.
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// Whether turns have something to do for it.
@@ -290,6 +316,26 @@ fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filters_of_however_many_pairs_have_a_bound() {
+        let most = 10 * 1024 * 1024;
+        let bytes = |pairs: u64| pairs * Number::FILTER_BITS / 8;
+        assert_eq!(room::<Number>(1_000_000, 2_000_000, most), 1_000_000, "there is room for all");
+        assert_eq!(room::<Number>(1_000_000, 100_000_000, u64::MAX), 2_000_000, "there is no limit");
+        let (mut runs, mut all): (Vec<(u64, u64)>, u64) = (Vec::new(), 0);
+        for _ in 0..5_000 {
+            all += 100_000;
+            runs.insert(0, (100_000, room::<Number>(100_000, all, most)));
+            if let Some(count) = alike(runs.iter().map(|(len, _)| *len)) {
+                let merged = runs.drain(..count).map(|(len, _)| len).sum();
+                runs.insert(0, (merged, room::<Number>(merged, all, most)));
+            }
+            let taken: u64 = runs.iter().map(|(_, room)| bytes(*room)).sum();
+            assert!(taken <= 2 * most, "{taken} bytes of {runs:?}");
+            assert!(all < 100_000_000 || taken >= most, "{taken} bytes of {runs:?}");
+        }
+    }
 
     #[test]
     fn lengths_of_runs_that_stay_rise_by_twos() {

@@ -495,7 +495,9 @@ impl Retirement {
             // There may be more.
             self.looked_near.set(None);
         }
-        self.budget.set_files(cold.memory() as u64);
+        let merging = self.merging_numbers.as_ref().map_or(0, Merging::memory)
+            + self.merging_keys.as_ref().map_or(0, Merging::memory);
+        self.budget.set_files(cold.memory() as u64 + merging);
         self.desk.go_by(&self.budget);
     }
 

@@ -9,6 +9,8 @@
 //! A block is closed when it has [`TARGET`] bytes, before the next key that differs; with [`HARD`] bytes it is closed
 //! though the next key may be the same. So the values of a key lie in one block unless they are very many.
 
+use std::ops::ControlFlow;
+
 use super::value::Value;
 use crate::journal::format::{Salt, u32_at};
 use crate::journal::wire::{Cursor, Read, Unreadable, put_varint};
@@ -55,8 +57,13 @@ impl Builder {
     }
 }
 
-/// Reads a block that begins with the key `first`: all pairs, in order.
-pub(super) fn read<V: Value>(bytes: &[u8], salt: Salt, first: u64, mut each: impl FnMut(u64, V)) -> Read<()> {
+/// Reads a block that begins with the key `first`: all pairs, in order, or as many as `each` wants.
+pub(super) fn read<V: Value>(
+    bytes: &[u8],
+    salt: Salt,
+    first: u64,
+    mut each: impl FnMut(u64, V) -> ControlFlow<()>,
+) -> Read<()> {
     let malformed = Unreadable::Malformed;
     if bytes.len() < HEADER_LEN || salt.checksum(&bytes[4..]) != u32_at(bytes, 0) {
         return Err(malformed("a block fails its checksum"));
@@ -75,7 +82,9 @@ pub(super) fn read<V: Value>(bytes: &[u8], salt: Salt, first: u64, mut each: imp
         if !is_next {
             return Err(malformed("a block is out of order, or not the one that the index has there"));
         }
-        each(key, value);
+        if each(key, value).is_break() {
+            return Ok(());
+        }
         before = Some((key, value));
     }
     if before.is_none() || !cursor.is_at_end() {

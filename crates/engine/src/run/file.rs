@@ -1,6 +1,7 @@
 //! An open run: looking up, and reading through.
 
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -18,7 +19,7 @@ use crate::sealed::{Name, Opened, ReadError, Result};
 /// An open run. It never changes, and may be read by several threads at once.
 ///
 /// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
-/// [so many](Value::FILTER_BITS) bits a pair. A filter is read when the first key is looked for, so that opening a run
+/// [so many](Value::FILTER_BITS) bits a pair at most. A filter is read when the first key is looked for, so that opening a run
 /// takes as long whatever is in it.
 #[derive(Debug)]
 pub(crate) struct Run<V> {
@@ -138,6 +139,7 @@ impl<V: Value> Run<V> {
                     if found == key {
                         values.push(value);
                     }
+                    if found > key { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 })?;
             }
         }
@@ -223,12 +225,20 @@ impl<V: Value> Run<V> {
         for block in block..end {
             let place = self.index.place(block);
             let bytes = &bytes[(place.start - start) as usize..(place.end - start) as usize];
-            self.read_block(block, bytes, |key, value| pairs.push((key, value)))?;
+            self.read_block(block, bytes, |key, value| {
+                pairs.push((key, value));
+                ControlFlow::Continue(())
+            })?;
         }
         Ok((pairs, end))
     }
 
-    fn read_block(&self, block: usize, bytes: &[u8], each: impl FnMut(u64, V)) -> Result<()> {
+    fn read_block(
+        &self,
+        block: usize,
+        bytes: &[u8],
+        each: impl FnMut(u64, V) -> ControlFlow<()>,
+    ) -> Result<()> {
         let at = u64::from(self.index.place(block).start);
         let read = block::read(bytes, self.opened.salt, self.index.first(block), each);
         read.map_err(|why| ReadError::unreadable(self.path(), at, why))
