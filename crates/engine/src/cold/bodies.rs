@@ -8,18 +8,24 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use dwell_model::{Number, QueueName};
 
+use crate::retire::budget::MOST_HANDED_OVER;
+
 /// Between two that are wanted there may be so many that are not.
 pub(crate) const BETWEEN: usize = 8;
 /// Of so many queues bodies are kept,
 const QUEUES: usize = super::FLOWS;
-/// of each so many,
-const MOST: usize = 4096;
-/// of so many bytes.
-const MOST_BYTES: usize = 1024 * 1024;
+/// of each so many: what is handed over at a time, behind what is left of the time before,
+const MOST: usize = 2 * MOST_HANDED_OVER;
+/// of so many bytes at the most.
+const MOST_BYTES: usize = 2 * 1024 * 1024;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Bodies(VecDeque<OfQueue>);
+#[derive(Debug)]
+pub(super) struct Bodies {
+    queues: VecDeque<OfQueue>,
+    /// So many bytes of each queue.
+    most_bytes: usize,
+}
 
 /// Those of one queue.
 #[derive(Debug)]
@@ -27,19 +33,27 @@ pub(super) struct OfQueue {
     queue: QueueName,
     kept: VecDeque<(Number, Bytes)>,
     bytes: usize,
+    most_bytes: usize,
 }
 
 impl Bodies {
+    /// Of all queues together no more than so many bytes.
+    pub(super) fn keeping(bytes: usize) -> Bodies {
+        Bodies { queues: VecDeque::new(), most_bytes: (bytes / QUEUES).min(MOST_BYTES) }
+    }
+
     /// Those of this queue, for more to be added.
     pub(super) fn of(&mut self, queue: &QueueName) -> &mut OfQueue {
-        let at = self.0.iter().position(|of| of.queue == *queue).unwrap_or_else(|| {
-            if self.0.len() == QUEUES {
-                self.0.pop_front();
+        let Bodies { queues, most_bytes } = self;
+        let at = queues.iter().position(|of| of.queue == *queue).unwrap_or_else(|| {
+            if queues.len() == QUEUES {
+                queues.pop_front();
             }
-            self.0.push_back(OfQueue { queue: queue.clone(), kept: VecDeque::new(), bytes: 0 });
-            self.0.len() - 1
+            let (queue, kept, most_bytes) = (queue.clone(), VecDeque::new(), *most_bytes);
+            queues.push_back(OfQueue { queue, kept, bytes: 0, most_bytes });
+            queues.len() - 1
         });
-        &mut self.0[at]
+        &mut queues[at]
     }
 
     /// The bodies of these messages, as far as they are here, in the order of these.
@@ -48,11 +62,11 @@ impl Bodies {
         wanted: impl Iterator<Item = (&'a QueueName, Number)>,
     ) -> Vec<(Number, Bytes)> {
         let mut found = Vec::new();
-        if self.0.iter().all(|of| of.kept.is_empty()) {
+        if self.queues.iter().all(|of| of.kept.is_empty()) {
             return found;
         }
         for (queue, number) in wanted {
-            let of = self.0.iter_mut().find(|of| of.queue == *queue);
+            let of = self.queues.iter_mut().find(|of| of.queue == *queue);
             found.extend(of.and_then(|of| of.take(number)));
         }
         found
@@ -64,7 +78,7 @@ impl OfQueue {
     pub(super) fn add(&mut self, number: Number, body: Bytes) {
         self.bytes += body.len();
         self.kept.push_back((number, body));
-        while self.kept.len() > MOST || self.bytes > MOST_BYTES {
+        while self.kept.len() > MOST || self.bytes > self.most_bytes {
             self.drop_first(1);
         }
     }
@@ -99,7 +113,7 @@ mod tests {
     }
 
     fn filled(queues: &[&str], count: u64) -> Bodies {
-        let mut bodies = Bodies::default();
+        let mut bodies = Bodies::keeping(usize::MAX);
         for name in queues {
             for one in 1..=count {
                 bodies.of(&queue(name)).add(number(one), body(one));
@@ -130,6 +144,15 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_on_top_of_what_is_left_pushes_nothing_out() {
+        let left = MOST_HANDED_OVER as u64 / 2;
+        let mut bodies = filled(&["a"], left + MOST_HANDED_OVER as u64);
+        let a = queue("a");
+        let wanted: Vec<_> = (1..=left).map(|one| (&a, number(one))).collect();
+        assert_eq!(bodies.take(wanted.into_iter()).len() as u64, left);
+    }
+
+    #[test]
     fn those_that_nobody_comes_for_are_bounded() {
         let mut bodies = filled(&["a"], MOST as u64 + 10);
         assert_eq!(bodies.of(&queue("a")).kept.front(), Some(&(number(11), body(11))));
@@ -141,6 +164,6 @@ mod tests {
         for name in ["b", "c", "d", "e"] {
             bodies.of(&queue(name)).add(number(1), body(1));
         }
-        assert!(bodies.0.len() == QUEUES && bodies.0.iter().all(|of| of.queue != queue("a")));
+        assert!(bodies.queues.len() == QUEUES && bodies.queues.iter().all(|of| of.queue != queue("a")));
     }
 }

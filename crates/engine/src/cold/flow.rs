@@ -7,6 +7,7 @@
 //! 2. What becomes due as the clock goes on goes out behind all that was due before and has the same priority. Where there
 //!    are several priorities it may not, and ends it.
 //! 3. An error ends it too. Whoever finds it at its end reads on by himself, and meets the error.
+//! 4. A file that goes does not end it: nothing in there is cold any more. Nobody reads on in it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,8 @@ struct State {
     stream: Option<Stream>,
     ready: VecDeque<Prepared>,
     bytes: usize,
+    /// Files that have gone while somebody reads from the stream.
+    gone: Vec<u32>,
     /// Nothing more comes.
     is_over: bool,
 }
@@ -68,7 +71,8 @@ impl Flow {
         cursors: usize,
         most: usize,
     ) -> Flow {
-        let state = State { stream: Some(stream), ready: VecDeque::new(), bytes: 0, is_over: false };
+        let (ready, gone) = (VecDeque::new(), Vec::new());
+        let state = State { stream: Some(stream), ready, bytes: 0, gone, is_over: false };
         let shared = Shared { most, state: Mutex::new(state), read: Condvar::new() };
         Flow { queue, ripe, has_one_rank, cursors, most, got: VecDeque::new(), shared: Arc::new(shared) }
     }
@@ -94,6 +98,16 @@ impl Flow {
 
     pub(super) fn pop(&mut self) -> Option<Prepared> {
         self.got.pop_front()
+    }
+
+    /// A file goes, none of whose entries are cold: it is held no longer than a read that is under way.
+    pub(super) fn forget(&self, file: u32) {
+        let State { stream, gone, is_over, .. } = &mut *self.shared.state();
+        match stream {
+            Some(stream) => stream.forget(file),
+            None if *is_over => {}
+            None => gone.push(file),
+        }
     }
 
     /// Has more read, by a thread if there is one.
@@ -164,9 +178,12 @@ struct Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let stream = self.stream.take().filter(|_| !std::thread::panicking());
+        let mut stream = self.stream.take().filter(|_| !std::thread::panicking());
         let mut state = self.shared.state();
         state.is_over |= stream.is_none();
+        for file in std::mem::take(&mut state.gone) {
+            stream.iter_mut().for_each(|stream| stream.forget(file));
+        }
         state.stream = stream;
         state.bytes +=
             self.some.iter().filter_map(|one| one.body.as_ref()).map(|body| body.len()).sum::<usize>();

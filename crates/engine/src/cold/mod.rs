@@ -104,7 +104,7 @@ pub(crate) struct ColdSet {
     nearby: Nearby,
     /// What was read ahead. Each is of this version.
     flows: Vec<Flow>,
-    /// Rises when something becomes cold or ready otherwise than by the clock's going on, and when files come and go.
+    /// Rises when something becomes cold or ready otherwise than by the clock's going on, and when files come.
     version: u64,
     /// Who reads ahead; without it, it is done by and by.
     errands: Option<Arc<Errands>>,
@@ -154,7 +154,7 @@ impl ColdSet {
             flows: Vec::new(),
             version: 0,
             errands: None,
-            bodies: Bodies::default(),
+            bodies: Bodies::keeping(block_bytes / 2),
             window: window.max(1),
             ripened: Timestamp::MIN,
             most_ripe: Timestamp::MIN,
@@ -216,8 +216,7 @@ impl ColdSet {
 
     /// Lets a file go, none of whose entries are cold.
     pub(crate) fn remove(&mut self, number: u32) -> Option<ColdFile> {
-        // None of them is to hold a file that has lost its name.
-        self.end_flows();
+        self.flows.iter().for_each(|flow| flow.forget(number));
         let lanes = self.files.get(&number)?.lanes.len() as u32;
         (0..lanes).for_each(|lane| self.list(LaneAt { file: number, lane }, None));
         let file = self.files.remove(&number)?;

@@ -135,6 +135,15 @@ impl Stream {
         Stream { heap: heap.collect(), cursors: cursors.into_iter().map(Some).collect() }
     }
 
+    /// Lets go of a file whose entries are of no use any more.
+    pub(super) fn forget(&mut self, file: u32) {
+        for slot in &mut self.cursors {
+            slot.take_if(|cursor| cursor.at.file == file);
+        }
+        let cursors = &self.cursors;
+        self.heap.retain(|Reverse((_, _, at))| cursors[*at as usize].is_some());
+    }
+
     /// Appends the next entries, as many as `most`; false if there are no more, or one can not be read: what is wrong
     /// there is for another to say.
     pub(super) fn more(&mut self, most: usize, out: &mut Vec<Prepared>) -> bool {

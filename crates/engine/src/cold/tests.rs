@@ -430,6 +430,28 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
 }
 
 #[test]
+fn a_file_that_goes_is_held_no_longer_and_what_was_read_ahead_stays() {
+    let mut beside = Beside::new(16, 64, 16);
+    let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
+    let every = |from: i64| (0..80).map(|at| drawn(at * 3 + from)).collect::<Vec<_>>();
+    (0..3).for_each(|from| beside.add(&every(from)));
+    beside.now = at(1_000);
+    (0..8).for_each(|_| beside.due());
+    assert_eq!(beside.cold.flows.len(), 1, "it reads ahead");
+    let file = Arc::downgrade(&beside.cold.files()[&2].file);
+    let left = beside.known.iter_mut().filter(|known| known.is_cold && known.copy.file.get() == 2);
+    for known in left {
+        beside.cold.take_out(known.copy);
+        known.is_cold = false;
+    }
+    beside.cold.remove(2);
+    assert_eq!((file.strong_count(), beside.cold.flows.len()), (0, 1));
+    while !beside.ready().is_empty() {
+        beside.due();
+    }
+}
+
+#[test]
 fn a_take_looks_at_no_lane_whose_time_has_not_come() {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };

@@ -143,8 +143,8 @@ impl Writer {
     /// So many segments that could go are worth a new one that lets them.
     const WORTH_A_SEGMENT: usize = 4;
     /// Batches of up to so many bytes have zeros written ahead of them: a commit of the file system's journal costs more
-    /// than their bytes.
-    const SMALL: u64 = 1024 * 1024;
+    /// than their bytes. Above it, it costs as much as to write them twice (docs/engine-speed.md).
+    const SMALL: u64 = 128 * 1024;
     /// So many bytes are written ahead of them, or so many times their own.
     const AHEAD: u64 = 512 * 1024;
     const AHEAD_TIMES: u64 = 4;

@@ -11,8 +11,8 @@
 //! change again as fits; puts are held then, and go on as it goes on.
 //!
 //! It begins as well when the journal since the last one has as many segments as the limit has room for, or a record for
-//! each 256 bytes of the limit: a million at 256 MiB. What became of messages in files takes 20 bytes a record, so that
-//! by bytes alone an opening would replay ten times as many.
+//! each 512 bytes of the limit: half a million at 256 MiB. What became of messages in files takes 20 bytes a record, so that
+//! by bytes alone an opening would replay more than twenty times as many.
 //!
 //! Where the indexes leave less than a quarter of the limit for the rest, the rest has that quarter, and the limit does
 //! not hold: see [`MemoryUse`](crate::MemoryUse).
@@ -32,7 +32,9 @@ const BLOCK: usize = 32 * 1024;
 /// What a dead message takes that is remembered to be handed over.
 const GRAVE: u64 = 48;
 /// For so many bytes of the limit the journal may have a record.
-const A_RECORD: u64 = 256;
+const A_RECORD: u64 = 512;
+/// So many messages that are due are handed over at a time, and no more.
+pub(crate) const MOST_HANDED_OVER: usize = 4096;
 /// Fewer messages make no sense.
 const FEWEST: u64 = 8;
 
@@ -120,7 +122,7 @@ impl Budget {
 
     /// How many messages that are due are handed over at a time at most.
     pub(crate) fn window(&self) -> usize {
-        usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, 4096)
+        usize::try_from(self.messages() / PLAIN / 8).unwrap_or(usize::MAX).clamp(1, MOST_HANDED_OVER)
     }
 
     /// How many dead messages are remembered that come next in a sweep: a twelfth of what messages may take.

@@ -28,7 +28,7 @@
 //! - `merge`: making one run of several, beside all that
 //! - `progress`: how far a job is, told to puts that wait for it
 
-mod budget;
+pub(crate) mod budget;
 mod job;
 mod merge;
 mod partition;
