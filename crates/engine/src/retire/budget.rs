@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | an eighth, 32 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and a quarter of it bodies on their way there; and what the allocator keeps beside what it was asked for |
-//! | what they take | what finds messages in files: sparse indexes, bits of what is settled, blocks that are read ahead; and filters of runs, those of keys a sixth of the limit or a little more, of numbers a thirty-second, with fewer bits a message the more there are |
+//! | what they take | what finds messages in files: sparse indexes, bits of what is settled, blocks that are read ahead; and filters of runs, those of keys a sixth of the limit or a little more, those of numbers as much where messages were moved, with fewer bits a message the more there are |
 //! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
 //! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
 //!
@@ -83,7 +83,7 @@ impl Budget {
 
     /// What filters of runs may take.
     pub(crate) fn filters(&self) -> Filters {
-        Filters { numbers: self.limit / 32, keys: self.limit / 6 }
+        Filters { numbers: self.limit / 6, keys: self.limit / 6 }
     }
 
     /// What is left for messages and a retirement.

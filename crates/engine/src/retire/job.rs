@@ -14,7 +14,7 @@ use dwell_model::{Message, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
 use super::budget::{Budget, Filters};
-use super::merge::room;
+use super::merge::{numbers_room, room};
 use super::partition::partition;
 use super::progress::Progress;
 use super::source::{self, Source};
@@ -506,12 +506,10 @@ impl Job {
         self.copies.sort_unstable_by_key(|copy| copy.number);
         if !self.copies.is_empty() {
             let name = self.new_name(Kind::Numbers)?;
-            // The oldest run needs no filter: it is asked for what no other knows, and that is there.
-            let all = self.numbers.iter().map(|run| run.len()).sum();
-            let filter_for = match self.numbers.is_empty() {
-                true => 0,
-                false => room::<Home>(self.copies.len() as u64, all, self.desk.filters.numbers),
-            };
+            let range = |first: &Copied, last: &Copied| (first.number.get(), last.number.get());
+            let range = self.copies.first().zip(self.copies.last()).map(|(first, last)| range(first, last));
+            let total = self.copies.len() as u64;
+            let filter_for = numbers_room(total, range, &self.numbers, self.desk.filters);
             let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
             for copy in &self.copies {
                 let file = self.files[copy.file].number.get();

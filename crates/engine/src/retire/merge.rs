@@ -66,8 +66,8 @@ pub(crate) trait Kept: Value {
     /// Whether the living are to be found out before a merge.
     fn asks_for_living(has_oldest: bool) -> bool;
 
-    /// How many pairs a filter is made for, where `total` of `all` are merged; 0 for no filter.
-    fn filter_for(total: u64, all: u64, has_oldest: bool, filters: Filters) -> u64;
+    /// How many pairs a filter is made for, where the newest `count` of `runs` are merged; 0 for no filter.
+    fn filter_for(runs: &[Arc<Run<Self>>], count: usize, filters: Filters) -> u64;
 }
 
 impl Kept for Home {
@@ -79,9 +79,11 @@ impl Kept for Home {
         false
     }
 
-    fn filter_for(total: u64, all: u64, has_oldest: bool, filters: Filters) -> u64 {
-        // The oldest is asked for what no other knows, and that is there.
-        if has_oldest { 0 } else { room::<Home>(total, all, filters.numbers) }
+    fn filter_for(runs: &[Arc<Run<Home>>], count: usize, filters: Filters) -> u64 {
+        let (inputs, older) = runs.split_at(count);
+        let ranges = inputs.iter().filter_map(|run| run.key_range());
+        let range = ranges.reduce(|(low, high), (other, another)| (low.min(other), high.max(another)));
+        numbers_room(pairs(inputs), range, older, filters)
     }
 }
 
@@ -95,9 +97,31 @@ impl Kept for Number {
         has_oldest
     }
 
-    fn filter_for(total: u64, all: u64, _: bool, filters: Filters) -> u64 {
-        room::<Number>(total, all, filters.keys)
+    fn filter_for(runs: &[Arc<Run<Number>>], count: usize, filters: Filters) -> u64 {
+        room::<Number>(pairs(&runs[..count]), pairs(runs), filters.keys)
     }
+}
+
+fn pairs<V: Value>(runs: &[Arc<Run<V>>]) -> u64 {
+    runs.iter().map(|run| run.len()).sum()
+}
+
+/// For how many pairs a run of `total` numbers in this range has a filter, in front of these older ones.
+///
+/// The oldest needs none: it is asked for what no other knows, and that is there. Nor does one that has most of the numbers
+/// of its range, as messages have that are retired in the order of their puts: what it is asked for, it has.
+pub(super) fn numbers_room(
+    total: u64,
+    range: Option<(u64, u64)>,
+    older: &[Arc<Run<Home>>],
+    filters: Filters,
+) -> u64 {
+    let is_dense = range.is_none_or(|(low, high)| (high - low) / 16 * 15 < total);
+    if older.is_empty() || is_dense {
+        return 0;
+    }
+    let others = older.iter().filter(|run| run.has_filter()).map(|run| run.len()).sum::<u64>();
+    room::<Home>(total, total + others, filters.numbers)
 }
 
 /// For how many pairs a filter has room that is for `total` of `all`. There are several short runs, which are asked before
@@ -140,8 +164,7 @@ impl<V: Kept> Merging<V> {
         gone: impl FnOnce() -> Gone,
         notifier: Option<&Arc<dyn Notifier>>,
     ) -> io::Result<Option<Merging<V>>> {
-        let pairs: u64 = runs.iter().map(|run| run.len()).sum();
-        let count = if pairs > 2 * known.in_use + 8 * desk.least as u64 {
+        let count = if pairs(runs) > 2 * known.in_use + 8 * desk.least as u64 {
             runs.len()
         } else {
             let Some(count) = alike(runs.iter().map(|run| run.len())) else { return Ok(None) };
@@ -149,9 +172,8 @@ impl<V: Kept> Merging<V> {
         };
         let inputs = runs[..count].to_vec();
         let name = desk.new_name(V::KIND)?;
-        let total = inputs.iter().map(|run| run.len()).sum();
         let has_oldest = count == runs.len();
-        let filter_for = V::filter_for(total, pairs, has_oldest, desk.filters);
+        let filter_for = V::filter_for(runs, count, desk.filters);
         let to_be_read = if V::asks_for_living(has_oldest) { known.numbers } else { &[] };
         let unread = (!to_be_read.is_empty()).then(|| run::merge(to_be_read.iter().map(Run::iter).collect()));
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -315,7 +337,39 @@ fn alike(lengths: impl Iterator<Item = u64>) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::checkpoint::file_name;
+    use crate::disk::{Disk, MemoryDisk};
+    use crate::sealed::Kind;
+
+    /// A run of every `step`th number below `end`.
+    fn numbers(disk: &MemoryDisk, end: u64, step: usize, filter_for: u64) -> Arc<Run<Home>> {
+        let name = file_name(1, Kind::Numbers, step as u32);
+        let mut writer = run::Writer::create(disk, Path::new("/d"), name, filter_for).unwrap();
+        (1..end).step_by(step).for_each(|key| writer.push(key, Home { file: 1, ordinal: 1 }).unwrap());
+        Arc::new(writer.finish().unwrap())
+    }
+
+    #[test]
+    fn numbers_have_a_filter_where_their_range_has_others_too() {
+        let filters = Filters { numbers: 16_000, keys: 0 };
+        let (disk, room_for) = (MemoryDisk::new(), |total, range, older: &[_]| {
+            numbers_room(total, Some(range), older, filters)
+        });
+        disk.create_dir(Path::new("/d")).unwrap();
+        let oldest = [numbers(&disk, 100_000, 1, 0)];
+        assert_eq!(room_for(1_000, (1, 100_000), &[]), 0, "the oldest has what it is asked for");
+        assert_eq!(room_for(1_000, (100_001, 101_000), &oldest), 0, "and so has one with all of its range");
+        assert_eq!(room_for(1_000, (100_001, 101_030), &oldest), 0, "or with nearly all");
+        assert_eq!(room_for(1_000, (100_001, 102_000), &oldest), 1_000);
+        assert_eq!(room_for(1_000, (1, 100_000), &oldest), 1_000, "what has no filter takes no room from it");
+        let both = [numbers(&disk, 100_000, 10, 10_000), Arc::clone(&oldest[0])];
+        assert_eq!(room_for(5_000, (1, 100_000), &both), 5_000 * 8_000 / 15_000);
+        let merged = Home::filter_for(&both, 1, filters);
+        assert_eq!((merged, Home::filter_for(&both, 2, filters)), (8_000, 0));
+    }
 
     #[test]
     fn filters_of_however_many_pairs_have_a_bound() {

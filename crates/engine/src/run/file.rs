@@ -116,6 +116,11 @@ impl<V: Value> Run<V> {
         self.index.len
     }
 
+    /// Whether it has a filter, whether that was read yet or not.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.words > 0
+    }
+
     /// Its lowest and its highest key.
     pub(crate) fn key_range(&self) -> Option<(u64, u64)> {
         self.index.range()
