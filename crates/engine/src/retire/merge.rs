@@ -121,7 +121,9 @@ pub(super) fn numbers_room(
         return 0;
     }
     let others = older.iter().filter(|run| run.has_filter()).map(|run| run.len()).sum::<u64>();
-    room::<Home>(total, total + others, filters.numbers)
+    // As many bits as keys have: what lies in the oldest run is looked for in these first.
+    let of_keys = |pairs: u64| pairs * Number::FILTER_BITS / Home::FILTER_BITS;
+    room::<Home>(of_keys(total), of_keys(total + others), filters.numbers)
 }
 
 /// For how many pairs a filter has room that is for `total` of `all`. There are several short runs, which are asked before
@@ -363,12 +365,12 @@ mod tests {
         assert_eq!(room_for(1_000, (1, 100_000), &[]), 0, "the oldest has what it is asked for");
         assert_eq!(room_for(1_000, (100_001, 101_000), &oldest), 0, "and so has one with all of its range");
         assert_eq!(room_for(1_000, (100_001, 101_030), &oldest), 0, "or with nearly all");
-        assert_eq!(room_for(1_000, (100_001, 102_000), &oldest), 1_000);
-        assert_eq!(room_for(1_000, (1, 100_000), &oldest), 1_000, "what has no filter takes no room from it");
+        assert_eq!(room_for(1_000, (100_001, 102_000), &oldest), 1_600);
+        assert_eq!(room_for(1_000, (1, 100_000), &oldest), 1_600, "what has no filter takes no room from it");
         let both = [numbers(&disk, 100_000, 10, 10_000), Arc::clone(&oldest[0])];
-        assert_eq!(room_for(5_000, (1, 100_000), &both), 5_000 * 8_000 / 15_000);
+        assert_eq!(room_for(5_000, (1, 100_000), &both), 8_000 * 12_800 / 24_000);
         let merged = Home::filter_for(&both, 1, filters);
-        assert_eq!((merged, Home::filter_for(&both, 2, filters)), (8_000, 0));
+        assert_eq!((merged, Home::filter_for(&both, 2, filters)), (12_800, 0));
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub(crate) struct Home {
 impl Value for Home {
     const KIND: Kind = Kind::Numbers;
     const IS_UNIQUE: bool = true;
-    // Runs that have most of their range have no filter: this is for those of messages that were moved.
-    const FILTER_BITS: u64 = 16;
+    // A run of messages that were moved asks for more.
+    const FILTER_BITS: u64 = 10;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.file));
