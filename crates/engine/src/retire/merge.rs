@@ -357,9 +357,8 @@ mod tests {
     #[test]
     fn numbers_have_a_filter_where_their_range_has_others_too() {
         let filters = Filters { numbers: 16_000, keys: 0 };
-        let (disk, room_for) = (MemoryDisk::new(), |total, range, older: &[_]| {
-            numbers_room(total, Some(range), older, filters)
-        });
+        let (disk, room_for) =
+            (MemoryDisk::new(), |total, range, older: &[_]| numbers_room(total, Some(range), older, filters));
         disk.create_dir(Path::new("/d")).unwrap();
         let oldest = [numbers(&disk, 100_000, 1, 0)];
         assert_eq!(room_for(1_000, (1, 100_000), &[]), 0, "the oldest has what it is asked for");
