@@ -85,16 +85,22 @@ impl Ours {
         Ok(())
     }
 
-    /// Puts a batch, again and again while the engine asks for patience; answers how often it did.
+    /// Puts a batch, and while the engine asks for patience what is left of it, which `again` makes anew from a place in the
+    /// batch on; answers how often it was asked.
     ///
     /// # Errors
     /// Any other refusal, and what took a minute.
-    pub(crate) fn put_patiently(&self, puts: &[Put]) -> Result<(Vec<PutAnswer>, u64)> {
+    pub(crate) fn put_patiently(
+        &self,
+        batch: Vec<Put>,
+        again: impl Fn(usize) -> Vec<Put>,
+    ) -> Result<(Vec<PutAnswer>, u64)> {
         let watch = Stopwatch::start();
-        let (mut waits, mut answers) = (0, Vec::with_capacity(puts.len()));
+        let (mut waits, mut answers) = (0, Vec::with_capacity(batch.len()));
+        let mut batch = batch;
         loop {
             let mut refusal = None;
-            for answer in self.calls.put(puts[answers.len()..].to_vec()) {
+            for answer in self.calls.put(batch) {
                 match answer {
                     Ok(answer) if refusal.is_none() => answers.push(answer),
                     Ok(_) => return Err("a batch was refused in its middle, and not to its end".into()),
@@ -109,6 +115,7 @@ impl Ours {
                 Some(_) => waits += 1,
             }
             pause(Duration::from_millis(1));
+            batch = again(answers.len());
         }
     }
 

@@ -93,9 +93,11 @@ impl<'a> Filling<'a> {
     }
 
     fn put(&mut self, numbers: Range<u64>) -> Result<()> {
-        let puts = self.opened.mix.puts(numbers.clone());
+        let mix = &self.opened.mix;
+        let puts = mix.puts(numbers.clone());
+        let again = |at: usize| mix.puts(numbers.start + at as u64..numbers.end);
         let watch = Stopwatch::start();
-        let (answers, waits) = self.opened.ours.put_patiently(&puts)?;
+        let (answers, waits) = self.opened.ours.put_patiently(puts, again)?;
         let took = watch.elapsed();
         self.spent += took;
         self.micros.record(u64::try_from(took.as_micros())?)?;

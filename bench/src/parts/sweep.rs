@@ -88,7 +88,8 @@ fn timed(opened: &Opened, sweep: impl FnOnce() -> Result<u64> + Send) -> Result<
         let (mut left, mut answer) = (OTHERS, None);
         while left > 0 || answer.is_none() {
             let watch = Stopwatch::start();
-            opened.ours.put_patiently(&[Put::new(other.clone(), vec![0; BODY_BYTES])])?;
+            let one = |_| vec![Put::new(other.clone(), vec![0; BODY_BYTES])];
+            opened.ours.put_patiently(one(0), one)?;
             micros.record(u64::try_from(watch.elapsed().as_micros())?)?;
             left = left.saturating_sub(1);
             answer = answer.or_else(|| hear.recv_timeout(PAUSE).ok());

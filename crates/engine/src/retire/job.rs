@@ -587,24 +587,52 @@ fn ranks(names: &[QueueName]) -> Vec<u32> {
 
 /// The messages of a part in the order of a file.
 fn in_order(to_copy: &[Captured<Place>], part: &[u32], ranks: &[u32]) -> Vec<u32> {
-    // Most are told apart by their lanes and instants. Ids are twice as long, and only looked at where these are equal.
+    // Most are told apart by their lanes and instants, which are one number here: it is compared without a branch. Ids
+    // are as long, and only looked at where these are equal.
     let keys = part.iter().map(|at| {
         let one = &to_copy[*at as usize];
-        let state = LaneState::of(one.state(), one.number);
-        ((ranks[one.queue as usize], state, one.priority), one.due, *at)
+        let rank = ranks[one.queue as usize];
+        (order_key(rank, LaneState::of(one.state(), one.number), one.priority, one.due), *at)
     });
-    let mut keys: Vec<((u32, LaneState, u32), Timestamp, u32)> = keys.collect();
-    let id = |at: u32| to_copy[at as usize].id;
-    keys.sort_unstable_by(|(lane, due, at), (other_lane, other_due, other)| {
-        (lane, due).cmp(&(other_lane, other_due)).then_with(|| id(*at).cmp(&id(*other)))
-    });
-    keys.into_iter().map(|(_, _, at)| at).collect()
+    let mut keys: Vec<(u128, u32)> = keys.collect();
+    keys.sort_unstable_by_key(|(key, _)| *key);
+    for equal in keys.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|equal| equal.len() > 1) {
+        equal.sort_unstable_by_key(|(_, at)| to_copy[*at as usize].id);
+    }
+    keys.into_iter().map(|(_, at)| at).collect()
+}
+
+/// Rises with (queue, state, priority, due).
+fn order_key(rank: u32, state: LaneState, priority: u32, due: Timestamp) -> u128 {
+    const { assert!(Timestamp::MIN.as_ms() == 0 && Timestamp::MAX.as_ms() < 1 << 48) };
+    u128::from(rank) << 88
+        | (state as u128) << 80
+        | u128::from(priority) << 48
+        | u128::from(due.as_ms().unsigned_abs())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::disk::MemoryDisk;
+
+    #[test]
+    fn the_number_of_an_order_rises_as_the_order_does() {
+        let (states, due) = ([LaneState::Ready, LaneState::Scheduled, LaneState::Dead], Timestamp::from_ms);
+        let dues = [Timestamp::MIN, due(1).unwrap(), due(1 << 40).unwrap(), Timestamp::MAX];
+        let mut orders = Vec::new();
+        for rank in [0, 1, u32::MAX] {
+            for state in states {
+                for priority in [0, 1, 1 << 31, u32::MAX] {
+                    orders.extend(dues.map(|due| (rank, state, priority, due)));
+                }
+            }
+        }
+        assert!(orders.is_sorted());
+        let keys =
+            orders.iter().map(|(rank, state, priority, due)| order_key(*rank, *state, *priority, *due));
+        assert!(keys.collect::<Vec<_>>().is_sorted_by(|one, other| one < other));
+    }
 
     /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is told to end. 3. It takes that for
     /// a failure and removes what it has written, and the manifest names files that are gone.
