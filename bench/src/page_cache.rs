@@ -1,6 +1,7 @@
 //! Forgetting what the kernel has cached of a folder's files, so that a read phase reads from the disk.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
@@ -8,14 +9,17 @@ use rustix::fs::{Advice, fadvise};
 use crate::Result;
 
 /// Drops the cached pages of every file below `folder`. Pages that are not on disk yet would stay, so each
-/// file is synced first.
+/// file is synced first. A file that goes meanwhile, since an engine is at work there, has no pages.
 pub(crate) fn drop_caches(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             drop_caches(&path)?;
         } else {
-            let file = File::open(&path)?;
+            let file = match File::open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                file => file?,
+            };
             file.sync_all()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }
