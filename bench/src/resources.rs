@@ -1,10 +1,12 @@
 //! What a run takes of the machine: memory at its peak, and space on the disk.
 
 use std::fs;
+use std::hint::black_box;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::Result;
+use crate::stopwatch::Stopwatch;
 
 /// The most memory that this process has had at a time, in bytes: resident pages, those of its program included.
 pub(crate) fn peak_rss_bytes() -> Result<u64> {
@@ -28,6 +30,18 @@ pub(crate) fn space_bytes(folder: &Path) -> Result<u64> {
         }
     }
     Ok(bytes)
+}
+
+/// Touches so many bytes of memory and gives them back to the allocator, which keeps most of them for some seconds; says how
+/// many microseconds a page of 4 KiB took.
+pub(crate) fn touch_memory(bytes: usize) -> f64 {
+    const PIECE: usize = 128 * 1024;
+    const PAGE: usize = 4 * 1024;
+    let watch = Stopwatch::start();
+    let pieces: Vec<Vec<u8>> = (0..bytes.div_ceil(PIECE)).map(|_| vec![1; PIECE]).collect();
+    let took = watch.elapsed();
+    let pages = black_box(pieces).len() * PIECE / PAGE;
+    took.as_secs_f64() * 1e6 / pages.max(1) as f64
 }
 
 /// Refuses to begin what would fill the disk.
