@@ -34,8 +34,9 @@ pub struct OpenReport {
 /// The limit counts messages, keys, headers, error texts, leases, a retirement under way, and all that finds messages in
 /// files. It does not count bodies of calls under way, 100 to 200 bytes for each put token in force, about 600 bytes for
 /// each queue that has messages or settings, takes that wait, and what the allocator keeps for itself. Where what
-/// finds messages in files takes more than three quarters of the limit, the limit does not hold: about 3 bytes a message
-/// with a key, and half a byte without.
+/// finds messages in files takes more than five eighths of the limit, the limit does not hold: about 3 bytes a message
+/// with a key, half a byte without, and up to 2 more where messages were moved; all filters together have up to a third of
+/// the limit, and as much again while they are merged.
 ///
 /// The allocator's share is large with glibc, which gives what one thread has let go of to no other. At a limit of 32 MiB
 /// (33.6 MB), `tests/memory.rs` has 25 MB allocated at most, and the process has 50 MB more than at its start; 28 to 32 MB if

@@ -57,6 +57,9 @@ impl Bodies {
     }
 
     /// The bodies of these messages, as far as they are here, in the order of these.
+    ///
+    /// Those that nobody will come for, such as of messages that were cancelled, may be more than there may be between two.
+    /// So the first one of each queue is looked for among all, lest they stand in the way of the others for good.
     pub(super) fn take<'a>(
         &mut self,
         wanted: impl Iterator<Item = (&'a QueueName, Number)>,
@@ -65,11 +68,18 @@ impl Bodies {
         if self.queues.iter().all(|of| of.kept.is_empty()) {
             return found;
         }
+        let mut has_looked_far = [false; QUEUES];
         for (queue, number) in wanted {
-            let of = self.queues.iter_mut().find(|of| of.queue == *queue);
-            found.extend(of.and_then(|of| of.take(number)));
+            let Some(at) = self.queues.iter().position(|of| of.queue == *queue) else { continue };
+            let reach = if std::mem::replace(&mut has_looked_far[at], true) { BETWEEN } else { MOST };
+            found.extend(self.queues[at].take(number, reach));
         }
         found
+    }
+
+    /// None of this queue is wanted any more.
+    pub(super) fn forget(&mut self, queue: &QueueName) {
+        self.queues.retain(|of| of.queue != *queue);
     }
 }
 
@@ -87,8 +97,9 @@ impl OfQueue {
         self.bytes -= self.kept.drain(..count).map(|(_, body)| body.len()).sum::<usize>();
     }
 
-    fn take(&mut self, number: Number) -> Option<(Number, Bytes)> {
-        let at = self.kept.iter().take(BETWEEN).position(|(other, _)| *other == number)?;
+    /// Takes one out that is among the first `reach`; those before it go.
+    fn take(&mut self, number: Number, reach: usize) -> Option<(Number, Bytes)> {
+        let at = self.kept.iter().take(reach).position(|(other, _)| *other == number)?;
         self.drop_first(at);
         let taken = self.kept.pop_front()?;
         self.bytes -= taken.1.len();
@@ -135,12 +146,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_behind_or_of_another_queue_is_not_looked_for() {
+    fn what_is_far_behind_another_or_of_another_queue_is_not_looked_for() {
         let mut bodies = filled(&["a"], 100);
         let (a, b) = (queue("a"), queue("b"));
-        let far = BETWEEN as u64 + 1;
-        assert_eq!(bodies.take([(&a, number(far)), (&b, number(1))].into_iter()), []);
-        assert_eq!(bodies.take([(&a, number(1)), (&a, number(far))].into_iter()).len(), 2);
+        let far = BETWEEN as u64 + 2;
+        assert_eq!(bodies.take([(&a, number(1)), (&a, number(far)), (&b, number(1))].into_iter()).len(), 1);
+        assert_eq!(bodies.take([(&a, number(2)), (&a, number(far))].into_iter()).len(), 2);
+    }
+
+    #[test]
+    fn those_that_nobody_comes_for_do_not_stand_in_the_way_for_good() {
+        let mut bodies = filled(&["a"], 100);
+        let a = queue("a");
+        let wanted: Vec<_> = (60..=70).map(|one| (&a, number(one))).collect();
+        assert_eq!(bodies.take(wanted.into_iter()).len(), 11);
+        bodies.forget(&a);
+        assert_eq!(bodies.take([(&a, number(71))].into_iter()), []);
     }
 
     #[test]

@@ -599,6 +599,7 @@ impl Cold<Place> for ColdSet {
 
     fn forget(&mut self, queue: &QueueName, which: Which) {
         self.flows.retain(|flow| flow.queue != *queue);
+        self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
         let lanes = self.by_queue.get(queue).map(|queued| queued.lanes.clone());
         for at in lanes.unwrap_or_default() {

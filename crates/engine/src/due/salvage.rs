@@ -71,9 +71,8 @@ pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: Name, each: &mut dyn Fn
             None => at += 1,
         }
     }
-    if lost_from < size {
-        each(Salvaged::Lost { from: lost_from, to: size, entries: None });
-    }
+    // A file that was cut off where a block ends has lost what came then all the same.
+    each(Salvaged::Lost { from: lost_from, to: size, entries: None });
     Ok(())
 }
 

@@ -407,6 +407,27 @@ fn salvaged(disk: &MemoryDisk) -> (Vec<(u32, Entry, Bytes)>, usize) {
 }
 
 #[test]
+fn what_is_cut_off_where_a_block_ends_is_missed() {
+    let disk = disk();
+    let entries: Vec<_> = many().into_iter().take(900).collect();
+    let file = write(&disk, &entries);
+    let path = dir().join(NAME.file_name());
+    let bytes = disk.read_file(&path).unwrap();
+    let second = file.index.blocks.spot(1);
+    for (cut, whole) in [(0, 0), (second.at, second.first)] {
+        disk.put_file(&path, bytes[..cut as usize].to_vec());
+        let (mut saved, mut lost) = (0, None);
+        let mut each = |salvaged| match salvaged {
+            Salvaged::Message { .. } => saved += 1,
+            salvaged => lost = Some(salvaged),
+        };
+        salvage(&disk, dir(), NAME, &mut each).unwrap();
+        let end = u64::from(cut);
+        assert_eq!((saved, lost), (whole, Some(Salvaged::Lost { from: end, to: end, entries: None })));
+    }
+}
+
+#[test]
 fn all_but_the_damaged_block_is_saved_with_and_without_an_index() {
     let disk = disk();
     let entries: Vec<_> = many().into_iter().take(900).collect();

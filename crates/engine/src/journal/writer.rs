@@ -145,9 +145,8 @@ impl Writer {
     /// Batches of up to so many bytes have zeros written ahead of them: a commit of the file system's journal costs more
     /// than their bytes. Above it, it costs as much as to write them twice (docs/engine-speed.md).
     const SMALL: u64 = 128 * 1024;
-    /// So many bytes are written ahead of them, or so many times their own.
+    /// So many bytes are written ahead of them.
     const AHEAD: u64 = 512 * 1024;
-    const AHEAD_TIMES: u64 = 4;
 
     /// Begins segment `number` behind those that were recovered, all synced up to `sequence`.
     pub(crate) fn begin(
@@ -238,7 +237,7 @@ impl Writer {
         if !self.home.synced_answers || len > Writer::SMALL || behind <= *written || behind >= *reserved {
             return Ok(());
         }
-        let end = (*reserved).min(behind + Writer::AHEAD.max(len * Writer::AHEAD_TIMES));
+        let end = (*reserved).min(behind + Writer::AHEAD);
         let mut at = behind;
         while at < end {
             let zeros = &ZEROS[..ZEROS.len().min((end - at) as usize)];

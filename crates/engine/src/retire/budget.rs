@@ -3,7 +3,7 @@
 //! | share | for |
 //! |---|---|
 //! | an eighth, 32 MiB at most | buffers: the batch that is written, blocks that are read, files that are written, and a quarter of it bodies on their way there; and what the allocator keeps beside what it was asked for |
-//! | what they take | what finds messages in files: sparse indexes, bits of what is settled, blocks that are read ahead; and filters of runs, those of keys a sixth of the limit or a little more, those of numbers as much where messages were moved, with fewer bits a message the more there are |
+//! | what they take | what finds messages in files: sparse indexes, bits of what is settled, blocks and bodies that are read ahead; and filters of runs, those of keys a sixth of the limit or somewhat more, those of numbers as much where messages were moved, with fewer bits a message the more there are, and as much again while runs are merged |
 //! | half of the rest | messages that are resident, with keys, headers, error texts, and their leases |
 //! | half of the rest | a retirement under way: what was captured, and half as much that is moved, in the order of files |
 //!

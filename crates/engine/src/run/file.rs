@@ -19,7 +19,7 @@ use crate::sealed::{Name, Opened, ReadError, Result};
 /// An open run. It never changes, and may be read by several threads at once.
 ///
 /// In memory are 12 bytes for each 4 KiB of pairs (some 700 numbers, or some 250 keys), and the filter, if it has one:
-/// [so many](Value::FILTER_BITS) bits a pair at most. A filter is read when the first key is looked for, so that opening a run
+/// [so many](Value::FILTER_BITS) bits for each pair that its writer has made it for. A filter is read when the first key is looked for, so that opening a run
 /// takes as long whatever is in it.
 #[derive(Debug)]
 pub(crate) struct Run<V> {

@@ -13,7 +13,7 @@ pub(crate) trait Value: Copy + Ord + Debug + Send + Sync + 'static {
     const KIND: Kind;
     /// Whether a key has one value.
     const IS_UNIQUE: bool;
-    /// Bits that a filter has for each pair. Six of them are looked at, so 10 let one key in a hundred pass that is not
+    /// Bits that a filter has for each pair that it is made for, which may be more or fewer than there are. Six of them are looked at, so 10 let one key in a hundred pass that is not
     /// there, 16 one in seven hundred.
     const FILTER_BITS: u64;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dwell_engine::disk::{Disk, MemoryDisk};
 use dwell_engine::offline::{Filter, RepairReport, check, dump, repair, stats};
 use dwell_engine::{OpenError, Options};
-use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, StateKind};
+use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, State, StateKind};
 use dwell_store::{Action, OnConflict, Put, Settle, Store, Take, Target, When};
 use dwell_time::{Clock, ManualClock};
 
@@ -120,7 +120,7 @@ fn mend(disk: &MemoryDisk, clock: &ManualClock, seed: u64) -> Result<(RepairRepo
 
 /// What leases look like to another process: their monotonic deadline is its own.
 fn comparable(mut message: Message) -> Message {
-    if let dwell_model::State::Leased(lease) = &mut message.standing.state {
+    if let State::Leased(lease) = &mut message.standing.state {
         lease.deadline_mono_ms = 0;
     }
     message
@@ -273,6 +273,77 @@ fn expect_saved(
         assert!(excused, "{how}: {message:?} is not there, and not said to be lost: {:?}", report.lost);
     }
     report
+}
+
+/// Every message here was put with a token, and so the journal is there from its beginning.
+#[test]
+fn what_due_files_have_lost_comes_out_of_the_journal_as_it_stood() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let memory_limit = Options::MIN_MEMORY_LIMIT;
+    let opened = Options { segment_bytes: 4096, memory_limit, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, opened).unwrap();
+    let q = queue("orders");
+    for i in 0..120_u64 {
+        let mut put = Put::new(q.clone(), format!("body {i}")).after_ms(1 + i * 977 % 50_000);
+        if i % 5 == 0 {
+            put = put.key(format!("key {}", i % 15).parse().unwrap()).on_conflict(OnConflict::Replace);
+        }
+        store.put(put.token(format!("t{i}").parse().unwrap())).unwrap();
+        if i % 40 == 39 {
+            store.advance(10_000);
+            let taken = store.take(Take::from(q.clone()).max(9)).unwrap();
+            for (at, delivery) in taken.into_iter().enumerate() {
+                let action = match at % 3 {
+                    0 => Action::Ack,
+                    1 => Action::Bury { reason: Some("poison".into()), priority: None },
+                    _ => Action::Retry {
+                        after_ms: Some(90_000),
+                        error: Some("no luck".into()),
+                        priority: Some(3),
+                    },
+                };
+                store.settle(Settle { receipt: delivery.receipt, action }).unwrap();
+            }
+            let engine = store.engine.clone();
+            let scheduled =
+                store.dump().into_iter().filter(|message| message.standing.state == State::Scheduled);
+            for message in scheduled.step_by(6) {
+                let target = vec![(Target::Id(message.id), When::AfterMs(70_000))];
+                store.run(engine.reschedule(q.clone(), target)).pop().unwrap().unwrap();
+            }
+        }
+    }
+    assert!(store.engine.counters().due_files >= 3, "{:?}", store.engine.counters());
+    let (disk, clock) = store.close();
+    for name in check(&disk, dir()).unwrap().leftovers {
+        disk.remove(&dir().join(name)).unwrap();
+    }
+    let live = messages(&disk, dir(), &clock);
+    let due: Vec<String> = files(&disk).into_keys().filter(|name| name.starts_with("due-")).collect();
+    let named = |report: &RepairReport| report.lost.iter().filter_map(|lost| lost.messages).sum::<u64>();
+    let mut found = 0;
+    for cut in [0, 100] {
+        for name in &due {
+            let damaged = disk.copied();
+            let mut bytes = damaged.read_file(&dir().join(name)).unwrap();
+            bytes.truncate(cut);
+            damaged.put_file(&dir().join(name), bytes);
+            let (report, new) = mend(&damaged, &clock, 9).unwrap();
+            assert!(report.check.is_sound(), "{name}: {:?}", report.check);
+            assert!(!report.lost.is_empty() && report.found == named(&report), "{name}: {report:?}");
+            found += report.found;
+            let mut saved = messages(&new, new_dir(), &clock);
+            for message in saved.iter_mut().filter(|message| report.keyless.contains(&message.number)) {
+                let known = live.iter().find(|known| known.number == message.number).unwrap();
+                assert!(known.standing.keyless || matches!(known.standing.state, State::Dead(_)));
+                (message.key, message.standing.keyless) = (known.key.clone(), known.standing.keyless);
+            }
+            assert_eq!(saved, live, "{name}");
+        }
+    }
+    assert!(found > 100, "{found}");
+    // What was settled does not come again though its put is there.
+    assert!(live.len() < 120 && due.iter().all(|name| files(&disk).contains_key(name)));
 }
 
 /// So many places of a file are damaged, unless `DWELL_EVERY_BYTE` is set: then each.

@@ -41,6 +41,7 @@ struct Shown<'a> {
     batches: u64,
     records: u64,
     lost: Vec<ShownLost<'a>>,
+    found: u64,
     idle_records: u64,
     idle_sweeps: u64,
     keyless: Vec<u64>,
@@ -89,6 +90,7 @@ impl Repair {
             batches: report.batches,
             records: report.records,
             lost: report.lost.iter().map(ShownLost::from).collect(),
+            found: report.found,
             idle_records: report.idle_records,
             idle_sweeps: report.idle_sweeps,
             keyless: report.keyless.iter().map(|number| number.get()).collect(),
@@ -120,6 +122,7 @@ fn write(out: &mut dyn Write, report: &RepairReport, new_dir: &Path) -> io::Resu
         )?;
     }
     let notes = [
+        (report.found, "of the messages that due files have lost were found in the journal, and are saved"),
         (report.idle_records, "records are about messages that are not there any more"),
         (report.idle_sweeps, "purges and the like were left out: what they removed may be there again"),
         (report.keyless.len() as u64, "messages lost their key, which has a new owner"),

@@ -28,6 +28,8 @@ pub(super) struct DueFiles {
     pub(super) highest: u64,
     /// The highest incarnation of any message.
     pub(super) incarnation: u32,
+    /// For each old file of which messages are lost, what is not: it was settled, or is saved. Nothing without the manifest.
+    pub(super) unlost: BTreeMap<u32, Settled>,
 }
 
 impl DueFiles {
@@ -108,6 +110,15 @@ impl Old<'_> {
             || self.held.contains_key(&ordinal)
     }
 
+    /// Which entries are not to be saved, where that is known.
+    fn unwanted(&self) -> Option<Settled> {
+        let mut unwanted = self.settled?.clone();
+        for ordinal in self.held.keys() {
+            unwanted.clear(*ordinal);
+        }
+        Some(unwanted)
+    }
+
     /// How many entries are to be saved of these.
     fn wanted(&self, from: u32, to: u32) -> Option<u64> {
         let settled = self.settled?;
@@ -129,6 +140,7 @@ struct Saving<'a> {
     keys: Vec<u32>,
     highest: u64,
     incarnation: u32,
+    unlost: BTreeMap<u32, Settled>,
 }
 
 /// A file that is being written.
@@ -154,6 +166,7 @@ impl<'a> Saving<'a> {
             keys: Vec::new(),
             highest: 0,
             incarnation: 0,
+            unlost: BTreeMap::new(),
         }
     }
 
@@ -173,6 +186,7 @@ impl<'a> Saving<'a> {
         let path = dir.join(name.file_name());
         let mut open: Option<Open> = None;
         let mut failed = None;
+        let mut unlost = old.unwanted();
         // The ordinal that comes next; ranges in which it is not known how many were lost.
         let (mut next, mut unknown) = (0, false);
         let saved = salvage(disk, dir, name, &mut |saved| {
@@ -186,6 +200,9 @@ impl<'a> Saving<'a> {
                         let was_saved = self.push(&mut open, old, ordinal, &entry, &body);
                         failed = was_saved.err();
                         report.entries += 1;
+                        if let Some(unlost) = unlost.as_mut().filter(|unlost| ordinal < unlost.len()) {
+                            unlost.set(ordinal);
+                        }
                     }
                 }
                 Salvaged::Bodiless { ordinal, entry, len } => {
@@ -223,6 +240,7 @@ impl<'a> Saving<'a> {
             }
             Err(error) => report.lose(&path, None, old.wanted(0, u32::MAX), error.to_string()),
         }
+        self.unlost.extend(unlost.filter(|unlost| !unlost.is_full()).map(|unlost| (old.number, unlost)));
         match open {
             Some(open) => self.close(open, old),
             None => Ok(()),
@@ -338,7 +356,8 @@ impl<'a> Saving<'a> {
             held: self.held,
             ..Checkpoint::default()
         };
-        Ok(DueFiles { checkpoint, highest: self.highest, incarnation: self.incarnation })
+        let Saving { highest, incarnation, unlost, .. } = self;
+        Ok(DueFiles { checkpoint, highest, incarnation, unlost })
     }
 }
 

@@ -3,12 +3,12 @@
 //! A core takes in what is copied, as an opening will later. A record that the core refuses is about a message that
 //! is lost, and is left out; so what is copied can be replayed.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Now, State};
+use dwell_model::{Now, Number, State};
 use dwell_store::core::{Cold, Durability, Log, PutRecord, Record};
 
 use super::origin::Origin;
@@ -30,11 +30,14 @@ use crate::removal::Removal;
 use crate::report::Cut;
 use crate::shard::step::Step;
 
-/// Copies the journal behind the due files that `manifest` names; completes `manifest`.
+/// Copies the journal behind the due files that `manifest` names; completes `manifest`. Of what lies before the checkpoint
+/// it copies the `lost` messages.
+#[expect(clippy::too_many_arguments, reason = "from where, to where, and what is known of both")]
 pub(super) fn save(
     disk: &dyn Disk,
     dir: &Path,
     origin: &Origin,
+    lost: HashSet<Number>,
     target: &Target,
     manifest: &mut Manifest,
     now: Now,
@@ -65,7 +68,9 @@ pub(super) fn save(
     let start = Start { segment: 1, has_files: true };
     let begun = Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, now.wall);
     let (writer, batch) = begun.map_err(|error| failed(target, error))?;
-    let mut copy = Copy { target, step, writer, batch, now, has_manifest: origin.manifest.is_some(), report };
+    let has_manifest = origin.manifest.is_some();
+    let mut copy =
+        Copy { target, step, writer, batch, now, has_manifest, lost, found: HashSet::new(), report };
 
     let first = origin.manifest.as_ref().map_or(0, |manifest| manifest.checkpoint.start);
     let mut walk = Walk::over(&segments);
@@ -112,11 +117,15 @@ struct Copy<'a> {
     batch: Batch,
     now: Now,
     has_manifest: bool,
+    /// Messages that due files have lost, and those of them that were found here.
+    lost: HashSet<Number>,
+    found: HashSet<Number>,
     report: &'a mut RepairReport,
 }
 
 impl Copy<'_> {
-    /// Copies the records of a batch that is whole but for bodies. Of a segment before the checkpoint only tokens count.
+    /// Copies the records of a batch that is whole but for bodies. Of a segment before the checkpoint only tokens count, and
+    /// what was lost in due files.
     fn batch(
         &mut self,
         segment: &Arc<Segment>,
@@ -131,23 +140,36 @@ impl Copy<'_> {
         loop {
             match decoder.next() {
                 Ok(None) => break,
-                Ok(Some(Fact::Put { record, .. })) if is_old => self.token(record),
+                Ok(Some(Fact::Put { record, .. })) if is_old && !self.lost.contains(&record.number) => {
+                    self.token(record);
+                }
                 Ok(Some(Fact::Record(record))) if is_old => {
-                    if let Record::Answered { .. } = record {
+                    let counts = match &record {
+                        Record::Answered { .. } => true,
+                        Record::Stands { number, .. } => self.found.contains(number),
+                        _ => false,
+                    };
+                    if counts {
                         self.record(record)?;
                     }
                 }
                 Ok(Some(Fact::Put { record, body_at, body_len })) => {
+                    let number = record.number;
                     match body(records, body_at, body_len, record.number.get(), segment.salt) {
                         Some(body) => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at);
                             let at = u32::try_from(at).unwrap_or(u32::MAX);
                             let place = Place { segment: Arc::clone(segment), at, len: body_len };
-                            self.put(record, &Bytes::copy_from_slice(body), place)?;
+                            let is_in = self.put(record, &Bytes::copy_from_slice(body), place, is_old)?;
+                            if is_in && is_old && self.found.insert(number) {
+                                self.report.found += 1;
+                            }
                         }
+                        // It was said of its due file.
+                        None if is_old => self.token(record),
                         None => {
                             let at = at + BatchHeader::LEN as u64 + u64::from(body_at) + 4;
-                            let reason = format!("the body of message {} is damaged", record.number);
+                            let reason = format!("the body of message {number} is damaged");
                             let range = Some((at, at + u64::from(body_len)));
                             self.report.lose(&segment.path, range, Some(1), reason);
                         }
@@ -184,18 +206,29 @@ impl Copy<'_> {
         self.write(&Record::Answered { queue, token, answer, until });
     }
 
-    fn put(&mut self, record: PutRecord, body: &Bytes, place: Place) -> Result<(), OpenError> {
+    /// Whether the message is in now. One from before the checkpoint does not get its key back if another has that by now.
+    fn put(
+        &mut self,
+        mut record: PutRecord,
+        body: &Bytes,
+        place: Place,
+        is_old: bool,
+    ) -> Result<bool, OpenError> {
         let number = record.number;
         let (core, cold) = self.step.both();
         if core.replay_has(number, Some(cold)).map_err(|error| self.contradiction(&error))? {
             // It lies in a due file as well: of the two, that one is newer.
             self.token(record);
-            return Ok(());
+            return Ok(false);
         }
         if let Some(key) = &record.key {
             let (core, cold) = self.step.both();
             let owner = core.replay_owner(&record.queue, key, Some(cold));
-            if let Some(owner) = owner.map_err(|error| self.contradiction(&error))? {
+            let owner = owner.map_err(|error| self.contradiction(&error))?;
+            if owner.is_some() && is_old {
+                self.report.keyless.push(number);
+                record.key = None;
+            } else if let Some(owner) = owner {
                 let mut standing = owner.standing;
                 standing.keyless = true;
                 self.report.keyless.push(owner.number);
@@ -205,12 +238,12 @@ impl Copy<'_> {
         let core = self.step.core_mut();
         if core.replay_put(record.clone(), place).is_err() {
             self.report.idle_records += 1;
-            return Ok(());
+            return Ok(false);
         }
         let place = self.batch.put(&record, body);
         self.step.core_mut().move_body(number, place);
         self.report.records += 1;
-        Ok(())
+        Ok(true)
     }
 
     fn record(&mut self, mut record: Record) -> Result<(), OpenError> {

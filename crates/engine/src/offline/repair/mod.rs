@@ -12,10 +12,12 @@
 //! # Layout
 //! - `origin`: the old directory's manifest, or what can be known without it
 //! - `due`: due files, and runs made anew for them
+//! - `lost`: which messages due files have lost
 //! - `journal`: the journal, record by record, as far as each still says something
 
 mod due;
 mod journal;
+mod lost;
 mod origin;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +62,8 @@ pub struct RepairReport {
     pub records: u64,
     /// What was lost.
     pub lost: Vec<Lost>,
+    /// How many of the messages that due files have lost were found in the journal, and are saved.
+    pub found: u64,
     /// How many records are about messages that are not there any more: left out.
     pub idle_records: u64,
     /// Messages that lost their key, because it has a new owner, and what ended their own claim is lost.
@@ -101,7 +105,8 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Saves what can be saved of `dir` into `new_dir`, which has to be empty or not there, and checks that. `seed` is where
 /// chance begins: the new directory's number. Reads all files once or twice. In memory is what an opening without a
-/// limit would hold of the journal, and 24 bytes for each message of due files if the manifest is lost.
+/// limit would hold of the journal, 16 bytes for each message that due files have lost, and 24 for each in them if the
+/// manifest is lost.
 ///
 /// # Errors
 /// [`OpenError`] if `dir` is not a data directory, in use, or of a later format; if nothing in it says which directory it
@@ -128,7 +133,8 @@ pub fn repair(
         next_number: origin.next_number.max(due.highest + 1),
         checkpoint: Checkpoint { start: 1, seen: origin.seen(), ..due.checkpoint },
     };
-    journal::save(disk, dir, &origin, &target, &mut manifest, now, &mut report)?;
+    let lost = lost::lost(disk, dir, &origin, &due.unlost);
+    journal::save(disk, dir, &origin, lost, &target, &mut manifest, now, &mut report)?;
     manifest.next_number = fresh_number(manifest.next_number);
     new_disk.sync_dir(new_dir).map_err(|error| OpenError::io(new_dir, error))?;
     manifest.write(&**new_disk, new_dir)?;

@@ -1,0 +1,43 @@
+//! Messages that due files have lost, by their numbers: the journal may still have them.
+//!
+//! Segments from before the checkpoint stay for the tokens of their puts, or since a backup or a read holds them. What they
+//! say is of messages that lie in due files, or are gone. The old runs of numbers tell which are which: a number whose home
+//! could neither be saved nor was settled is lost.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_model::Number;
+
+use super::origin::Origin;
+use crate::checkpoint::file_name;
+use crate::disk::Disk;
+use crate::due::Settled;
+use crate::run::{Home, Run};
+use crate::sealed::Kind;
+
+/// The numbers of all messages that are not in `unlost`, as far as the old runs can be read. In memory are 16 bytes or so
+/// for each.
+pub(super) fn lost(
+    disk: &dyn Disk,
+    dir: &Path,
+    origin: &Origin,
+    unlost: &BTreeMap<u32, Settled>,
+) -> HashSet<Number> {
+    let mut lost = HashSet::new();
+    let Some(manifest) = origin.manifest.as_ref().filter(|_| !unlost.is_empty()) else { return lost };
+    for number in &manifest.checkpoint.numbers {
+        let name = file_name(origin.directory, Kind::Numbers, *number);
+        let Ok(run) = Run::<Home>::open(disk, dir, name) else { continue };
+        let is_lost = |home: &Home| {
+            let unlost = unlost.get(&home.file).filter(|unlost| home.ordinal < unlost.len());
+            unlost.is_some_and(|unlost| !unlost.has(home.ordinal))
+        };
+        let pairs = Arc::new(run).iter().map_while(Result::ok);
+        lost.extend(
+            pairs.filter(|(_, home)| is_lost(home)).filter_map(|(number, _)| Number::new(number).ok()),
+        );
+    }
+    lost
+}
