@@ -179,6 +179,7 @@ impl Engine {
             cold: read(&tally.cold),
             resident_bytes: read(&tally.resident_bytes),
             file_bytes: read(&tally.file_bytes),
+            tokens: read(&tally.tokens),
             due_bytes: read(&tally.due_bytes),
             body_writes: read(&tally.body_writes),
             runs: read(&tally.runs),

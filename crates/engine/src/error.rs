@@ -70,7 +70,8 @@ pub enum OpenError {
     },
     /// Something that was durable is damaged. Nothing is served from what is left without being asked to.
     #[error(
-        "{} is damaged at byte {offset}: {reason}; nothing was changed; look at the disk, and restore a backup",
+        "{} is damaged at byte {offset}: {reason}; nothing was changed; look at the disk, then restore a backup, or \
+         save what is whole into a new directory with `dwell engine repair`",
         file.display()
     )]
     Damaged {

@@ -33,8 +33,9 @@ pub struct Options {
     /// How long a segment of the journal gets, in bytes: 4 KiB to 1 GiB. Space comes back a segment at a
     /// time; it is set aside before it is used. 64 MiB by default.
     pub segment_bytes: u64,
-    /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for
-    /// a quarter of `segment_bytes`.
+    /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for a quarter of
+    /// `segment_bytes`, and as much again as the journal holds since the last retirement, so that the next one has
+    /// room; where twice that is not left, it begins early.
     pub low_water_bytes: Option<u64>,
     /// What messages may take in memory, in bytes, with all that finds them; 4 KiB at least, 16 MiB to be of use.
     /// Bodies are not held in memory. What does not fit is retired to due files and read from there when its time
@@ -100,14 +101,26 @@ impl Options {
         Ok(())
     }
 
-    pub(crate) fn low_water(&self) -> u64 {
-        self.low_water_bytes.unwrap_or(self.segment_bytes / 4)
+    pub(crate) fn low_water(&self) -> LowWater {
+        LowWater {
+            bytes: self.low_water_bytes.unwrap_or(self.segment_bytes / 4),
+            // Without a limit nothing is ever retired.
+            and_journal: self.low_water_bytes.is_none() && self.memory_limit < u64::MAX,
+        }
     }
 
     pub(crate) fn seed(&self) -> u64 {
         // The keys of a new hasher are the one source of chance that std has.
         self.seed.unwrap_or_else(|| RandomState::new().hash_one("dwell"))
     }
+}
+
+/// What is to be left to write where messages are put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LowWater {
+    pub(crate) bytes: u64,
+    /// Besides, room for what the journal holds and was not retired.
+    pub(crate) and_journal: bool,
 }
 
 impl Default for Options {

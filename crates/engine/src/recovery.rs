@@ -31,8 +31,8 @@ use dwell_store::core::{PutRecord, Record};
 
 use crate::OpenError;
 use crate::disk::{Disk, DiskFile};
-use crate::journal::FORMAT_VERSION;
 use crate::journal::batch::Carry;
+use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, SegmentHeader, SegmentName};
 use crate::journal::reader::{Found, Rest, SegmentReader};
 use crate::journal::record::{Context, Decoder, Fact};
@@ -171,7 +171,7 @@ pub(crate) fn recover(
         end = scan.segment(&segment, &header, firsts.get(i).copied())?;
         let records = scan.report.records - before;
         let Carry { tokens_until, revived, .. } = scan.carry;
-        kept.push_back(Kept { segment, records, tokens_until, revived });
+        kept.push_back(Kept { segment, records, bytes: end, tokens_until, revived });
     }
     scan.replay.look_up().map_err(|refusal| match refusal {
         Refusal::Unreadable(error) => error.into(),
@@ -208,7 +208,7 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
             file.read_at(&mut bytes, 0).map_err(io)?;
             match SegmentHeader::decode(&bytes, name) {
                 Err(BadHeader::Newer(found)) => {
-                    return Err(OpenError::NewerFormat { file: path, found, known: FORMAT_VERSION });
+                    return Err(OpenError::NewerFormat { file: path, found, known: SEGMENT_VERSION });
                 }
                 Err(BadHeader::Damaged(reason)) => Err(reason),
                 Ok(header) if header.first == 0 || header.oldest > segment => {

@@ -96,6 +96,8 @@ pub struct Counters {
     pub resident_bytes: u64,
     /// Bytes in memory that find messages in due files.
     pub file_bytes: u64,
+    /// Put tokens that are remembered: memory beyond the limit, see [`MemoryUse`].
+    pub tokens: u64,
     /// Bytes written to due files.
     pub due_bytes: u64,
     /// How often a body has been written at most since the opening, to the journal and to due files, while its message did

@@ -18,7 +18,7 @@ use dwell_model::Timestamp;
 pub const FORMAT_VERSION: u16 = 2;
 
 /// The version of segments and their records. Format 2 has not changed them.
-const SEGMENT_VERSION: u16 = 1;
+pub(crate) const SEGMENT_VERSION: u16 = 1;
 
 /// The place that a segment has in the world. Every checksum in it is salted with this, so that bytes of
 /// another directory, shard or segment never pass for its own; batches name the incarnation besides.

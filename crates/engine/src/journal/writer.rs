@@ -85,6 +85,8 @@ pub(crate) struct Kept {
     pub(crate) segment: Arc<Segment>,
     /// How many records it holds.
     pub(crate) records: u64,
+    /// How many bytes of it were written.
+    pub(crate) bytes: u64,
     /// See [`Carry::tokens_until`].
     pub(crate) tokens_until: Timestamp,
     /// See [`Carry::revived`].
@@ -96,6 +98,8 @@ pub(crate) struct Kept {
 pub(crate) struct Unretired {
     pub(crate) segments: usize,
     pub(crate) records: u64,
+    /// What a retirement of it writes at the most, but for what it moves besides.
+    pub(crate) bytes: u64,
 }
 
 /// The end of the journal.
@@ -287,10 +291,11 @@ impl Writer {
     /// The segments that are needed for their messages.
     pub(crate) fn unretired(&self) -> Unretired {
         let is_needed = |kept: &&Kept| kept.segment.name.segment >= self.checkpoint.segment;
-        let active = Unretired { segments: 1, records: self.active.records };
+        let active = Unretired { segments: 1, records: self.active.records, bytes: self.active.end };
         self.kept.iter().filter(is_needed).fold(active, |sum, kept| Unretired {
             segments: sum.segments + 1,
             records: sum.records + kept.records,
+            bytes: sum.bytes + kept.bytes,
         })
     }
 
@@ -319,6 +324,7 @@ impl Writer {
         self.kept.push_back(Kept {
             segment: sealed.segment,
             records: sealed.records,
+            bytes: sealed.end,
             tokens_until: batch.carry.tokens_until,
             revived: batch.carry.revived,
         });

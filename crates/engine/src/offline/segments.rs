@@ -16,7 +16,7 @@ use crc32fast::Hasher;
 
 use crate::OpenError;
 use crate::disk::Disk;
-use crate::journal::FORMAT_VERSION;
+use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, Salt, SegmentHeader, SegmentName, u32_at};
 use crate::journal::reader::{Found, Rest, SegmentReader};
 use crate::journal::record::{Context, Decoder, Fact};
@@ -58,7 +58,7 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Ve
                 Ok(header) => Ok(header),
                 Err(BadHeader::Damaged(reason)) => Err(reason),
                 Err(BadHeader::Newer(found)) => {
-                    return Err(OpenError::NewerFormat { file: path, found, known: FORMAT_VERSION });
+                    return Err(OpenError::NewerFormat { file: path, found, known: SEGMENT_VERSION });
                 }
             }
         };

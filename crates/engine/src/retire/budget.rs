@@ -60,9 +60,9 @@ impl Budget {
     pub(crate) fn of(limit: u64, segment_bytes: u64) -> Budget {
         let segments = usize::try_from(limit / segment_bytes).unwrap_or(usize::MAX).max(4);
         let journal = if limit == u64::MAX {
-            Unretired { segments: usize::MAX, records: u64::MAX }
+            Unretired { segments: usize::MAX, records: u64::MAX, bytes: u64::MAX }
         } else {
-            Unretired { segments, records: (limit / A_RECORD).max(1) }
+            Unretired { segments, records: (limit / A_RECORD).max(1), bytes: u64::MAX }
         };
         Budget { limit, files: 0, journal }
     }

@@ -96,10 +96,7 @@ impl Desk {
 #[derive(Debug)]
 pub(crate) enum JobError {
     /// The old manifest holds. It may be tried again.
-    Again {
-        #[expect(dead_code, reason = "for whoever looks at it in a debugger")]
-        error: io::Error,
-    },
+    Again { error: io::Error },
     /// The disk holds one manifest or the other.
     Fatal(io::Error),
 }

@@ -52,7 +52,7 @@ use crate::cold::ColdFile;
 use crate::disk::DiskFile;
 use crate::due::{File, Settled};
 use crate::journal::segment::Place;
-use crate::journal::writer::Unretired;
+use crate::journal::writer::{Unretired, WriteError};
 use crate::manifest::Manifest;
 use crate::run::Home;
 use crate::sealed::Name;
@@ -148,6 +148,11 @@ pub(crate) struct Retirement {
     pub(crate) body_writes: u64,
     /// How many entries were settled when the last retirement was over.
     waste: u64,
+    /// Whether files went with the last one.
+    has_freed: bool,
+    /// How often in a row the disk had no room for one. Each time half as much is moved besides, so that what room there is
+    /// brings more.
+    squeezed: u32,
     /// How many entries of due files are not settled, as the manifest has it.
     in_use: u64,
     /// When it was looked last whether messages in coarse files are due soon.
@@ -172,6 +177,8 @@ impl Retirement {
             due_bytes: 0,
             body_writes: 0,
             waste: 0,
+            has_freed: false,
+            squeezed: 0,
             looked_near: Cell::new(None),
             notifier: None,
             not_before_ms: 0,
@@ -221,7 +228,8 @@ impl Retirement {
     }
 
     /// Whether one should begin.
-    pub(crate) fn is_due(&self, step: &Step, journal: Unretired, now: Now) -> bool {
+    /// On a disk where room is `scarce`, so many bytes of the journal are worth one.
+    pub(crate) fn is_due(&self, step: &Step, journal: Unretired, scarce: Option<u64>, now: Now) -> bool {
         if !self.is_idle() || now.mono_ms < self.not_before_ms {
             return false;
         }
@@ -230,6 +238,15 @@ impl Retirement {
             || journal.records >= self.budget.journal.records
             || self.has_waste(step)
             || self.is_near(step)
+            || scarce.is_some_and(|worth| journal.bytes >= worth.max(1) || self.has_any_waste(step))
+    }
+
+    /// Whether files hold more than twice what is in use, and the last retirement let go of some, or there is more of it
+    /// since.
+    fn has_any_waste(&self, step: &Step) -> bool {
+        let (core, cold) = (step.core(), step.cold());
+        let in_use = core.cold_len() + core.len() as u64;
+        cold.entries() > 2 * in_use && (self.has_freed || cold.entries() - in_use > self.waste)
     }
 
     /// Whether files hold more than twice what is in use, and more than when the last retirement was over.
@@ -347,7 +364,9 @@ impl Retirement {
         let captured = changed.len();
         let merged = self.merged.len();
         let progress = Progress::new(self.notifier.clone());
-        let job = Job::new(self.desk.clone(), *moment, (changed, names), merged, cold, progress);
+        let mut desk = self.desk.clone();
+        desk.moved = desk.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
+        let job = Job::new(desk, *moment, (changed, names), merged, cold, progress);
         let (cancelled, progress) = (Arc::clone(&job.cancelled), Arc::clone(&job.progress));
         let worker = match &self.notifier {
             None => Worker::Turns(Box::new(job)),
@@ -424,10 +443,15 @@ impl Retirement {
                 self.due_bytes += written.files.iter().map(|new| new.file.size()).sum::<u64>();
                 let most = written.files.iter().map(|new| u64::from(new.file.writes())).max();
                 self.body_writes = self.body_writes.max(most.unwrap_or_default());
+                self.has_freed = !written.gone_files.is_empty();
+                self.squeezed = self.squeezed.saturating_sub(1);
                 self.phase = Phase::Placing { written: Box::new(written), placed: 0, captured };
                 Stepped::Checkpointed
             }
-            Err(JobError::Again { .. }) => {
+            Err(JobError::Again { error }) => {
+                if let WriteError::Full(_) = WriteError::from(error) {
+                    self.squeezed += 1;
+                }
                 step.core_mut().uncapture();
                 self.put_off(now);
                 Stepped::Quiet

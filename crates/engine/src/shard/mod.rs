@@ -40,6 +40,7 @@ use crate::checkpoint::file_name;
 use crate::disk::SizeTally;
 use crate::journal::batch::Batch;
 use crate::journal::writer::{Start, WriteError, Writer};
+use crate::options::LowWater;
 use crate::retire::{self, Gate, Part, Retirement};
 use crate::sealed::Kind;
 
@@ -72,6 +73,7 @@ pub(crate) struct Tally {
     pub(crate) cold: AtomicU64,
     pub(crate) resident_bytes: AtomicU64,
     pub(crate) file_bytes: AtomicU64,
+    pub(crate) tokens: AtomicU64,
     pub(crate) due_bytes: AtomicU64,
     pub(crate) body_writes: AtomicU64,
     pub(crate) runs: AtomicU64,
@@ -87,7 +89,9 @@ pub(crate) struct Shard {
     writer: Writer,
     retirement: Retirement,
     durability: Durability,
-    low_water: u64,
+    low_water: LowWater,
+    /// Where the next retirement may soon find no room: so many bytes of the journal are worth one.
+    scarce: Option<u64>,
     /// So many bytes may be written before room is looked at again; 0 while there is too little.
     unchecked: u64,
     /// Whether the last puts were refused for want of room.
@@ -148,7 +152,7 @@ impl Shard {
         writer: Writer,
         retirement: Retirement,
         durability: Durability,
-        low_water: u64,
+        low_water: LowWater,
         tally: Arc<Tally>,
     ) -> Shard {
         Shard {
@@ -158,6 +162,7 @@ impl Shard {
             retirement,
             durability,
             low_water,
+            scarce: None,
             unchecked: 0,
             is_short: false,
             unsynced_since: None,
@@ -262,7 +267,7 @@ impl Shard {
             && self.held.is_empty()
             && self.sweeps.is_empty()
             && (self.retirement.is_idle() || self.retirement.is_writing_in_a_thread())
-            && !self.retirement.is_due(&self.step, self.writer.unretired(), now)
+            && !self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now)
             && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
     }
 
@@ -284,7 +289,7 @@ impl Shard {
 
     /// Goes on with retiring messages, or begins with it if it is time, and lets go of clean ones.
     fn retire(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
-        if self.retirement.is_due(&self.step, self.writer.unretired(), now) {
+        if self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now) {
             match self.writer.rotate(&mut self.batch, now.wall) {
                 Ok(start) => {
                     let next_number = self.batch.carry.next_number;
@@ -368,6 +373,7 @@ impl Shard {
         tell(&self.tally.damaged, self.retirement.damaged());
         tell(&self.tally.resident_bytes, core.weight() as u64);
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);
+        tell(&self.tally.tokens, core.others_len().0 as u64);
     }
 
     fn take_in(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
@@ -586,12 +592,17 @@ impl Shard {
             // A disk that can not say is not known to be full.
             Err(_) => return None,
         };
-        if room >= self.low_water {
-            self.unchecked = ((room - self.low_water) / 2).clamp(1, self.low_water.max(1));
+        let LowWater { bytes, and_journal } = self.low_water;
+        let journal = if and_journal { self.writer.unretired().bytes } else { 0 };
+        let keep = bytes + journal;
+        self.scarce = (and_journal && room < keep + journal).then_some(bytes);
+        if room >= keep {
+            // What is written takes room, and is to be retired besides.
+            self.unchecked = ((room - keep) / 4).clamp(1, bytes.max(1));
             return None;
         }
-        let low_water = self.low_water;
-        let reason = format!("{room} bytes are left to write, and {low_water} are kept for acks and cancels");
+        let reason =
+            format!("{room} bytes are left to write, and {keep} are kept for acks, cancels and due files");
         Some(Error::DiskFull { reason: reason.into() })
     }
 

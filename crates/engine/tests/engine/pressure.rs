@@ -196,6 +196,59 @@ fn where_nothing_can_be_retired_puts_are_refused_at_once_until_it_can() {
     }
 }
 
+/// Crash story: a disk had room for what was put, and a little more. 1. Messages were put until it was full. 2. Nine in ten
+/// were cancelled. 3. To give their room back what was left had to be written once more, for which there was none: puts were
+/// refused for good.
+#[test]
+fn on_a_full_disk_the_room_of_cancelled_messages_comes_back() {
+    for capacity in [300_000, 1_000_000] {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        disk.set_capacity(Some(capacity));
+        let opened = Options {
+            memory_limit: 4 << 20,
+            segment_bytes: 64 * 1024,
+            low_water_bytes: None,
+            ..options(&disk, &clock)
+        };
+        let mut store = Driven::open(disk.clone(), clock, opened).unwrap();
+        let engine = store.engine.clone();
+        let mut ids = Vec::new();
+        let mut waited = 0;
+        let refused = loop {
+            let far =
+                Put::new(queue("far"), vec![7; 1_000]).after_ms(86_400_000 * (1 + ids.len() as u64 % 100));
+            match store.put(far) {
+                Ok(put) => ids.push(put.id),
+                // What is retired early makes room.
+                Err(error) if store.engine.counters().checkpoints < 3 => {
+                    assert_eq!((error.code(), error.is_retryable()), ("disk_full", true));
+                    waited += 1;
+                    assert!(waited < 100, "nothing was retired in {waited} s, {} fit", ids.len());
+                    store.advance(1_000);
+                }
+                Err(error) => break error,
+            }
+            assert!((ids.len() as u64) < capacity / 1_000);
+        };
+        assert_eq!(refused.code(), "disk_full");
+        assert!(ids.len() as u64 * 1_000 > capacity / 2, "{} fit", ids.len());
+        let (gone, left): (Vec<_>, Vec<_>) = ids.into_iter().enumerate().partition(|(at, _)| at % 10 != 0);
+        for (_, id) in gone {
+            store.run(engine.cancel(queue("far"), vec![Target::Id(id)])).pop().unwrap().unwrap();
+        }
+        let mut again = 0;
+        for _ in 0..100 {
+            let puts = (0..10).map(|_| Put::new(queue("far"), vec![7; 1_000]).after_ms(86_400_000)).collect();
+            again += store.run(engine.put(puts)).into_iter().filter(Result::is_ok).count();
+            store.advance(1_000);
+        }
+        assert!(again as u64 * 1_000 > capacity / 4, "{again} fit behind {}", left.len());
+        let all = store.dump();
+        assert_eq!(all.len(), left.len() + again);
+        assert!(left.iter().all(|(_, id)| all.iter().any(|message| message.id == *id)));
+    }
+}
+
 #[test]
 fn closing_does_not_leave_a_put_that_waits_without_an_answer() {
     let pressed = Pressed::new();

@@ -21,6 +21,8 @@ pub(crate) struct Metered {
     metrics: Arc<Metrics>,
     /// Whether the last that was heard of the store is that it can not serve.
     is_ill: AtomicBool,
+    /// Whether its disk had no room for the last put. It takes and acks all the same.
+    is_full: AtomicBool,
 }
 
 /// Items in a row that belong to one queue.
@@ -46,7 +48,7 @@ impl<T> Runs<T> {
 
 impl Metered {
     pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Metered {
-        Metered { store, metrics, is_ill: AtomicBool::new(false) }
+        Metered { store, metrics, is_ill: AtomicBool::new(false), is_full: AtomicBool::new(false) }
     }
 
     /// Counts one answer for each item, those of one queue together.
@@ -90,15 +92,16 @@ impl Metered {
 
     fn refused(&self, error: &Error) {
         self.metrics.refused(error.code());
-        let is_illness = matches!(
-            error,
-            Error::Unavailable { .. }
-                | Error::OutcomeUnknown { .. }
-                | Error::DiskFull { .. }
-                | Error::Overloaded { .. }
-        );
-        if is_illness && !self.is_ill.swap(true, Ordering::Relaxed) {
-            tracing::warn!(code = error.code(), %error, "the store can not serve");
+        match error {
+            Error::DiskFull { .. } if !self.is_full.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(code = error.code(), %error, "the store's disk is full: puts are refused");
+            }
+            Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Overloaded { .. }
+                if !self.is_ill.swap(true, Ordering::Relaxed) =>
+            {
+                tracing::warn!(code = error.code(), %error, "the store can not serve");
+            }
+            _ => {}
         }
     }
 
@@ -106,6 +109,13 @@ impl Metered {
     fn is_well(&self) {
         if self.is_ill.load(Ordering::Relaxed) && self.is_ill.swap(false, Ordering::Relaxed) {
             tracing::info!("the store serves again");
+        }
+    }
+
+    /// Said once when a put is taken again.
+    fn has_room(&self) {
+        if self.is_full.load(Ordering::Relaxed) && self.is_full.swap(false, Ordering::Relaxed) {
+            tracing::info!("the store's disk has room again: puts are taken");
         }
     }
 }
@@ -116,6 +126,9 @@ impl Store for Metered {
         let runs = Runs::of(puts.iter().map(|put| (&put.queue, ())));
         let answers = self.store.put(puts).await;
         self.count(runs, &answers, |meter, (), _| meter.puts.add(1));
+        if answers.iter().any(Result::is_ok) {
+            self.has_room();
+        }
         answers
     }
 

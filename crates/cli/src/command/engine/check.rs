@@ -105,7 +105,10 @@ pub(super) fn write(out: &mut dyn Write, report: &CheckReport) -> io::Result<()>
         )?;
     }
     for name in &report.leftovers {
-        writeln!(out, "{FAINT}{name} is needed by nobody{FAINT:#}")?;
+        writeln!(
+            out,
+            "{FAINT}{name} is needed by nobody, and harmless: the next opening removes it{FAINT:#}"
+        )?;
     }
     let CheckReport { files, bytes, batches, entries, .. } = report;
     if report.is_sound() {

@@ -33,6 +33,18 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
             counters.resident,
         ),
         gauge("dwell_engine_messages_in_files", "Messages in due files alone", counters.cold),
+        gauge(
+            "dwell_engine_memory_bytes",
+            "Bytes in memory that the limit counts: of messages, and of what finds those in files",
+            counters.resident_bytes + counters.file_bytes,
+        ),
+        gauge("dwell_engine_put_tokens", "Put tokens that are remembered", counters.tokens),
+        counter("dwell_engine_bodies_unread", "Bodies that a take could not read", counters.unread),
+        counter(
+            "dwell_engine_bodies_damaged",
+            "Bodies that failed their checksums when they were to be moved",
+            counters.damaged,
+        ),
     ];
     // Where the directory can not be read, the page goes without.
     if let Ok(bytes) = engine.file_bytes() {
