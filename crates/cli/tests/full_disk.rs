@@ -189,8 +189,8 @@ impl Full {
                 false
             }
         };
-        let faces: [&dyn Fn(&Server, u64) -> bool; 3] =
-            [&on_the_command_line, &from_a_file, &over_beanstalkd];
+        type IsTakenIn<'a> = &'a dyn Fn(&Server, u64) -> bool;
+        let faces: [IsTakenIn<'_>; 3] = [&on_the_command_line, &from_a_file, &over_beanstalkd];
         let mut taken_in = 0;
         for is_taken_in in faces {
             while is_taken_in(&self.server, taken_in) {

@@ -14,6 +14,10 @@ pub struct Limits {
     pub leased: usize,
     /// The most queues at a time; past it a put to a new name is refused, retryably.
     pub queues: usize,
+    /// The most put tokens remembered at a time: past it a put with a new one is refused, retryably. An embedded store
+    /// takes about 64 bytes of memory for each; one that others share has no such limit. 16 million by default, or
+    /// 26,000 puts a second at a `token_ms` of ten minutes.
+    pub put_tokens: usize,
     /// The settings of a queue that has none of its own.
     pub defaults: Settings,
 }
@@ -57,6 +61,7 @@ impl Default for Limits {
             batch: 16_384,
             leased: 250_000,
             queues: 1_000_000,
+            put_tokens: 16_000_000,
             defaults: Settings::default(),
         }
     }

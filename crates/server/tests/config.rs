@@ -379,6 +379,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("limits.batch", "5"),
     ("limits.leased", "6"),
     ("limits.queues", "7"),
+    ("limits.put_tokens", "9"),
     ("limits.bodies", "8MiB"),
     ("http.listen", "127.0.0.2:7411"),
     ("http.hosts", "a.example,b.example"),

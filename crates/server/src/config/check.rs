@@ -193,7 +193,9 @@ pub(super) fn warnings(draft: &Draft) -> Vec<Warning> {
         StoreKind::Redis(_) => Some("in Redis, whose own configuration decides"),
     };
     if let Some(elsewhere) = elsewhere {
-        for path in ["store.data", "store.durability", "store.segment", "store.memory_limit"] {
+        let tokens = matches!(draft.store.kind, StoreKind::Redis(_)).then_some("limits.put_tokens");
+        let kept_nowhere = ["store.data", "store.durability", "store.segment", "store.memory_limit"];
+        for path in kept_nowhere.into_iter().chain(tokens) {
             if draft.origin(path) != Origin::Default {
                 warn(path, format!("{path} has no effect: the store is {elsewhere}"));
             }

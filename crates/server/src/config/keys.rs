@@ -152,6 +152,8 @@ pub(super) static KEYS: &[Key] = &[
         |draft, given| draft.limits.leased = values::count(given)?, number(draft.limits.leased)),
     key!("limits.queues", "DWELL_MAX_QUEUES", Some("--max-queues"), Integer, false,
         |draft, given| draft.limits.queues = values::count(given)?, number(draft.limits.queues)),
+    key!("limits.put_tokens", "DWELL_MAX_PUT_TOKENS", Some("--max-put-tokens"), Integer, false,
+        |draft, given| draft.limits.put_tokens = values::count(given)?, number(draft.limits.put_tokens)),
     key!("limits.bodies", "DWELL_MAX_BODIES", Some("--max-bodies"), Size, false,
         |draft, given| draft.memory_bytes = values::some_bytes(given)?, size(draft.memory_bytes)),
     key!("http.listen", "DWELL_LISTEN", Some("--listen"), Text, false,

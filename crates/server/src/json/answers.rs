@@ -412,6 +412,7 @@ struct LimitValuesOut {
     batch: usize,
     leased: usize,
     queues: usize,
+    put_tokens: usize,
     #[schemars(with = "schema::Duration")]
     wait: String,
     json_bytes: usize,
@@ -427,6 +428,7 @@ impl LimitsOut {
                 batch: limits.batch,
                 leased: limits.leased,
                 queues: limits.queues,
+                put_tokens: limits.put_tokens,
                 wait: format_duration_ms(wait_ms),
                 json_bytes,
                 line_bytes,

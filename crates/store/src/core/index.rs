@@ -4,9 +4,9 @@
 //! walked, and so no order of a hash table can show.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 
-use dwell_model::{Key, MessageId, Number, PutToken, QueueName};
+use dwell_model::{Key, MessageId, Number, QueueName};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -119,14 +119,6 @@ impl TextHash {
     }
 
     pub(super) fn key(&self, queue: u32, key: &Key) -> u64 {
-        self.both(queue, key)
-    }
-
-    pub(super) fn token(&self, queue: &QueueName, token: &PutToken) -> u64 {
-        self.both(queue, token)
-    }
-
-    fn both(&self, first: impl Hash, second: impl Hash) -> u64 {
-        self.0.hash_one((first, second))
+        self.0.hash_one((queue, key))
     }
 }

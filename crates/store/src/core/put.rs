@@ -1,4 +1,4 @@
-//! Putting messages: token, validity, key, room, in this order; a refusal changes nothing.
+//! Putting messages: token, validity, room for a token, key, room, in this order; a refusal changes nothing.
 
 use dwell_model::{Command, Invalid, MessageId, Now, Number, QueueName, Standing, Timestamp};
 
@@ -32,6 +32,9 @@ impl<B: StoredBody> Core<B> {
         }
         let until = now.wall.saturating_after(token_ms);
         let token = put.token.clone().filter(|_| token_ms > 0).map(|token| (token, until));
+        if token.is_some() {
+            self.check_tokens()?;
+        }
 
         let owner = match (queue, &put.key) {
             (Some(queue), Some(key)) => self.find_key(queue, key, now, log)?,
@@ -93,6 +96,17 @@ impl<B: StoredBody> Core<B> {
             self.note_ready(owner, now.wall);
         }
         Ok(PutAnswer { id, number, due: due.min(stands), outcome: PutOutcome::Kept })
+    }
+
+    /// Whether one token more may be remembered.
+    fn check_tokens(&self) -> Result<()> {
+        let limit = self.config.limits.put_tokens;
+        if self.tokens.len() < limit {
+            return Ok(());
+        }
+        let reason =
+            format!("as many put tokens are remembered as may be, {limit}, each for its queue's token_ms");
+        Err(Error::Overloaded { reason: reason.into() })
     }
 
     /// Whether one message more may come, if it takes the place of `owner`.

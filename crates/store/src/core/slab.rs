@@ -8,7 +8,7 @@ const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-enum Place<T> {
+pub(super) enum Place<T> {
     Taken(T),
     Free { next: u32 },
 }

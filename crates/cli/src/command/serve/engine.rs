@@ -60,7 +60,7 @@ impl fmt::Display for Memory {
         write!(
             f,
             "{} MiB: {} for messages, {} for writing them to files, {} to find those in files; besides, bodies under way, and \
-             up to 200 bytes for each put token in force",
+             64 bytes for each put token in force",
             mib(limit),
             mib(messages),
             mib(retirement),

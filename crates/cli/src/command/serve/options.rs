@@ -60,6 +60,9 @@ pub(crate) struct ServerOptions {
     /// The most queues at a time
     #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
     max_queues: Option<String>,
+    /// The most put tokens remembered at a time, at about 64 bytes each [default: 16000000]
+    #[arg(long, value_parser = valued("limits.put_tokens"), value_name = "COUNT")]
+    max_put_tokens: Option<String>,
     /// How much memory bodies that are under way may hold, all connections together [default: 512MiB]
     #[arg(long, value_parser = valued("limits.bodies"), value_name = "SIZE")]
     max_bodies: Option<String>,
@@ -139,6 +142,7 @@ impl ServerOptions {
             ("limits.batch", &self.max_batch),
             ("limits.leased", &self.max_leased),
             ("limits.queues", &self.max_queues),
+            ("limits.put_tokens", &self.max_put_tokens),
             ("limits.bodies", &self.max_bodies),
             ("store.segment", &self.segment),
             ("store.memory_limit", &self.memory_limit),

@@ -1,6 +1,6 @@
 //! Calls and what they record, where the contract's own tests do not see it.
 
-use dwell_model::{LeaseToken, MessageId, Number, StateKind};
+use dwell_model::{LeaseToken, MessageId, Number, PutToken, Settings, StateKind};
 
 use super::*;
 use crate::core::{ReplayError, StoredBody};
@@ -78,6 +78,25 @@ fn ids_and_numbers_run_out_with_a_refusal() {
     assert_eq!(rig.put(put_to("q"), now(0)).unwrap().id.counter(), MessageId::MAX_COUNTER);
     assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message ids" }));
     assert_eq!(rig.core.len(), 1);
+}
+
+#[test]
+fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
+    let mut rig = Rig::with(Limits { put_tokens: 3, ..Limits::default() });
+    let put = |rig: &mut Rig, n: u64, ms: u64| {
+        let token = PutToken::new(&format!("token-{n}")).unwrap();
+        rig.put(put_to("q").token(token), now(ms))
+    };
+    let first: Vec<PutAnswer> = (0..3).map(|n| put(&mut rig, n, n).unwrap()).collect();
+    let refused = put(&mut rig, 3, 10).unwrap_err();
+    assert_eq!((refused.code(), refused.is_retryable()), ("overloaded", true));
+    assert_eq!(put(&mut rig, 1, 10).as_ref(), Ok(&first[1]), "it is known");
+    rig.put(put_to("q"), now(10)).unwrap();
+    assert_eq!(rig.core.others_len().0, 3);
+    let ttl = Settings::default().token_ms;
+    let later = (0..10).find_map(|s| put(&mut rig, 3, ttl + 1_000 * s).ok());
+    assert_ne!(later.unwrap().id, first[0].id);
+    assert!(rig.core.others_len().0 <= 3);
 }
 
 #[test]
