@@ -24,6 +24,7 @@ use crate::cold::{ColdFile, ColdSet};
 use crate::disk::{CountedDisk, Disk, DiskLock};
 use crate::due::File;
 use crate::journal::batch::Batch;
+use crate::journal::format::SegmentName;
 use crate::journal::segment::Segment;
 use crate::journal::writer::{Home, Start, WriteError, Writer};
 use crate::manifest::{self, Manifest};
@@ -139,13 +140,14 @@ fn is_empty(disk: &CountedDisk, dir: &Path) -> Result<bool, OpenError> {
     if names.iter().any(|name| name == manifest::FILE) {
         return Ok(false);
     }
+    // It has had one: whatever else lies there, a socket of a server that was killed, does not make it foreign.
+    if names.iter().any(|name| SegmentName::parse(name).is_some() || Name::parse(name).is_some()) {
+        return Err(OpenError::damaged(&dir.join(manifest::FILE), 0, "the manifest is missing"));
+    }
     // What a first opening leaves behind that was cut short before it had a manifest.
     let is_ours = |name: &String| name == LOCK || name == manifest::NEW_FILE;
     match names.into_iter().find(|name| !is_ours(name)) {
         None => Ok(true),
-        Some(found) if found.starts_with("journal-") => {
-            Err(OpenError::damaged(&dir.join(manifest::FILE), 0, "the manifest is missing"))
-        }
         Some(found) => Err(OpenError::Foreign { dir: dir.to_owned(), found }),
     }
 }

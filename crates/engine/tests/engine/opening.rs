@@ -41,6 +41,17 @@ fn a_directory_of_something_else_is_left_alone() {
 }
 
 #[test]
+fn a_directory_that_has_lost_its_manifest_is_damaged_whatever_lies_beside() {
+    let dir = TempDir::new("lost");
+    Engine::open(dir.path(), small()).unwrap().close().unwrap();
+    std::fs::write(dir.path().join("CONTROL"), "").unwrap();
+    std::fs::remove_file(dir.path().join("MANIFEST")).unwrap();
+    let error = Engine::open(dir.path(), small()).map(drop).unwrap_err();
+    assert_eq!(error.code(), "damaged");
+    assert!(error.to_string().contains("MANIFEST") && error.to_string().contains("repair"), "{error}");
+}
+
+#[test]
 fn a_path_that_is_a_file_or_lies_below_one_is_no_directory() {
     let dir = TempDir::new("file");
     std::fs::create_dir_all(dir.path()).unwrap();
