@@ -28,6 +28,8 @@ pub struct Limits {
     pub leased: u64,
     /// Queues at a time.
     pub queues: u64,
+    /// Put tokens remembered at a time; a store that others share has no such limit.
+    pub put_tokens: u64,
     /// The longest wait of one take, in milliseconds.
     #[serde(rename = "wait", with = "text::duration")]
     pub wait_ms: u64,
