@@ -99,18 +99,10 @@ fn idle(run: &mut Run, server: &Server) -> Result<()> {
     pause(Duration::from_secs(1));
     let before = server.usage()?;
     pause(IDLE);
-    let after = server.usage()?;
+    let used = server.usage()?.since(&before);
     let seconds = IDLE.as_secs_f64();
-    run.alone(
-        "idle, one take waiting",
-        "wakeups_per_s",
-        vec![(after.switches - before.switches) as f64 / seconds],
-    );
-    run.alone(
-        "idle, one take waiting",
-        "cpu_ms_per_s",
-        vec![(after.ticks - before.ticks) as f64 * 10.0 / seconds],
-    );
+    run.alone("idle, one take waiting", "wakeups_per_s", vec![used.switches as f64 / seconds]);
+    run.alone("idle, one take waiting", "cpu_ms_per_s", vec![used.ticks as f64 * 10.0 / seconds]);
     client.put_one(Put::new(queue, "done"))?;
     waiter.join().expect("the waiter does not panic")?;
     Ok(())
