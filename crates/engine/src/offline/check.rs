@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::few::with_few;
 use super::segments::{Piece, Walk, missing, segments};
 use super::stored::Stored;
 use super::{enter, size_of};
@@ -92,8 +93,13 @@ impl CheckReport {
 /// Checks the directory; changes nothing. Reads due files and segments once or twice, and runs twice.
 ///
 /// # Errors
-/// [`OpenError`] if it is not a data directory, in use, or of a later format. Damage is no error, but in the report.
-pub fn check(disk: &dyn Disk, dir: &Path) -> Result<CheckReport, OpenError> {
+/// [`OpenError`] if it is not a data directory, in use, or of a later format, or if the process may not have the few open
+/// files that it takes. Damage is no error, but in the report.
+pub fn check(disk: &(impl Disk + Clone), dir: &Path) -> Result<CheckReport, OpenError> {
+    with_few(disk, |few| checked(few.disk(), dir))
+}
+
+fn checked(disk: &dyn Disk, dir: &Path) -> Result<CheckReport, OpenError> {
     let (_lock, names) = enter(disk, dir)?;
     let mut report = CheckReport::default();
     let manifest = match Manifest::read(disk, dir) {

@@ -5,10 +5,11 @@ use std::path::Path;
 use dwell_model::Now;
 
 use super::enter;
+use super::few::with_few;
 use super::segments::segments;
 use crate::OpenError;
 use crate::backup::{BackupReport, Pinned, Snapshot};
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskLock};
 use crate::manifest::Manifest;
 
 /// Copies what the manifest of `dir` names into `new_dir`, which has to be empty or not there; see
@@ -19,7 +20,7 @@ use crate::manifest::Manifest;
 /// [`OpenError`] if `dir` is not a data directory, in use, of a later format, or lacks a file that its manifest names; if
 /// `new_dir` holds something, or can not be written.
 pub fn backup(
-    disk: &dyn Disk,
+    disk: &(impl Disk + Clone),
     dir: &Path,
     new_disk: &dyn Disk,
     new_dir: &Path,
@@ -27,7 +28,15 @@ pub fn backup(
     seed: u64,
     copies: bool,
 ) -> Result<BackupReport, OpenError> {
-    let (_lock, _) = enter(disk, dir)?;
+    with_few(disk, |few| {
+        let (_lock, snapshot) = snapshot(few.disk(), dir)?;
+        snapshot.write(new_disk, new_dir, now, seed, copies)
+    })
+}
+
+/// What the manifest of a directory names, and the lock that keeps it as it is.
+fn snapshot(disk: &dyn Disk, dir: &Path) -> Result<(Box<dyn DiskLock>, Snapshot), OpenError> {
+    let (lock, _) = enter(disk, dir)?;
     let manifest = Manifest::read(disk, dir)?;
     let mut files = Vec::new();
     for name in manifest.checkpoint.names(manifest.directory) {
@@ -42,5 +51,5 @@ pub fn backup(
         let file = std::sync::Arc::clone(&found.segment.file);
         files.push(Pinned { name, path, file, len: found.size, is_sealed: false });
     }
-    Snapshot { manifest, files }.write(new_disk, new_dir, now, seed, copies)
+    Ok((lock, Snapshot { manifest, files }))
 }

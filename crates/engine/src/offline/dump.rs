@@ -6,6 +6,7 @@ use dwell_model::{Message, Now, QueueName, StateKind};
 use dwell_store::Error;
 
 use super::enter;
+use super::few::with_few;
 use super::stored::{Stored, Unrecorded};
 use crate::OpenError;
 use crate::disk::Disk;
@@ -33,6 +34,16 @@ pub struct Filter {
 /// # Errors
 /// [`OpenError`], as an opening would, and [`OpenError::Damaged`] where a message can not be read.
 pub fn dump(
+    disk: &(impl Disk + Clone),
+    dir: &Path,
+    now: Now,
+    filter: &Filter,
+    each: &mut dyn FnMut(&Message) -> bool,
+) -> Result<u64, OpenError> {
+    with_few(disk, |few| dumped(few.disk(), dir, now, filter, each))
+}
+
+fn dumped(
     disk: &dyn Disk,
     dir: &Path,
     now: Now,

@@ -1,8 +1,9 @@
 //! What can be done with a data directory that no engine has open: checking, measuring, dumping, copying, repairing it.
 //!
 //! All of it reads through a [`Disk`]; with [`ReadOnlyDisk`](crate::disk::ReadOnlyDisk) nothing in the directory can
-//! change. A directory that is in use is refused with [`OpenError::Locked`]. How far a call has come shows in what a
-//! [`CountedDisk`](crate::disk::CountedDisk) was asked to read: each call says how much it reads in all.
+//! change. Few files are open at a time, however many there are. A directory that is in use is refused with
+//! [`OpenError::Locked`]. How far a call has come shows in what a [`CountedDisk`](crate::disk::CountedDisk) was asked to
+//! read: each call says how much it reads in all.
 //!
 //! # Layout
 //! - [`check()`]: every checksum, and that what the files say of each other is so
@@ -10,11 +11,13 @@
 //! - [`dump()`]: all messages
 //! - [`backup()`]: a copy that can be opened
 //! - [`repair()`]: what can be saved of a damaged directory, into a new one
+//! - `few`: few files open at a time
 //! - `segments`: the journal's batches, also behind damage; `stored`: a directory as an opening would find it
 
 mod check;
 mod copy;
 mod dump;
+mod few;
 mod repair;
 mod segments;
 mod stats;

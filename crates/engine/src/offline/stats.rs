@@ -6,6 +6,7 @@ use std::path::Path;
 use dwell_model::{Now, QueueName, Timestamp};
 use dwell_store::QueueStats;
 
+use super::few::with_few;
 use super::stored::{Stored, Unrecorded};
 use super::{enter, size_of};
 use crate::OpenError;
@@ -81,7 +82,11 @@ pub struct DirectoryStats {
 ///
 /// # Errors
 /// [`OpenError`], as an opening would.
-pub fn stats(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, OpenError> {
+pub fn stats(disk: &(impl Disk + Clone), dir: &Path, now: Now) -> Result<DirectoryStats, OpenError> {
+    with_few(disk, |few| measured(few.disk(), dir, now))
+}
+
+fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, OpenError> {
     let (_lock, names) = enter(disk, dir)?;
     let mut stored = Stored::read(disk, dir)?;
     let (messages, was_closed) = (stored.messages(), stored.report.was_closed);

@@ -1,11 +1,13 @@
 //! Directories that nobody has open: checked, measured, dumped, and repaired whatever byte of them is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dwell_engine::disk::{Disk, MemoryDisk};
-use dwell_engine::offline::{Filter, RepairReport, check, dump, repair, stats};
+use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
+use dwell_engine::offline::{self, Filter, RepairReport, check, dump, repair, stats};
 use dwell_engine::{OpenError, Options};
 use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, State, StateKind};
 use dwell_store::{Action, OnConflict, Put, Settle, Store, Take, Target, When};
@@ -460,4 +462,112 @@ fn a_damaged_body_costs_its_message_alone() {
     assert!(!saved.contains(&"body 042".to_owned()) && saved.contains(&"body 041".to_owned()));
     assert_eq!(report.lost.len(), 1);
     assert_eq!((report.lost[0].messages, report.lost[0].range), (Some(1), Some((at as u64, at as u64 + 81))));
+}
+
+/// The machine's answer to who has as many files open as it may.
+const TOO_MANY_FILES: i32 = 24;
+
+/// A disk that opens so many files, and then no more for as long as the process lives.
+#[derive(Clone, Debug)]
+struct Starved {
+    disk: MemoryDisk,
+    left: Arc<AtomicUsize>,
+}
+
+impl Starved {
+    fn after(disk: &MemoryDisk, files: usize) -> Starved {
+        Starved { disk: disk.clone(), left: Arc::new(AtomicUsize::new(files)) }
+    }
+
+    fn was_refused(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    fn opened<T>(&self, opened: io::Result<T>) -> io::Result<T> {
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        taken.map_err(|_| io::Error::from_raw_os_error(TOO_MANY_FILES)).and_then(|_| opened)
+    }
+}
+
+impl Disk for Starved {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.opened(self.disk.create(path))
+    }
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.opened(self.disk.open(path))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
+        self.opened(self.disk.lock(path))
+    }
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.disk.free_space(dir)
+    }
+}
+
+/// Wherever it is that no further file can be opened.
+#[test]
+fn that_no_file_can_be_opened_is_never_taken_for_damage() {
+    let (disk, clock, _) = directory();
+    let files = disk.list(dir()).unwrap().len();
+    let filter = Filter::default();
+    let whole = check(&disk, dir()).unwrap();
+    assert!(whole.is_sound());
+    type Tool<'a> = &'a dyn Fn(&Starved) -> Result<bool, OpenError>;
+    let tools: [(&str, Tool<'_>); 5] = [
+        ("check", &|disk| Ok(check(disk, dir())? == whole)),
+        ("stats", &|disk| Ok(stats(disk, dir(), clock.now())?.messages == whole.messages.unwrap())),
+        ("dump", &|disk| {
+            let shown = dump(disk, dir(), clock.now(), &filter, &mut |_| true)?;
+            Ok(shown == whole.messages.unwrap())
+        }),
+        ("backup", &|from| {
+            let to = MemoryDisk::new();
+            offline::backup(from, dir(), &to, new_dir(), clock.now(), 3, true)?;
+            Ok(check(&to, new_dir())?.is_sound())
+        }),
+        ("repair", &|from| {
+            let new = MemoryDisk::new();
+            let to: Arc<dyn Disk> = Arc::new(new.clone());
+            let report = repair(from, dir(), &to, new_dir(), clock.now(), 3).inspect_err(|_| {
+                assert_ne!(
+                    new.list(new_dir()).map(|names| names.iter().any(|name| name == "MANIFEST")).ok(),
+                    Some(true)
+                );
+            })?;
+            Ok(report.lost.is_empty() && report.check.is_sound())
+        }),
+    ];
+    for (name, tool) in tools {
+        let mut was_whole = false;
+        for opened in 0..20 * files {
+            let starved = Starved::after(&disk, opened);
+            match tool(&starved) {
+                Ok(is_right) => {
+                    assert!(is_right, "{name}, {opened} files");
+                    was_whole = true;
+                    break;
+                }
+                Err(error) => {
+                    assert_eq!(error.code(), "io", "{name}, {opened} files: {error}");
+                    assert!(starved.was_refused(), "{name}, {opened} files: {error}");
+                }
+            }
+        }
+        assert!(was_whole, "{name} needs no more than that");
+    }
 }

@@ -29,10 +29,11 @@ use self::due::DueFiles;
 use self::origin::Origin;
 use super::check::{CheckReport, check};
 use super::enter;
+use super::few::{Few, few_of, with_few};
 use crate::OpenError;
 use crate::backup::{fresh_incarnation, fresh_number, prepare};
 use crate::checkpoint::Checkpoint;
-use crate::disk::Disk;
+use crate::disk::{Disk, PooledDisk};
 use crate::manifest::{self, Manifest};
 use crate::report::Cut;
 
@@ -112,18 +113,35 @@ const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// [`OpenError`] if `dir` is not a data directory, in use, or of a later format; if nothing in it says which directory it
 /// is; if `new_dir` holds something, or can not be written.
 pub fn repair(
-    disk: &dyn Disk,
+    disk: &(impl Disk + Clone),
     dir: &Path,
     new_disk: &Arc<dyn Disk>,
     new_dir: &Path,
     now: Now,
     seed: u64,
 ) -> Result<RepairReport, OpenError> {
+    let new_disk = few_of(Arc::clone(new_disk));
+    let mut report = with_few(disk, |few| repaired(few, dir, &new_disk, new_dir, now, seed))?;
+    report.check = check(&new_disk, new_dir)?;
+    report.messages = report.check.messages.unwrap_or(0);
+    Ok(report)
+}
+
+/// The same, but for the check of the new directory.
+fn repaired(
+    few: &Few,
+    dir: &Path,
+    new_disk: &PooledDisk,
+    new_dir: &Path,
+    now: Now,
+    seed: u64,
+) -> Result<RepairReport, OpenError> {
+    let disk = few.disk();
     let (_lock, names) = enter(disk, dir)?;
-    prepare(&**new_disk, new_dir)?;
+    prepare(new_disk, new_dir)?;
     let mut report = RepairReport::default();
     let origin = Origin::find(disk, dir, &names, &mut report)?;
-    let target = Target { disk: Arc::clone(new_disk), dir: new_dir.to_owned(), directory: seed };
+    let target = Target { disk: Arc::new(new_disk.clone()), dir: new_dir.to_owned(), directory: seed };
     let due = DueFiles::save(disk, dir, &origin, &names, &target, &mut report)?;
     let mut manifest = Manifest {
         incarnation: fresh_incarnation(dir, origin.incarnation.max(due.incarnation), seed)?,
@@ -137,10 +155,10 @@ pub fn repair(
     journal::save(disk, dir, &origin, lost, &target, &mut manifest, now, &mut report)?;
     manifest.next_number = fresh_number(manifest.next_number);
     new_disk.sync_dir(new_dir).map_err(|error| OpenError::io(new_dir, error))?;
-    manifest.write(&**new_disk, new_dir)?;
+    // Without its manifest the new directory is none: what was left out for want of files is not lost.
+    few.check()?;
+    manifest.write(new_disk, new_dir)?;
     report.incarnation = manifest.incarnation;
-    report.check = check(&**new_disk, new_dir)?;
-    report.messages = report.check.messages.unwrap_or(0);
     Ok(report)
 }
 
