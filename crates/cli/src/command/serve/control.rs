@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use dwell_engine::{BackupReport, Engine};
+use dwell_model::Wake;
 use dwell_time::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -24,6 +25,9 @@ const NAME: &str = "CONTROL";
 const LONGEST: u64 = 64 * 1024;
 /// A caller that sends nothing for so long is let go.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So long nobody is let in after one could not be.
+const PAUSE_MS: u64 = 100;
 
 /// What may be asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,9 +87,21 @@ pub(super) fn open(data: &Path, engine: Engine, runtime: Handle) -> io::Result<D
     let door = Door(path);
     std::fs::set_permissions(&door.0, std::fs::Permissions::from_mode(0o600))?;
     let serve = move || {
-        for caller in listener.incoming().flatten() {
-            // Whoever asked may have gone.
-            let _ = answer(&caller, &engine, &runtime);
+        let clock = SystemClock::new();
+        let mut sleeper = clock.sleeper();
+        loop {
+            match listener.accept() {
+                Ok((caller, _)) => {
+                    // Whoever asked may have gone.
+                    let _ = answer(&caller, &engine, &runtime);
+                }
+                // Out of file descriptors or memory: some have to be free before one can come, and the caller waits all the
+                // while.
+                Err(_) => {
+                    let again_ms = clock.now().mono_ms + PAUSE_MS;
+                    sleeper.sleep(Wake { wall: None, mono_ms: Some(again_ms) });
+                }
+            }
         }
     };
     thread::Builder::new().name("dwell-control".to_owned()).spawn(serve)?;
