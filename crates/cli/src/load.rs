@@ -11,7 +11,7 @@
 //! - `lane`: chunks on their way, tried again while the server is away
 //! - `ledger`: what became of each line, in order
 //! - `answers`: the file of answers, and where a later run goes on
-//! - `progress`: the bar
+//! - `progress`: the bar; `waits`: what is waited for
 
 mod answers;
 mod item;
@@ -19,6 +19,7 @@ mod lane;
 mod ledger;
 mod lines;
 mod progress;
+mod waits;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -33,6 +34,7 @@ use self::lane::Lanes;
 use self::ledger::{Ledger, Outcome, Summary};
 use self::lines::Lines;
 use self::progress::Progress;
+use self::waits::Waits;
 use crate::command::{self, Context};
 use crate::exit::{Exit, Failure, Own};
 use crate::human::{BAD, STRONG};
@@ -66,8 +68,9 @@ pub(crate) fn run(context: &Context, wish: &Wish) -> command::Outcome {
     let skipped = skip(&mut lines, resume.as_ref(), &progress)?;
     let ledger = Ledger::new(answers, rejects, &progress, skipped);
 
+    let waits = Waits::new(&progress, wish.retry_for_ms);
     let read = thread::scope(|scope| {
-        let mut lanes = Lanes::start(scope, wish.in_flight, &client, wish.retry_for_ms, &ledger);
+        let mut lanes = Lanes::start(scope, wish.in_flight, &client, &waits, &ledger);
         let read = read(&mut lines, wish, &mut lanes, &ledger, &progress);
         lanes.finish();
         read

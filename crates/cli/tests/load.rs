@@ -7,10 +7,14 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
-use common::{Ran, Running, Server, dwell, until};
+use common::{Kept, Ran, Running, Server, dwell, until};
 use dwell_client::Client;
 use dwell_model::StateKind;
 use dwell_store::{Action, Take};
@@ -337,4 +341,37 @@ fn assert_foreign(place: &Place, server: &Server, answers: &Path) {
     assert_eq!((ran.code, ran.failure().as_str()), (2, "foreign_answers"));
     assert_eq!(fs::read(answers).unwrap(), before, "it is left as it is");
     assert_eq!(count(server), stored);
+}
+
+/// Nobody answers where it is to put: it says so at once, goes on trying, and says when it goes on.
+#[test]
+fn a_server_that_is_not_there_is_told_of_at_once() {
+    let place = Place::with_lines(20);
+    // A port that nobody has, and the server gets later.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = dwell();
+    command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}")).args(["put", "--from"]).arg(&place.file);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = Kept(command.spawn().unwrap());
+    let (sender, said) = channel();
+    let stderr = BufReader::new(run.0.stderr.take().unwrap());
+    thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let next = || {
+        let line = said.recv_timeout(Duration::from_secs(20)).expect("it says so at once");
+        serde_json::from_str::<Value>(&line).expect(&line)
+    };
+    let waits = next();
+    assert_eq!((&waits["event"], &waits["code"]), (&json!("waiting"), &json!("unreachable")), "{waits}");
+    assert_eq!(waits["retry_for"], "2m");
+    assert!(waits["detail"].as_str().unwrap().contains(&format!("127.0.0.1:{port}")), "{waits}");
+
+    let mut command = dwell();
+    command.args(["serve", "--store", "memory", "--listen", &format!("127.0.0.1:{port}")]);
+    let server = Server::spawn(command);
+    // It may ask while the server's store is being opened.
+    let resumed = std::iter::repeat_with(next).find(|told| told["code"] != "unavailable").unwrap();
+    assert_eq!(resumed, json!({"event": "resumed"}));
+    let status = run.0.wait().unwrap();
+    assert!(status.success() && said.recv().is_err(), "{status:?}");
+    assert_eq!(count(&server), 20);
 }

@@ -12,6 +12,7 @@ use dwell_client::{Client, Error, Pauses};
 
 use super::item::Item;
 use super::ledger::{Ledger, Outcome, Place, Reason};
+use super::waits::Waits;
 use crate::exit::Failure;
 
 /// A chunk has at most so many items.
@@ -38,13 +39,13 @@ impl<'a> Lanes<'a> {
         scope: &'scope Scope<'scope, 'a>,
         count: usize,
         client: &'a Client,
-        patience_ms: u64,
+        waits: &'a Waits<'a>,
         ledger: &'a Ledger<'a>,
     ) -> Lanes<'a> {
         let lanes = (0..count)
             .map(|_| {
                 let (sender, chunks) = sync_channel(1);
-                let lane = Lane { client, patience_ms, ledger };
+                let lane = Lane { client, waits, ledger };
                 scope.spawn(move || lane.run(&chunks));
                 (sender, Chunk::default())
             })
@@ -87,7 +88,7 @@ impl<'a> Lanes<'a> {
 
 struct Lane<'a> {
     client: &'a Client,
-    patience_ms: u64,
+    waits: &'a Waits<'a>,
     ledger: &'a Ledger<'a>,
 }
 
@@ -106,21 +107,23 @@ impl Lane<'_> {
 
     /// Puts items until each is answered for good.
     fn put(&self, mut items: Vec<(Place, Vec<u8>)>) -> Result<(), Failure> {
-        let mut pauses = Pauses::within_ms(self.patience_ms);
+        let mut pauses = Pauses::within_ms(self.waits.patience_ms());
         loop {
             let error = match self.client.put_lines(lines(&items), items.len()) {
                 Ok(answers) => {
+                    self.waits.answered();
                     let before = items.len();
                     let last = self.settle(&mut items, answers);
                     let Some(error) = last else { return Ok(()) };
                     if items.len() < before {
-                        pauses = Pauses::within_ms(self.patience_ms);
+                        pauses = Pauses::within_ms(self.waits.patience_ms());
                     }
                     error
                 }
                 Err(error) if error.is_retryable() => error,
                 Err(error) => return Err(error.into()),
             };
+            self.waits.for_want_of(&error);
             if self.ledger.is_failed() || !pauses.pause() {
                 return Err(error.into());
             }

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::ledger::{Reason, Rejected};
+use super::waits::Told;
 
 /// How far a run is.
 pub(crate) struct Progress {
@@ -46,6 +47,27 @@ impl Progress {
             let told = serde_json::to_string(&Rejected { line, reason }).map_err(io::Error::other)?;
             writeln!(io::stderr(), "{told}")
         }
+    }
+
+    /// Tells what the run waits for, or that it goes on: to people beside the bar, else as JSON. Where standard error is
+    /// closed there is nobody to tell.
+    pub(super) fn tell(&self, told: &Told<'_>) {
+        if !self.on_terminal {
+            let line = serde_json::to_string(told).unwrap_or_default();
+            let _ = writeln!(io::stderr(), "{line}");
+            return;
+        }
+        self.bar.suspend(|| {
+            let _ = match told {
+                Told::Waiting { code, detail, retry_for } => {
+                    writeln!(
+                        io::stderr(),
+                        "{code}: {detail}; trying again for up to {retry_for} (--retry-for)"
+                    )
+                }
+                Told::Resumed => writeln!(io::stderr(), "the server answers; going on"),
+            };
+        });
     }
 
     /// Takes the bar away.

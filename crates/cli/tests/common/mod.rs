@@ -65,9 +65,10 @@ impl Ran {
         lines.remove(0)
     }
 
-    /// The code of the failure that it told.
+    /// The code of the failure that it told, after whatever it said on its way.
     pub(crate) fn failure(&self) -> String {
-        let error: Value = serde_json::from_str(self.stderr.trim()).expect(&self.stderr);
+        let last = self.stderr.trim().lines().last().unwrap_or_default();
+        let error: Value = serde_json::from_str(last).expect(&self.stderr);
         assert!(error["error"]["detail"].as_str().unwrap().len() > 10, "{error}");
         error["error"]["code"].as_str().unwrap().to_owned()
     }
