@@ -10,8 +10,8 @@ a pair of servers of its own, and then the values of stats are compared too.
 What is not compared, because it differs on purpose (docs/beanstalkd.md says why):
 - ids: jobs are named by the order of their puts
 - the order of list-tubes
-- stats: where sequences share a server, values; the fields' names and order are compared. On servers of its own: pid,
-  version, uptime, rusage, id, binlog; cmd-put where the line of a put has something behind its size (not sent there)
+- stats: where sequences share a server, values; the fields' names and order are compared, but for those that begin with
+  dwell-. On servers of its own: pid, version but for its form, uptime, rusage, id, binlog; cmd-put where the line of a put has something behind its size (not sent there)
 - stats-job: age, file; time-left by more than a second; delay of a job that was released; kicks of a job that was
   kicked while delayed, or reserved by its id; releases once a connection has closed
 - quotes around a tube's name: 1.12 writes none, 1.13 and dwell do
@@ -75,6 +75,10 @@ class Differs(Exception):
 FORGIVEN_ONCE = ("seconds", "moment")
 # Of stats on servers of one's own; all that begins so.
 OF_THE_PROCESS = ("pid", "version", "uptime", "rusage-", "id", "binlog-")
+# Two numbers, which clients read.
+VERSION = re.compile('"?[0-9]+[.][0-9]+"?')
+# Fields that beanstalkd does not have.
+OF_DWELL = "dwell-"
 
 
 class Connection:
@@ -201,9 +205,10 @@ class Sequence:
             return None if sorted(theirs[1]) == sorted(ours[1]) else "names"
         if theirs[0] != "fields":
             return None if theirs == ours else "reply"
-        if [name for name, _ in theirs[1]] != [name for name, _ in ours[1]]:
+        fields = [(name, value) for name, value in ours[1] if not name.startswith(OF_DWELL)]
+        if [name for name, _ in theirs[1]] != [name for name, _ in fields]:
             return "fields"
-        left, right = dict(theirs[1]), dict(ours[1])
+        left, right = dict(theirs[1]), dict(fields)
         if "pid" in left:
             return self.server_difference(left, right)
         kind = None
@@ -227,6 +232,8 @@ class Sequence:
 
     def server_difference(self, left, right):
         """The same for `stats`, whose values are this sequence's where it has the servers for itself."""
+        if not all(VERSION.fullmatch(side["version"]) for side in (left, right)):
+            return f"version {left['version']} {right['version']}"
         if not self.alone:
             return None
         for name in left:

@@ -6,6 +6,9 @@ use crate::beanstalkd::host;
 use crate::beanstalkd::reply::{Replies, Word};
 use crate::beanstalkd::session::Session;
 
+/// The version of beanstalkd whose protocol this is. Clients read a number out of it.
+const SPOKEN: &str = "1.13";
+
 pub(super) async fn run(session: &Session, replies: &mut Replies) {
     let shared = &session.shared;
     let census = match shared.census().await {
@@ -35,7 +38,7 @@ pub(super) async fn run(session: &Session, replies: &mut Replies) {
     field("current-waiting", &counters.waiting.get());
     field("total-connections", &counters.connections_ever.get());
     field("pid", &std::process::id());
-    field("version", &format_args!("\"dwell {}\"", env!("CARGO_PKG_VERSION")));
+    field("version", &format_args!("\"{SPOKEN}\""));
     let (user, system) = host::cpu_times();
     field("rusage-utime", &user);
     field("rusage-stime", &system);
@@ -49,5 +52,6 @@ pub(super) async fn run(session: &Session, replies: &mut Replies) {
     field("hostname", &format_args!("\"{}\"", host::name()));
     field("os", &format_args!("\"{}\"", host::system_version()));
     field("platform", &format_args!("\"{}\"", std::env::consts::ARCH));
+    field("dwell-version", &format_args!("\"{}\"", env!("CARGO_PKG_VERSION")));
     replies.yaml(&format!("---\n{text}"));
 }
