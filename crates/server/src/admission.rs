@@ -113,6 +113,11 @@ impl Memory {
 }
 
 impl Held {
+    /// So many bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// So much is held from now on: of what was brought, something else was made.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let before = std::mem::replace(&mut self.bytes, bytes);
@@ -172,6 +177,18 @@ impl Growing {
         timeout(self.held.memory.patience, self.held.grow(more)).await.is_ok()
     }
 
+    /// Of what is held, as much as `come` bytes need goes on being held by what is given back, for what comes next.
+    pub(crate) fn split(&mut self, come: usize) -> Growing {
+        let bytes = if come < SMALL { 0 } else { self.held.bytes.min(come as u64) };
+        self.held.bytes -= bytes;
+        Growing { held: Held { memory: Arc::clone(&self.held.memory), bytes }, most: self.most }
+    }
+
+    /// So many bytes are held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held.bytes
+    }
+
     /// What is held by now, which goes on being held.
     pub(crate) fn into_held(self) -> Held {
         self.held
@@ -206,6 +223,21 @@ mod tests {
             assert_eq!(memory.held(), held * K as u64, "{come}");
         }
         drop(body.into_held());
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_comes_next_goes_on_holding_what_has_come_of_it() {
+        let memory = Memory::new(K as u64 * K as u64);
+        let mut body = memory.growing(100 * K);
+        assert!(body.make_room(50 * K).await);
+        let next = body.split(20 * K);
+        assert_eq!((memory.held(), next.bytes()), (100 * K as u64, 20 * K as u64));
+        drop(body);
+        assert_eq!(memory.held(), 20 * K as u64);
+        let mut next = next;
+        assert_eq!(next.split(SMALL - 1).bytes(), 0, "what is small holds nothing");
+        drop(next);
         assert_eq!(memory.held(), 0);
     }
 

@@ -1,6 +1,6 @@
 //! JSON bodies, as each kind of request reads them.
 
-use dwell_model::{QueueName, Settings, Timestamp};
+use dwell_model::{Limits, QueueName, Settings, Timestamp};
 use serde_json::value::RawValue;
 
 use super::look;
@@ -34,7 +34,8 @@ pub fn json(data: &[u8]) {
         look(object::<SettleFieldsIn>(text).and_then(|fields| fields.action(action, Refusal::UnknownField)));
     }
     look(object::<PauseIn>(text).and_then(|pause| pause.pause(Timestamp::MIN)));
-    look(object::<SelectIn>(text).and_then(SelectIn::selection));
-    look(object::<ReviveIn>(text).and_then(ReviveIn::selection_and_when));
+    let limit = Limits::default().batch;
+    look(object::<SelectIn>(text).and_then(|select| select.selection(limit)));
+    look(object::<ReviveIn>(text).and_then(|revive| revive.selection_and_when(limit)));
     look(object::<SettingsIn>(text).and_then(|settings| settings.changes(&Settings::default())));
 }

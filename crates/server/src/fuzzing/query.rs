@@ -1,6 +1,6 @@
 //! A URL's query, as each kind of request reads it.
 
-use dwell_model::{Cursor, Key, QueueName, Timestamp};
+use dwell_model::{Cursor, Key, Limits, QueueName, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::look;
@@ -17,8 +17,9 @@ pub fn query(data: &[u8]) {
     look(reads(text, |query| WhenIn::from_query(query)?.required()));
     look(reads(text, |query| LeaseIn::from_query(query)?.lease_ms()));
     look(reads(text, |query| PauseIn::from_query(query)?.pause(Timestamp::MAX)));
-    look(reads(text, |query| SelectIn::from_query(query)?.selection()));
-    look(reads(text, |query| ReviveIn::from_query(query)?.selection_and_when()));
+    let limit = Limits::default().batch;
+    look(reads(text, |query| SelectIn::from_query(query)?.selection(limit)));
+    look(reads(text, |query| ReviveIn::from_query(query)?.selection_and_when(limit)));
     for action in ["ack", "retry", "release", "bury", "extend", text] {
         look(reads(text, |query| {
             SettleFieldsIn::from_query(query)?.action(action, Refusal::UnknownParameter)

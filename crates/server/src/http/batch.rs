@@ -14,18 +14,18 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
-use dwell_model::Invalid;
 use futures_util::stream::{self, StreamExt as _};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::call::{Call, Media};
+use super::connection::Rest;
 use super::ndjson::Lines;
-use super::reply::{JSON, with_type};
+use super::reply::{JSON, Room, with_type};
 use super::{App, Problem, Refusal, overloaded};
-use crate::admission::Growing;
-use crate::json::{Answer, object};
+use crate::admission::{Growing, Held, SMALL};
+use crate::json::{Answer, items};
 use crate::metrics::Metrics;
 use crate::security::Caller;
 
@@ -70,12 +70,9 @@ pub(crate) async fn run<O: Operation>(
 }
 
 async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
+    let unwritten = call.unwritten();
     let text = call.text(&app).await?;
-    let items: Vec<&RawValue> = object(&text)?;
-    let (len, limit) = (items.len(), app.store.limits().batch);
-    if len > limit {
-        return Err(Invalid::BatchTooLarge { len, limit }.into());
-    }
+    let items: Vec<&RawValue> = items(&text, app.store.limits().batch)?;
     let mut chunks = vec![Chunk::default()];
     for (at, item) in items.into_iter().enumerate() {
         if at > 0 && at % O::STEP == 0 {
@@ -91,17 +88,24 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         close_array(&mut opening);
         return Ok(with_type(StatusCode::OK, JSON, Body::from(opening)));
     }
-    let rest = (chunks.into_iter(), operation, app);
-    let rest = stream::unfold(rest, |(mut chunks, operation, app)| async move {
+    let room = (opening.len() >= SMALL).then(|| Room(Arc::new(app.memory.add(opening.len() as u64))));
+    // What was asked for counts until all of it is answered.
+    let held = unwritten.take_held();
+    let to_do = Rest::of(unwritten);
+    to_do.holds(held.as_ref().map_or(0, Held::bytes));
+    let rest = (chunks.into_iter(), operation, app, held, to_do);
+    let rest = stream::unfold(rest, |(mut chunks, operation, app, held, to_do)| async move {
         let mut piece = Vec::new();
         chunks.next()?.run(&app.metrics, &operation, &mut piece, b",").await;
         if chunks.len() == 0 {
             close_array(&mut piece);
         }
-        Some((piece, (chunks, operation, app)))
+        Some((piece, (chunks, operation, app, held, to_do)))
     });
     let pieces = stream::once(std::future::ready(opening)).chain(rest).map(Ok::<_, Infallible>);
-    Ok(with_type(StatusCode::OK, JSON, Body::from_stream(pieces)))
+    let mut response = with_type(StatusCode::OK, JSON, Body::from_stream(pieces));
+    room.map(|room| response.extensions_mut().insert(room));
+    Ok(response)
 }
 
 /// Replaces the separator after the last answer by the array's end.
@@ -114,11 +118,12 @@ fn close_array(out: &mut Vec<u8>) {
 
 async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
     let caller = call.caller();
+    let to_do = Rest::of(call.unwritten());
     let idle = Duration::from_millis(app.config.body_ms);
     let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
     let max_items = CHUNK_ITEMS.min(O::STEP).min(app.store.limits().batch).max(1);
-    let mut stream =
-        Stream { app, caller, operation, lines, chunk: Chunk::default(), max_items, over: false };
+    let chunk = Chunk::default();
+    let mut stream = Stream { app, caller, operation, lines, chunk, max_items, over: false, to_do };
     // A client that expects `100 Continue` must see it before the head of the answer.
     stream.lines.fill().await?;
     let answers = stream::unfold(stream, |mut stream| async move {
@@ -153,9 +158,25 @@ impl<T> Chunk<T> {
     /// Waits for more of the body. May be dropped and called again.
     async fn fill(&mut self, app: &App, lines: &mut Lines) -> Result<(), Problem> {
         lines.fill().await?;
+        if self.bytes + lines.buffered() < SMALL {
+            self.room = None;
+            return Ok(());
+        }
         let most = CHUNK_BYTES + app.line_bytes();
         let room = self.room.get_or_insert_with(|| app.memory.growing(most));
         if room.make_room(self.bytes + lines.buffered()).await { Ok(()) } else { Err(overloaded()) }
+    }
+
+    /// This chunk; in its place stands the one that begins with what has come of the next line.
+    fn take(&mut self, lines: &Lines) -> Chunk<T> {
+        let mut taken = std::mem::take(self);
+        self.room = taken.room.as_mut().map(|room| room.split(lines.buffered()));
+        taken
+    }
+
+    /// How many bytes it holds, as far as they count.
+    fn held(&self) -> u64 {
+        self.room.as_ref().map_or(0, Growing::bytes)
     }
 
     /// Does the items and writes all answers into `out`, each followed by `separator`.
@@ -215,6 +236,7 @@ struct Stream<O: Operation> {
     chunk: Chunk<O::Item>,
     max_items: usize,
     over: bool,
+    to_do: Rest,
 }
 
 impl<O: Operation> Stream<O> {
@@ -236,7 +258,7 @@ impl<O: Operation> Stream<O> {
             )),
             () = self.gather_some() => {}
         }
-        let chunk = std::mem::take(&mut self.chunk);
+        let chunk = self.chunk.take(&self.lines);
         if chunk.slots.is_empty() {
             return None;
         }
@@ -259,6 +281,7 @@ impl<O: Operation> Stream<O> {
         }
         // What was read ahead of a failure, and the failure itself, are still to be answered.
         self.over &= self.chunk.slots.is_empty();
+        self.to_do.holds(self.chunk.held());
         Some(out)
     }
 
@@ -320,12 +343,13 @@ fn read_buffered<O: Operation>(
             None => return false,
             Some(Err(problem)) => chunk.push(Err(problem), 0),
             Some(Ok(line)) => {
-                let item = std::str::from_utf8(&line)
+                let item = std::str::from_utf8(line)
                     .map_err(|error| {
                         Problem::new(Refusal::MalformedJson, format!("the line is not UTF-8: {error}"))
                     })
                     .and_then(|text| operation.read(text));
-                chunk.push(item, line.len());
+                let bytes = line.len();
+                chunk.push(item, bytes);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::future::Future as _;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -133,14 +134,15 @@ async fn answer(
     if let Some(logged) = logged {
         logged.end(response.status().as_u16(), code, &app);
     }
-    let room_aside = response.extensions_mut().remove::<Room>();
+    let room_aside = response.extensions_mut().remove::<Room>().map(|Room(held)| held);
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
         return response;
     }
     let memory = Arc::clone(&app.memory);
-    let room = room_aside.map(|Room(held)| held);
+    // It may lie here for as long as the answer before it is not read.
+    let room = room_aside.or_else(|| Some(Arc::new(memory.add(response.body().size_hint().exact()?))));
     response.map(|body| Body::new(Counted { body, memory, room, unwritten }))
 }
 
@@ -188,6 +190,8 @@ pub(crate) struct Unwritten {
     /// Room for what the request under way has sent, and for answers that are buffered.
     request: Mutex<Option<Held>>,
     answers: Mutex<Vec<Arc<Held>>>,
+    /// So many bytes does the rest of the answer hold that is not made yet.
+    rest: AtomicU64,
     returns: Returns,
 }
 
@@ -197,6 +201,7 @@ impl Unwritten {
             receipts: Mutex::default(),
             request: Mutex::default(),
             answers: Mutex::default(),
+            rest: AtomicU64::new(0),
             returns,
         }
     }
@@ -206,9 +211,14 @@ impl Unwritten {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
     }
 
+    /// What the request under way holds goes on being held by whoever takes it.
+    pub(super) fn take_held(&self) -> Option<Held> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// The request is answered.
     fn answered(&self) {
-        self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.take_held());
     }
 
     /// Some of an answer is being buffered, and holds so much.
@@ -216,9 +226,10 @@ impl Unwritten {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(held);
     }
 
-    /// Whether large answers are buffered.
+    /// Whether large answers are buffered, or what is still to be answered is large.
     fn holds_answers(&self) -> bool {
-        !self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.rest.load(Ordering::Relaxed) > 0
+            || !self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The answer with these receipts is being buffered.
@@ -239,6 +250,28 @@ impl Unwritten {
     /// Where messages are given back.
     pub(crate) fn returns(&self) -> &Returns {
         &self.returns
+    }
+}
+
+/// The rest of an answer, of which so much is said as it holds.
+#[derive(Debug)]
+pub(super) struct Rest(Arc<Unwritten>);
+
+impl Rest {
+    /// Of the answer under way.
+    pub(super) fn of(unwritten: Arc<Unwritten>) -> Rest {
+        Rest(unwritten)
+    }
+
+    /// It holds so many bytes from now on.
+    pub(super) fn holds(&self, bytes: u64) {
+        self.0.rest.store(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.holds(0);
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_model::Invalid;
 use dwell_store::{Selection, Swept};
 
 use super::call::Call;
@@ -38,25 +37,15 @@ fn one(mut swept: Swept) -> Result<Response<Body>, Problem> {
 /// `POST /v1/queues/{queue}/dead/revive`
 pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
-    let (which, when) = call.fields::<ReviveIn>(&app).await?.selection_and_when()?;
-    let which = within(&app, which)?;
+    let limit = app.store.limits().batch;
+    let (which, when) = call.fields::<ReviveIn>(&app).await?.selection_and_when(limit)?;
     Ok(json(StatusCode::OK, &SweptOut::from(app.store.revive(queue, which, when).await?)))
 }
 
 /// `POST /v1/queues/{queue}/dead/discard`
 pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
-    let which = within(&app, call.fields::<SelectIn>(&app).await?.selection()?)?;
-    Ok(json(StatusCode::OK, &SweptOut::from(app.store.discard(queue, which).await?)))
-}
-
-/// Named messages are a batch like any other.
-fn within(app: &App, which: Selection) -> Result<Selection, Problem> {
     let limit = app.store.limits().batch;
-    match &which {
-        Selection::Ids(ids) if ids.len() > limit => {
-            Err(Invalid::BatchTooLarge { len: ids.len(), limit }.into())
-        }
-        _ => Ok(which),
-    }
+    let which = call.fields::<SelectIn>(&app).await?.selection(limit)?;
+    Ok(json(StatusCode::OK, &SweptOut::from(app.store.discard(queue, which).await?)))
 }

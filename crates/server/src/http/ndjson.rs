@@ -1,17 +1,19 @@
-//! Lines out of a request's body, in bounded memory.
+//! Lines out of a request's body, in bounded memory: of what has been read, no more is held than twice what is left of it.
 
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Buf, BytesMut};
 
 use super::{Problem, body};
+use crate::admission::SMALL;
 
 /// A body that is read line by line. A line ends with `\n` or `\r\n`, the last one also with the body.
 #[derive(Debug)]
 pub(crate) struct Lines {
     body: Body,
-    buffer: BytesMut,
+    buffer: Vec<u8>,
+    /// So many bytes of the buffer are done with.
+    done: usize,
     /// So many bytes of the buffer are known to hold no line's end.
     scanned: usize,
     /// Inside a line that is too long: what is left of it is thrown away.
@@ -24,7 +26,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// Lines of at most `limit` bytes, of a body that may stand still for `idle`.
     pub(crate) fn new(body: Body, limit: usize, idle: Duration) -> Lines {
-        Lines { body, buffer: BytesMut::new(), scanned: 0, skipping: false, limit, idle, ended: false }
+        Lines { body, buffer: Vec::new(), done: 0, scanned: 0, skipping: false, limit, idle, ended: false }
     }
 
     /// Whether nothing will come any more, after what is buffered.
@@ -34,7 +36,7 @@ impl Lines {
 
     /// So many bytes have come that are not in a line yet.
     pub(crate) fn buffered(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() - self.done
     }
 
     /// Waits for more of the body. May be dropped and called again.
@@ -43,44 +45,63 @@ impl Lines {
     /// The body broke off or stood still. Nothing more comes then, and a half line is thrown away.
     pub(crate) async fn fill(&mut self) -> Result<(), Problem> {
         match body::next_chunk(&mut self.body, self.idle).await {
-            Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
+            Ok(Some(chunk)) => {
+                self.give_back();
+                self.buffer.extend_from_slice(&chunk);
+            }
             Ok(None) => self.ended = true,
             Err(problem) => {
                 self.ended = true;
-                self.buffer.clear();
-                self.scanned = 0;
+                self.forget();
                 return Err(problem);
             }
         }
         Ok(())
     }
 
+    /// Throws away what is buffered.
+    fn forget(&mut self) {
+        (self.done, self.scanned) = (self.buffer.len(), self.buffer.len());
+        self.give_back();
+    }
+
+    /// Frees what the lines that are done with were read into: whoever pauses behind a long one holds what comes next alone.
+    fn give_back(&mut self) {
+        if self.done > 0 {
+            self.buffer.drain(..self.done);
+            self.scanned -= self.done;
+            self.done = 0;
+        }
+        if self.buffer.capacity() > SMALL.max(2 * self.buffer.len()) {
+            self.buffer.shrink_to_fit();
+        }
+    }
+
     /// The next line of what is buffered, if it is there: its bytes, or that it is too long.
-    pub(crate) fn next_line(&mut self) -> Option<Result<BytesMut, Problem>> {
+    pub(crate) fn next_line(&mut self) -> Option<Result<&[u8], Problem>> {
         loop {
             let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
             let Some(end) = end else {
                 self.scanned = self.buffer.len();
-                if self.scanned > self.limit {
-                    self.buffer.clear();
-                    self.scanned = 0;
+                if self.buffered() > self.limit {
+                    self.forget();
                     if !std::mem::replace(&mut self.skipping, true) {
                         return Some(Err(body::request_too_large(self.limit)));
                     }
                 }
-                if !self.ended || self.buffer.is_empty() {
+                if !self.ended || self.buffered() == 0 {
+                    self.give_back();
                     return None;
                 }
-                self.scanned = 0;
-                let last = self.buffer.split();
-                if std::mem::take(&mut self.skipping) || is_blank(&last) {
+                let last = self.done..self.buffer.len();
+                self.done = last.end;
+                if std::mem::take(&mut self.skipping) || is_blank(&self.buffer[last.clone()]) {
                     return None;
                 }
-                return Some(Ok(last));
+                return Some(Ok(&self.buffer[last]));
             };
-            let mut line = self.buffer.split_to(end + 1);
-            self.scanned = 0;
-            line.truncate(end);
+            let line = self.done..end;
+            (self.done, self.scanned) = (end + 1, end + 1);
             if std::mem::take(&mut self.skipping) {
                 continue;
             }
@@ -88,23 +109,24 @@ impl Lines {
             if line.len() > self.limit {
                 return Some(Err(body::request_too_large(self.limit)));
             }
-            if is_blank(&line) {
+            if is_blank(&self.buffer[line.clone()]) {
                 continue;
             }
             // JSON takes a carriage return for white space.
-            return Some(Ok(line));
+            return Some(Ok(&self.buffer[line]));
         }
     }
 }
 
-fn is_blank(line: &BytesMut) -> bool {
-    !line.chunk().iter().any(|byte| !byte.is_ascii_whitespace())
+fn is_blank(line: &[u8]) -> bool {
+    !line.iter().any(|byte| !byte.is_ascii_whitespace())
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream;
     use std::convert::Infallible;
+
+    use futures_util::stream::{self, StreamExt as _};
 
     use super::*;
 
@@ -127,6 +149,26 @@ mod tests {
             }
             lines.fill().await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_long_line_was_read_into_is_free_when_it_is_done_with() {
+        let text = format!("{}\n{}", "x".repeat(1 << 20), "y".repeat(100));
+        let pieces: Vec<_> =
+            text.as_bytes().chunks(40_000).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
+        let open = stream::iter(pieces).chain(stream::pending());
+        let mut lines = Lines::new(Body::from_stream(open), 2 << 20, Duration::from_secs(10));
+        while lines.next_line().is_none() {
+            assert!(
+                lines.buffer.capacity() <= SMALL.max(3 * lines.buffered()),
+                "{}",
+                lines.buffer.capacity()
+            );
+            lines.fill().await.unwrap();
+        }
+        assert!(lines.next_line().is_none());
+        assert_eq!(lines.buffered(), 100);
+        assert!(lines.buffer.capacity() <= SMALL, "{} bytes are held", lines.buffer.capacity());
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ pub(crate) use answers::{
     PutOut, QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
 };
 pub(crate) use attempts::parse_attempts;
-pub(crate) use parse::object;
+pub(crate) use parse::{items, object};
 pub(crate) use requests::{
     FromQuery, LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettleFieldsIn,
     SettleIn, TargetIn, WhenIn, on_conflict_words,

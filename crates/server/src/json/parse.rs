@@ -1,7 +1,10 @@
 //! Reading JSON strictly, and saying which kind of mistake was found.
 
-use dwell_model::parse_duration_ms;
-use serde::de::Error as _;
+use std::fmt;
+use std::marker::PhantomData;
+
+use dwell_model::{Invalid, parse_duration_ms};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -9,17 +12,62 @@ use crate::http::{Problem, Refusal};
 
 /// Reads one JSON value of type `T`.
 pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
-    serde_json::from_str(text).map_err(|error| {
-        let detail = error.to_string();
-        // serde_json tells syntax from data by category, and kinds of data errors by their text alone.
-        let refusal = match error.classify() {
-            Category::Data if detail.starts_with("unknown field") => Refusal::UnknownField,
-            Category::Data if detail.starts_with("missing field") => Refusal::MissingField,
-            Category::Data => Refusal::InvalidField,
-            Category::Io | Category::Syntax | Category::Eof => Refusal::MalformedJson,
-        };
-        Problem::new(refusal, shorten(detail))
-    })
+    serde_json::from_str(text).map_err(|error| refused(&error))
+}
+
+/// Reads a batch: an array of at most `limit` values. A longer one is counted, and never held.
+pub(crate) fn items<'a, T: Deserialize<'a>>(text: &'a str, limit: usize) -> Result<Vec<T>, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let read = AtMost(limit, PhantomData).deserialize(&mut deserializer);
+    let (items, len) =
+        read.and_then(|read| deserializer.end().map(|()| read)).map_err(|error| refused(&error))?;
+    if len > limit { Err(Invalid::BatchTooLarge { len, limit }.into()) } else { Ok(items) }
+}
+
+fn refused(error: &serde_json::Error) -> Problem {
+    let detail = error.to_string();
+    // serde_json tells syntax from data by category, and kinds of data errors by their text alone.
+    let refusal = match error.classify() {
+        Category::Data if detail.starts_with("unknown field") => Refusal::UnknownField,
+        Category::Data if detail.starts_with("missing field") => Refusal::MissingField,
+        Category::Data => Refusal::InvalidField,
+        Category::Io | Category::Syntax | Category::Eof => Refusal::MalformedJson,
+    };
+    Problem::new(refusal, shorten(detail))
+}
+
+/// An array, of which so many values are held, and how many there are in all.
+pub(super) struct AtMost<T>(pub(super) usize, pub(super) PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for AtMost<T> {
+    type Value = (Vec<T>, usize);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
+    type Value = (Vec<T>, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let AtMost(most, _) = self;
+        let mut held = Vec::new();
+        while held.len() < most
+            && let Some(value) = array.next_element()?
+        {
+            held.push(value);
+        }
+        let mut len = held.len();
+        while len >= most && array.next_element::<IgnoredAny>()?.is_some() {
+            len += 1;
+        }
+        Ok((held, len))
+    }
 }
 
 /// serde quotes foreign text in its messages, however long.
@@ -75,6 +123,26 @@ mod tests {
     fn code(text: &str) -> String {
         let problem = object::<PutIn>(text).unwrap_err();
         serde_json::to_value(problem).unwrap()["code"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_array_is_held_up_to_the_limit_and_counted_to_its_end() {
+        assert_eq!(items::<u64>("[1,2]", 2).unwrap(), [1, 2]);
+        assert!(items::<u64>(" [ ] ", 0).unwrap().is_empty());
+        let text = format!("[{}0]", "0,".repeat(99_999));
+        let read = AtMost::<u64>(7, PhantomData).deserialize(&mut serde_json::Deserializer::from_str(&text));
+        let (held, len) = read.unwrap();
+        assert!(held.len() == 7 && held.capacity() <= 16 && len == 100_000);
+        let problem = serde_json::to_value(items::<u64>(&text, 7).unwrap_err()).unwrap();
+        assert_eq!(problem["code"], "batch_too_large");
+        assert_eq!(problem["limit"], 7);
+        assert!(problem["detail"].as_str().unwrap().contains("100000"), "{problem}");
+        // What is no JSON is none, wherever that shows.
+        for bad in ["", "[1", "[1,2,3,4", "[1] 2", "[1,]", "5", "{}", "null"] {
+            let problem = serde_json::to_value(items::<u64>(bad, 1).unwrap_err()).unwrap();
+            let code = problem["code"].as_str().unwrap();
+            assert!(["malformed_json", "invalid_field"].contains(&code), "{bad}: {problem}");
+        }
     }
 
     #[test]

@@ -1,18 +1,22 @@
 //! Requests: what callers send as JSON, or, by the same names, in a query.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{
-    DEFAULT_PRIORITY, Headers, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp,
+    DEFAULT_PRIORITY, Headers, Invalid, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp,
 };
 use dwell_store::{Action, OnConflict, Put, Selection, Settle, Target, When};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use super::attempts::AttemptsIn;
-use super::parse::{base64, either_ms};
+use super::parse::{base64, either_ms, items};
 use super::schema;
 use crate::http::{Problem, Refusal};
 use crate::query::Query;
@@ -100,7 +104,8 @@ pub(crate) struct PutIn {
     key: Option<String>,
     on_conflict: Option<OnConflictIn>,
     #[serde(default)]
-    headers: BTreeMap<String, String>,
+    #[schemars(with = "BTreeMap<String, String>")]
+    headers: HeadersIn,
     priority: Option<u32>,
     #[schemars(with = "Option<schema::Instant>")]
     expires: Option<String>,
@@ -119,6 +124,56 @@ enum OnConflictIn {
     Reject,
     Replace,
     Keep,
+}
+
+/// Headers, which are held as far as a message may have them, and counted to their end.
+#[derive(Debug, Default)]
+struct HeadersIn {
+    pairs: BTreeMap<String, String>,
+    bytes: usize,
+}
+
+impl HeadersIn {
+    fn headers(&self) -> Result<Headers, Invalid> {
+        if self.bytes > Headers::MAX_LEN {
+            return Err(Invalid::HeadersTooLarge { len: self.bytes, limit: Headers::MAX_LEN });
+        }
+        Headers::new(self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    }
+
+    fn add(&mut self, name: String, value: String) {
+        self.bytes += name.len() + value.len();
+        if self.bytes > Headers::MAX_LEN {
+            return;
+        }
+        // Of equal names the last one stands.
+        let len = name.len();
+        if let Some(before) = self.pairs.insert(name, value) {
+            self.bytes -= len + before.len();
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HeadersIn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HeadersIn, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = HeadersIn;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HeadersIn, A::Error> {
+                let mut headers = HeadersIn::default();
+                while let Some((name, value)) = map.next_entry()? {
+                    headers.add(name, value);
+                }
+                Ok(headers)
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
 }
 
 impl PutIn {
@@ -148,7 +203,7 @@ impl PutIn {
                 Some(OnConflictIn::Replace) => OnConflict::Replace,
                 Some(OnConflictIn::Keep) => OnConflict::Keep,
             },
-            headers: Headers::new(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())))?,
+            headers: self.headers.headers()?,
             priority: self.priority.unwrap_or(DEFAULT_PRIORITY),
             lease_ms: either_ms("lease", self.lease.as_deref(), self.lease_ms)?,
             max_attempts: self.max_attempts.map(|attempts| attempts.0),
@@ -384,7 +439,7 @@ impl PauseIn {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SelectIn {
     #[schemars(with = "Option<Vec<schema::Id>>")]
-    ids: Option<Vec<String>>,
+    ids: Option<Box<RawValue>>,
     oldest: Option<u64>,
     all: Option<bool>,
 }
@@ -396,10 +451,11 @@ impl FromQuery for SelectIn {
 }
 
 impl SelectIn {
-    /// Exactly one of the three.
-    pub(crate) fn selection(self) -> Result<Selection, Problem> {
+    /// Exactly one of the three; named ones are a batch like any other, of at most `limit`.
+    pub(crate) fn selection(self, limit: usize) -> Result<Selection, Problem> {
         match (self.ids, self.oldest, self.all.filter(|all| *all)) {
             (Some(ids), None, None) => {
+                let ids: Vec<Cow<'_, str>> = items(ids.get(), limit)?;
                 let ids = ids.iter().map(|id| id.parse::<MessageId>()).collect::<Result<_, _>>()?;
                 Ok(Selection::Ids(ids))
             }
@@ -417,7 +473,7 @@ impl SelectIn {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReviveIn {
     #[schemars(with = "Option<Vec<schema::Id>>")]
-    ids: Option<Vec<String>>,
+    ids: Option<Box<RawValue>>,
     oldest: Option<u64>,
     all: Option<bool>,
     #[schemars(with = "Option<schema::Duration>")]
@@ -437,10 +493,10 @@ impl FromQuery for ReviveIn {
 }
 
 impl ReviveIn {
-    /// Which, and when; at once if nothing else was said.
-    pub(crate) fn selection_and_when(self) -> Result<(Selection, When), Problem> {
+    /// Which, at most `limit` by their names, and when; at once if nothing else was said.
+    pub(crate) fn selection_and_when(self, limit: usize) -> Result<(Selection, When), Problem> {
         let select = SelectIn { ids: self.ids, oldest: self.oldest, all: self.all };
         let when = WhenIn { delay: self.delay, delay_ms: self.delay_ms, due: self.due, level: self.level };
-        Ok((select.selection()?, when.when()?.unwrap_or_default()))
+        Ok((select.selection(limit)?, when.when()?.unwrap_or_default()))
     }
 }

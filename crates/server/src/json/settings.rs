@@ -1,13 +1,17 @@
 //! A queue's settings on the wire: as a change, and as they are in force.
 
+use std::marker::PhantomData;
+
 use dwell_model::{
-    Backoff, Pause, Setting, SettingChange, SettingName, Settings, format_duration_ms, parse_duration_ms,
+    Backoff, Invalid, Pause, Setting, SettingChange, SettingName, Settings, format_duration_ms,
+    parse_duration_ms,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeSeed as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::attempts::{AttemptsIn, AttemptsOut};
-use super::parse::{either_ms, present};
+use super::parse::{AtMost, either_ms, present};
 use super::schema;
 use crate::http::Problem;
 
@@ -34,7 +38,7 @@ pub(crate) struct SettingsIn {
     pause: Option<Option<String>>,
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<Vec<schema::Duration>>")]
-    levels: Option<Option<Vec<String>>>,
+    levels: Option<Option<LevelsIn>>,
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<u16>")]
     spread: Option<Option<u16>>,
@@ -42,6 +46,31 @@ pub(crate) struct SettingsIn {
     #[schemars(with = "Option<schema::Duration>")]
     token_ttl: Option<Option<String>>,
     token_ttl_ms: Option<u64>,
+}
+
+/// A table of levels, which is held as far as there may be one, and counted to its end.
+#[derive(Debug)]
+struct LevelsIn {
+    texts: Vec<String>,
+    len: usize,
+}
+
+impl LevelsIn {
+    fn texts(self) -> Result<Vec<String>, Invalid> {
+        let (most, len) = (Setting::MAX_LEVELS, self.len);
+        if len > most {
+            let reason = format!("a table has at most {most} levels, not {len}");
+            return Err(Invalid::InvalidSetting { setting: "levels", reason: reason.into() });
+        }
+        Ok(self.texts)
+    }
+}
+
+impl<'de> Deserialize<'de> for LevelsIn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LevelsIn, D::Error> {
+        let (texts, len) = AtMost(Setting::MAX_LEVELS, PhantomData).deserialize(deserializer)?;
+        Ok(LevelsIn { texts, len })
+    }
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -99,7 +128,8 @@ impl SettingsIn {
         })?;
         change(SettingName::Pause, pause);
         let levels = inside(self.levels, |levels| {
-            let levels = levels.iter().map(|level| parse_duration_ms(level)).collect::<Result<_, _>>()?;
+            let levels: Vec<u64> =
+                levels.texts()?.iter().map(|level| parse_duration_ms(level)).collect::<Result<_, _>>()?;
             Ok(Setting::Levels(levels))
         })?;
         change(SettingName::Levels, levels);

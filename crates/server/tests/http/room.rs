@@ -2,8 +2,9 @@
 
 use dwell_model::Limits;
 use serde_json::json;
+use tokio::net::TcpSocket;
 
-use crate::support::{Connection, Running, start_with, until};
+use crate::support::{Connection, Running, soon, start_with, until};
 
 /// Room for so many bytes.
 const ROOM: u64 = 1 << 20;
@@ -209,5 +210,93 @@ async fn a_take_is_handed_an_eighth_of_the_room_at_most() {
         let taken = server.post(&format!("/v1/queues/q/take?{query}")).await.json();
         assert_eq!(taken["messages"].as_array().unwrap().len(), messages, "{query}");
     }
+    server.stop().await;
+}
+
+/// One who asks for a message as often as a batch may, and reads no more than the head of the answer. The text of the
+/// request has so many bytes; the answers are made sixteen at a time, each time too few to count by themselves.
+async fn unread_gets(server: &Running) -> (Connection, usize) {
+    let key = "k".repeat(500);
+    server.put(&format!("?key={key}&on_conflict=replace"), b"").await;
+    let item = format!("{{\"key\":\"{key}\"}},");
+    let items = item.repeat(16_384);
+    let text = format!("[{}]", items.trim_end_matches(','));
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 * 1024).unwrap();
+    let stream = soon("connect", socket.connect(server.address)).await.unwrap();
+    let mut unread = Connection::over(stream, server.address);
+    let json = [("content-type", "application/json")];
+    unread.request("POST", "/v1/queues/q/messages:get", &json, text.as_bytes()).await;
+    assert_eq!(unread.answer_head().await.status, 200);
+    (unread, text.len())
+}
+
+#[tokio::test]
+async fn what_a_batch_still_has_to_do_counts_until_it_is_done() {
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 256 * ROOM).await;
+    let mut unread = Vec::new();
+    let mut bytes = 0;
+    for _ in 0..4 {
+        let (one, len) = unread_gets(&server).await;
+        unread.push(one);
+        bytes += len;
+    }
+    let held = held(&server).await;
+    assert!(held >= bytes as f64, "{held} are held, and {bytes} bytes of requests are under way");
+    // It goes on where it is read.
+    let mut last = unread.pop().unwrap();
+    let mut pieces = 0;
+    while !last.answer_chunk().await.is_empty() {
+        pieces += 1;
+    }
+    assert_eq!(pieces, 16_384 / 16);
+    drop((last, unread));
+    until_held(&server, "all is free", |held| held == 0.0).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_that_is_left_unread_gives_way_to_others() {
+    let server = start_with(Limits::default(), |config| {
+        config.memory_bytes = 20 * ROOM;
+        config.http.write_ms = 3_600_000;
+    })
+    .await;
+    let (mut unread, len) = unread_gets(&server).await;
+    assert!(len as u64 > 7 * ROOM);
+    let large = json!([{"queue": "r", "body": "x".repeat(1_000_000)}]).to_string();
+    let large = format!("{large}{}", " ".repeat(14 << 20));
+    let json = [("content-type", "application/json")];
+    let answer = server.send("POST", "/v1/messages:batch", &json, large.as_bytes()).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let rest = unread.read_to_end().await;
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "it was cut off, and got all of its answer");
+    server.stop().await;
+}
+
+/// What follows a large line is small; what the line was read into is not.
+#[tokio::test]
+async fn a_stream_that_pauses_holds_no_more_than_has_come_of_its_next_item() {
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 64 * ROOM).await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = Connection::open(server.address).await;
+        let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+        stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+        let line =
+            format!("{{\"body\":\"1\"{}}}\n{{\"body\":\"{}", " ".repeat(1_000_000), "x".repeat(500_000));
+        stream.chunk(line.as_bytes()).await;
+        assert_eq!(stream.answer_head().await.status, 200);
+        assert!(!stream.answer_chunk().await.is_empty());
+        streams.push(stream);
+    }
+    // Half a line, of which all has come: it counts, and twice as much is set aside at most.
+    let half = 8.0 * 500_000.0;
+    until_held(&server, "the half lines count", |held| held >= half && held <= 2.1 * half).await;
+    for stream in &mut streams {
+        stream.chunk(b"\"}\n").await;
+        assert!(!stream.answer_chunk().await.is_empty());
+    }
+    until_held(&server, "nothing is left of them", |held| held == 0.0).await;
     server.stop().await;
 }

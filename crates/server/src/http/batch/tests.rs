@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::http::Hosts;
-use crate::json::RemovedOut;
+use crate::http::connection::Unwritten;
+use crate::json::{RemovedOut, object};
 use crate::returns::Returns;
 use crate::security::{Live, Tokens};
 
@@ -67,6 +68,7 @@ fn flow(count: u64) -> Flow {
     let lines = Lines::new(Body::from_stream(stream::iter(pieces)), 100, Duration::from_secs(10));
     let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
     let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
+    let to_do = Rest::of(Arc::new(Unwritten::new(app.returns.clone())));
     let app = Arc::new(app);
     let stream = Stream {
         app,
@@ -76,6 +78,7 @@ fn flow(count: u64) -> Flow {
         chunk: Chunk::default(),
         max_items: 25,
         over: false,
+        to_do,
     };
     Flow { stream, gate, done, drain }
 }
