@@ -44,6 +44,10 @@ mod returns;
 mod security;
 mod server;
 
+/// The most queues that one take may name, and tubes that one connection may watch. A store waits on each of them; a
+/// consumer of more is better served by several takes.
+const MOST_NAMES: usize = 1_024;
+
 pub use config::{
     ApplyError, BeanstalkdConfig, ConfigError, ConfigErrorKind, ConfigValue, Configuration, Durability,
     HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,

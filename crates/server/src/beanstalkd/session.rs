@@ -9,6 +9,7 @@ use dwell_store::{Action, Error, Settle, Settled};
 use super::Shared;
 use super::held::Held;
 use super::tubes::{Tie, TieKind};
+use crate::MOST_NAMES;
 
 /// The tube that a new connection uses and watches.
 pub(super) fn default_tube() -> QueueName {
@@ -67,7 +68,7 @@ impl Session {
             return true;
         }
         // One take may name so many queues.
-        if self.watched.len() >= self.shared.store.limits().batch {
+        if self.watched.len() >= self.shared.store.limits().batch.min(MOST_NAMES) {
             return false;
         }
         if !self.shared.tubes.watch_one_more(self.watched.len(), self.shared.watched_limit()) {

@@ -9,6 +9,7 @@ mod dead;
 mod handover;
 mod health;
 mod host;
+mod listing;
 mod logged;
 mod messages;
 mod metrics;
@@ -44,6 +45,7 @@ pub(crate) use refusal::Refusal;
 #[cfg(test)]
 pub(crate) use routes::routes;
 
+use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};
 use crate::config::HttpConfig;
 use crate::metrics::Metrics;
@@ -76,6 +78,11 @@ impl App {
     /// Bytes that one JSON body may have, all of which is held in memory.
     pub(crate) fn json_bytes(&self) -> usize {
         self.line_bytes().max(16 * 1024 * 1024)
+    }
+
+    /// Queues that one take may name.
+    pub(crate) fn most_names(&self) -> usize {
+        self.store.limits().batch.min(MOST_NAMES)
     }
 
     /// Refuses what is answered with bodies, while answers that nobody reads hold too much.

@@ -33,6 +33,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind(400, "unknown_parameter", "There is no such parameter here"),
     kind(400, "invalid_parameter", "A parameter has a value it can not have"),
     kind(400, "wait_too_long", "The wait is longer than this server allows"),
+    kind(400, "too_many_names", "The take names more queues than it may"),
     kind(400, "malformed_json", "The body is not JSON"),
     kind(400, "unknown_field", "There is no such JSON field here"),
     kind(400, "invalid_field", "A JSON field has a value it can not have"),
@@ -139,6 +140,11 @@ impl Problem {
     /// The same, naming the limit that was passed.
     pub(crate) fn with_limit(self, limit: u64) -> Problem {
         Problem { limit: Some(limit), ..self }
+    }
+
+    /// The same for those who may know its code alone.
+    pub(crate) fn with_detail(self, detail: &str) -> Problem {
+        Problem { detail: detail.to_owned(), ..self }
     }
 
     /// Its code, unless it is a store's, which has counted it.

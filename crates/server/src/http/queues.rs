@@ -9,7 +9,7 @@ use dwell_model::{Setting, SettingChange};
 
 use super::call::Call;
 use super::reply::json;
-use super::{App, Problem};
+use super::{App, Problem, listing};
 use crate::json::{LimitsOut, NoFieldsIn, PauseIn, QueueOut, QueuesOut, RemovedOut, SettingsIn, Text};
 
 const DEFAULT_PAGE: usize = 100;
@@ -21,15 +21,10 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let after = query.parsed("cursor")?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
     query.finish()?;
-    // One more than is shown tells whether there is a next page.
-    let mut queues = app.store.queues(after, max + 1).await?;
-    let more = queues.len() > max;
-    queues.truncate(max);
-    let caller = call.caller();
-    let next = queues.last().filter(|_| more).map(|last| Text(last.name.clone()));
-    // A page ends where it would for everybody, so that it may have fewer of those that the caller may know of.
-    let queues = queues.into_iter().filter(|queue| caller.may_something(&queue.name));
-    Ok(json(StatusCode::OK, &QueuesOut { queues: queues.map(QueueOut::from).collect(), next }))
+    let (queues, is_more) = listing::page(&*app.store, &call.caller(), after, max).await?;
+    let next = queues.last().filter(|_| is_more).map(|last| Text(last.name.clone()));
+    let queues = queues.into_iter().map(QueueOut::from).collect();
+    Ok(json(StatusCode::OK, &QueuesOut { queues, next }))
 }
 
 /// `GET /v1/queues/{queue}`
@@ -80,6 +75,7 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Re
 pub(crate) async fn limits(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
     let limits = app.store.limits();
-    let out = LimitsOut::new(limits, app.config.max_wait_ms, app.json_bytes(), app.line_bytes());
+    let (names, wait_ms) = (app.most_names(), app.config.max_wait_ms);
+    let out = LimitsOut::new(limits, names, wait_ms, app.json_bytes(), app.line_bytes());
     Ok(json(StatusCode::OK, &out))
 }

@@ -11,6 +11,8 @@ pub(crate) enum Refusal {
     InvalidParameter,
     /// A take wants to wait longer than the server lets it.
     WaitTooLong,
+    /// A take names more queues than it may.
+    TooManyNames,
     /// The body is no JSON, or no UTF-8.
     MalformedJson,
     /// JSON with a field that does not exist there.
@@ -59,6 +61,7 @@ impl Refusal {
             Refusal::UnknownParameter => "unknown_parameter",
             Refusal::InvalidParameter => "invalid_parameter",
             Refusal::WaitTooLong => "wait_too_long",
+            Refusal::TooManyNames => "too_many_names",
             Refusal::MalformedJson => "malformed_json",
             Refusal::UnknownField => "unknown_field",
             Refusal::InvalidField => "invalid_field",

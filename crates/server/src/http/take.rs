@@ -26,7 +26,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let raw = call.wants_raw();
     let unwritten = call.unwritten();
     let mut query = call.query()?;
-    let queues = queues(&call, &mut query)?;
+    let queues = queues(&app, &call, &mut query)?;
     queues.iter().try_for_each(|queue| call.require(&[Verb::Take], queue))?;
     let most = if raw { 1 } else { app.store.limits().batch };
     let max = query.bounded("max", 1, 1, most)?;
@@ -76,7 +76,7 @@ fn bytes_taken(taken: &Result<Vec<Delivery>, Error>) -> usize {
 }
 
 /// The queue in the path, or those in the query: repeated, or with commas between them.
-fn queues(call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
+fn queues(app: &App, call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
     if call.param("queue").is_some() {
         return Ok(vec![call.queue()?]);
     }
@@ -85,6 +85,11 @@ fn queues(call: &Call, query: &mut Query) -> Result<Vec<QueueName>, Problem> {
         return Err(Problem::new(Refusal::MissingField, "parameter 'queue' is required: one or more names"));
     }
     let names = given.iter().flat_map(|names| names.split(','));
+    let limit = app.most_names();
+    if names.clone().count() > limit {
+        let detail = format!("a take names at most {limit} queues; share them out among several");
+        return Err(Problem::new(Refusal::TooManyNames, detail).with_limit(limit as u64));
+    }
     Ok(names.map(QueueName::new).collect::<Result<_, _>>()?)
 }
 

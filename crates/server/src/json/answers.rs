@@ -413,6 +413,7 @@ struct LimitValuesOut {
     leased: usize,
     queues: usize,
     put_tokens: usize,
+    take_queues: usize,
     #[schemars(with = "schema::Duration")]
     wait: String,
     json_bytes: usize,
@@ -420,7 +421,15 @@ struct LimitValuesOut {
 }
 
 impl LimitsOut {
-    pub(crate) fn new(limits: &Limits, wait_ms: u64, json_bytes: usize, line_bytes: usize) -> LimitsOut {
+    /// What the store accepts, and what the server does beside: queues that a take may name, how long one may wait, bytes
+    /// of JSON and of a line.
+    pub(crate) fn new(
+        limits: &Limits,
+        take_queues: usize,
+        wait_ms: u64,
+        json_bytes: usize,
+        line_bytes: usize,
+    ) -> LimitsOut {
         LimitsOut {
             version: env!("CARGO_PKG_VERSION"),
             limits: LimitValuesOut {
@@ -429,6 +438,7 @@ impl LimitsOut {
                 leased: limits.leased,
                 queues: limits.queues,
                 put_tokens: limits.put_tokens,
+                take_queues,
                 wait: format_duration_ms(wait_ms),
                 json_bytes,
                 line_bytes,

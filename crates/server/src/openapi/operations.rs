@@ -387,7 +387,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             SENT,
             DURATIONS,
             TAKE,
-            &["wait_too_long", "conflicting_fields", "malformed_json", "missing_field", "batch_too_large"],
+            &["wait_too_long", "too_many_names", "conflicting_fields", "malformed_json", "missing_field"],
         ],
         ..NONE
     },

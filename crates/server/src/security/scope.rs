@@ -75,6 +75,15 @@ impl Scope {
         self.verb != Verb::Metrics && self.covers(queue)
     }
 
+    /// The name that it is for, or what names begin with that it is for, and which of the two; nothing if it is for none.
+    pub(super) fn begins(&self) -> Option<(&str, bool)> {
+        match &self.queues {
+            _ if self.verb == Verb::Metrics => None,
+            Queues::One(name) => Some((name.as_str(), false)),
+            Queues::Prefix(prefix) => Some((prefix, true)),
+        }
+    }
+
     fn covers(&self, queue: &QueueName) -> bool {
         match &self.queues {
             Queues::One(name) => name == queue,

@@ -89,6 +89,29 @@ pub enum Caller {
     Bearer(Arc<Token>),
 }
 
+/// Where queues come that a caller may know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Behind this name; from the first one on without it.
+    Behind(Option<QueueName>),
+    /// Nowhere.
+    Nothing,
+}
+
+/// The last name before `name` that there can be: behind it comes `name`, and then all that begin so. Nothing if there is
+/// none, or it is no name.
+fn just_before(name: &str) -> Option<QueueName> {
+    const LAST: char = 'z';
+    let is_allowed = |c: char| QueueName::new(&format!("a{c}")).is_ok();
+    let mut begin = name.to_owned();
+    let last = begin.pop()?;
+    if let Some(lower) = ('\0'..last).rev().find(|c| is_allowed(*c)) {
+        begin.push(lower);
+        begin.extend(std::iter::repeat_n(LAST, QueueName::MAX_LEN - begin.len()));
+    }
+    QueueName::new(&begin).ok()
+}
+
 impl Tokens {
     /// These tokens.
     pub fn new(tokens: Vec<Token>) -> Tokens {
@@ -154,6 +177,28 @@ impl Caller {
         self.has(|scope| scope.allows_something(queue))
     }
 
+    /// Where in the order of names, behind `after`, queues come that the caller may know of: there may be others behind that
+    /// place, but none before it.
+    pub(crate) fn known_behind(&self, after: Option<&QueueName>) -> Known {
+        let token = match self {
+            Caller::Anybody => return Known::Behind(after.cloned()),
+            Caller::Nameless => return Known::Nothing,
+            Caller::Bearer(token) => token,
+        };
+        let mut next: Option<&str> = None;
+        for (name, is_prefix) in token.scopes.iter().filter_map(Scope::begins) {
+            let goes_on = |after: &QueueName| after.as_str().starts_with(name);
+            if is_prefix && (name.is_empty() || after.is_some_and(goes_on)) {
+                return Known::Behind(after.cloned());
+            }
+            if after.is_none_or(|after| after.as_str() < name) && next.is_none_or(|next| name < next) {
+                next = Some(name);
+            }
+        }
+        // Where nothing can stand just before a name, more is looked at than has to be.
+        next.map_or(Known::Nothing, |next| Known::Behind(just_before(next).max(after.cloned())))
+    }
+
     fn has(&self, allows: impl Fn(&Scope) -> bool) -> bool {
         match self {
             Caller::Anybody => true,
@@ -210,6 +255,47 @@ mod tests {
         let b = tokens.caller(Some(b"secret b")).unwrap();
         assert!(b.may_everywhere(Verb::Manage) && b.may(Verb::Manage, &mails) && !b.may(Verb::Put, &mails));
         assert!(!nameless.may(Verb::Put, &orders) && !nameless.may_something(&orders));
+    }
+
+    #[test]
+    fn just_before_a_name_nothing_fits_between() {
+        let name = |text: &str| QueueName::new(text).unwrap();
+        for (text, before) in [
+            ("b", format!("a{}", "z".repeat(199))),
+            ("orders", format!("orderr{}", "z".repeat(194))),
+            ("a0", format!("a/{}", "z".repeat(198))),
+            // The lowest that a name may have: nothing comes between.
+            ("a$", "a".to_owned()),
+        ] {
+            assert_eq!(just_before(text).unwrap().as_str(), before, "{text}");
+            assert!(just_before(text).unwrap() < name(text));
+        }
+        // There is nothing before the first; and before these there is no name.
+        assert_eq!(just_before("$"), None);
+        assert_eq!(just_before("."), None);
+        assert!(('\0'..'\u{80}').all(|c| c <= 'z' || QueueName::new(&format!("a{c}")).is_err()));
+    }
+
+    #[test]
+    fn a_listing_goes_on_where_the_caller_may_know_of_something() {
+        let caller = |scopes: &[&str]| {
+            let tokens = Tokens::new(vec![token("a", "secret", scopes)]);
+            tokens.caller(Some(b"secret")).unwrap()
+        };
+        let name = |text: &str| QueueName::new(text).unwrap();
+        let behind = |caller: &Caller, after: Option<&str>| caller.known_behind(after.map(name).as_ref());
+        let some = caller(&["put:b*", "take:d", "metrics"]);
+        assert_eq!(behind(&some, None), Known::Behind(just_before("b")));
+        for inside in ["b", "b7", "bz"] {
+            assert_eq!(behind(&some, Some(inside)), Known::Behind(Some(name(inside))));
+        }
+        assert_eq!(behind(&some, Some("c")), Known::Behind(just_before("d")));
+        assert_eq!(behind(&some, Some("d")), Known::Nothing);
+        assert_eq!(behind(&caller(&["metrics"]), None), Known::Nothing);
+        assert_eq!(behind(&caller(&["take:a", "manage:*"]), Some("x")), Known::Behind(Some(name("x"))));
+        assert_eq!(behind(&caller(&["put:$"]), None), Known::Behind(None));
+        assert_eq!(behind(&Caller::Anybody, None), Known::Behind(None));
+        assert_eq!(behind(&Caller::Nameless, None), Known::Nothing);
     }
 
     #[test]

@@ -54,15 +54,20 @@ async fn stage(server: &Running) -> Stage {
     Stage { id, number, receipt }
 }
 
-async fn send(server: &Running, method: &str, route: &str, stage: &Stage, token: Option<&str>) -> Answer {
-    let target = route
+/// The route's path, for what the stage has.
+fn target(route: &str, stage: &Stage) -> String {
+    route
         .replace("{queue}", "mine")
         .replace("{id}", &stage.id)
         .replace("{key}", "k")
         .replace("{number}", &stage.number.to_string())
         .replace("{receipt}", &stage.receipt)
         .replace("{action}", "extend")
-        .replace("{code}", "forbidden");
+        .replace("{code}", "forbidden")
+}
+
+async fn send(server: &Running, method: &str, route: &str, stage: &Stage, token: Option<&str>) -> Answer {
+    let target = target(route, stage);
     let (query, body) = match route {
         "/v1/take" => ("?queue=mine", Value::Null),
         "/v1/messages:batch" => ("", json!([{"queue": "mine", "body": "x"}])),
@@ -167,5 +172,133 @@ async fn the_listing_shows_what_the_token_is_good_for() {
     };
     assert_eq!(names("a").await, r#""a1" "a2""#);
     assert_eq!(names("all").await, r#""a1" "a2" "b1""#);
+    server.stop().await;
+}
+
+/// In every name that the tokens below may not know of, before and behind those that they may.
+const HIDDEN: &str = "hidden";
+
+/// Tokens that are good for `mine` alone, or, with `metrics`, for no queue.
+const NARROW: &[(&str, &[&str])] = &[
+    ("put", &["put:mine"]),
+    ("take", &["take:mine"]),
+    ("manage", &["manage:mine"]),
+    ("begins", &["put:min*", "take:min*", "manage:min*"]),
+    ("metrics", &["metrics"]),
+    ("everything", &["put:*", "take:*", "manage:*", "metrics"]),
+];
+
+/// A store full of what is hidden, in every state, with keys and dead; what one of them may be asked by.
+async fn hide(server: &Running) -> Stage {
+    let all = [("authorization", "Bearer everything")];
+    let mut last = None;
+    for at in ["$", "a", "l", "mi", "mj", "n", "z"].map(|begins| format!("{begins}{HIDDEN}")) {
+        for query in ["?key=k", "?delay=1h", "", ""] {
+            server.send("POST", &format!("/v1/queues/{at}/messages{query}"), &all, b"x").await;
+        }
+        let taken =
+            server.send("POST", &format!("/v1/queues/{at}/take?max=2&lease=1h"), &all, b"").await.json();
+        let receipts: Vec<&str> = taken["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["receipt"].as_str().unwrap())
+            .collect();
+        server.send("POST", &format!("/v1/receipts/{}/bury?reason={HIDDEN}", receipts[1]), &all, b"").await;
+        let message = &taken["messages"][0];
+        last = Some(Stage {
+            id: message["id"].as_str().unwrap().to_owned(),
+            number: message["number"].as_u64().unwrap(),
+            receipt: receipts[0].to_owned(),
+        });
+    }
+    last.unwrap()
+}
+
+/// Every route, with what is one's own and with the ids and numbers of others, and each page of what has pages.
+#[tokio::test]
+async fn no_answer_tells_of_queues_that_the_token_is_not_for() {
+    let server = start_with(Limits::default(), |config| config.http.tokens = tokens(NARROW)).await;
+    let theirs = hide(&server).await;
+    let looks = |what: &str, answer: &Answer| {
+        assert!(!String::from_utf8_lossy(&answer.body).contains(HIDDEN), "{what}: {answer:?}");
+        assert!(!answer.headers.iter().any(|(_, value)| value.contains(HIDDEN)), "{what}: {answer:?}");
+    };
+    for (method, route, _) in rows() {
+        for (token, _) in NARROW.iter().filter(|(token, _)| *token != "everything") {
+            // The metrics are about all queues, and who may read them may know of these.
+            if (*token, route.as_str()) == ("metrics", "/metrics") {
+                continue;
+            }
+            let mine = stage(&server).await;
+            // A receipt holds the name of its queue: whoever shows it has told the name.
+            let mixed = Stage { id: theirs.id.clone(), number: theirs.number, receipt: mine.receipt.clone() };
+            for place in [&mine, &mixed] {
+                let answer = send(&server, &method, &route, place, Some(token)).await;
+                looks(&format!("{method} {route} as {token}"), &answer);
+            }
+            let authorization = format!("Bearer {token}");
+            let headers = [("authorization", authorization.as_str())];
+            let target = target(&route, &mixed);
+            for max in ["1", "2", "7", "1000"] {
+                let mut cursor = String::new();
+                // No page leads further than there are queues and messages.
+                for _ in 0..100 {
+                    let asked = format!("{target}?max={max}{cursor}");
+                    let answer = server.send(&method, &asked, &headers, b"").await;
+                    looks(&format!("{method} {asked} as {token}"), &answer);
+                    let page: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+                    match page["next"].as_str() {
+                        Some(next) => cursor = format!("&cursor={next}"),
+                        None => break,
+                    }
+                }
+            }
+        }
+    }
+    server.stop().await;
+}
+
+/// However many others lie between them.
+#[tokio::test]
+async fn the_listing_pages_through_all_that_the_token_is_good_for() {
+    let known: &[(&str, &[&str])] = &[
+        ("some", &["put:b*", "take:b3", "manage:d", "put:d-none", "take:f1", "manage:f2", "put:zz"]),
+        ("none", &["metrics"]),
+        ("all", &["put:*", "manage:*"]),
+    ];
+    let server = start_with(Limits::default(), |config| config.http.tokens = tokens(known)).await;
+    let mine = ["b", "b1", "b2", "b3", "d", "f1", "f2", "zz"];
+    let others = ["a", "a9", "az", "c", "c0", "d0", "d1", "e", "f", "f0", "f10", "f3", "g", "y", "zy", "zzz"];
+    for queue in mine.iter().chain(&others) {
+        let target = format!("/v1/queues/{queue}/messages");
+        server.send("POST", &target, &[("authorization", "Bearer all")], b"x").await;
+    }
+    for (token, expected) in [("some", &mine[..]), ("none", &[])] {
+        for max in 1..=9 {
+            let authorization = format!("Bearer {token}");
+            let (mut seen, mut cursor) = (Vec::new(), String::new());
+            for page in 0.. {
+                assert!(page < 20, "{token}: {seen:?}");
+                let target = format!("/v1/queues?max={max}{cursor}");
+                let answer =
+                    server.send("GET", &target, &[("authorization", &authorization)], b"").await.json();
+                let queues = answer["queues"].as_array().unwrap();
+                seen.extend(queues.iter().map(|queue| queue["queue"].as_str().unwrap().to_owned()));
+                match answer["next"].as_str() {
+                    Some(next) => {
+                        assert_eq!((queues.len(), seen.last().unwrap().as_str()), (max, next));
+                        cursor = format!("&cursor={next}");
+                    }
+                    None => break,
+                }
+            }
+            assert_eq!(seen, expected, "{token}, {max} a page");
+        }
+    }
+    // From a place that is somebody else's, too.
+    let from =
+        server.send("GET", "/v1/queues?cursor=c", &[("authorization", "Bearer some")], b"").await.json();
+    assert_eq!(from["queues"][0]["queue"], "d");
     server.stop().await;
 }

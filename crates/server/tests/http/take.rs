@@ -190,3 +190,23 @@ async fn a_message_reaches_exactly_one_of_many_waiting_takes() {
     assert_eq!(bodies, (0..50).collect::<Vec<_>>());
     server.stop().await;
 }
+
+/// A head has room for 16,384 names, each of which a store has to wait on.
+#[tokio::test]
+async fn a_take_names_as_many_queues_as_the_limit_says_and_no_more() {
+    let server = start().await;
+    let limit = server.get("/v1/limits").await.json()["limits"]["take_queues"].as_u64().unwrap() as usize;
+    let names = |count: usize| (0..count).map(|at| format!("q{at}")).collect::<Vec<_>>().join(",");
+    let most = server.post(&format!("/v1/take?queue={}", names(limit))).await;
+    assert_eq!(most.status, 200, "{most:?}");
+    for query in [
+        format!("queue={}", names(limit + 1)),
+        format!("queue={}&queue=more", names(limit)),
+        format!("queue={}&wait=1s", names(limit + 1)),
+    ] {
+        let refused = server.post(&format!("/v1/take?{query}")).await;
+        assert_eq!(refused.problem(), (400, "too_many_names".to_owned()));
+        assert_eq!(refused.json()["limit"], limit, "{refused:?}");
+    }
+    server.stop().await;
+}
