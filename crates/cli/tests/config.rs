@@ -225,11 +225,37 @@ fn a_reload_that_would_open_the_listener_to_everybody_is_refused() {
         assert_eq!(put(None).failure(), "token_required");
         put(Some(&secret)).ok();
     }
-    // It is said to be meant so.
+    // That it is meant so is said at a start, like where it listens: until the next one, it is not.
+    folder.write("dwell.toml", "[http]\nlisten = \"0.0.0.0:0\"\ninsecure = true\n");
+    server.signal("HUP");
+    let said = server.next();
+    assert_eq!(said["errors"][0]["code"], "listener_exposed", "{said}");
+    assert_eq!(put(None).failure(), "token_required");
+    folder.write("dwell.toml", &format!("[http]\nlisten = \"0.0.0.0:0\"\ninsecure = true\n{table}"));
+    server.signal("HUP");
+    assert_eq!(server.next()["needs_restart"], json!(["http.insecure"]));
+    server.stop_by("TERM");
+}
+
+/// The other way round: what was meant at the start goes on, and tokens may go at a reload.
+#[test]
+fn a_server_that_was_started_for_everybody_may_drop_its_tokens() {
+    let (_, table) = token("secret", &["put:*"]);
+    let folder = Folder::with(&format!("[http]\nlisten = \"0.0.0.0:0\"\ninsecure = true\n{table}"));
+    let mut command = dwell();
+    command.args(["serve", "--store", "memory", "--config"]).arg(folder.path("dwell.toml"));
+    let server = Server::spawn(command);
+    let port = server.url().rsplit_once(':').unwrap().1.to_owned();
+    let put = || {
+        let mut command = dwell();
+        command.env("DWELL_SERVER", format!("http://127.0.0.1:{port}")).args(["put", "q", "x"]);
+        run(command)
+    };
+    assert_eq!(put().failure(), "token_required");
     folder.write("dwell.toml", "[http]\nlisten = \"0.0.0.0:0\"\ninsecure = true\n");
     server.signal("HUP");
     assert_eq!(server.next()["event"], "reloaded");
-    put(None).ok();
+    put().ok();
     server.stop_by("TERM");
 }
 

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::ServerConfig;
-use crate::http::{self, App, Hosts};
-use crate::listener::{BindError, Bound, Gate, Listeners, check_exposure};
+use crate::http::{self, Ailment, App, Hosts};
+use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
 use crate::returns::Returns;
 use crate::security::{Live, Tls, Tokens};
@@ -37,16 +37,14 @@ pub struct Drained {
 /// A listener for HTTP, and what its connections share.
 struct Http {
     bound: Bound,
-    gate: Gate,
     app: Arc<App>,
-    /// Connections that came before there was a server.
-    early: Vec<TcpStream>,
+    /// Connections that came before there was a server, each with its place.
+    early: Vec<(TcpStream, Admitted)>,
 }
 
 /// A listener for beanstalkd's protocol, and what its connections share.
 struct Beanstalkd {
     bound: Bound,
-    gate: Gate,
     shared: Arc<beanstalkd::Shared>,
 }
 
@@ -73,19 +71,21 @@ impl fmt::Debug for Server {
 pub struct Control {
     live: Arc<Live>,
     address: SocketAddr,
+    /// Whether it was said at the start that everybody may call.
+    insecure: bool,
 }
 
 impl Control {
     /// Whether the server may go on with these: it listens where it has listened from the start, and speaks TLS if it has
-    /// from the start, whatever a configuration that is read anew says of that. `insecure` as in
-    /// [`HttpConfig::insecure`](crate::HttpConfig).
+    /// from the start, and everybody may call if that was said [at the start](crate::HttpConfig::insecure), whatever a
+    /// configuration that is read anew says of that.
     ///
     /// # Errors
     /// [`BindError::Exposed`]: other machines reach its address, and nobody would be asked who they are.
-    pub fn check(&self, tokens: &Tokens, tls: Option<&Tls>, insecure: bool) -> Result<(), BindError> {
+    pub fn check(&self, tokens: &Tokens, tls: Option<&Tls>) -> Result<(), BindError> {
         let stays = self.live.tls();
         let tls = stays.as_ref().map(|stays| tls.unwrap_or(stays));
-        check_exposure(self.address, insecure, tokens, tls)
+        check_exposure(self.address, self.insecure, tokens, tls)
     }
 
     /// Puts these names, tokens and certificates in force, for requests and connections from now on. Whether
@@ -119,25 +119,24 @@ impl Server {
         let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
         let clock = Arc::new(SystemClock::new());
-        let all = Gate::places(config.max_connections);
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
-            let gate = Gate::new(config.max_connections, Arc::clone(&all), beanstalkd::NO_PLACE);
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let (clock, metrics) = (Arc::clone(&clock) as _, Arc::clone(&metrics));
             let memory = Arc::clone(&memory);
             let shared =
                 beanstalkd::Shared::new(store, config, clock, returns, draining.clone(), metrics, memory);
-            Beanstalkd { bound, gate, shared: Arc::new(shared) }
+            Beanstalkd { bound, shared: Arc::new(shared) }
         });
         let bound = listeners.http;
         let mut config_http = config.http;
         let hosts = Hosts::new(bound.address.port(), &config_http.hosts);
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
-        let gate = Gate::new(config_http.max_connections, all, http::no_place());
+        let ailment = Ailment::default();
         let app =
-            Arc::new(App { store, live, config: config_http, clock, returns, draining, metrics, memory });
-        let http = Http { bound, gate, app, early: listeners.early };
+            App { store, live, config: config_http, clock, returns, draining, metrics, memory, ailment };
+        let app = Arc::new(app);
+        let http = Http { bound, app, early: listeners.early };
         Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }
     }
 
@@ -153,7 +152,8 @@ impl Server {
 
     /// What changes the server while it runs.
     pub fn control(&self) -> Control {
-        Control { live: Arc::clone(&self.http.app.live), address: self.http_addr() }
+        let Http { app, .. } = &self.http;
+        Control { live: Arc::clone(&app.live), address: self.http_addr(), insecure: app.config.insecure }
     }
 
     /// Shows at `/metrics` what somebody else counts, such as an engine. The first one given counts.
@@ -169,8 +169,8 @@ impl Server {
         let Server { mut http, beanstalkd, returned, drain, drain_limit } = self;
         let router = http::router(Arc::clone(&http.app));
         let mut connections = JoinSet::new();
-        for stream in std::mem::take(&mut http.early) {
-            http.admit(stream, &mut connections, &router);
+        for (stream, place) in std::mem::take(&mut http.early) {
+            connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&http.app)));
         }
         accept(&http, beanstalkd.as_ref(), &mut connections, &router, shutdown).await;
         // Nobody is let in any more, not even into the operating system's queue.
@@ -195,14 +195,14 @@ impl Server {
 impl Http {
     /// Serves a connection, or tells it that there is no place for it.
     fn admit(&self, stream: TcpStream, connections: &mut JoinSet<()>, router: &Router) {
-        match self.gate.admit() {
+        match self.bound.gate.admit() {
             Some(place) => {
                 connections.spawn(http::serve(stream, place, router.clone(), Arc::clone(&self.app)));
             }
             None => {
                 self.app.metrics.refused(TOO_MANY_CONNECTIONS);
                 let plainly = self.app.live.tls().is_none();
-                connections.spawn(self.gate.clone().refuse(stream, plainly));
+                connections.spawn(self.bound.gate.clone().refuse(stream, plainly));
             }
         }
     }
@@ -224,13 +224,13 @@ async fn accept(
             // Ended connections leave the set, which would grow otherwise.
             Some(_) = connections.join_next() => {}
             stream = http.bound.next() => http.admit(stream, connections, router),
-            (stream, listener) = next_beanstalkd(beanstalkd) => match listener.gate.admit() {
+            (stream, listener) = next_beanstalkd(beanstalkd) => match listener.bound.gate.admit() {
                 Some(place) => {
                     connections.spawn(beanstalkd::serve(stream, place, Arc::clone(&listener.shared)));
                 }
                 None => {
                     http.app.metrics.refused(TOO_MANY_CONNECTIONS);
-                    connections.spawn(listener.gate.clone().refuse(stream, true));
+                    connections.spawn(listener.bound.gate.clone().refuse(stream, true));
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Health: whether the process answers, and whether its store does.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -44,14 +44,40 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Res
             "the server answers what is under way, and then stops",
         ));
     }
-    match timeout(PATIENCE, app.store.queues(None, 1)).await {
-        Ok(answer) => {
-            answer?;
+    let answer = timeout(PATIENCE, app.store.queues(None, 1)).await.unwrap_or_else(|_| {
+        let reason = format!("it has not answered within {} s", PATIENCE.as_secs());
+        Err(Error::Unavailable { reason: reason.into() })
+    });
+    match answer {
+        Ok(_) => {
+            app.ailment.is_over();
             Ok(json(StatusCode::OK, &HealthOut { status: "ready" }))
         }
-        Err(_) => {
-            let detail = format!("the store has not answered within {} s", PATIENCE.as_secs());
-            Err(Error::Unavailable { reason: detail.into() }.into())
+        Err(error) => {
+            app.ailment.is(&error);
+            Err(Problem::from(error).with_detail("the store does not serve; the server's log says why"))
+        }
+    }
+}
+
+/// What the store was last found to suffer from. Anybody may ask whether it is ready, and is told the code alone: what the
+/// error says of files, addresses and queues goes to the log, once for each that is another.
+#[derive(Debug, Default)]
+pub(crate) struct Ailment(Mutex<Option<String>>);
+
+impl Ailment {
+    fn is(&self, error: &Error) {
+        let text = error.to_string();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref() != Some(&text) {
+            tracing::warn!(code = error.code(), error = text, "not ready");
+            *known = Some(text);
+        }
+    }
+
+    fn is_over(&self) {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+            tracing::info!("ready again");
         }
     }
 }

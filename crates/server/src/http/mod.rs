@@ -35,7 +35,7 @@ use tokio::sync::watch;
 
 pub(crate) use batch::{Done, Refused};
 pub(crate) use connection::{no_place, serve};
-pub(crate) use health::HealthOut;
+pub(crate) use health::{Ailment, HealthOut};
 pub(crate) use host::Hosts;
 #[cfg(feature = "fuzzing")]
 pub(crate) use ndjson::Lines;
@@ -62,6 +62,7 @@ pub(crate) struct App {
     pub(crate) draining: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) ailment: Ailment,
 }
 
 fn overloaded() -> Problem {

@@ -12,6 +12,7 @@ mod stream;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +22,9 @@ pub use bind::BindError;
 pub(crate) use gate::{Admitted, Gate};
 pub(crate) use stream::Stream;
 
+use crate::beanstalkd;
 use crate::config::ServerConfig;
+use crate::http;
 use crate::security::{Tls, Tokens};
 
 /// Whether only programs of this machine reach the address.
@@ -53,15 +56,16 @@ pub(crate) fn check_exposure(
 pub struct Listeners {
     pub(crate) http: Bound,
     pub(crate) beanstalkd: Option<Bound>,
-    /// Connections for HTTP that came while the store was being opened, and have asked nothing yet.
-    pub(crate) early: Vec<TcpStream>,
+    /// Connections for HTTP that came while the store was being opened, and have asked nothing yet; each has its place.
+    pub(crate) early: Vec<(TcpStream, Admitted)>,
 }
 
-/// An open listener, and the address it got.
+/// An open listener, the address it got, and the limit on its connections.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) listener: TcpListener,
     pub(crate) address: SocketAddr,
+    pub(crate) gate: Gate,
 }
 
 impl Listeners {
@@ -73,14 +77,19 @@ impl Listeners {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn bind(config: &ServerConfig) -> Result<Listeners, BindError> {
-        let http = &config.http;
-        check_exposure(http.listen, http.insecure, &http.tokens, http.tls.as_ref())?;
+        let ServerConfig { http: web, .. } = config;
+        check_exposure(web.listen, web.insecure, &web.tokens, web.tls.as_ref())?;
         if let Some(beanstalkd) = &config.beanstalkd {
             exposed(beanstalkd.listen, beanstalkd.insecure)?;
         }
-        let http = Bound::new(http.listen).await?;
+        let all = Gate::places(config.max_connections);
+        let gate = Gate::new(web.max_connections, Arc::clone(&all), http::no_place());
+        let http = Bound::new(web.listen, gate).await?;
         let beanstalkd = match &config.beanstalkd {
-            Some(config) => Some(Bound::new(config.listen).await?),
+            Some(config) => {
+                let gate = Gate::new(config.max_connections, all, beanstalkd::NO_PLACE);
+                Some(Bound::new(config.listen, gate).await?)
+            }
             None => None,
         };
         Ok(Listeners { http, beanstalkd, early: Vec::new() })
@@ -98,10 +107,10 @@ impl Listeners {
 }
 
 impl Bound {
-    async fn new(wanted: SocketAddr) -> Result<Bound, BindError> {
+    async fn new(wanted: SocketAddr, gate: Gate) -> Result<Bound, BindError> {
         let listener = TcpListener::bind(wanted).await.map_err(|error| BindError::new(wanted, error))?;
         let address = listener.local_addr().map_err(|error| BindError::new(wanted, error))?;
-        Ok(Bound { listener, address })
+        Ok(Bound { listener, address, gate })
     }
 
     /// The next connection. May be dropped and called again.

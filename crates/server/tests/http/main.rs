@@ -9,6 +9,7 @@ mod concurrent;
 mod dead;
 mod foreign;
 mod gone;
+mod health;
 mod limits;
 mod messages;
 mod metrics;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dwell_model::Limits;
 use dwell_server::{BeanstalkdConfig, Listeners, Server, ServerConfig};
@@ -9,8 +10,10 @@ use dwell_store::{MemoryStore, Store};
 use dwell_time::SystemClock;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use crate::support::{Connection, soon};
+use crate::support::{Connection, soon, until};
 
 async fn ask(address: SocketAddr, method: &str, target: &str, body: &[u8]) -> (u16, Option<String>) {
     let mut connection = Connection::open(address).await;
@@ -23,6 +26,87 @@ async fn ask(address: SocketAddr, method: &str, target: &str, body: &[u8]) -> (u
     assert_eq!(answer.header("retry-after"), Some("1"), "{answer:?}");
     let (status, code) = answer.problem();
     (status, Some(code))
+}
+
+/// A server with so many places for connections whose store is being opened until the sender says so.
+async fn opening(places: usize) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<(Listeners, ServerConfig)>) {
+    let mut config = ServerConfig::default();
+    config.http.listen = "127.0.0.1:0".parse().unwrap();
+    config.http.max_connections = places;
+    let mut listeners = Listeners::bind(&config).await.unwrap();
+    let address = listeners.http_addr();
+    let (open, opening) = oneshot::channel::<()>();
+    let answering = tokio::spawn(async move {
+        listeners.answer_while(&config, opening).await.unwrap();
+        (listeners, config)
+    });
+    (address, open, answering)
+}
+
+/// How many of these the server has closed, as far as it shows without waiting.
+fn closed(connections: &mut [Connection]) -> usize {
+    let is_closed = |one: &mut Connection| match one.stream_mut().try_read(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    connections.iter_mut().map(is_closed).filter(|is_closed| *is_closed).count()
+}
+
+const PLACES: usize = 16;
+
+/// Ten times as many as there are places, all of which ask nothing, or half a question.
+#[tokio::test]
+async fn who_stalls_while_the_store_opens_keeps_nobody_from_being_answered() {
+    for begun in [&b""[..], b"GET /health/live HT"] {
+        let (address, open, answering) = opening(PLACES).await;
+        let mut stalled = Vec::new();
+        for _ in 0..10 * PLACES {
+            let mut connection = Connection::open(address).await;
+            connection.write(begun).await;
+            stalled.push(connection);
+        }
+        let answered = timeout(Duration::from_secs(5), ask(address, "GET", "/health/live", b"")).await;
+        assert_eq!(answered.expect("it is answered at once"), (200, None));
+        // Long before the time that one of them has for its question: no more are open than there are places.
+        let all_but_those_with_a_place = timeout(
+            Duration::from_secs(5),
+            until("the first to come have gone", || {
+                let closed = closed(&mut stalled);
+                async move { closed >= 9 * PLACES }
+            }),
+        );
+        all_but_those_with_a_place.await.expect("whoever came first makes place");
+        open.send(()).unwrap();
+        let opened = timeout(Duration::from_secs(5), answering).await;
+        opened.expect("nobody who stalls holds the server up").unwrap();
+    }
+}
+
+/// What came before the store was open counts as all others do.
+#[tokio::test]
+async fn those_who_came_early_have_the_servers_places() {
+    let (address, open, answering) = opening(2).await;
+    let mut early = Vec::new();
+    for _ in 0..2 {
+        early.push(Connection::open(address).await);
+    }
+    open.send(()).unwrap();
+    let (listeners, config) = soon("the listeners are free", answering).await.unwrap();
+    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let server = Server::new(store, listeners, config);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async {
+        let _ = stopped.await;
+    }));
+    for connection in &mut early {
+        connection.request("GET", "/health/ready", &[], b"").await;
+        assert_eq!(connection.answer().await.status, 200);
+    }
+    let mut late = Connection::open(address).await;
+    late.request("GET", "/health/ready", &[], b"").await;
+    assert_eq!(late.answer().await.problem(), (503, "too_many_connections".to_owned()));
+    drop(stop);
+    soon("it stops", running).await.unwrap();
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ impl Reloader<'_> {
             errors.iter().map(|error| Reason::new(error.kind.code(), error)).collect::<Vec<Reason>>()
         })?;
         let http = &new.configuration.server.http;
-        let stays_guarded = self.control.check(&http.tokens, http.tls.as_ref(), http.insecure);
+        let stays_guarded = self.control.check(&http.tokens, http.tls.as_ref());
         stays_guarded.map_err(|exposed| vec![Reason::new(exposed.code(), exposed)])?;
         let queues = &new.configuration.queues;
         let queues_changed = apply_queues(&*self.store, &self.queues, queues)

@@ -60,6 +60,7 @@ fn flow(count: u64) -> Flow {
         draining,
         metrics: Arc::default(),
         memory: crate::admission::Memory::new(1_000_000),
+        ailment: crate::http::Ailment::default(),
     };
     let pieces = (0..count).step_by(10).map(move |from| {
         let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();

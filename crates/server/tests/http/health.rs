@@ -1,0 +1,105 @@
+//! Health: what a store that does not serve lets anybody know.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_server::{Server, ServerConfig};
+use dwell_store::{
+    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When,
+};
+use tokio::sync::oneshot;
+
+use crate::support::{Connection, soon};
+
+/// What a store's error may tell of: paths, addresses, names of queues.
+const TOLD: &str = "/srv/data/journal-000 of 10.0.0.5:6379, queue orders: Input/output error";
+
+/// Answers everything with an error.
+struct Broken(Limits);
+
+fn broken<T>() -> Result<T> {
+    Err(Error::Unavailable { reason: TOLD.into() })
+}
+
+#[async_trait]
+impl Store for Broken {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        puts.iter().map(|_| broken()).collect()
+    }
+    async fn take(&self, _: Take) -> Result<Vec<Delivery>> {
+        broken()
+    }
+    async fn take_id(&self, _: QueueName, _: MessageId, _: Option<u64>, _: bool) -> Result<Delivery> {
+        broken()
+    }
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        settles.iter().map(|_| broken()).collect()
+    }
+    async fn cancel(&self, _: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        targets.iter().map(|_| broken()).collect()
+    }
+    async fn reschedule(&self, _: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        moves.iter().map(|_| broken()).collect()
+    }
+    async fn get(&self, _: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        targets.iter().map(|_| broken()).collect()
+    }
+    async fn locate(&self, _: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+        broken()
+    }
+    async fn list(&self, _: QueueName, _: StateKind, _: Option<Cursor>, _: usize) -> Result<Page> {
+        broken()
+    }
+    async fn stats(&self, _: QueueName) -> Result<QueueStats> {
+        broken()
+    }
+    async fn queues(&self, _: Option<QueueName>, _: usize) -> Result<Vec<QueueStats>> {
+        broken()
+    }
+    async fn configure(&self, _: QueueName, _: Vec<SettingChange>) -> Result<QueueStats> {
+        broken()
+    }
+    async fn revive(&self, _: QueueName, _: Selection, _: When) -> Result<Swept> {
+        broken()
+    }
+    async fn discard(&self, _: QueueName, _: Selection) -> Result<Swept> {
+        broken()
+    }
+    async fn purge(&self, _: QueueName) -> Result<u64> {
+        broken()
+    }
+    async fn delete_queue(&self, _: QueueName) -> Result<u64> {
+        broken()
+    }
+    fn limits(&self) -> &Limits {
+        &self.0
+    }
+}
+
+/// Nobody is asked for a token there.
+#[tokio::test]
+async fn a_store_that_does_not_serve_is_told_by_its_code_alone() {
+    let mut config = ServerConfig::default();
+    config.http.listen = "127.0.0.1:0".parse().unwrap();
+    config.http.tokens = crate::support::tokens(&[("somebody", &["manage:*"])]);
+    let server = Server::bind(Arc::new(Broken(Limits::default())), config).await.unwrap();
+    let address = server.http_addr();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async {
+        let _ = stopped.await;
+    }));
+    let mut connection = Connection::open(address).await;
+    connection.request("GET", "/health/ready", &[], b"").await;
+    let answer = connection.answer().await;
+    assert_eq!(answer.problem(), (503, "unavailable".to_owned()));
+    for told in ["/srv", "10.0.0.5", "orders", "Input"] {
+        assert!(!answer.text().contains(told), "{answer:?}");
+    }
+    // Whoever may manage the queues is told what is wrong.
+    connection.request("GET", "/v1/queues", &[("authorization", "Bearer somebody")], b"").await;
+    assert!(connection.answer().await.text().contains(TOLD));
+    drop(stop);
+    soon("it stops", running).await.unwrap();
+}
