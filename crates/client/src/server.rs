@@ -30,6 +30,8 @@ pub struct Limits {
     pub queues: u64,
     /// Put tokens remembered at a time; a store that others share has no such limit.
     pub put_tokens: u64,
+    /// Queues that one take may name.
+    pub take_queues: u64,
     /// The longest wait of one take, in milliseconds.
     #[serde(rename = "wait", with = "text::duration")]
     pub wait_ms: u64,
