@@ -485,7 +485,7 @@ impl Starved {
 
     fn opened<T>(&self, opened: io::Result<T>) -> io::Result<T> {
         let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        taken.map_err(|_| io::Error::from_raw_os_error(TOO_MANY_FILES)).and_then(|_| opened)
+        taken.map_err(|_| io::Error::from_raw_os_error(TOO_MANY_FILES)).and(opened)
     }
 }
 
