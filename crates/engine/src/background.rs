@@ -3,19 +3,35 @@
 //! They give way to whoever serves. Where every core is busy, a message that is due, or a put that waits for its answer,
 //! goes before a file that nobody asks for yet; and should they fall behind, puts go at their pace anyway.
 
+use std::fmt::Debug;
+use std::io;
 use std::thread::{self, JoinHandle};
 
 /// What the scheduler gives such a thread beside one that serves: about a third, where both want a core.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
-/// Begins a thread; nothing if the system has none left.
-pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
-    let work = move || {
-        give_way();
-        work();
-    };
-    thread::Builder::new().name(name.to_owned()).spawn(work).ok()
+/// Who begins threads: the system, or a test that has none left.
+pub trait Spawner: Debug + Send + Sync {
+    /// Begins a thread of that name.
+    ///
+    /// # Errors
+    /// The system has none left. The work is dropped then.
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>;
+}
+
+/// The system's threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemThreads;
+
+impl Spawner for SystemThreads {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+        let work = move || {
+            give_way();
+            work();
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(work)
+    }
 }
 
 /// On Linux a thread has a nice value of its own, and 0 names the calling one (setpriority(2)).
@@ -38,10 +54,8 @@ mod tests {
     fn gives_way_alone() {
         let own = rustix::process::getpriority_process(None).unwrap();
         let (tell, told) = mpsc::channel();
-        let thread = spawn("gives-way", move || {
-            tell.send(rustix::process::getpriority_process(None).unwrap()).unwrap();
-        });
-        thread.unwrap().join().unwrap();
+        let work = move || tell.send(rustix::process::getpriority_process(None).unwrap()).unwrap();
+        SystemThreads.spawn("gives-way", Box::new(work)).unwrap().join().unwrap();
         assert_eq!(told.recv().unwrap(), (own + NICE).min(19), "19 is as far as it goes");
         assert_eq!(rustix::process::getpriority_process(None).unwrap(), own);
     }

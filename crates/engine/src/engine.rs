@@ -28,6 +28,7 @@ use crate::shard::command::{Command, Handed, Reply};
 use crate::shard::inbox::Inbox;
 use crate::shard::seat::{Patience, Seat};
 use crate::shard::thread::Driver;
+use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
 /// An open data directory. Clones are the same engine; the last one to be dropped closes it.
@@ -52,6 +53,7 @@ struct Inner {
     disk: CountedDisk,
     dir: PathBuf,
     tally: Arc<Tally>,
+    troubles: Arc<Troubles>,
     next_waiter: AtomicU64,
 }
 
@@ -90,6 +92,7 @@ impl Engine {
         let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());
         let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, with_threads)?;
+        let troubles = Arc::clone(shard.troubles());
         let (driver, inbox) = Driver::new(shard, options.clock, Arc::clone(&tally), lock);
         let inner = Inner {
             inbox,
@@ -100,6 +103,7 @@ impl Engine {
             disk,
             dir: dir.to_owned(),
             tally,
+            troubles,
             next_waiter: AtomicU64::new(0),
         };
         Ok((Engine { inner: Arc::new(inner), takes_turns: None }, driver))
@@ -185,8 +189,16 @@ impl Engine {
             runs: read(&tally.runs),
             held: read(&tally.held),
             damaged: read(&tally.damaged),
+            runs_damaged: read(&tally.runs_damaged),
+            runs_healed: read(&tally.runs_healed),
             unread: read(&tally.unread),
         }
+    }
+
+    /// What fails in the background now, and is tried again: due files that can not be written, runs that can not be merged.
+    /// Nobody hears of it otherwise, before there is no room for puts.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.inner.troubles.now()
     }
 
     /// How long syncs of files took, in microseconds.

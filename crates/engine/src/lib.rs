@@ -23,7 +23,8 @@
 //!   sense of records
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
-//!   manifest knows of it; `background`: threads for that; `removal`: files that nothing needs any more
+//!   manifest knows of it; `background`: threads for that; `troubles`: what fails there; `removal`: files that nothing needs
+//!   any more
 //! - `check`: sealed files against each other; [`offline`]: what can be done with a directory that nobody has open
 //! - `backup`: a copy that can be opened, taken while the directory is in use
 //! - [`disk`]: the only door to files
@@ -58,8 +59,11 @@ mod retire;
 mod run;
 mod sealed;
 mod shard;
+mod troubles;
 mod usage;
 
+#[doc(hidden)]
+pub use background::{Spawner, SystemThreads};
 pub use backup::{BackupError, BackupReport};
 pub use engine::Engine;
 pub use error::OpenError;
@@ -67,4 +71,5 @@ pub use journal::FORMAT_VERSION;
 pub use options::{Durability, Options};
 pub use report::{Counters, Cut, MemoryUse, OpenReport};
 pub use shard::thread::Driver;
+pub use troubles::{Trouble, Work};
 pub use usage::FileBytes;

@@ -93,13 +93,14 @@ pub(crate) fn open(
     manifest.next_number = recovered.carry.next_number;
     manifest.write(disk, dir)?;
 
-    let desk = Desk::new(
+    let mut desk = Desk::new(
         Arc::new(disk.clone()),
         dir.to_owned(),
         manifest.directory,
         &budget,
         manifest.checkpoint.next_file,
     );
+    (desk.run_bytes, desk.spawner) = (options.run_bytes, Arc::clone(&options.spawner));
     budget.set_files(step.both().1.memory() as u64);
     let retirement = Retirement::new(budget, desk.clone(), manifest.clone());
     let mut report = recovered.report.clone();

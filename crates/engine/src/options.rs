@@ -7,7 +7,9 @@ use dwell_model::Limits;
 use dwell_time::{Clock, SystemClock};
 
 use crate::OpenError;
+use crate::background::{Spawner, SystemThreads};
 use crate::disk::{Disk, RealDisk};
+use crate::run;
 
 /// When what was written is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -54,6 +56,13 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// All files go through this.
     pub disk: Arc<dyn Disk>,
+    /// A run, which finds messages in due files, takes no more when it has so many bytes: 256 to 3 GiB, 1 GiB by default.
+    /// A small number makes what only happens to large stores happen to small ones.
+    #[doc(hidden)]
+    pub run_bytes: u64,
+    /// Who begins threads that write due files and merge runs.
+    #[doc(hidden)]
+    pub spawner: Arc<dyn Spawner>,
     /// Where chance begins: the jitter of retries, the number of a new directory. `None` draws it.
     pub seed: Option<u64>,
 }
@@ -72,6 +81,10 @@ impl Options {
     /// The memory limit unless another is asked for.
     pub const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
 
+    /// The shortest runs that may be asked for.
+    #[doc(hidden)]
+    pub const MIN_RUN_BYTES: u64 = 256;
+
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let bounds = Options::MIN_SEGMENT_BYTES..=Options::MAX_SEGMENT_BYTES;
         if !bounds.contains(&self.segment_bytes) {
@@ -81,6 +94,10 @@ impl Options {
         if self.memory_limit < Options::MIN_MEMORY_LIMIT {
             let reason = format!("messages have 4 KiB of memory at least, not {} bytes", self.memory_limit);
             return Err(OpenError::InvalidOption { option: "memory_limit", reason });
+        }
+        if !(Options::MIN_RUN_BYTES..=run::Writer::<run::Home>::MOST).contains(&self.run_bytes) {
+            let reason = format!("a run has 256 bytes to 3 GiB, not {} bytes", self.run_bytes);
+            return Err(OpenError::InvalidOption { option: "run_bytes", reason });
         }
         if self.open_files < Options::MIN_OPEN_FILES {
             let reason = format!("4 files may be open at least, not {}", self.open_files);
@@ -134,6 +151,8 @@ impl Default for Options {
             open_files: 256,
             waiting: 1_000_000,
             swept_a_call: 500,
+            run_bytes: 1024 * 1024 * 1024,
+            spawner: Arc::new(SystemThreads),
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use crate::background;
+use crate::background::{Spawner as _, SystemThreads};
 use crate::disk::Disk;
 
 /// A file, and what holds it open, if anything does.
@@ -38,7 +38,7 @@ impl Removal {
         let disk = Arc::clone(&self.disk);
         let (send, gone) = mpsc::channel::<Gone>();
         let work = move || gone.into_iter().for_each(|(path, holder)| remove(&*disk, &path, holder));
-        if let Some(handle) = background::spawn("dwell-remove", work) {
+        if let Ok(handle) = SystemThreads.spawn("dwell-remove", Box::new(work)) {
             // Asked for once more, the thread that is there stays.
             let _ = self.thread.set((send, handle));
         }

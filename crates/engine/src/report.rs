@@ -110,6 +110,11 @@ pub struct Counters {
     pub held: u64,
     /// Bodies that have failed their checksums when their messages were to be retired. They are taken along as they are.
     pub damaged: u64,
+    /// Runs that can not be read at some place, as far as was tried. They are made anew from due files; while that fails they
+    /// stay, and calls that need what they hide are refused: [`Engine::troubles`](crate::Engine::troubles) says why.
+    pub runs_damaged: u64,
+    /// Runs that could not be read, and were made anew.
+    pub runs_healed: u64,
     /// Messages that takes have handed to nobody, since their bodies could not be read.
     pub unread: u64,
 }

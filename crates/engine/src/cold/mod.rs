@@ -261,19 +261,25 @@ impl ColdSet {
         self.entries
     }
 
-    /// A merged run takes the place of those that it was made of; false if they are not all there.
-    pub(crate) fn replace_numbers(&mut self, old: &[Arc<Run<Home>>], new: Arc<Run<Home>>) -> bool {
+    /// Merged runs take the place of those that they were made of; false if these are not all there.
+    pub(crate) fn replace_numbers(&mut self, old: &[Arc<Run<Home>>], new: &[Arc<Run<Home>>]) -> bool {
         replace(&mut self.numbers, old, new)
     }
 
     /// The same for runs of keys.
-    pub(crate) fn replace_keys(&mut self, old: &[Arc<Run<Number>>], new: Arc<Run<Number>>) -> bool {
+    pub(crate) fn replace_keys(&mut self, old: &[Arc<Run<Number>>], new: &[Arc<Run<Number>>]) -> bool {
         replace(&mut self.keys, old, new)
     }
 
     /// Where messages are found from now on, newest first.
     pub(crate) fn set_runs(&mut self, numbers: Vec<Arc<Run<Home>>>, keys: Vec<Arc<Run<Number>>>) {
         (self.numbers, self.keys) = (numbers, keys);
+    }
+
+    /// How many runs can not be read, as far as that was tried.
+    pub(crate) fn damaged_runs(&self) -> u64 {
+        let numbers = self.numbers.iter().filter(|run| run.damage().is_some()).count();
+        (numbers + self.keys.iter().filter(|run| run.damage().is_some()).count()) as u64
     }
 
     /// For each queue how many of its messages are cold: pending ones, and dead ones.
@@ -472,12 +478,12 @@ impl ColdSet {
 }
 
 /// Puts `new` in the place of `old`, which lie side by side.
-fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: Arc<Run<V>>) -> bool {
+fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: &[Arc<Run<V>>]) -> bool {
     let is_here = |at: &usize| {
         runs[*at..].len() >= old.len() && runs[*at..].iter().zip(old).all(|(run, old)| Arc::ptr_eq(run, old))
     };
     let Some(at) = (0..runs.len()).find(is_here) else { return false };
-    runs.splice(at..at + old.len(), [new]);
+    runs.splice(at..at + old.len(), new.iter().cloned());
     true
 }
 

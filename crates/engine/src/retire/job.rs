@@ -14,10 +14,13 @@ use dwell_model::{Message, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
 use super::budget::{Budget, Filters};
+use super::made::Made;
 use super::merge::{numbers_room, room};
 use super::partition::partition;
 use super::progress::Progress;
 use super::source::{self, Source};
+use crate::Options;
+use crate::background::Spawner;
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::cold::ColdSet;
 use crate::disk::Disk;
@@ -25,8 +28,9 @@ use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
 use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
 use crate::removal::Removal;
-use crate::run::{self, Home, Run, key_hash};
+use crate::run::{Home, Parts, Run, Value, key_hash};
 use crate::sealed::{Kind, Name};
+use crate::troubles::Troubles;
 
 /// A due file takes no more entries when it has so many bytes.
 const ENOUGH: u64 = 256 * 1024 * 1024;
@@ -51,6 +55,14 @@ pub(crate) struct Desk {
     body_bytes: usize,
     /// What filters of runs may have in memory.
     pub(crate) filters: Filters,
+    /// A run takes no more pairs when it has so many bytes.
+    pub(crate) run_bytes: u64,
+    /// Who begins threads.
+    pub(crate) spawner: Arc<dyn Spawner>,
+    /// Who is told what fails.
+    pub(crate) troubles: Arc<Troubles>,
+    /// How many runs were made anew that could not be read.
+    pub(crate) healed: Arc<AtomicU64>,
     /// The number of the next sealed file.
     next_file: Arc<AtomicU32>,
     /// How many bodies have failed their checksums when they were to be copied.
@@ -69,8 +81,24 @@ impl Desk {
         let next_file = Arc::new(AtomicU32::new(next_file));
         let (least, moved, body_bytes, filters) = (0, 0, 0, budget.filters());
         let (removal, damaged) = (Removal::new(Arc::clone(&disk)), Arc::default());
-        let mut desk =
-            Desk { disk, removal, dir, directory, least, moved, body_bytes, filters, next_file, damaged };
+        let Options { run_bytes, spawner, .. } = Options::default();
+        let (troubles, healed) = (Arc::default(), Arc::default());
+        let mut desk = Desk {
+            disk,
+            removal,
+            dir,
+            directory,
+            least,
+            moved,
+            body_bytes,
+            filters,
+            run_bytes,
+            spawner,
+            troubles,
+            healed,
+            next_file,
+            damaged,
+        };
         desk.go_by(budget);
         desk
     }
@@ -99,6 +127,12 @@ pub(crate) enum JobError {
     Again { error: io::Error },
     /// The disk holds one manifest or the other.
     Fatal(io::Error),
+}
+
+impl From<io::Error> for JobError {
+    fn from(error: io::Error) -> JobError {
+        JobError::Again { error }
+    }
 }
 
 /// What was so at the moment of the capture.
@@ -166,8 +200,7 @@ enum Stage {
 pub(crate) struct Job {
     desk: Desk,
     manifest: Manifest,
-    /// The files that it has begun to write.
-    made: Vec<Name>,
+    made: Made,
     stage: Stage,
     /// Files out of which messages are moved.
     sources: Vec<Source>,
@@ -208,6 +241,7 @@ impl Job {
         (mut to_copy, names): (Vec<Captured<Place>>, Names),
         merged: usize,
         cold: &ColdSet,
+        moves: bool,
         progress: Progress,
     ) -> Job {
         let Moment { manifest, start, seen, numbering, settled } = moment;
@@ -232,7 +266,11 @@ impl Job {
         let is_gone = |number: &u32, settled: &Settled| settled.is_full() && !needed.contains(number);
         let gone_files = settled.iter().filter(|(number, settled)| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
-        let sources = source::choose(cold, &settled, &needed, seen, desk.least, desk.moved);
+        let sources = if moves {
+            source::choose(cold, &settled, &needed, seen, desk.least, desk.moved)
+        } else {
+            Vec::new()
+        };
         let given_up = sources.iter().filter(|source| source.until.is_none());
         gone_files.extend(given_up.map(|source| source.file.name().number));
         let old_files = settled
@@ -244,7 +282,7 @@ impl Job {
         let may_move = desk.moved;
         Job {
             manifest,
-            made: Vec::new(),
+            made: Made::new(desk.clone()),
             stage: Stage::Sources,
             sources,
             may_move,
@@ -272,11 +310,16 @@ impl Job {
         }
     }
 
-    /// Does a part of what is left; true when nothing is.
+    /// Whether the disk may hold the new manifest, though nobody was told.
+    pub(crate) fn is_decided(&self) -> bool {
+        matches!(self.stage, Stage::Manifest | Stage::Done)
+    }
+
+    /// Does a part of what is left; true when nothing is. After an error what was written is of no use, and goes with the job.
     pub(crate) fn advance(&mut self) -> Result<bool, JobError> {
         // Once the manifest names its files, they stay.
         if self.cancelled.load(Ordering::Relaxed) && !matches!(self.stage, Stage::Done) {
-            return Err(self.again(io::Error::other("the store closes")));
+            return Err(JobError::Again { error: io::Error::other("the store closes") });
         }
         match self.stage {
             Stage::Sources => match self.sources.pop() {
@@ -293,7 +336,7 @@ impl Job {
                     let mut to_copy = std::mem::take(&mut self.to_copy);
                     let written = self.write_part(&mut to_copy, &part);
                     self.to_copy = to_copy;
-                    written.map_err(|error| self.again(error))?;
+                    written?;
                 }
                 None => {
                     self.to_copy = Vec::new();
@@ -301,7 +344,7 @@ impl Job {
                 }
             },
             Stage::Runs => {
-                self.write_runs().map_err(|error| self.again(error))?;
+                self.write_runs()?;
                 self.stage = Stage::Manifest;
             }
             Stage::Manifest => {
@@ -336,20 +379,6 @@ impl Job {
             merged: self.merged,
             gone_files: self.gone_files,
         }
-    }
-
-    /// Removes what was written; nothing names it. What can not be removed now is when the store is next opened.
-    fn again(&mut self, error: io::Error) -> JobError {
-        for name in self.made.drain(..) {
-            let _ = self.desk.disk.remove(&self.desk.dir.join(name.file_name()));
-        }
-        JobError::Again { error }
-    }
-
-    fn new_name(&mut self, kind: Kind) -> io::Result<Name> {
-        let name = self.desk.new_name(kind)?;
-        self.made.push(name);
-        Ok(name)
     }
 
     /// Moves messages out of a file, or leaves it as it is: what can not be read there keeps nothing else in memory.
@@ -410,7 +439,7 @@ impl Job {
         let order = in_order(to_copy, part, &self.ranks);
         let (mut rest, mut bodies) = (order.as_slice(), Vec::new());
         while !rest.is_empty() {
-            let name = self.new_name(Kind::Due)?;
+            let name = self.made.new_name(Kind::Due)?;
             let mut writer = Writer::create(&*self.desk.disk, &self.desk.dir, name)?;
             let (first, mut held) = (self.copies.len(), Vec::new());
             while writer.bytes() < ENOUGH && !rest.is_empty() {
@@ -501,32 +530,32 @@ impl Job {
     fn write_runs(&mut self) -> io::Result<()> {
         // Messages are told of their copies in this order too: that in which they lie in memory.
         self.copies.sort_unstable_by_key(|copy| copy.number);
-        if !self.copies.is_empty() {
-            let name = self.new_name(Kind::Numbers)?;
-            let range = |first: &Copied, last: &Copied| (first.number.get(), last.number.get());
-            let range = self.copies.first().zip(self.copies.last()).map(|(first, last)| range(first, last));
-            let total = self.copies.len() as u64;
-            let filter_for = numbers_room(total, range, &self.numbers, self.desk.filters);
-            let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
-            for copy in &self.copies {
-                let file = self.files[copy.file].number.get();
-                writer.push(copy.number.get(), Home { file, ordinal: copy.ordinal })?;
-            }
-            self.numbers.insert(0, Arc::new(writer.finish()?));
+        let range = self.copies.first().zip(self.copies.last());
+        let range = range.map(|(first, last)| (first.number.get(), last.number.get()));
+        let total = self.copies.len() as u64;
+        let filter_for = numbers_room(total, range, &self.numbers, self.desk.filters);
+        let mut numbers = self.parts(filter_for);
+        for copy in &self.copies {
+            let home = Home { file: self.files[copy.file].number.get(), ordinal: copy.ordinal };
+            numbers.push(copy.number.get(), home, || self.made.new_name(Kind::Numbers))?;
         }
+        self.numbers.splice(0..0, numbers.finish()?);
         let mut hashes = std::mem::take(&mut self.key_hashes);
         hashes.sort_unstable();
-        if !hashes.is_empty() {
-            let name = self.new_name(Kind::Keys)?;
-            let all = self.keys.iter().map(|run| run.len()).sum();
-            let filter_for = room::<Number>(hashes.len() as u64, all, self.desk.filters.keys);
-            let mut writer = run::Writer::create(&*self.desk.disk, &self.desk.dir, name, filter_for)?;
-            for (hash, number) in hashes {
-                writer.push(hash, number)?;
-            }
-            self.keys.insert(0, Arc::new(writer.finish()?));
+        let all = self.keys.iter().map(|run| run.len()).sum();
+        let mut keys = self.parts(room::<Number>(hashes.len() as u64, all, self.desk.filters.keys));
+        for (hash, number) in hashes {
+            keys.push(hash, number, || self.made.new_name(Kind::Keys))?;
         }
+        self.keys.splice(0..0, keys.finish()?);
         Ok(())
+    }
+
+    /// Runs to be written, with filters for so many pairs in all.
+    fn parts<V: Value>(&self, filter_for: u64) -> Parts<V> {
+        // A pair takes three bytes at least, and what is longer than a run is several.
+        let filter_for = filter_for.min(self.desk.run_bytes / 3);
+        Parts::new(Arc::clone(&self.desk.disk), self.desk.dir.clone(), self.desk.run_bytes, filter_for)
     }
 
     fn write_manifest(&mut self) -> Result<(), JobError> {
@@ -548,10 +577,14 @@ impl Job {
         checkpoint.next_file = self.desk.next_file.load(Ordering::Relaxed);
         let (disk, dir) = (Arc::clone(&self.desk.disk), self.desk.dir.clone());
         // Their names have to be durable before the manifest's is.
-        disk.sync_dir(&dir).map_err(JobError::Fatal)?;
-        if let Err(error) = self.manifest.write_new(&*disk, &dir) {
-            return Err(self.again(error));
+        let synced = disk.sync_dir(&dir);
+        if synced.is_err() {
+            self.made.keep();
         }
+        synced.map_err(JobError::Fatal)?;
+        self.manifest.write_new(&*disk, &dir)?;
+        // From here on it is not known whether the manifest names them.
+        self.made.keep();
         Manifest::replace(&*disk, &dir).map_err(JobError::Fatal)
     }
 }
@@ -654,6 +687,7 @@ mod tests {
             (Vec::new(), Names::default()),
             0,
             &ColdSet::new(7, 1, (1, usize::MAX), 1),
+            true,
             Progress::new(None),
         );
         while !matches!(job.stage, Stage::Done) {

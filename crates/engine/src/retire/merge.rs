@@ -2,14 +2,16 @@
 //!
 //! What nobody looks for any more is left out: where a message lay in a due file once, and keys of messages that are in no
 //! due file. Of keys that is known by reading all runs of numbers, and so it is done where the oldest run is merged.
-//! Runs that have more than twice the pairs that they need are all merged at once.
+//! Runs that have more than twice the pairs that they need are all merged at once. Runs that can not be read are made anew,
+//! see [`compaction`](super::compaction); while that fails, those that are newer than them are merged without them.
 //!
 //! The merged run takes the place of the others in memory as soon as it is there, and in the manifest with the next one
-//! that is written; only after that do the files of the others go.
+//! that is written; only after that do the files of the others go. No run is longer than `Desk::run_bytes`: what is longer is
+//! several, side by side, and merged as one.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -19,10 +21,10 @@ use dwell_model::Number;
 use dwell_time::Notifier;
 
 use super::budget::Filters;
+use super::compaction::{Compaction, Order, numbers_of};
 use super::job::Desk;
-use crate::background;
-use crate::due::Settled;
-use crate::run::{self, Home, Merge, NumberSet, Run, Value};
+use crate::due::{Entry, File, Settled};
+use crate::run::{Home, NumberSet, Run, Value, key_hash};
 
 /// So many runs of about one size are made one.
 const ALIKE: usize = 4;
@@ -36,25 +38,29 @@ pub(crate) type Gone = BTreeMap<u32, Settled>;
 
 /// A merge of some kind of runs, and who makes it.
 #[derive(Debug)]
-pub(crate) struct Merging<V: Value> {
-    /// The runs that it makes one of, newest first.
-    pub(crate) inputs: Vec<Arc<Run<V>>>,
+pub(crate) struct Merging<V: Kept> {
+    /// The runs that it merges, newest first.
+    inputs: Vec<Arc<Run<V>>>,
     /// What it takes in memory beside the inputs: the filter that it makes, and a bit for each of the living.
     memory: u64,
+    heals: bool,
     worker: Worker<V>,
     cancelled: Arc<AtomicBool>,
 }
 
+/// The runs that take the place of those that were merged.
+type Outcome<V> = io::Result<Vec<Arc<Run<V>>>>;
+
 #[derive(Debug)]
-enum Worker<V: Value> {
+enum Worker<V: Kept> {
     /// Whoever takes the turns; what came of it, until somebody asks.
     Turns {
-        job: Box<Job<V>>,
-        done: Option<io::Result<Arc<Run<V>>>>,
+        job: Box<Compaction<V>>,
+        done: Option<Outcome<V>>,
     },
     Thread {
         handle: Option<JoinHandle<()>>,
-        done: Receiver<io::Result<Arc<Run<V>>>>,
+        done: Receiver<Outcome<V>>,
     },
 }
 
@@ -66,8 +72,14 @@ pub(crate) trait Kept: Value {
     /// Whether the living are to be found out before a merge.
     fn asks_for_living(has_oldest: bool) -> bool;
 
-    /// How many pairs a filter is made for, where the newest `count` of `runs` are merged; 0 for no filter.
-    fn filter_for(runs: &[Arc<Run<Self>>], count: usize, filters: Filters) -> u64;
+    /// How many pairs a filter is made for, where `merged` of the `runs` are; 0 for no filter.
+    fn filter_for(runs: &[Arc<Run<Self>>], merged: Range<usize>, filters: Filters) -> u64;
+
+    /// What a run says of a message in a due file, if it says anything.
+    fn pair_of(entry: &Entry, home: Home, directory: u64) -> Option<(u64, Self)>;
+
+    /// Between which keys the pairs of a file lie, if that is known.
+    fn keys_of(file: &File) -> Option<RangeInclusive<u64>>;
 }
 
 impl Kept for Home {
@@ -79,11 +91,19 @@ impl Kept for Home {
         false
     }
 
-    fn filter_for(runs: &[Arc<Run<Home>>], count: usize, filters: Filters) -> u64 {
-        let (inputs, older) = runs.split_at(count);
+    fn filter_for(runs: &[Arc<Run<Home>>], merged: Range<usize>, filters: Filters) -> u64 {
+        let (inputs, older) = (&runs[merged.clone()], &runs[merged.end..]);
         let ranges = inputs.iter().filter_map(|run| run.key_range());
         let range = ranges.reduce(|(low, high), (other, another)| (low.min(other), high.max(another)));
         numbers_room(pairs(inputs), range, older, filters)
+    }
+
+    fn pair_of(entry: &Entry, home: Home, _: u64) -> Option<(u64, Home)> {
+        Some((entry.number.get(), home))
+    }
+
+    fn keys_of(file: &File) -> Option<RangeInclusive<u64>> {
+        Some(numbers_of(file))
     }
 }
 
@@ -97,8 +117,18 @@ impl Kept for Number {
         has_oldest
     }
 
-    fn filter_for(runs: &[Arc<Run<Number>>], count: usize, filters: Filters) -> u64 {
-        room::<Number>(pairs(&runs[..count]), pairs(runs), filters.keys)
+    fn filter_for(runs: &[Arc<Run<Number>>], merged: Range<usize>, filters: Filters) -> u64 {
+        room::<Number>(pairs(&runs[merged]), pairs(runs), filters.keys)
+    }
+
+    fn pair_of(entry: &Entry, _: Home, directory: u64) -> Option<(u64, Number)> {
+        let key = entry.key.as_ref().filter(|_| !entry.standing.keyless)?;
+        Some((key_hash(directory, &entry.queue, key), entry.number))
+    }
+
+    /// Hashes lie anywhere.
+    fn keys_of(_: &File) -> Option<RangeInclusive<u64>> {
+        None
     }
 }
 
@@ -157,38 +187,27 @@ pub(crate) struct Known<'a> {
 }
 
 impl<V: Kept> Merging<V> {
-    /// Begins to merge the newest of `runs`, if there are several of about one size, or all of them if they have twice
-    /// the pairs that they need. `gone` tells of all due files that the manifest names.
-    pub(crate) fn begin(
+    /// Begins to merge some of `runs`, if that is worth it. `gone` tells of all due files that the manifest names. What can
+    /// not be read is made anew, if it `may_heal`.
+    pub(super) fn begin(
         runs: &[Arc<Run<V>>],
         desk: &Desk,
         known: &Known<'_>,
+        may_heal: bool,
         gone: impl FnOnce() -> Gone,
         notifier: Option<&Arc<dyn Notifier>>,
     ) -> io::Result<Option<Merging<V>>> {
-        let count = if pairs(runs) > 2 * known.in_use + 8 * desk.least as u64 {
-            runs.len()
-        } else {
-            let Some(count) = alike(runs.iter().map(|run| run.len())) else { return Ok(None) };
-            count
-        };
-        let inputs = runs[..count].to_vec();
-        let name = desk.new_name(V::KIND)?;
-        let has_oldest = count == runs.len();
-        let filter_for = V::filter_for(runs, count, desk.filters);
-        let to_be_read = if V::asks_for_living(has_oldest) { known.numbers } else { &[] };
-        let unread = (!to_be_read.is_empty()).then(|| run::merge(to_be_read.iter().map(Run::iter).collect()));
+        let Some(Chosen { merged, heals }) = choose(runs, desk, known, may_heal) else { return Ok(None) };
+        let inputs = runs[merged.clone()].to_vec();
+        let asks_for_living = V::asks_for_living(merged.end == runs.len()) && is_sound(known.numbers);
+        let unread = if asks_for_living { known.numbers.to_vec() } else { Vec::new() };
+        let living_bytes = if asks_for_living { known.in_use / 8 } else { 0 };
+        let filter_for = V::filter_for(runs, merged, desk.filters);
+        let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
         let cancelled = Arc::new(AtomicBool::new(false));
-        let mut job = Job {
-            merge: run::merge(inputs.iter().map(Run::iter).collect()),
-            writer: Some(run::Writer::create(&*desk.disk, &desk.dir, name, filter_for)?),
-            gone: gone(),
-            living: unread.is_some().then(NumberSet::default),
-            unread,
-            cancelled: Arc::clone(&cancelled),
-            path: desk.dir.join(name.file_name()),
-            desk: desk.clone(),
-        };
+        let filter_for = filter_of_each(filter_for, &inputs, desk.run_bytes);
+        let order = Order { inputs: inputs.clone(), filter_for, unread, gone: gone(), heals };
+        let mut job = Compaction::new(desk, order, Arc::clone(&cancelled));
         let worker = match notifier {
             None => Worker::Turns { job: Box::new(job), done: None },
             Some(notifier) => {
@@ -198,7 +217,7 @@ impl<V: Kept> Merging<V> {
                     let outcome = loop {
                         match job.advance(AT_A_TIME) {
                             Ok(None) => {}
-                            Ok(Some(run)) => break Ok(run),
+                            Ok(Some(runs)) => break Ok(runs),
                             Err(error) => break Err(error),
                         }
                     };
@@ -206,18 +225,15 @@ impl<V: Kept> Merging<V> {
                     let _ = tell.send(outcome);
                     notifier.notify();
                 };
-                // Without a thread nobody tells, and the merge counts as one that failed.
-                let handle = background::spawn("dwell-merge", work);
-                Worker::Thread { handle, done }
+                let handle = desk.spawner.spawn("dwell-merge", Box::new(work))?;
+                Worker::Thread { handle: Some(handle), done }
             }
         };
-        let living_bytes = if to_be_read.is_empty() { 0 } else { known.in_use / 8 };
-        let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
-        Ok(Some(Merging { inputs, memory, worker, cancelled }))
+        Ok(Some(Merging { inputs, memory, heals, worker, cancelled }))
     }
 
     /// Goes on a little, if that is for turns to do.
-    pub(crate) fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         if let Worker::Turns { job, done } = &mut self.worker
             && done.is_none()
         {
@@ -226,7 +242,7 @@ impl<V: Kept> Merging<V> {
     }
 
     /// Goes on a little; what came of it when it is done.
-    pub(crate) fn step(&mut self) -> Option<io::Result<Arc<Run<V>>>> {
+    pub(super) fn step(&mut self) -> Option<Outcome<V>> {
         self.turn();
         match &mut self.worker {
             Worker::Turns { done, .. } => done.take(),
@@ -234,92 +250,97 @@ impl<V: Kept> Merging<V> {
                 Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => {
-                    Some(Err(io::Error::other("the thread that merges runs is gone")))
+                    Some(Err(io::Error::other("the thread that merges runs has panicked")))
                 }
             },
         }
     }
 
+    /// The runs that it merges, newest first.
+    pub(super) fn take_inputs(&mut self) -> Vec<Arc<Run<V>>> {
+        std::mem::take(&mut self.inputs)
+    }
+
     /// Its bytes in memory, but for a few blocks.
-    pub(crate) fn memory(&self) -> u64 {
+    pub(super) fn memory(&self) -> u64 {
         self.memory
     }
 
+    /// Whether it makes anew what can not be read.
+    pub(super) fn heals(&self) -> bool {
+        self.heals
+    }
+
     /// Whether turns have something to do for it.
-    pub(crate) fn takes_turns(&self) -> bool {
+    pub(super) fn takes_turns(&self) -> bool {
         matches!(self.worker, Worker::Turns { .. })
     }
 }
 
-impl<V: Value> Drop for Merging<V> {
+impl<V: Kept> Drop for Merging<V> {
     /// Nothing is written once the directory is let go.
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        match &mut self.worker {
-            // What is not whole is of no use to anybody.
-            Worker::Turns { job, .. } if job.writer.is_some() => job.desk.removal.remove(job.path.clone()),
-            Worker::Turns { .. } => {}
-            Worker::Thread { handle, .. } => {
-                if let Some(handle) = handle.take() {
-                    let _ = handle.join();
-                }
-            }
+        if let Worker::Thread { handle, .. } = &mut self.worker
+            && let Some(handle) = handle.take()
+        {
+            let _ = handle.join();
         }
     }
 }
 
-#[derive(Debug)]
-struct Job<V: Value> {
-    desk: Desk,
-    path: PathBuf,
-    merge: Merge<V>,
-    writer: Option<run::Writer<V>>,
-    gone: Gone,
-    /// The messages in due files, as far as they are known.
-    living: Option<NumberSet>,
-    /// What tells of the others.
-    unread: Option<Merge<Home>>,
-    cancelled: Arc<AtomicBool>,
+/// Which runs are merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Chosen {
+    merged: Range<usize>,
+    heals: bool,
 }
 
-impl<V: Kept> Job<V> {
-    fn advance(&mut self, most: usize) -> io::Result<Option<Arc<Run<V>>>> {
-        let advanced = self.merge_some(most);
-        if advanced.is_err() {
-            self.desk.removal.remove(self.path.clone());
-        }
-        advanced
-    }
+/// Whether nothing is known that could not be read of them.
+fn is_sound<V: Value>(runs: &[Arc<Run<V>>]) -> bool {
+    runs.iter().all(|run| run.damage().is_none())
+}
 
-    fn merge_some(&mut self, most: usize) -> io::Result<Option<Arc<Run<V>>>> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(io::Error::other("the store closes"));
-        }
-        for _ in 0..most {
-            if let (Some(unread), Some(living)) = (&mut self.unread, &mut self.living) {
-                match unread.next().transpose()? {
-                    Some(home) if home.value.is_of_use(&self.gone, None) => living.add(home.key),
-                    Some(_) => {}
-                    None => self.unread = None,
-                }
-                continue;
-            }
-            match self.merge.next() {
-                Some(merged) => {
-                    let merged = merged?;
-                    let writer = self.writer.as_mut().expect("it is written until it is whole");
-                    if merged.value.is_of_use(&self.gone, self.living.as_ref()) {
-                        writer.push(merged.key, merged.value)?;
-                    }
-                }
-                None => {
-                    let writer = self.writer.take().expect("it is whole once");
-                    return Ok(Some(Arc::new(writer.finish()?)));
-                }
-            }
-        }
-        Ok(None)
+/// The runs that can not be read, and those between them; else the newest ones, if there are several of about one size, or
+/// all of them if they have twice the pairs that they need.
+fn choose<V: Kept>(runs: &[Arc<Run<V>>], desk: &Desk, known: &Known<'_>, may_heal: bool) -> Option<Chosen> {
+    let is_bad = |run: &Arc<Run<V>>| run.damage().is_some();
+    let first_bad = runs.iter().position(is_bad);
+    if let (Some(first), Some(last), true) = (first_bad, runs.iter().rposition(is_bad), may_heal) {
+        return Some(Chosen { merged: first..last + 1, heals: true });
     }
+    let sound = &runs[..first_bad.unwrap_or(runs.len())];
+    let is_all = sound.len() == runs.len();
+    let leaves_out = !V::asks_for_living(true) || (is_all && is_sound(known.numbers));
+    if leaves_out && !sound.is_empty() && pairs(sound) > 2 * known.in_use + 8 * desk.least as u64 {
+        return Some(Chosen { merged: 0..sound.len(), heals: false });
+    }
+    let units = units(sound, desk.run_bytes);
+    let count = alike(units.iter().map(|(_, pairs)| *pairs))?;
+    let runs = units[..count].iter().map(|(runs, _)| runs).sum();
+    Some(Chosen { merged: 0..runs, heals: false })
+}
+
+/// Runs that were written one after the other as one, where it is longer than a run may be: how many of them, and their
+/// pairs. All but the last of such runs are full, and each has higher keys than the one before.
+fn units<V: Value>(runs: &[Arc<Run<V>>], run_bytes: u64) -> Vec<(usize, u64)> {
+    let goes_on = |one: &Run<V>, other: &Run<V>| {
+        let ranges = one.key_range().zip(other.key_range());
+        one.block_bytes() >= run_bytes && ranges.is_some_and(|((_, last), (first, _))| last <= first)
+    };
+    let units = runs.chunk_by(|one, other| goes_on(one, other));
+    units.map(|unit| (unit.len(), pairs(unit))).collect()
+}
+
+/// For how many pairs each of the runs has a filter that come of `inputs`, if one that had all of them would have it for
+/// `filter_for`.
+fn filter_of_each<V: Value>(filter_for: u64, inputs: &[Arc<Run<V>>], run_bytes: u64) -> u64 {
+    let bytes: u64 = inputs.iter().map(|run| run.block_bytes()).sum();
+    if bytes <= run_bytes {
+        return filter_for;
+    }
+    let share = u128::from(filter_for) * u128::from(run_bytes) / u128::from(bytes);
+    u64::try_from(share).map_or(filter_for, |share| share.clamp(filter_for.min(1), filter_for))
 }
 
 /// How many of the newest runs are of about one size, if they are enough: each older one is at most twice as long as
@@ -344,12 +365,13 @@ mod tests {
     use super::*;
     use crate::checkpoint::file_name;
     use crate::disk::{Disk, MemoryDisk};
+    use crate::run::Writer;
     use crate::sealed::Kind;
 
     /// A run of every `step`th number below `end`.
     fn numbers(disk: &MemoryDisk, end: u64, step: usize, filter_for: u64) -> Arc<Run<Home>> {
         let name = file_name(1, Kind::Numbers, step as u32);
-        let mut writer = run::Writer::create(disk, Path::new("/d"), name, filter_for).unwrap();
+        let mut writer = Writer::create(disk, Path::new("/d"), name, filter_for).unwrap();
         (1..end).step_by(step).for_each(|key| writer.push(key, Home { file: 1, ordinal: 1 }).unwrap());
         Arc::new(writer.finish().unwrap())
     }
@@ -368,8 +390,8 @@ mod tests {
         assert_eq!(room_for(1_000, (1, 100_000), &oldest), 1_600, "what has no filter takes no room from it");
         let both = [numbers(&disk, 100_000, 10, 10_000), Arc::clone(&oldest[0])];
         assert_eq!(room_for(5_000, (1, 100_000), &both), 8_000 * 12_800 / 24_000);
-        let merged = Home::filter_for(&both, 1, filters);
-        assert_eq!((merged, Home::filter_for(&both, 2, filters)), (12_800, 0));
+        let merged = Home::filter_for(&both, 0..1, filters);
+        assert_eq!((merged, Home::filter_for(&both, 0..2, filters)), (12_800, 0));
     }
 
     #[test]

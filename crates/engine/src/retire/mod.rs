@@ -25,29 +25,35 @@
 //! - `job`: writing files, runs and manifest
 //! - `partition`: which messages share a file
 //! - `source`: which messages are moved out of older files
-//! - `merge`: making one run of several, beside all that
+//! - `merge`: making one run of several, beside all that; `compaction`: the work of it; `chore`: when to begin, `rest`: and how
+//!   long to wait where it failed
+//! - `made`: files that nothing names yet
 //! - `progress`: how far a job is, told to puts that wait for it
 
 pub(crate) mod budget;
+mod chore;
+mod compaction;
 mod job;
+mod made;
 mod merge;
 mod partition;
 mod progress;
+mod rest;
 mod source;
 
 use std::cell::Cell;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use dwell_model::{Now, Number, Timestamp};
 use dwell_store::core::{Capture, CopyAt, Placed};
 use dwell_time::Notifier;
 
-use crate::background;
 use crate::cold::ColdFile;
 use crate::disk::DiskFile;
 use crate::due::{File, Settled};
@@ -57,8 +63,10 @@ use crate::manifest::Manifest;
 use crate::run::Home;
 use crate::sealed::Name;
 use crate::shard::step::Step;
+use crate::troubles::{Troubles, Work};
 
-use self::merge::{Known, Merging};
+use self::chore::{Chore, Replaced};
+use self::merge::Known;
 use self::progress::{Progress, WHOLE};
 
 pub(crate) use budget::Budget;
@@ -79,6 +87,8 @@ const LOOKED_AT: usize = 4 * 1024;
 enum Worker {
     /// Whoever takes the turns.
     Turns(Box<Job>),
+    /// A thread, when the system has one left again: not to be tried before this, on the monotonic clock.
+    Unstarted { job: Box<Job>, again_ms: u64 },
     /// A thread.
     Thread { handle: Option<JoinHandle<()>>, done: Receiver<Result<Written, JobError>> },
 }
@@ -138,8 +148,8 @@ pub(crate) struct Retirement {
     /// The manifest that is durable.
     manifest: Manifest,
     phase: Phase,
-    merging_numbers: Option<Merging<Home>>,
-    merging_keys: Option<Merging<Number>>,
+    numbers: Chore<Home>,
+    keys: Chore<Number>,
     /// Runs that have been merged. They go when a manifest is durable that was begun after that.
     merged: Vec<PathBuf>,
     /// Bytes written to due files.
@@ -171,8 +181,8 @@ impl Retirement {
             desk,
             manifest,
             phase: Phase::Idle,
-            merging_numbers: None,
-            merging_keys: None,
+            numbers: Chore::new(Work::MergeNumbers),
+            keys: Chore::new(Work::MergeKeys),
             merged: Vec::new(),
             due_bytes: 0,
             body_writes: 0,
@@ -216,6 +226,16 @@ impl Retirement {
     /// How many bodies have failed their checksums when they were to be copied.
     pub(crate) fn damaged(&self) -> u64 {
         self.desk.damaged.load(Ordering::Relaxed)
+    }
+
+    /// How many runs were made anew that could not be read.
+    pub(crate) fn healed(&self) -> u64 {
+        self.desk.healed.load(Ordering::Relaxed)
+    }
+
+    /// What fails here, and is tried again.
+    pub(crate) fn troubles(&self) -> &Arc<Troubles> {
+        &self.desk.troubles
     }
 
     /// Whether the manifest names files that do not answer yet.
@@ -304,7 +324,9 @@ impl Retirement {
     /// Whether the shard may sleep until the thread at work is further, if the gate for `part` is not open until then:
     /// it is woken then.
     pub(crate) fn waits_for_thread(&self, step: &Step, now: Now, part: Part) -> bool {
-        let Phase::Writing { worker: Worker::Thread { .. }, progress, .. } = &self.phase else {
+        let Phase::Writing { worker: Worker::Thread { .. } | Worker::Unstarted { .. }, progress, .. } =
+            &self.phase
+        else {
             return false;
         };
         let seen = progress.done();
@@ -323,6 +345,7 @@ impl Retirement {
         match &self.phase {
             Phase::Idle if pinned(step) >= self.budget.changed(step.core()) => Some(self.not_before_ms),
             Phase::Idle if self.merges_by_turns() => Some(0),
+            Phase::Writing { worker: Worker::Unstarted { again_ms, .. }, .. } => Some(*again_ms),
             Phase::Idle | Phase::Writing { worker: Worker::Thread { .. }, .. } => None,
             Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => Some(0),
         }
@@ -349,7 +372,7 @@ impl Retirement {
     }
 
     /// Captures some more; when all is captured, the job begins.
-    fn capture(&mut self, mut moment: Box<Moment>, step: &mut Step) {
+    fn capture(&mut self, mut moment: Box<Moment>, step: &mut Step, now: Now) {
         let (core, cold) = step.both();
         let Some(Capture { changed, names, clean }) = core.capture_some(self.at_a_time()) else {
             self.phase = Phase::Capturing(moment);
@@ -366,13 +389,45 @@ impl Retirement {
         let progress = Progress::new(self.notifier.clone());
         let mut desk = self.desk.clone();
         desk.moved = desk.moved.checked_shr(self.squeezed).unwrap_or(0).max(1);
-        let job = Job::new(desk, *moment, (changed, names), merged, cold, progress);
+        // What is made anew goes by the files that were there when that was begun: nothing is moved out of them meanwhile.
+        let moves = !self.numbers.heals() && !self.keys.heals();
+        let job = Box::new(Job::new(desk, *moment, (changed, names), merged, cold, moves, progress));
         let (cancelled, progress) = (Arc::clone(&job.cancelled), Arc::clone(&job.progress));
         let worker = match &self.notifier {
-            None => Worker::Turns(Box::new(job)),
-            Some(notifier) => spawn(job, Arc::clone(notifier)),
+            None => Worker::Turns(job),
+            Some(notifier) => self.hand_out(job, notifier, now),
         };
         self.phase = Phase::Writing { worker, cancelled, progress, captured };
+    }
+
+    /// Has a thread do the job, or waits until the system has one left.
+    fn hand_out(&self, job: Box<Job>, notifier: &Arc<dyn Notifier>, now: Now) -> Worker {
+        let (tell, done) = mpsc::channel();
+        let notifier = Arc::clone(notifier);
+        // A thread that does not start drops its work, and the job is not to go with it.
+        let handed = Arc::new(Mutex::new(Some(job)));
+        let take =
+            |handed: &Mutex<Option<Box<Job>>>| handed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = {
+            let handed = Arc::clone(&handed);
+            move || {
+                let outcome = take(&handed).map(work_off);
+                // Nobody is there to hear it if the shard is gone.
+                outcome.map(|outcome| tell.send(outcome)).into_iter().for_each(drop);
+                notifier.notify();
+            }
+        };
+        match self.desk.spawner.spawn("dwell-retire", Box::new(work)) {
+            Ok(handle) => Worker::Thread { handle: Some(handle), done },
+            Err(error) => match take(&handed) {
+                Some(job) => {
+                    let reason = format!("no thread can be started: {error}");
+                    self.desk.troubles.note(Work::Flush, reason, now.wall);
+                    Worker::Unstarted { job, again_ms: now.mono_ms.saturating_add(RETRY_MS) }
+                }
+                None => Worker::Thread { handle: None, done },
+            },
+        }
     }
 
     fn at_a_time(&self) -> usize {
@@ -387,18 +442,22 @@ impl Retirement {
                 Stepped::Quiet
             }
             Phase::Capturing(moment) => {
-                self.capture(moment, step);
+                self.capture(moment, step, now);
                 Stepped::Quiet
             }
             Phase::Writing { worker, cancelled, progress, captured } => {
                 // Merges go on beside it.
-                self.merging_numbers.iter_mut().for_each(Merging::turn);
-                self.merging_keys.iter_mut().for_each(Merging::turn);
+                self.numbers.turn();
+                self.keys.turn();
                 let done = match worker {
                     Worker::Turns(mut job) => match job.advance() {
                         Ok(false) => Err(Worker::Turns(job)),
                         Ok(true) => Ok(Ok(job.finish())),
                         Err(error) => Ok(Err(error)),
+                    },
+                    Worker::Unstarted { job, again_ms } => match &self.notifier {
+                        Some(notifier) if now.mono_ms >= again_ms => Err(self.hand_out(job, notifier, now)),
+                        _ => Err(Worker::Unstarted { job, again_ms }),
                     },
                     Worker::Thread { handle, done } => match done.try_recv() {
                         Ok(outcome) => Ok(outcome),
@@ -445,10 +504,12 @@ impl Retirement {
                 self.body_writes = self.body_writes.max(most.unwrap_or_default());
                 self.has_freed = !written.gone_files.is_empty();
                 self.squeezed = self.squeezed.saturating_sub(1);
+                self.desk.troubles.end(Work::Flush);
                 self.phase = Phase::Placing { written: Box::new(written), placed: 0, captured };
                 Stepped::Checkpointed
             }
             Err(JobError::Again { error }) => {
+                self.desk.troubles.note(Work::Flush, error.to_string(), now.wall);
                 if let WriteError::Full(_) = WriteError::from(error) {
                     self.squeezed += 1;
                 }
@@ -519,66 +580,52 @@ impl Retirement {
             // There may be more.
             self.looked_near.set(None);
         }
-        let merging = self.merging_numbers.as_ref().map_or(0, Merging::memory)
-            + self.merging_keys.as_ref().map_or(0, Merging::memory);
+        let merging = self.numbers.memory() + self.keys.memory();
         self.budget.set_files(cold.memory() as u64 + merging);
         self.desk.go_by(&self.budget);
     }
 
-    /// Goes on with merging runs, or begins with it. A merge that failed is tried again later.
+    /// Goes on with merging runs, or begins with it.
     fn merge(&mut self, step: &mut Step, now: Now) {
         let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
         let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
         let (_, cold) = step.both();
-        let mut failed = false;
-        if let Some(merging) = &mut self.merging_numbers {
-            if let Some(done) = merging.step() {
-                let inputs = std::mem::take(&mut merging.inputs);
-                self.merging_numbers = None;
-                match done {
-                    Ok(run) if cold.replace_numbers(&inputs, Arc::clone(&run)) => {
-                        self.merged.extend(inputs.iter().map(|run| run.path().to_owned()));
-                    }
-                    Ok(run) => self.desk.removal.remove(run.path().to_owned()),
-                    Err(_) => failed = true,
-                }
-            }
-        } else if now.mono_ms >= self.not_before_ms {
-            let known = Known { numbers: cold.numbers(), in_use: self.in_use };
-            match Merging::begin(cold.numbers(), &self.desk, &known, gone, notifier) {
-                Ok(merging) => self.merging_numbers = merging,
-                Err(_) => failed = true,
-            }
+        let known = Known { numbers: cold.numbers(), in_use: self.in_use };
+        let merged = self.numbers.go_on(cold.numbers(), &self.desk, &known, gone, notifier, now);
+        if let Some(Replaced { old, new }) = merged {
+            let is_done = cold.replace_numbers(&old, &new);
+            self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
         }
-        if let Some(merging) = &mut self.merging_keys {
-            if let Some(done) = merging.step() {
-                let inputs = std::mem::take(&mut merging.inputs);
-                self.merging_keys = None;
-                match done {
-                    Ok(run) if cold.replace_keys(&inputs, Arc::clone(&run)) => {
-                        self.merged.extend(inputs.iter().map(|run| run.path().to_owned()));
-                    }
-                    Ok(run) => self.desk.removal.remove(run.path().to_owned()),
-                    Err(_) => failed = true,
-                }
-            }
-        } else if now.mono_ms >= self.not_before_ms {
-            let known = Known { numbers: cold.numbers(), in_use: self.in_use };
-            match Merging::begin(cold.keys(), &self.desk, &known, gone, notifier) {
-                Ok(merging) => self.merging_keys = merging,
-                Err(_) => failed = true,
-            }
+        let notifier = self.notifier.as_ref();
+        let files = &self.manifest.checkpoint.files;
+        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
+        let known = Known { numbers: cold.numbers(), in_use: self.in_use };
+        let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, notifier, now);
+        if let Some(Replaced { old, new }) = merged {
+            let is_done = cold.replace_keys(&old, &new);
+            self.replaced(is_done, old.iter().map(|run| run.path()), new.iter().map(|run| run.path()));
         }
-        if failed {
-            self.put_off(now);
+    }
+
+    /// Runs have taken the place of others, or of none. The files of those that answer no more go when the manifest does not
+    /// name them any more.
+    fn replaced<'a>(
+        &mut self,
+        is_done: bool,
+        old: impl Iterator<Item = &'a Path>,
+        new: impl Iterator<Item = &'a Path>,
+    ) {
+        if is_done {
+            self.merged.extend(old.map(Path::to_owned));
+        } else {
+            new.for_each(|path| self.desk.removal.remove(path.to_owned()));
         }
     }
 
     /// Whether turns have something to do for a merge.
     fn merges_by_turns(&self) -> bool {
-        self.merging_numbers.as_ref().is_some_and(Merging::takes_turns)
-            || self.merging_keys.as_ref().is_some_and(Merging::takes_turns)
+        self.numbers.takes_turns() || self.keys.takes_turns()
     }
 
     /// Lets go of messages that are gone, and then of clean ones, if too many are resident.
@@ -629,25 +676,18 @@ fn all_out(file: &File) -> Settled {
     out
 }
 
-fn spawn(mut job: Job, notifier: Arc<dyn Notifier>) -> Worker {
-    let (tell, done) = mpsc::channel();
-    let waiting = Arc::clone(&notifier);
-    let work = move || {
-        let outcome = loop {
-            match job.advance() {
-                Ok(false) => {}
-                Ok(true) => break Ok(job.finish()),
-                Err(error) => break Err(error),
-            }
-        };
-        // Nobody is there to hear it if the shard is gone.
-        let _ = tell.send(outcome);
-        notifier.notify();
-    };
-    let handle = background::spawn("dwell-retire", work);
-    if handle.is_none() {
-        // The job counts as one that panicked, and nobody else would say so.
-        waiting.notify();
+/// Does the job to its end. A panic is a failure like any other, unless it is not known which manifest the disk holds.
+fn work_off(mut job: Box<Job>) -> Result<Written, JobError> {
+    let worked = catch_unwind(AssertUnwindSafe(|| {
+        while !job.advance()? {}
+        Ok(())
+    }));
+    match worked {
+        Ok(Ok(())) => Ok(job.finish()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => {
+            let error = io::Error::other("the thread that retires messages has panicked");
+            Err(if job.is_decided() { JobError::Fatal(error) } else { JobError::Again { error } })
+        }
     }
-    Worker::Thread { handle, done }
 }

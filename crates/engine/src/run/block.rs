@@ -32,6 +32,11 @@ impl Builder {
         self.count == 0
     }
 
+    /// Bytes of its pairs.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Whether it is closed before a pair with this key.
     pub(super) fn is_full(&self, key: u64) -> bool {
         let len = HEADER_LEN + self.bytes.len();

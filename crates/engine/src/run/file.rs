@@ -1,7 +1,7 @@
 //! An open run: looking up, and reading through.
 
 use std::marker::PhantomData;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -27,7 +27,10 @@ pub(crate) struct Run<V> {
     pub(super) index: Index,
     /// Words of the filter; 0 for none.
     words: u64,
-    filter: OnceLock<Filter>,
+    /// Nothing in it if it can not be read: then blocks are read without asking it.
+    filter: OnceLock<Option<Filter>>,
+    /// What could not be read of it when that was first tried.
+    damage: OnceLock<Box<str>>,
     /// Held by who reads the filter, so that it is in memory once.
     reading: Mutex<()>,
     values: PhantomData<V>,
@@ -40,14 +43,14 @@ impl<V: Value> Run<V> {
         let run = Run::unread(opened, index, words);
         match filter {
             None => run,
-            Some(filter) => Run { filter: filter.into(), ..run },
+            Some(filter) => Run { filter: Some(filter).into(), ..run },
         }
     }
 
     fn unread(opened: Opened, index: Index, words: u64) -> Run<V> {
         assert_eq!(opened.name.kind, V::KIND);
-        let (filter, reading) = (OnceLock::new(), Mutex::default());
-        Run { opened, index, words, filter, reading, values: PhantomData }
+        let (filter, damage, reading) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Run { opened, index, words, filter, damage, reading, values: PhantomData }
     }
 
     /// Opens the run of that name in `dir`: two reads, or three if the index is long. Header, index and footer are
@@ -67,16 +70,21 @@ impl<V: Value> Run<V> {
         Ok(Run::unread(opened, index, words))
     }
 
-    /// The filter, if the run has one. Reads it, if nobody has yet: a read for each 256 KiB.
+    /// The filter, if the run has one that can be read. Reads it, if nobody has yet: a read for each 256 KiB.
     fn filter(&self) -> Result<Option<&Filter>> {
         if self.words > 0 && self.filter.get().is_none() {
             let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
             if self.filter.get().is_none() {
-                let filter = self.read_filter()?;
+                let filter = match self.read_filter() {
+                    Ok(filter) => Some(filter),
+                    // It says nothing that blocks do not say.
+                    Err(error) if error.is_of_the_place() => None,
+                    Err(error) => return Err(error),
+                };
                 self.filter.get_or_init(|| filter);
             }
         }
-        Ok(self.filter.get())
+        Ok(self.filter.get().and_then(Option::as_ref))
     }
 
     fn read_filter(&self) -> Result<Filter> {
@@ -86,7 +94,7 @@ impl<V: Value> Run<V> {
             let len = (self.opened.index_at - at).min(filter::PIECE as u64 * 8 + 4);
             let bytes = self.read_bytes(at, len as usize)?;
             if !filter.read_piece(self.opened.salt, &bytes) {
-                return Err(ReadError::damaged(self.path(), at, "a filter fails its checksum"));
+                return self.note(Err(ReadError::damaged(self.path(), at, "a filter fails its checksum")));
             }
             at += len;
         }
@@ -104,6 +112,26 @@ impl<V: Value> Run<V> {
     /// Its bytes on the disk.
     pub(crate) fn size(&self) -> u64 {
         self.opened.size
+    }
+
+    /// Bytes of its blocks.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.index.end)
+    }
+
+    /// What could not be read of it, if that was tried: file, place and reason.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.damage.get().map(|damage| &**damage)
+    }
+
+    /// Remembers why a read failed, if the place is bad.
+    fn note<T>(&self, read: Result<T>) -> Result<T> {
+        if let Err(error) = &read
+            && error.is_of_the_place()
+        {
+            self.damage.get_or_init(|| error.to_string().into());
+        }
+        read
     }
 
     /// Its bytes in memory, with the filter, whether it was read yet or not.
@@ -153,7 +181,12 @@ impl<V: Value> Run<V> {
 
     /// All pairs in order.
     pub(crate) fn iter(self: &Arc<Self>) -> Iter<V> {
-        Iter { run: Arc::clone(self), next: 0, read: Vec::new().into_iter() }
+        Iter { run: Arc::clone(self), next: 0, read: Vec::new().into_iter(), lost: None }
+    }
+
+    /// The same, without the pairs of blocks that can not be read: the iterator says which those are.
+    pub(crate) fn iter_readable(self: &Arc<Self>) -> Iter<V> {
+        Iter { lost: Some(Vec::new()), ..self.iter() }
     }
 
     /// Reads the whole run, and checks that index, filter and pairs say the same. `progress` is told how many bytes were
@@ -162,7 +195,7 @@ impl<V: Value> Run<V> {
     /// # Errors
     /// The first thing that is wrong.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let filter = self.filter()?;
+        let filter = if self.words > 0 { Some(self.read_filter()?) } else { None };
         let (mut count, mut last, mut next) = (0, None, 0);
         while next < self.index.blocks() {
             let at = u64::from(self.index.place(next).start);
@@ -172,7 +205,7 @@ impl<V: Value> Run<V> {
                     Some((last, _)) if V::IS_UNIQUE => last < *key,
                     last => last < Some((*key, *value)),
                 };
-                if !is_next || filter.is_some_and(|filter| !filter.may_hold(*key)) {
+                if !is_next || filter.as_ref().is_some_and(|filter| !filter.may_hold(*key)) {
                     let reason = format!("{key} is out of order, or not in the filter");
                     return Err(ReadError::damaged(self.path(), at, reason));
                 }
@@ -246,13 +279,13 @@ impl<V: Value> Run<V> {
     ) -> Result<()> {
         let at = u64::from(self.index.place(block).start);
         let read = block::read(bytes, self.opened.salt, self.index.first(block), each);
-        read.map_err(|why| ReadError::unreadable(self.path(), at, why))
+        self.note(read.map_err(|why| ReadError::unreadable(self.path(), at, why)))
     }
 
     fn read_bytes(&self, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         let read = self.opened.file.read_at(&mut bytes, at);
-        read.map_err(|error| ReadError::io(self.path(), at, error))?;
+        self.note(read.map_err(|error| ReadError::io(self.path(), at, error)))?;
         Ok(bytes)
     }
 }
@@ -274,6 +307,35 @@ pub(crate) struct Iter<V> {
     /// The block to be read next.
     next: usize,
     read: std::vec::IntoIter<(u64, V)>,
+    /// The keys between which pairs are left out that can not be read; nothing if that is an error.
+    lost: Option<Vec<RangeInclusive<u64>>>,
+}
+
+impl<V: Value> Iter<V> {
+    /// Between which keys pairs were left out so far.
+    pub(super) fn lost(&self) -> &[RangeInclusive<u64>] {
+        self.lost.as_deref().unwrap_or_default()
+    }
+
+    /// Reads on; what is left out is noted.
+    fn read_on(&mut self) -> Result<()> {
+        let all = self.run.read_through(self.next);
+        let (pairs, end) = match (all, &mut self.lost) {
+            (Err(error), Some(_)) if error.is_of_the_place() => {
+                // Of several blocks that are read together one may be bad.
+                match self.run.read_while(self.next, |_| false) {
+                    Err(error) if error.is_of_the_place() => (Vec::new(), self.next + 1),
+                    one => one?,
+                }
+            }
+            (all, _) => all?,
+        };
+        if let (Some(lost), true) = (&mut self.lost, pairs.is_empty()) {
+            lost.push(self.run.index.keys(self.next));
+        }
+        (self.read, self.next) = (pairs.into_iter(), end);
+        Ok(())
+    }
 }
 
 impl<V: Value> Iterator for Iter<V> {
@@ -287,12 +349,9 @@ impl<V: Value> Iterator for Iter<V> {
             if self.next >= self.run.index.blocks() {
                 return None;
             }
-            match self.run.read_through(self.next) {
-                Ok((pairs, end)) => (self.read, self.next) = (pairs.into_iter(), end),
-                Err(error) => {
-                    self.next = usize::MAX;
-                    return Some(Err(error));
-                }
+            if let Err(error) = self.read_on() {
+                self.next = usize::MAX;
+                return Some(Err(error));
             }
         }
     }

@@ -4,7 +4,7 @@
 //! the block before, at first from 0); the last key of all; how many words the filter has, 0 for no filter; then tagged
 //! fields, of which there are none yet.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::block::HARD;
 use super::filter::Filter;
@@ -61,6 +61,12 @@ impl Index {
 
     pub(super) fn first(&self, block: usize) -> u64 {
         self.first[block]
+    }
+
+    /// From which key to which a block may have pairs.
+    pub(super) fn keys(&self, block: usize) -> RangeInclusive<u64> {
+        // The next one may begin with the key that this one ends with.
+        self.first[block]..=self.first.get(block + 1).copied().unwrap_or(self.last)
     }
 
     /// Where a block lies.

@@ -4,6 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use super::file::Iter;
+use super::lost::Lost;
 use super::value::Value;
 use crate::sealed::Result;
 
@@ -49,6 +50,13 @@ pub(crate) struct Merge<V> {
 pub(crate) fn merge<V: Value>(newest_first: Vec<Iter<V>>) -> Merge<V> {
     let wanting = (0..newest_first.len()).collect();
     Merge { runs: newest_first, heads: BinaryHeap::new(), wanting, last: None }
+}
+
+impl<V: Value> Merge<V> {
+    /// The keys whose pairs may have been left out so far, since they could not be read.
+    pub(crate) fn lost(&self) -> Lost {
+        Lost::of(self.runs.iter().flat_map(|run| run.lost().iter().cloned()).collect())
+    }
 }
 
 impl<V: Value> Iterator for Merge<V> {

@@ -15,16 +15,18 @@
 //! # Layout
 //! - `value`, `hash`: what is in a run
 //! - `block`, `filter`, `index`: its parts, in memory and as bytes
-//! - `writer`, `file`, `merge`: writing, looking up and reading through, making one of several; `number_set`: of which
-//!   messages
+//! - `writer`, `parts`: writing one, and as many as it takes; `file`, `merge`: looking up and reading through, making one of
+//!   several; `number_set`: of which messages; `lost`: keys that damage hides
 
 mod block;
 mod file;
 mod filter;
 mod hash;
 mod index;
+mod lost;
 mod merge;
 mod number_set;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -32,7 +34,9 @@ mod writer;
 
 pub(crate) use file::Run;
 pub(crate) use hash::key_hash;
+pub(crate) use lost::Lost;
 pub(crate) use merge::{Merge, Merged, merge};
 pub(crate) use number_set::NumberSet;
+pub(crate) use parts::Parts;
 pub(crate) use value::{Home, Value};
 pub(crate) use writer::Writer;

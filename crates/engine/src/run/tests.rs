@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dwell_model::Number;
 
 use super::*;
-use crate::disk::{CountedDisk, Disk, MemoryDisk};
+use crate::disk::{Calls, CountedDisk, Disk, Fault, MemoryDisk};
 use crate::sealed::{Kind, Name, ReadError, Result};
 
 const NUMBERS: Name = Name { directory: 77, shard: 3, kind: Kind::Numbers, number: 12 };
@@ -165,24 +165,92 @@ fn a_flipped_byte_is_refused_or_changes_nothing_and_a_cut_is_refused() {
 }
 
 #[test]
-fn a_damaged_filter_is_found_by_who_looks_for_a_key_and_nothing_else_needs_it() {
-    let disk = disk();
+fn a_damaged_filter_costs_reads_and_is_told_and_nothing_else_needs_it() {
+    let disk = CountedDisk::new(Arc::new(disk()));
     let pairs = homes(1_000);
     write(&disk, NUMBERS, 1_000, &pairs);
-    let path = dir().join(NUMBERS.file_name());
-    let mut bytes = disk.read_file(&path).unwrap();
     let run: Run<Home> = Run::open(&disk, dir(), NUMBERS).unwrap();
-    let at = run.index.end as usize + 5;
-    bytes[at] ^= 1;
-    disk.put_file(&path, bytes);
+    let at = u64::from(run.index.end) + 5;
+    disk.open(run.path()).unwrap().write_at(&[0x5a], at).unwrap();
     let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
-    for _ in 0..2 {
-        let refusal = run.home(number(3)).unwrap_err();
-        assert!(matches!(refusal, ReadError::Damaged { .. }), "{refusal}");
-        assert!(refusal.to_string().contains(&NUMBERS.file_name()), "{refusal}");
+    assert_eq!(run.damage(), None, "nobody has looked yet");
+    assert_eq!(run.home(number(3)).unwrap(), Some(home(3)));
+    let damage = run.damage().unwrap();
+    assert!(damage.contains(&NUMBERS.file_name()) && damage.contains("a filter fails"), "{damage}");
+    let before = disk.counts().reads;
+    for key in 4..104_u64 {
+        let right = key.is_multiple_of(3).then(|| home(key));
+        assert_eq!(run.home(number(key)).unwrap(), right);
     }
-    assert!(run.verify(&mut |_| ()).is_err());
+    assert_eq!(disk.counts().reads - before, 100, "a block each, and the filter is not read again");
+    let refusal = run.verify(&mut |_| ()).unwrap_err();
+    assert!(matches!(refusal, ReadError::Damaged { .. }), "{refusal}");
     assert_eq!(run.iter().collect::<Result<Vec<_>>>().unwrap(), pairs);
+}
+
+#[test]
+fn what_is_read_past_damage_says_what_it_left_out() {
+    let disk = disk();
+    let pairs = homes(10_000);
+    write(&disk, NUMBERS, 0, &pairs);
+    let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
+    let blocks = run.index.blocks();
+    assert!(blocks > 8, "{blocks}");
+    let bad = [0, 3, 4, blocks - 1];
+    bad.iter().for_each(|block| disk.rot_at(run.path(), u64::from(run.index.place(*block).start) + 9));
+    let mut merged = merge(vec![run.iter_readable()]);
+    let read: Vec<u64> = merged.by_ref().map(|merged| merged.unwrap().key).collect();
+    let lost = merged.lost();
+    let is_bad = |key: u64| bad.iter().any(|block| run.index.holding(key).contains(block));
+    assert!(read.iter().copied().eq(pairs.iter().map(|pair| pair.0).filter(|key| !is_bad(*key))));
+    for (key, _) in &pairs {
+        let is_first_behind =
+            bad.iter().any(|block| block + 1 < blocks && run.index.first(block + 1) == *key);
+        assert_eq!(lost.has(*key), is_bad(*key) || is_first_behind, "{key}");
+    }
+    assert!(!lost.has(2) && !lost.has(30_001));
+    let damage = run.damage().unwrap();
+    assert!(damage.contains("byte 32") && damage.contains(&NUMBERS.file_name()), "{damage}");
+}
+
+#[test]
+fn a_place_that_can_not_be_read_just_now_is_not_taken_for_a_bad_one() {
+    let disk = disk();
+    write(&disk, NUMBERS, 0, &homes(100));
+    let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
+    let fail = |error| disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error });
+    fail(std::io::ErrorKind::OutOfMemory);
+    assert!(run.iter_readable().any(|read| read.is_err()));
+    assert_eq!(run.damage(), None);
+    // EIO.
+    disk.fail(Fault { calls: Calls::Reads, after: 0, times: 2, error: std::io::ErrorKind::Other });
+    assert!(run.iter_readable().all(|read| read.is_ok()));
+    assert!(run.damage().is_some());
+}
+
+#[test]
+fn what_is_longer_than_a_run_may_be_is_several() {
+    let disk: Arc<dyn Disk> = Arc::new(disk());
+    for most in [256, 4 * 1024, 10_000, 1 << 30] {
+        let mut names = (1..).map(|number| Name { number, ..NUMBERS });
+        let mut parts = Parts::new(Arc::clone(&disk), dir().to_owned(), most, 100);
+        let pairs = homes(5_000);
+        for (key, home) in &pairs {
+            parts.push(*key, *home, || Ok(names.next().unwrap())).unwrap();
+        }
+        let runs = parts.finish().unwrap();
+        assert_eq!(runs.len() > 2, most < 1 << 30, "{most}");
+        let read: Vec<_> = runs.iter().flat_map(|run| run.iter()).collect::<Result<_>>().unwrap();
+        assert_eq!(read, pairs);
+        for (run, is_last) in runs.iter().zip((1..=runs.len()).map(|at| at == runs.len())) {
+            let bytes = run.block_bytes();
+            assert!(bytes < most + 100 && (is_last || bytes >= most), "{bytes} for {most}");
+            assert!(run.has_filter());
+            run.verify(&mut |_| ()).unwrap();
+        }
+    }
+    let none = Parts::<Home>::new(disk, dir().to_owned(), 4_096, 100).finish().unwrap();
+    assert!(none.is_empty());
 }
 
 #[test]

@@ -49,15 +49,20 @@ impl<V: Value> Writer<V> {
 
     /// Adds a pair.
     ///
+    /// # Errors
+    /// The disk's, and one if the file has [`Writer::MOST`] bytes.
+    ///
     /// # Panics
-    /// If it does not come after the one before, or if the file has [`Writer::MOST`] bytes.
+    /// If it does not come after the one before.
     pub(crate) fn push(&mut self, key: u64, value: V) -> io::Result<()> {
         let is_next = match self.last {
             Some((last, _)) if V::IS_UNIQUE => last < key,
             last => last < Some((key, value)),
         };
         assert!(is_next, "{key} {value:?} is out of order");
-        assert!(self.bytes() < Writer::<V>::MOST, "places in a run are 32-bit numbers");
+        if self.bytes() >= Writer::<V>::MOST {
+            return Err(too_long());
+        }
         if self.block.is_full(key) {
             self.close_block()?;
         }
@@ -78,13 +83,17 @@ impl<V: Value> Writer<V> {
         self.out.position()
     }
 
+    /// Bytes of the pairs in the block that is being filled.
+    pub(super) fn pending(&self) -> u64 {
+        self.block.len() as u64
+    }
+
     fn close_block(&mut self) -> io::Result<()> {
         self.scratch.clear();
         self.block.close(self.out.salt(), &mut self.scratch);
         self.out.append(&self.scratch)?;
         let pushed = self.index.push(self.scratch.len() as u32, self.block_key);
-        assert!(pushed, "places in a run are 32-bit numbers");
-        Ok(())
+        if pushed { Ok(()) } else { Err(too_long()) }
     }
 
     /// Adds filter and index, and syncs the file; its name is durable when the directory is synced. The run is open then.
@@ -102,4 +111,8 @@ impl<V: Value> Writer<V> {
         opened.index = Vec::new();
         Ok(Run::new(opened, self.index, self.filter))
     }
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "places in a run are 32-bit numbers")
 }

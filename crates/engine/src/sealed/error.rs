@@ -26,6 +26,9 @@ pub(crate) enum ReadError {
     Io { file: PathBuf, source: io::Error },
 }
 
+/// ENFILE and EMFILE, of which std knows no kind.
+const NO_DESCRIPTORS: [i32; 2] = [23, 24];
+
 pub(crate) type Result<T> = std::result::Result<T, ReadError>;
 
 impl ReadError {
@@ -37,6 +40,20 @@ impl ReadError {
         match why {
             Unreadable::Malformed(reason) => ReadError::damaged(file, offset, reason),
             Unreadable::Newer(reason) => ReadError::NewerRecord { file: file.to_owned(), offset, reason },
+        }
+    }
+
+    /// Whether the place that was read is bad, so that what stood there has to come from elsewhere: not if the file can not
+    /// be opened just now, or was written by a later version.
+    pub(crate) fn is_of_the_place(&self) -> bool {
+        use io::ErrorKind::{Interrupted, NotFound, OutOfMemory, PermissionDenied, WouldBlock};
+        match self {
+            ReadError::Damaged { .. } => true,
+            ReadError::Newer { .. } | ReadError::NewerRecord { .. } => false,
+            ReadError::Io { source, .. } => {
+                !matches!(source.kind(), Interrupted | NotFound | OutOfMemory | PermissionDenied | WouldBlock)
+                    && !source.raw_os_error().is_some_and(|code| NO_DESCRIPTORS.contains(&code))
+            }
         }
     }
 

@@ -43,6 +43,7 @@ use crate::journal::writer::{Start, WriteError, Writer};
 use crate::options::LowWater;
 use crate::retire::{self, Gate, Part, Retirement};
 use crate::sealed::Kind;
+use crate::troubles::Troubles;
 
 /// How long a batch that found no room waits before it is tried again.
 const RETRY_MS: u64 = 100;
@@ -79,6 +80,8 @@ pub(crate) struct Tally {
     pub(crate) runs: AtomicU64,
     pub(crate) held: AtomicU64,
     pub(crate) damaged: AtomicU64,
+    pub(crate) runs_damaged: AtomicU64,
+    pub(crate) runs_healed: AtomicU64,
     pub(crate) unread: AtomicU64,
 }
 
@@ -177,6 +180,11 @@ impl Shard {
             is_closed: false,
             tally,
         }
+    }
+
+    /// What fails in the background, and is tried again.
+    pub(crate) fn troubles(&self) -> &Arc<Troubles> {
+        self.retirement.troubles()
     }
 
     /// Whether it was closed: no turn is to be taken any more.
@@ -371,6 +379,8 @@ impl Shard {
         tell(&self.tally.due_bytes, self.retirement.due_bytes);
         tell(&self.tally.body_writes, self.retirement.body_writes);
         tell(&self.tally.damaged, self.retirement.damaged());
+        tell(&self.tally.runs_damaged, cold.damaged_runs());
+        tell(&self.tally.runs_healed, self.retirement.healed());
         tell(&self.tally.resident_bytes, core.weight() as u64);
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);
         tell(&self.tally.tokens, core.others_len().0 as u64);

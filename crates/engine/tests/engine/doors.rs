@@ -1,4 +1,4 @@
-//! A disk on which due files can not be begun while a door is shut, or are refused.
+//! A disk on which files can not be begun while a door is shut, or are refused.
 
 use std::io;
 use std::path::Path;
@@ -15,17 +15,31 @@ pub(crate) enum Door {
     OnceOpen,
     /// Who comes is refused.
     Barred,
+    /// Who comes is lost, once: a thread panics, and leaves what it has begun.
+    Trapped,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct DoorDisk {
     disk: MemoryDisk,
     door: Arc<(Mutex<Door>, Condvar)>,
+    /// Whether threads that merge runs come to it, and not those that begin due files.
+    is_for_merges: bool,
 }
 
 impl DoorDisk {
     pub(crate) fn new(disk: MemoryDisk) -> DoorDisk {
-        DoorDisk { disk, door: Arc::new((Mutex::new(Door::Open), Condvar::new())) }
+        let door = Arc::new((Mutex::new(Door::Open), Condvar::new()));
+        DoorDisk { disk, door, is_for_merges: false }
+    }
+
+    /// The door is one for threads that merge runs.
+    pub(crate) fn for_merges(disk: MemoryDisk) -> DoorDisk {
+        DoorDisk { is_for_merges: true, ..DoorDisk::new(disk) }
+    }
+
+    pub(crate) fn state(&self) -> Door {
+        *self.door.0.lock().unwrap()
     }
 
     pub(crate) fn set(&self, door: Door) {
@@ -33,11 +47,17 @@ impl DoorDisk {
         self.door.1.notify_all();
     }
 
-    fn pass(&self) -> io::Result<()> {
+    fn pass(&self, path: &Path) -> io::Result<()> {
         let door = self.door.0.lock().unwrap();
         let mut door = self.door.1.wait_while(door, |door| *door == Door::Shut).unwrap();
         if *door == Door::OnceOpen {
             *door = Door::Shut;
+        }
+        if *door == Door::Trapped {
+            *door = Door::Open;
+            drop(door);
+            self.disk.create(path).unwrap();
+            panic!("the floor gives way");
         }
         if *door == Door::Barred { Err(io::Error::other("the door is barred")) } else { Ok(()) }
     }
@@ -53,8 +73,10 @@ impl Disk for DoorDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("due-")) {
-            self.pass()?;
+        let is_due = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("due-"));
+        let merges = std::thread::current().name() == Some("dwell-merge");
+        if if self.is_for_merges { merges } else { is_due } {
+            self.pass(path)?;
         }
         self.disk.create(path)
     }

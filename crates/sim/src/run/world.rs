@@ -92,6 +92,8 @@ impl World {
             seed: Some(rng.next()),
             // So few that other commands, time and crashes come between two slices of a revive of all.
             swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
+            // So short that runs are split as those of very large stores are.
+            run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
             ..Options::default()
         };
         World {

@@ -1,0 +1,205 @@
+//! The work of a merge that needs nothing but the disk: several runs become one, or as many as it takes.
+//!
+//! # Making anew what can not be read
+//! A block of a run that can not be read hides where some messages lie, or which have a key: a key that is hidden must not be
+//! given away, so nothing may be left out for it. But a run says nothing that due files do not say. A merge that is to make
+//! good for damage passes over bad blocks, and notes which keys are hidden; then it reads the due files through, and all
+//! messages there that have such keys come into runs beside the merged one. Only if each of these can be read do the new
+//! runs take the place of the old ones.
+//!
+//! 1. It goes by the manifest that was durable when the merge was begun. What is written into due files since is found by
+//!    newer runs.
+//! 2. But a message that is moved from one file into another takes its number along into a newer run, and not its key. So
+//!    nothing is moved while this is under way, and a file that is gone by then had no message left.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::job::Desk;
+use super::made::Made;
+use super::merge::{Gone, Kept};
+use crate::checkpoint::file_name;
+use crate::due::{File, Found};
+use crate::run::{self, Home, Lost, Merge, NumberSet, Parts, Run};
+use crate::sealed::{Kind, ReadError};
+
+/// At least so many messages that were hidden are gathered before they are written.
+const GATHERED: usize = 4 * 1024;
+
+/// What is merged, and how.
+pub(super) struct Order<V: Kept> {
+    pub(super) inputs: Vec<Arc<Run<V>>>,
+    /// For how many pairs a run that is written has a filter.
+    pub(super) filter_for: u64,
+    /// Runs that say which messages are in due files, if those are to be found out first.
+    pub(super) unread: Vec<Arc<Run<Home>>>,
+    pub(super) gone: Gone,
+    /// Whether what can not be read is made anew.
+    pub(super) heals: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Compaction<V: Kept> {
+    desk: Desk,
+    made: Made,
+    merge: Merge<V>,
+    parts: Option<Parts<V>>,
+    gone: Gone,
+    /// The messages in due files, as far as they are known.
+    living: Option<NumberSet>,
+    /// What tells of the others.
+    unread: Option<Merge<Home>>,
+    heals: bool,
+    healing: Option<Healing<V>>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// The reading of due files for what runs hide.
+#[derive(Debug)]
+struct Healing<V> {
+    lost: Lost,
+    /// Files to be read still, and the one that is read now, up to an ordinal.
+    files: Vec<u32>,
+    open: Option<(File, u32)>,
+    found: Vec<(u64, V)>,
+    /// Runs of what was found.
+    written: Vec<Arc<Run<V>>>,
+    merged: Vec<Arc<Run<V>>>,
+}
+
+impl<V: Kept> Compaction<V> {
+    pub(super) fn new(desk: &Desk, order: Order<V>, cancelled: Arc<AtomicBool>) -> Compaction<V> {
+        let Order { inputs, filter_for, unread, gone, heals } = order;
+        let iter = |run: &Arc<Run<V>>| if heals { run.iter_readable() } else { run.iter() };
+        let unread = (!unread.is_empty()).then(|| run::merge(unread.iter().map(Run::iter).collect()));
+        let (disk, dir) = (Arc::clone(&desk.disk), desk.dir.clone());
+        Compaction {
+            made: Made::new(desk.clone()),
+            merge: run::merge(inputs.iter().map(iter).collect()),
+            parts: Some(Parts::new(disk, dir, desk.run_bytes, filter_for)),
+            gone,
+            living: unread.is_some().then(NumberSet::default),
+            unread,
+            heals,
+            healing: None,
+            cancelled,
+            desk: desk.clone(),
+        }
+    }
+
+    /// Does a part of what is left: looks at so many pairs at most. When nothing is left, all runs that take the place of
+    /// those that were merged.
+    pub(super) fn advance(&mut self, most: usize) -> io::Result<Option<Vec<Arc<Run<V>>>>> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the store closes"));
+        }
+        let mut left = most;
+        while left > 0 {
+            left = left.saturating_sub(1);
+            if let Some(healing) = &mut self.healing {
+                left = left.saturating_sub(AN_ENTRY * healing.read_on(&self.desk, &self.gone)?);
+                if healing.found.len() >= GATHERED.max(self.desk.moved) || healing.is_at_end() {
+                    healing.write(&self.desk, &mut self.made)?;
+                }
+                if healing.is_at_end() {
+                    let Healing { mut written, merged, .. } = self.healing.take().expect("it was just there");
+                    written.extend(merged);
+                    return Ok(Some(self.end(written)));
+                }
+            } else if let (Some(unread), Some(living)) = (&mut self.unread, &mut self.living) {
+                match unread.next().transpose()? {
+                    Some(home) if home.value.is_of_use(&self.gone, None) => living.add(home.key),
+                    Some(_) => {}
+                    None => self.unread = None,
+                }
+            } else if let Some(merged) = self.merge.next().transpose()? {
+                let parts = self.parts.as_mut().expect("they are written until they are whole");
+                if merged.value.is_of_use(&self.gone, self.living.as_ref()) {
+                    parts.push(merged.key, merged.value, || self.made.new_name(V::KIND))?;
+                }
+            } else {
+                let merged = self.parts.take().expect("they are whole once").finish()?;
+                let lost = self.merge.lost();
+                if lost.is_empty() {
+                    return Ok(Some(self.end(merged)));
+                }
+                assert!(self.heals, "nothing is passed over unless it is made anew");
+                let files = self.gone.keys().rev().copied().collect();
+                let (open, found, written) = (None, Vec::new(), Vec::new());
+                self.healing = Some(Healing { lost, files, open, found, written, merged });
+            }
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self, runs: Vec<Arc<Run<V>>>) -> Vec<Arc<Run<V>>> {
+        self.made.keep();
+        runs
+    }
+}
+
+/// What an entry of a due file costs, in pairs of a run.
+const AN_ENTRY: usize = 4;
+
+impl<V: Kept> Healing<V> {
+    fn is_at_end(&self) -> bool {
+        self.open.is_none() && self.files.is_empty()
+    }
+
+    /// Reads a piece of a file; says how many entries it had.
+    fn read_on(&mut self, desk: &Desk, gone: &Gone) -> io::Result<usize> {
+        let Some((file, from)) = self.open.take() else {
+            self.open_next(desk)?;
+            return Ok(0);
+        };
+        let settled = &gone[&file.name().number];
+        let Some(next) = settled.next_live(from).filter(|next| *next < file.len()) else { return Ok(0) };
+        let to = file.piece_end(next);
+        let mut entries = Vec::new();
+        file.read(next..to, &mut entries)?;
+        for Found { ordinal, entry, .. } in entries.iter().filter(|one| !settled.has(one.ordinal)) {
+            let home = Home { file: file.name().number, ordinal: *ordinal };
+            let pair = V::pair_of(entry, home, desk.directory);
+            self.found.extend(pair.filter(|(key, _)| self.lost.has(*key)));
+        }
+        self.open = Some((file, to));
+        Ok(entries.len())
+    }
+
+    /// Opens the next file that may have any of what is hidden.
+    fn open_next(&mut self, desk: &Desk) -> io::Result<()> {
+        let Some(number) = self.files.pop() else { return Ok(()) };
+        match File::open(&*desk.disk, &desk.dir, file_name(desk.directory, Kind::Due, number)) {
+            Ok(file) => {
+                let keys = V::keys_of(&file);
+                self.open = keys.is_none_or(|keys| self.lost.has_any(keys)).then_some((file, 0));
+                Ok(())
+            }
+            Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes what was gathered.
+    fn write(&mut self, desk: &Desk, made: &mut Made) -> io::Result<()> {
+        let mut found = std::mem::take(&mut self.found);
+        found.sort_unstable();
+        found.dedup_by(|one, other| one.0 == other.0 && (V::IS_UNIQUE || one.1 == other.1));
+        let (disk, dir) = (Arc::clone(&desk.disk), desk.dir.clone());
+        let mut parts = Parts::new(disk, dir, desk.run_bytes, found.len() as u64);
+        for (key, value) in found {
+            parts.push(key, value, || made.new_name(V::KIND))?;
+        }
+        self.written.extend(parts.finish()?);
+        Ok(())
+    }
+}
+
+/// Numbers of messages, from the lowest to the highest.
+pub(super) fn numbers_of(file: &File) -> RangeInclusive<u64> {
+    let (lowest, highest) = file.number_range();
+    lowest.get()..=highest.get()
+}

@@ -1,0 +1,39 @@
+//! Files that are being made: nothing names them yet, so they go if nothing ever will.
+
+use std::io;
+
+use super::job::Desk;
+use crate::sealed::{Kind, Name};
+
+/// The files that a job has begun. Dropped, however the job ended, they are removed, unless they [are kept](Made::keep).
+#[derive(Debug)]
+pub(super) struct Made {
+    desk: Desk,
+    names: Vec<Name>,
+}
+
+impl Made {
+    pub(super) fn new(desk: Desk) -> Made {
+        Made { desk, names: Vec::new() }
+    }
+
+    /// The name of the next file, which is about to be made.
+    pub(super) fn new_name(&mut self, kind: Kind) -> io::Result<Name> {
+        let name = self.desk.new_name(kind)?;
+        self.names.push(name);
+        Ok(name)
+    }
+
+    /// Something names them now, or may.
+    pub(super) fn keep(&mut self) {
+        self.names.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for name in self.names.drain(..) {
+            self.desk.removal.remove(self.desk.dir.join(name.file_name()));
+        }
+    }
+}

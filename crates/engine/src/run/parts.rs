@@ -1,0 +1,61 @@
+//! Writing runs of a bounded length: pairs in rising order become one run after another.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::file::Run;
+use super::value::Value;
+use super::writer::Writer;
+use crate::disk::Disk;
+use crate::sealed::Name;
+
+/// Runs that are being written, from the lowest key of the first to the highest of the last. Each ends when it has so many
+/// bytes, so none comes to what [places](Writer::MOST) in a run can say.
+#[derive(Debug)]
+pub(crate) struct Parts<V> {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    most: u64,
+    filter_for: u64,
+    open: Option<Writer<V>>,
+    done: Vec<Arc<Run<V>>>,
+}
+
+impl<V: Value> Parts<V> {
+    /// Nothing is written yet. A run takes no more pairs when it has `most` bytes, and has a filter for `filter_for` pairs.
+    pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf, most: u64, filter_for: u64) -> Parts<V> {
+        Parts { disk, dir, most, filter_for, open: None, done: Vec::new() }
+    }
+
+    /// Adds a pair, which comes after the one before. `new_name` names the next run where one begins.
+    ///
+    /// # Errors
+    /// The disk's, and those of `new_name`. After one the files are of no use.
+    pub(crate) fn push(
+        &mut self,
+        key: u64,
+        value: V,
+        new_name: impl FnOnce() -> io::Result<Name>,
+    ) -> io::Result<()> {
+        if let Some(full) = self.open.take_if(|open| open.bytes() + open.pending() >= self.most) {
+            self.done.push(Arc::new(full.finish()?));
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let name = new_name()?;
+                none.insert(Writer::create(&*self.disk, &self.dir, name, self.filter_for)?)
+            }
+        };
+        open.push(key, value)
+    }
+
+    /// All runs, in the order of their keys: none if there was no pair.
+    pub(crate) fn finish(mut self) -> io::Result<Vec<Arc<Run<V>>>> {
+        if let Some(open) = self.open.take() {
+            self.done.push(Arc::new(open.finish()?));
+        }
+        Ok(self.done)
+    }
+}

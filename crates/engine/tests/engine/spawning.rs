@@ -1,0 +1,160 @@
+//! Threads that can not be started, or that panic: what they should have done is done later, and everybody else goes on.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use dwell_engine::disk::{Disk as _, MemoryDisk};
+use dwell_engine::{Engine, Options, Spawner, SystemThreads, Work};
+use dwell_model::Key;
+use dwell_store::{Put, Take};
+use dwell_time::ManualClock;
+
+use crate::doors::{Door, DoorDisk};
+use crate::support::{Driven, dir, options, queue, start};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Some threads can not be started: EAGAIN.
+#[derive(Debug, Default)]
+struct Few {
+    refused: Mutex<Option<&'static str>>,
+    refusals: AtomicUsize,
+}
+
+impl Few {
+    fn refuse(&self, name: Option<&'static str>) {
+        *self.refused.lock().unwrap() = name;
+    }
+}
+
+impl Spawner for Few {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+        if *self.refused.lock().unwrap() == Some(name) {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        SystemThreads.spawn(name, work)
+    }
+}
+
+fn small(clock: &ManualClock) -> Options {
+    Options { memory_limit: 64 * 1024, segment_bytes: 64 * 1024, ..options(&MemoryDisk::new(), clock) }
+}
+
+fn far(number: u64) -> Put {
+    Put::new(queue("far"), format!("body {number}"))
+        .after_ms(86_400_000)
+        .key(Key::new(&format!("key-{number}")).unwrap())
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: it never came to it");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn where_no_thread_can_be_started_puts_wait_for_one_and_all_else_goes_on() {
+    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
+    let store = engine.blocking();
+    store.put_one(Put::new(queue("soon"), "now")).unwrap();
+    few.refuse(Some("dwell-retire"));
+    let (say, answers) = mpsc::channel();
+    let putting = thread::spawn({
+        let store = engine.blocking();
+        move || (0..2_000).for_each(|number| drop(say.send(store.put_one(far(number)))))
+    });
+    wait_until("a put waits", || engine.counters().held > 0);
+    assert_eq!(store.take(Take::from(queue("soon"))).unwrap()[0].message.body, "now");
+    let before = engine.counters().wakeups;
+    assert!(clock.await_asleep(1, PATIENCE));
+    let refusals = few.refusals.load(Ordering::Relaxed);
+    clock.advance(1_000);
+    wait_until("it is tried again", || few.refusals.load(Ordering::Relaxed) > refusals);
+    assert!(clock.await_asleep(1, PATIENCE));
+    assert!(engine.counters().wakeups - before < 50, "nothing is looked at again and again");
+    let troubles = engine.troubles();
+    assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [Work::Flush]);
+    assert!(
+        troubles[0].reason.contains("no thread can be started") && troubles[0].times == 2,
+        "{troubles:?}"
+    );
+    assert_eq!(engine.counters().checkpoints, 0);
+    few.refuse(None);
+    clock.advance(1_000);
+    for _ in 0..2_000 {
+        answers.recv_timeout(PATIENCE).unwrap().unwrap();
+    }
+    putting.join().unwrap();
+    assert!(engine.counters().checkpoints > 0);
+    assert_eq!(engine.troubles(), []);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_merge_that_finds_no_thread_is_made_later_and_nothing_waits_for_it() {
+    let (clock, few) = (ManualClock::new(start()), Arc::new(Few::default()));
+    let engine = Engine::open(dir(), Options { spawner: few.clone(), ..small(&clock) }).unwrap();
+    let store = engine.blocking();
+    few.refuse(Some("dwell-merge"));
+    (0..2_000).for_each(|number| store.put_one(far(number)).map(drop).unwrap());
+    let unmerged = engine.counters().runs;
+    assert!(unmerged > 30, "{unmerged}");
+    let refusals = few.refusals.load(Ordering::Relaxed);
+    assert!(refusals < 5, "it rests between: {refusals}");
+    let works: Vec<Work> = engine.troubles().iter().map(|trouble| trouble.work).collect();
+    assert_eq!(works, [Work::MergeNumbers, Work::MergeKeys]);
+    few.refuse(None);
+    wait_until("runs are merged", || {
+        clock.advance(1_000);
+        store.put_one(Put::new(queue("soon"), "now")).unwrap();
+        engine.counters().runs < 20
+    });
+    assert_eq!(engine.troubles(), []);
+    engine.close().unwrap();
+}
+
+/// Crash story: 1. a thread that merges runs panics: the file that it has begun stays, and the next one begins another.
+#[test]
+fn a_thread_that_panics_leaves_no_file_and_does_not_end_the_store() {
+    for is_for_merges in [false, true] {
+        let (clock, disk) = (ManualClock::new(start()), MemoryDisk::new());
+        let new = if is_for_merges { DoorDisk::for_merges } else { DoorDisk::new };
+        let door = new(disk.clone());
+        let engine = Engine::open(dir(), Options { disk: Arc::new(door.clone()), ..small(&clock) }).unwrap();
+        let store = engine.blocking();
+        door.set(Door::Trapped);
+        let mut number = 0;
+        while door.state() == Door::Trapped {
+            store.put_one(far(number)).unwrap();
+            number += 1;
+            assert!(number < 10_000);
+        }
+        wait_until("it is told", || !engine.troubles().is_empty());
+        assert!(engine.troubles()[0].reason.contains("panicked"), "{:?}", engine.troubles());
+        wait_until("it is tried again", || {
+            clock.advance(1_000);
+            let put = store.put_one(far(number));
+            number += u64::from(put.is_ok());
+            engine.troubles().is_empty()
+        });
+        engine.close().unwrap();
+        let named = ["due-", "numbers-", "keys-"];
+        let sealed = disk
+            .list(dir())
+            .unwrap()
+            .into_iter()
+            .filter(|name| named.iter().any(|kind| name.starts_with(kind)));
+        let empty: Vec<String> =
+            sealed.filter(|name| disk.read_file(&dir().join(name)).unwrap().is_empty()).collect();
+        assert_eq!(empty, Vec::<String>::new(), "for merges: {is_for_merges}");
+        let mut store = Driven::on(disk, clock);
+        assert_eq!(store.numbers().len() as u64, number);
+    }
+}
