@@ -487,3 +487,47 @@ fn lanes_count_as_far_as_they_are_read_at_a_time() {
     assert_eq!(read_ahead(20), 1, "of twelve lanes no more than two at a time");
     assert_eq!(read_ahead(0), 0, "of twelve lanes more than blocks can be spared");
 }
+
+/// What was acked in the order of due is found where it was due; only what is not there is looked for by number.
+#[test]
+fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_number() {
+    let mut beside = Beside::new(16, 64, 16);
+    let drawn = |state, due| Drawn { state, priority: 1, due, body_len: 1_000 };
+    for first in [0, 200, 400] {
+        let live = (0..200).map(|due| drawn(0, first + due));
+        beside.add(&live.chain((0..20).map(|due| drawn(2, first + due))).collect::<Vec<_>>());
+    }
+    let name = Name { directory: DIRECTORY, shard: 0, kind: Kind::Numbers, number: 1 };
+    let mut writer = crate::run::Writer::create(&beside.disk, Path::new("/d"), name, 0).unwrap();
+    // So long that reading it costs more than the blocks in which they were due.
+    (1..60_000).for_each(|number| writer.push(number, Home { file: 99, ordinal: 0 }).unwrap());
+    beside.cold.set_runs(vec![Arc::new(writer.finish().unwrap())], Vec::new());
+    let of = |known: &Known| (known.entry.standing.due, known.entry.number);
+    let is_between = |known: &&Known, from, to| (at(from)..at(to)).contains(&known.entry.standing.due);
+    let (dead, live): (Vec<&Known>, Vec<&Known>) =
+        beside.known.iter().partition(|known| died(&known.entry).is_some());
+    let mut gone: Vec<(Timestamp, Number)> =
+        live.iter().filter(|known| is_between(known, 190, 230)).map(|known| of(known)).collect();
+    let found: Vec<CopyAt> =
+        live.iter().filter(|known| is_between(known, 190, 230)).map(|known| known.copy).collect();
+    assert_eq!(found.len(), 40);
+    // Due at another instant, dead, gone already, or never there.
+    let moved = (at(200), live[0].entry.number);
+    let already =
+        (at(210), live.iter().find(|known| known.entry.standing.due == at(229)).unwrap().entry.number);
+    let died_there = dead.iter().find(|known| is_between(known, 200, 230)).map(|known| of(known)).unwrap();
+    let never = (at(205), Number::new(50_000).unwrap());
+    let mut rest = vec![moved, already, died_there, never];
+    rest.sort_unstable();
+    gone.extend(&rest);
+    let counts = beside.cold.settle_due(&mut gone).unwrap();
+    assert_eq!(counts, BTreeMap::from([(queue(), (40, 0))]));
+    gone.sort_unstable();
+    assert_eq!(gone, rest);
+    for known in &beside.known {
+        let file = &beside.cold.files()[&known.copy.file.get()];
+        assert_eq!(file.out.has(known.copy.ordinal), found.contains(&known.copy), "{known:?}");
+    }
+    let mut none = Vec::new();
+    assert!(beside.cold.settle_due(&mut none).unwrap().is_empty());
+}

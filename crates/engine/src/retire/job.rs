@@ -643,6 +643,8 @@ fn order_key(rank: u32, state: LaneState, priority: u32, due: Timestamp) -> u128
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::disk::MemoryDisk;
 
@@ -664,11 +666,8 @@ mod tests {
         assert!(keys.collect::<Vec<_>>().is_sorted_by(|one, other| one < other));
     }
 
-    /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is told to end. 3. It takes that for
-    /// a failure and removes what it has written, and the manifest names files that are gone.
-    #[test]
-    fn what_the_manifest_names_stays_though_the_store_closes() {
-        let (disk, dir) = (Arc::new(MemoryDisk::new()), PathBuf::from("/d"));
+    fn job(disk: &MemoryDisk) -> Job {
+        let dir = PathBuf::from("/d");
         disk.create_dir(&dir).unwrap();
         let manifest = Manifest {
             incarnation: 1,
@@ -680,16 +679,56 @@ mod tests {
         };
         let settled = BTreeMap::new();
         let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), settled };
-        let desk = Desk::new(disk, dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
-        let mut job = Job::new(
-            desk,
-            moment,
-            (Vec::new(), Names::default()),
-            0,
-            &ColdSet::new(7, 1, (1, usize::MAX), 1),
-            true,
-            Progress::new(None),
-        );
+        let desk = Desk::new(Arc::new(disk.clone()), dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
+        let cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
+        let captured = (Vec::new(), Names::default());
+        Job::new(desk, moment, captured, 0, &cold, true, Progress::new(None))
+    }
+
+    #[test]
+    fn its_progress_is_the_part_that_was_copied() {
+        let mut job = job(&MemoryDisk::new());
+        let copied = |number| Copied {
+            number: Number::new(number).unwrap(),
+            file: 0,
+            ordinal: 0,
+            body: BodyPlace { at: 0, len: 0 },
+            moved: None,
+        };
+        for (copies, total, expected) in [(0, 0, 0), (0, 8, 0), (2, 8, 200), (5, 8, 500), (8, 8, 800)] {
+            job.copies = (1..=copies).map(copied).collect();
+            job.tell(800, total);
+            assert_eq!(job.progress.done(), expected, "{copies} of {total}");
+        }
+    }
+
+    #[test]
+    fn what_it_has_begun_goes_with_it_unless_the_manifest_may_name_it() {
+        let disk = MemoryDisk::new();
+        let names = || disk.list(Path::new("/d")).unwrap();
+        let mut ended = job(&disk);
+        for kind in [Kind::Due, Kind::Keys] {
+            let name = ended.made.new_name(kind).unwrap();
+            disk.create(&Path::new("/d").join(name.file_name())).unwrap();
+        }
+        assert_eq!(names().len(), 2);
+        drop(ended);
+        assert_eq!(names(), Vec::<String>::new());
+        let mut done = job(&disk);
+        let name = done.made.new_name(Kind::Due).unwrap();
+        disk.create(&Path::new("/d").join(name.file_name())).unwrap();
+        assert!(!done.is_decided());
+        while !done.advance().unwrap() {}
+        assert!(done.is_decided());
+        drop(done);
+        assert_eq!(names(), ["MANIFEST".to_owned(), name.file_name()]);
+    }
+
+    /// Crash story: 1. the job renames the manifest. 2. The store is closed, and the job is told to end. 3. It takes that for
+    /// a failure and removes what it has written, and the manifest names files that are gone.
+    #[test]
+    fn what_the_manifest_names_stays_though_the_store_closes() {
+        let mut job = job(&MemoryDisk::new());
         while !matches!(job.stage, Stage::Done) {
             assert!(!job.advance().unwrap());
         }

@@ -580,8 +580,13 @@ impl Retirement {
             // There may be more.
             self.looked_near.set(None);
         }
-        let merging = self.numbers.memory() + self.keys.memory();
-        self.budget.set_files(cold.memory() as u64 + merging);
+        let cold = cold.memory() as u64;
+        self.count_files(cold);
+    }
+
+    /// What finds messages in files takes so much memory, and besides what merges take now.
+    fn count_files(&mut self, cold: u64) {
+        self.budget.set_files(cold + self.numbers.memory() + self.keys.memory());
         self.desk.go_by(&self.budget);
     }
 
@@ -689,5 +694,108 @@ fn work_off(mut job: Box<Job>) -> Result<Written, JobError> {
             let error = io::Error::other("the thread that retires messages has panicked");
             Err(if job.is_decided() { JobError::Fatal(error) } else { JobError::Again { error } })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Calls, Disk, Fault, MemoryDisk};
+    use crate::run::{Run, Value, Writer};
+
+    fn run<V: Value>(desk: &Desk, pairs: impl Iterator<Item = (u64, V)>) -> Arc<Run<V>> {
+        let name = desk.new_name(V::KIND).unwrap();
+        let mut writer = Writer::create(&*desk.disk, &desk.dir, name, 0).unwrap();
+        pairs.for_each(|(key, value)| writer.push(key, value).unwrap());
+        Arc::new(writer.finish().unwrap())
+    }
+
+    fn retirement() -> (MemoryDisk, Retirement) {
+        let disk = MemoryDisk::new();
+        disk.create_dir(Path::new("/d")).unwrap();
+        let budget = Budget::of(32 << 20, 8 << 20);
+        let manifest = Manifest {
+            incarnation: 1,
+            directory: 7,
+            made: Timestamp::MIN,
+            newest: 1,
+            next_number: 1,
+            checkpoint: Default::default(),
+        };
+        let desk = Desk::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1);
+        (disk, Retirement::new(budget, desk, manifest))
+    }
+
+    struct Runs {
+        numbers: Vec<Arc<Run<Home>>>,
+        keys: Vec<Arc<Run<Number>>>,
+    }
+
+    impl Runs {
+        /// Four runs of either kind of about one size, and a long one of numbers.
+        fn new(desk: &Desk) -> Runs {
+            let homes = |from: u64| (0..1_000).map(move |at| (from + at * 50, Home { file: 1, ordinal: 1 }));
+            let mut numbers: Vec<_> = (1..=4).map(|from| run(desk, homes(from))).collect();
+            numbers.push(run(desk, (0..9_000).map(|at| (at + 100_000, Home { file: 1, ordinal: 1 }))));
+            let of_key = |from: u64| (0..500).map(move |at| (from + at * 7, Number::new(at + 1).unwrap()));
+            Runs { numbers, keys: (1..=4).map(|from| run(desk, of_key(from))).collect() }
+        }
+
+        fn go_on(&self, retirement: &mut Retirement, mono_ms: u64) {
+            let (desk, now) = (retirement.desk.clone(), Now { wall: Timestamp::MIN, mono_ms });
+            let known = Known { numbers: &self.numbers, in_use: 100_000 };
+            let gone = Default::default;
+            drop(retirement.numbers.go_on(&self.numbers, &desk, &known, gone, None, now));
+            drop(retirement.keys.go_on(&self.keys, &desk, &known, gone, None, now));
+        }
+    }
+
+    #[test]
+    fn merges_count_for_memory_while_they_last() {
+        let (_, mut retirement) = retirement();
+        retirement.count_files(1_000_000);
+        assert_eq!(retirement.budget.told().files, 1_000_000);
+        Runs::new(&retirement.desk).go_on(&mut retirement, 0);
+        let (numbers, keys) = (retirement.numbers.memory(), retirement.keys.memory());
+        // Sixteen bits for each of 4,000 sparse numbers and of 2,000 keys, and a bit for each message in due files.
+        assert_eq!((numbers, keys), (4_000 * 2, 2_000 * 2 + 100_000 / 8));
+        retirement.count_files(1_000_000);
+        assert_eq!(retirement.budget.told().files, 1_000_000 + numbers + keys);
+    }
+
+    /// Crash story: 1. due files can not be written, and that is tried again each second. 2. No merge is begun meanwhile,
+    /// and there are more and more runs to be looked through.
+    #[test]
+    fn merges_are_begun_though_no_due_file_can_be_written() {
+        let (_, mut retirement) = retirement();
+        retirement.put_off(Now { wall: Timestamp::MIN, mono_ms: 0 });
+        Runs::new(&retirement.desk).go_on(&mut retirement, 0);
+        assert!(retirement.numbers.takes_turns() && retirement.keys.takes_turns());
+    }
+
+    /// Crash story: 1. a merge of one kind of runs fails each time. 2. Each time the writing of due files is put off by a
+    /// second, and puts are refused; and no run of the other kind is merged.
+    #[test]
+    fn a_merge_that_fails_rests_alone() {
+        let (disk, mut retirement) = retirement();
+        let runs = Runs::new(&retirement.desk);
+        runs.go_on(&mut retirement, 0);
+        // The next read is one of a run of numbers.
+        disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
+        runs.go_on(&mut retirement, 0);
+        assert!(!disk.has_faults() && !retirement.numbers.takes_turns() && retirement.keys.takes_turns());
+        assert_eq!(retirement.not_before_ms, 0, "nothing else is put off");
+        let troubles = retirement.troubles().now();
+        assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [Work::MergeNumbers]);
+        for _ in 0..1_000 {
+            runs.go_on(&mut retirement, 999);
+        }
+        assert!(!retirement.numbers.takes_turns(), "it rests");
+        runs.go_on(&mut retirement, 1_000);
+        assert!(retirement.numbers.takes_turns(), "it is tried again");
+        while retirement.numbers.takes_turns() {
+            runs.go_on(&mut retirement, 1_000);
+        }
+        assert_eq!(retirement.troubles().now(), []);
     }
 }

@@ -71,3 +71,110 @@ fn by_due<'a>(
     }
     joined
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use dwell_model::{Counts, Death, DeathReason, Headers, Message, MessageId, Number, Standing};
+    use dwell_store::core::{CopyAt, Names};
+
+    use super::*;
+    use crate::disk::{Disk, MemoryDisk};
+    use crate::journal::format::SegmentName;
+    use crate::journal::segment::Segment;
+
+    const NOW_MS: i64 = 1_795_000_000_000;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_ms(NOW_MS + ms).unwrap()
+    }
+
+    /// Messages that are due so many milliseconds from now; whether they are dead, and whether they are moved.
+    fn captured(messages: &[(i64, bool, bool)]) -> Vec<Captured<Place>> {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+        disk.create_dir(dir).unwrap();
+        let file = disk.create(&dir.join("file")).unwrap();
+        let name = SegmentName { directory: 7, shard: 0, segment: 1 };
+        let segment = Arc::new(Segment::new(name, dir, file));
+        let mut names = Names::default();
+        let captured = |((due, is_dead, is_moved), number): (&(i64, bool, bool), u64)| {
+            let death = Death { reason: DeathReason::Buried, at: at(0) };
+            let standing = Standing {
+                state: if *is_dead { State::Dead(death) } else { State::Scheduled },
+                due: at(*due),
+                priority: 0,
+                attempts: 0,
+                expires: None,
+                keyless: false,
+                counts: Counts::default(),
+                last_error: None,
+            };
+            let message = Message {
+                id: MessageId::new(at(*due), 0, 1, number),
+                number: Number::new(number).unwrap(),
+                queue: "q".parse().unwrap(),
+                body: Place { segment: Arc::clone(&segment), at: 0, len: 0 },
+                key: None,
+                headers: Headers::default(),
+                created: at(0),
+                lease_ms: None,
+                max_attempts: None,
+                standing,
+            };
+            let copy = CopyAt { file: NonZeroU32::MIN, ordinal: 0 };
+            Captured::of(message, Timestamp::MIN, is_moved.then_some(copy), &mut names)
+        };
+        messages.iter().zip(1..).map(captured).collect()
+    }
+
+    fn parts(messages: &[(i64, bool, bool)], least: usize) -> Vec<Vec<u32>> {
+        partition(&captured(messages), at(0), least)
+    }
+
+    /// As `docs/format.md` has them.
+    #[test]
+    fn files_end_ten_minutes_to_384_days_ahead() {
+        const MINUTE: i64 = 60_000;
+        const DAY: i64 = 86_400_000;
+        let mut bounds = vec![10 * MINUTE, 60 * MINUTE, 360 * MINUTE];
+        bounds.extend([1, 2, 3, 6, 12, 24, 48, 96, 192, 384].map(|days| days * DAY));
+        let mut messages = vec![(-DAY, false, false), (0, false, false)];
+        for bound in &bounds {
+            messages.extend([(bound - 1, false, false), (*bound, false, false)]);
+        }
+        messages.push((4_000 * DAY, false, false));
+        let mut expected: Vec<Vec<u32>> = vec![vec![0, 1, 2]];
+        expected.extend((1..bounds.len() as u32).map(|at| vec![2 * at + 1, 2 * at + 2]));
+        let last = 2 * bounds.len() as u32 + 1;
+        expected.push(vec![last, last + 1]);
+        assert_eq!(parts(&messages, 1), expected);
+    }
+
+    #[test]
+    fn too_few_join_the_next_later_ones_or_the_last() {
+        let minutes = |minutes: i64| (minutes * 60_000, false, false);
+        assert_eq!(parts(&[], 2), Vec::<Vec<u32>>::new());
+        assert_eq!(parts(&[minutes(5)], 2), [[0]], "there are no others");
+        let one_and_two = [minutes(5), minutes(30), minutes(40)];
+        assert_eq!(parts(&one_and_two, 2), [vec![1, 2, 0]]);
+        assert_eq!(parts(&[minutes(5), minutes(6), minutes(30)], 2), [vec![0, 1, 2]]);
+        assert_eq!(parts(&[minutes(5), minutes(6), minutes(30), minutes(31)], 2), [vec![0, 1], vec![2, 3]]);
+        assert_eq!(parts(&[minutes(5), minutes(30), minutes(2_000)], 2), [vec![1, 0, 2]]);
+    }
+
+    #[test]
+    fn the_dead_and_what_is_moved_lie_by_themselves() {
+        let messages = [
+            (0, false, false),
+            (0, true, false),
+            (0, false, true),
+            (0, true, true),
+            (1, true, false),
+            (1, false, true),
+        ];
+        assert_eq!(parts(&messages, 2), [vec![0], vec![1, 4], vec![2, 5], vec![3]]);
+    }
+}

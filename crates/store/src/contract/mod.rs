@@ -288,7 +288,8 @@ pub trait Store: Send + Sync {
     /// [`Error::Invalid`], [`Error::SettingFixed`], [`Error::TooManyQueues`].
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats>;
 
-    /// Brings dead messages back, due as `when` says, oldest first, with all their attempts before them.
+    /// Brings dead messages back, due as `when` says, oldest first, with all their attempts before them. Deaths are kept to
+    /// the millisecond: of those that died in the same one the lower id is the older.
     ///
     /// All or many of the oldest are not brought back in one moment: other calls come in between and see a part of it, and
     /// so does whoever opens the store after a crash. Those are meant that are dead when the call begins and still are when
