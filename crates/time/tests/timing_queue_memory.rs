@@ -22,7 +22,7 @@ fn at_most_24_bytes_an_entry_over_the_payload_and_nothing_for_those_that_left() 
 
 fn fill_and_count() {
     type Pattern = fn(u64, u64) -> i64;
-    let patterns: [(&str, Pattern); 7] = [
+    let patterns: [(&str, Pattern); 10] = [
         ("random", |_, random| (random % 86_400_000_000_000) as i64),
         ("all equal", |_, _| 7),
         ("ascending", |n, _| n as i64),
@@ -30,6 +30,13 @@ fn fill_and_count() {
         ("near and far", |n, _| (n % 2 * 31_536_000_000_000_000 + n) as i64),
         ("sawtooth", |n, _| (n % 997) as i64),
         ("few instants", |_, random| (random % 16) as i64),
+        ("falling in threes", |n, _| -((n / 3) as i64)),
+        ("falling in groups of 130", |n, _| -((n / 130) as i64)),
+        // The instants of the pages that are full of equals, and falling ones between them.
+        ("equal, then falling between", |n, _| match n % 100_000 {
+            at @ 0..8_256 => (n / 100_000 * 1_000_000 + at / 8_256) as i64,
+            at => ((n / 100_000 + 1) * 1_000_000 - at) as i64,
+        }),
     ];
     for (name, due) in patterns {
         for count in [1_000_000_u64, 5_000_000] {

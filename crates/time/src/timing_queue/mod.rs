@@ -7,6 +7,8 @@ mod meter;
 mod page;
 mod pages;
 mod run;
+#[cfg(test)]
+mod search;
 mod slots;
 mod sort;
 #[cfg(test)]
@@ -22,7 +24,8 @@ pub use slots::Handle;
 /// Items in exact (due, sequence) order: what falls due together leaves in the order in which it was put.
 ///
 /// `due` is a plain number whose unit and origin are the caller's; any `i64` will do, and what lies between two
-/// instants costs nothing. Memory is kept for the largest number of items that was in at a time, as a `Vec` does.
+/// instants costs nothing. Memory is kept for the largest number of items that was in at a time, as a `Vec` does, until
+/// the queue is dropped.
 ///
 /// # Example
 /// ```
@@ -174,11 +177,13 @@ impl<T> TimingQueue<T> {
         Some(self.slots.get_mut(slot))
     }
 
-    /// Drops all items. Their handles are stale then.
+    /// Drops all items. Their handles are stale then. If a drop panics, the others are dropped all the same, and the queue
+    /// is empty.
     pub fn clear(&mut self) {
-        self.slots.clear();
+        // The order first: it must not name items that are gone when a drop panics.
         self.run.clear();
         self.pages.clear();
+        self.slots.clear();
     }
 
     /// All items in the order in which they would leave. Sorts up to some thousand at a time, as it gets there.

@@ -93,7 +93,7 @@ impl Page {
 
     /// Whether so many more entries may stand in it, and it stays a page that is served whole.
     pub(super) fn has_room_for(&self, count: usize) -> bool {
-        self.len + count <= 2 * PIECE && !self.is_served()
+        self.len + count < 2 * PIECE && !self.is_served()
     }
 
     /// Whether a piece of it was [taken out](Page::take_piece) already.
@@ -169,6 +169,11 @@ impl Page {
     /// Whether an entry of `due` would continue an ascending page.
     pub(super) fn is_continued_by(&self, due: i64) -> bool {
         self.ascending && self.last <= due
+    }
+
+    /// The bound of a page that continues this ascending one with an entry of `due`.
+    pub(super) fn bound_behind(&self, due: i64) -> i64 {
+        if due > self.last { self.last + 1 } else { due }
     }
 
     #[inline]
@@ -294,10 +299,20 @@ impl Page {
         Page { bound, chunks: chunks.collect(), len, live: len, room: PAGE_MAX, last, ascending }
     }
 
-    /// Parts the entries into two pages; the later one is bounded by its earliest instant, and this one
+    /// What is allocated, without the page itself.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.len() * size_of::<Chunk>() + self.chunks.capacity() * size_of::<Box<Chunk>>()
+    }
+
+    /// Parts the entries into two pages; the later one has those from some instant on, and this one
     /// keeps the others. Neither is empty, if there are two entries at least.
     ///
     /// The page is free of dead entries. The parts are about even where the instants allow. If all are equal, the earlier puts stay.
+    ///
+    /// The gap between the two belongs to the one with fewer entries. Where most entries are of one instant, parting is
+    /// uneven, and whatever comes to the larger part has it parted again soon: with the gaps on both sides gone,
+    /// nothing comes but equals, which need no parting.
     pub(super) fn split(&mut self, scratch: &mut Scratch) -> Page {
         let Scratch { all, parts } = scratch;
         meter::touched(self.len);
@@ -312,8 +327,10 @@ impl Page {
                 let kept = parts.part(all, pivot);
                 let ((dues, later_dues), (slots, later_slots)) =
                     (parts.dues.split_at(kept), parts.slots.split_at(kept));
+                let last = dues.iter().max().filter(|_| kept > later_dues.len());
+                let later_bound = last.map_or(pivot, |last| last + 1);
                 *self = Page::from_columns(bound, dues, slots, ascending);
-                Page::from_columns(pivot, later_dues, later_slots, ascending)
+                Page::from_columns(later_bound, later_dues, later_slots, ascending)
             }
             None => {
                 let half = all.dues.len() / 2;

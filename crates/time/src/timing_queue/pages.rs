@@ -2,13 +2,14 @@
 //!
 //! Each page is responsible from its *bound* to the next page's. A new entry goes to the last page whose
 //! bound is not after it; so of several pages with one bound (more equal instants than a page holds) the later ones
-//! hold the later puts. Bounds are kept in blocks of some hundred, and the first bounds of all blocks in one list:
+//! hold the later puts. The gap between two pages belongs to the emptier one when a page is parted or continued: a page
+//! that is full of one instant is left alone by then. Bounds are kept in blocks of some hundred, and the first bounds of all blocks in one list:
 //! a search looks at two short sorted lists that stay in the processor's cache.
 
 use std::mem;
 
 use super::meter;
-use super::page::{PAGE_MAX, PIECE, Page, Piece, Scratch};
+use super::page::{PAGE_MAX, Page, Piece, Scratch};
 use super::run::Entry;
 use super::slots::{PAGES, Place, Slots};
 use super::sort::Sorter;
@@ -66,27 +67,34 @@ impl Pages {
     /// Puts these entries, which are sorted, before all pages.
     pub(super) fn push_first<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
         let (Some(earliest), Some(last)) = (entries.first(), entries.last()) else { return };
-        if let Some(number) = self.first_to_extend(last.due) {
-            let page = &mut self.all[number as usize];
-            page.bound = earliest.due;
-            self.blocks[0].bounds[0] = earliest.due;
-            self.firsts[0] = earliest.due;
-            meter::touched(entries.len());
-            for entry in entries {
-                slots.move_to(entry.slot, Place::page(number));
-                page.push(entry.due, entry.slot);
-            }
+        let Some(number) = self.first_to_extend(entries.len()) else {
+            self.insert(Spot { block: 0, at: 0 }, Page::ascending(entries), slots);
             return;
+        };
+        let page = &mut self.all[number as usize];
+        let mut behind = Vec::new();
+        if last.due == page.bound {
+            // What is of that instant there was put later.
+            page.purge(number, slots);
+            meter::touched(page.live());
+            behind.extend(page.entries());
+            *page = Page::new(page.bound);
         }
-        self.insert(Spot { block: 0, at: 0 }, Page::ascending(entries), slots);
+        page.bound = earliest.due;
+        self.blocks[0].bounds[0] = earliest.due;
+        self.firsts[0] = earliest.due;
+        meter::touched(entries.len());
+        for entry in entries {
+            slots.move_to(entry.slot, Place::page(number));
+            page.push(entry.due, entry.slot);
+        }
+        behind.iter().for_each(|entry| page.push(entry.due, entry.slot));
     }
 
-    /// The first page, if earlier entries may stand in it: it is small, and none of its entries is of the instant of
-    /// the last of them, behind which it would stand though it was put later.
-    fn first_to_extend(&self, last: i64) -> Option<u32> {
+    /// The first page, if it is so small that so many earlier entries may stand in it.
+    fn first_to_extend(&self, count: usize) -> Option<u32> {
         let number = *self.blocks.first()?.pages.first()?;
-        let page = &self.all[number as usize];
-        (last < page.bound && page.has_room_for(PIECE)).then_some(number)
+        self.all[number as usize].has_room_for(count).then_some(number)
     }
 
     /// Takes out the earliest entries: a piece of the first page, or all of it if it is not much larger.
@@ -158,6 +166,20 @@ impl Pages {
         count
     }
 
+    /// What is allocated, without the room to split pages in.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let blocks = self.blocks.iter().map(|block| {
+            block.bounds.capacity() * size_of::<i64>() + block.pages.capacity() * size_of::<u32>()
+        });
+        self.all.iter().map(Page::bytes).sum::<usize>()
+            + self.all.capacity() * size_of::<Page>()
+            + blocks.sum::<usize>()
+            + self.blocks.capacity() * size_of::<Block>()
+            + self.firsts.capacity() * size_of::<i64>()
+            + self.free.capacity() * size_of::<u32>()
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Pages::default();
     }
@@ -174,7 +196,8 @@ impl Pages {
         Spot { block, at }
     }
 
-    /// Where the page of that number stands. Walks over the later pages that have the same bound.
+    /// Where the page of that number stands. Walks over the later pages that have the same bound: some ten thousand if a
+    /// hundred million entries are of one instant, and a dozen times while all entries of a page leave.
     fn spot(&self, number: u32) -> Spot {
         let mut spot = self.last_at_or_before(self.all[number as usize].bound);
         loop {
@@ -226,8 +249,10 @@ impl Pages {
         }
         let beside = Spot { at: spot.at + 1, ..spot };
         if page.is_continued_by(due) {
-            // Rising instants fill page after page; splitting would leave each half empty for ever.
-            return self.insert(beside, Page::new(due), slots);
+            // Rising instants fill page after page; splitting would leave each half empty for ever. What lies between this
+            // page's last instant and `due` belongs to the new page: here each of it would open one more.
+            let page = Page::new(page.bound_behind(due));
+            return self.insert(beside, page, slots);
         }
         let later = page.split(&mut self.scratch);
         let bound = later.bound;

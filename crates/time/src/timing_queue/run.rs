@@ -94,6 +94,12 @@ impl Run {
         self.entries.drain(self.entries.len() / 2..).collect()
     }
 
+    /// What is allocated.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.filled = 0;

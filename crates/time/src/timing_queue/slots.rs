@@ -181,14 +181,36 @@ impl<T> Slots<T> {
         matches!(&self.chunks[slot as usize / CHUNK][slot as usize % CHUNK], Slot::Taken { place, .. } if *place == at)
     }
 
-    /// Drops all items. Reserved slots stay so.
+    /// Drops all items. Reserved slots stay so. If a drop panics, the others are dropped all the same.
     pub(super) fn clear(&mut self) {
-        let slots = (0..self.chunks.len()).flat_map(|chunk| (0..CHUNK).map(move |at| (chunk, at)));
-        for (chunk, at) in slots {
-            if let Some(Slot::Taken { .. }) = self.chunks[chunk].get(at) {
-                self.take((chunk * CHUNK + at) as u32);
+        struct Clearing<'a, T> {
+            slots: &'a mut Slots<T>,
+            next: usize,
+        }
+
+        impl<T> Iterator for Clearing<'_, T> {
+            type Item = T;
+
+            fn next(&mut self) -> Option<T> {
+                loop {
+                    let at = self.next;
+                    let chunk = self.slots.chunks.get(at / CHUNK)?;
+                    let is_taken = matches!(chunk.get(at % CHUNK), Some(Slot::Taken { .. }));
+                    self.next += 1;
+                    if is_taken {
+                        return Some(self.slots.take(at as u32));
+                    }
+                }
             }
         }
+
+        impl<T> Drop for Clearing<'_, T> {
+            fn drop(&mut self) {
+                self.for_each(drop);
+            }
+        }
+
+        Clearing { slots: self, next: 0 }.by_ref().for_each(drop);
     }
 
     /// Notes that the entry of `slot` stands at `at` now.
@@ -197,6 +219,16 @@ impl<T> Slots<T> {
             Slot::Taken { place, .. } => *place = at,
             Slot::Free { .. } => unreachable!("the order holds taken slots"),
         }
+    }
+
+    /// What is allocated.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
+        chunks * size_of::<Slot<T>>()
+            + self.chunks.capacity() * size_of::<Vec<Slot<T>>>()
+            + self.free.capacity() * size_of::<u64>()
+            + self.open.capacity() * size_of::<u32>()
     }
 
     fn slot_mut(&mut self, slot: u32) -> &mut Slot<T> {

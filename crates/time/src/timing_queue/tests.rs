@@ -285,6 +285,29 @@ fn every_item_is_dropped_once() {
     assert_eq!(Rc::strong_count(&alive), 1);
 }
 
+/// A drop that panics leaves the queue empty and the others dropped, as a `Vec`'s clear does.
+#[test]
+fn a_drop_that_panics_leaves_an_empty_queue() {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    struct Item<'a>(&'a Cell<u32>);
+    impl Drop for Item<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            assert!(self.0.get() != 700, "the 700th to be dropped");
+        }
+    }
+    let dropped = Cell::new(0);
+    let mut queue = TimingQueue::new();
+    let handles: Vec<Handle> = (0..3_000).map(|n| queue.insert(n % 10, Item(&dropped))).collect();
+    assert!(catch_unwind(AssertUnwindSafe(|| queue.clear())).is_err());
+    assert_eq!((dropped.get(), queue.len(), queue.next_due()), (3_000, 0, None));
+    assert!(handles.iter().all(|handle| queue.get(*handle).is_none()));
+    queue.insert(7, Item(&dropped));
+    assert_eq!(queue.pop().map(|(due, _)| due), Some(7));
+    assert!(queue.is_empty());
+}
+
 /// No call touches more entries than a few pages hold, and on average a call touches few, whatever the pattern:
 /// nothing is quadratic, and no pop pays for everybody.
 #[test]
@@ -293,7 +316,15 @@ fn no_pattern_has_a_slow_worst_case() {
     // A full page of 8,192 cleared of dead entries, sorted, cut and told to its slots, and the lists of pages: 0.2 ms.
     const MOST: usize = 40_000;
     type Pattern = fn(i64) -> i64;
-    let patterns: [(&str, Pattern); 10] = [
+    let patterns: [(&str, Pattern); 14] = [
+        ("equal, then falling above", |n| if n < 8_255 { 5 } else { 1_000_000 - n }),
+        ("equal, then rising below", |n| if n < 8_255 { 1_000_000 } else { n }),
+        ("equal, then falling above, a page later", |n| if n < 8_256 { 5 } else { 1_000_000 - n }),
+        ("equal, then to either side in turn", |n| match n {
+            0..8_000 => 0,
+            _ if n % 2 == 0 => 1_000_000 - n,
+            _ => n - 1_000_000,
+        }),
         ("all equal", |_| 5),
         ("ascending", |n| n),
         ("descending", |n| -n),

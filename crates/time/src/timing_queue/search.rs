@@ -1,0 +1,306 @@
+//! A search for patterns that cost: random programs of inserts, pops, cancels and reschedules whose counts lie around the
+//! sizes at which the structure changes its shape. Each is charged for the entries that its calls touch and for the
+//! bytes that the queue holds.
+//!
+//! Programs: `PROPTEST_CASES` divided by 4 (2,500 by default). A failure prints the shortest program that costs as much.
+
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+use super::page::{PAGE_MAX, PIECE};
+use super::{Handle, TimingQueue, meter};
+
+/// The most entries that one call may touch: a page cleared of dead entries, parted unevenly and told to its slots.
+const MOST: usize = 6 * PAGE_MAX;
+/// The most that a call of a phase may touch on average: a run of some hundred, which a cancel looks through and an insert
+/// moves the half of, and what filling it costs.
+const MEAN: usize = 700;
+/// The same where nothing but inserts came so far.
+const MEAN_OF_INSERTS: usize = 64;
+/// What averages are taken over at least, so that one large call is not charged to a few.
+const OVER: usize = 1_000;
+/// The most bytes an entry over the payload.
+const BYTES: usize = 24;
+/// The same where items leave by cancel or move: up to half of the entries of a page are dead, and are still there.
+const BYTES_WITH_DEAD: usize = 2 * BYTES;
+/// Chunks and lists that a queue of few items has as well.
+const FIXED_BYTES: usize = 64 * 1024;
+
+/// Where a phase of inserts begins.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    /// So far above all instants so far.
+    Above(i64),
+    /// So far below all.
+    Below(i64),
+    /// At the first instant of an earlier phase, or so far from it.
+    Beside(prop::sample::Index, i64),
+}
+
+/// Instants that rise or fall by a step from each group of equals to the next.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    from: From,
+    step: i64,
+    group: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Insert {
+        count: usize,
+        walk: Walk,
+    },
+    /// Of two walks in turn.
+    Weave {
+        count: usize,
+        walks: [Walk; 2],
+    },
+    Pop {
+        count: usize,
+    },
+    /// Pops one and inserts one.
+    Turn {
+        count: usize,
+        walk: Walk,
+    },
+    /// Cancels every so many of the handles, the last ones first.
+    Cancel {
+        count: usize,
+        every: usize,
+    },
+    /// Moves every so many of the handles, the last ones first.
+    Reschedule {
+        count: usize,
+        every: usize,
+        walk: Walk,
+    },
+    /// Inserts two and cancels one.
+    Fickle {
+        count: usize,
+        walk: Walk,
+    },
+}
+
+fn count() -> impl Strategy<Value = usize> {
+    // Half of a split run goes to the pages, so that it takes some more to make a page full.
+    let corner = prop_oneof![
+        1 => Just(PIECE / 4),
+        1 => Just(PIECE / 2),
+        1 => Just(PIECE),
+        1 => Just(2 * PIECE),
+        1 => Just(PAGE_MAX / 2),
+        5 => Just(PAGE_MAX),
+    ];
+    prop_oneof![
+        4 => (corner, -100..200_isize).prop_map(|(corner, off)| corner.saturating_add_signed(off).max(1)),
+        1 => 1..300_usize,
+        2 => 1_000..12_000_usize,
+    ]
+}
+
+fn from() -> impl Strategy<Value = From> {
+    prop_oneof![
+        prop_oneof![Just(1), Just(1_000_000)].prop_map(From::Above),
+        prop_oneof![Just(1), Just(1_000_000)].prop_map(From::Below),
+        (any::<prop::sample::Index>(), prop_oneof![Just(0), Just(100_000), Just(-100_000), -3..3_i64])
+            .prop_map(|(which, off)| From::Beside(which, off)),
+    ]
+}
+
+fn walk() -> impl Strategy<Value = Walk> {
+    let step =
+        prop_oneof![4 => Just(0), 3 => Just(1), 3 => Just(-1), 1 => -1_000..1_000_i64, 1 => Just(7_919)];
+    let group = prop_oneof![4 => Just(1), 1 => 2..10_usize, 1 => 50..300_usize];
+    (from(), step, group).prop_map(|(from, step, group)| Walk { from, step, group })
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    let every = || prop_oneof![1..4_usize, 1..300_usize];
+    prop_oneof![
+        6 => (count(), walk()).prop_map(|(count, walk)| Phase::Insert { count, walk }),
+        2 => (count(), [walk(), walk()]).prop_map(|(count, walks)| Phase::Weave { count, walks }),
+        1 => count().prop_map(|count| Phase::Pop { count }),
+        1 => (count(), walk()).prop_map(|(count, walk)| Phase::Turn { count, walk }),
+        1 => (count(), every()).prop_map(|(count, every)| Phase::Cancel { count, every }),
+        1 => (count(), every(), walk()).prop_map(|(count, every, walk)| Phase::Reschedule { count, every, walk }),
+        1 => (count(), walk()).prop_map(|(count, walk)| Phase::Fickle { count, walk }),
+    ]
+}
+
+/// Several rounds of a few phases, so that what is small a phase adds up.
+#[derive(Clone, Debug)]
+struct Program {
+    once: Vec<Phase>,
+    again: Vec<Phase>,
+    rounds: usize,
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    let again = prop_oneof![3 => Just(0..1_usize), 2 => Just(1..4_usize)];
+    let again = again.prop_flat_map(|count| prop::collection::vec(phase(), count));
+    (prop::collection::vec(phase(), 1..5), again, 1..12_usize).prop_map(|(once, again, rounds)| Program {
+        once,
+        again,
+        rounds,
+    })
+}
+
+/// A queue whose calls are charged.
+#[derive(Default)]
+struct Charged {
+    queue: TimingQueue<u64>,
+    handles: Vec<Handle>,
+    /// The first instant of each walk.
+    starts: Vec<i64>,
+    reach: (i64, i64),
+    most_in: usize,
+    calls: usize,
+    touched: usize,
+    most: usize,
+}
+
+impl Charged {
+    fn call<R>(&mut self, call: impl FnOnce(&mut TimingQueue<u64>) -> R) -> R {
+        meter::take();
+        let answer = call(&mut self.queue);
+        let touched = meter::take();
+        self.calls += 1;
+        self.touched += touched;
+        self.most = self.most.max(touched);
+        self.most_in = self.most_in.max(self.queue.len());
+        answer
+    }
+
+    fn dues(&mut self, walk: Walk) -> impl FnMut(&mut Charged) -> i64 + use<> {
+        let start = match walk.from {
+            From::Above(distance) => self.reach.1 + distance,
+            From::Below(distance) => self.reach.0 - distance,
+            From::Beside(_, _) if self.starts.is_empty() => 0,
+            From::Beside(which, off) => which.get(&self.starts) + off,
+        };
+        self.starts.push(start);
+        let mut n = 0;
+        move |charged| {
+            let due = start + (n / walk.group) as i64 * walk.step;
+            n += 1;
+            charged.reach = (charged.reach.0.min(due), charged.reach.1.max(due));
+            due
+        }
+    }
+
+    fn insert(&mut self, due: i64) {
+        let handle = self.call(|queue| queue.insert(due, 0));
+        self.handles.push(handle);
+    }
+
+    fn run(&mut self, phase: &Phase) {
+        match *phase {
+            Phase::Insert { count, walk } => {
+                let mut dues = self.dues(walk);
+                for _ in 0..count {
+                    let due = dues(self);
+                    self.insert(due);
+                }
+            }
+            Phase::Weave { count, walks } => {
+                let mut dues = walks.map(|walk| self.dues(walk));
+                for n in 0..count {
+                    let due = dues[n % 2](self);
+                    self.insert(due);
+                }
+            }
+            Phase::Pop { count } => (0..count).for_each(|_| {
+                self.call(TimingQueue::pop);
+            }),
+            Phase::Turn { count, walk } => {
+                let mut dues = self.dues(walk);
+                for _ in 0..count {
+                    self.call(TimingQueue::pop);
+                    let due = dues(self);
+                    self.insert(due);
+                }
+            }
+            Phase::Cancel { count, every } => {
+                for handle in self.some_handles(count, every) {
+                    self.call(|queue| queue.cancel(handle));
+                }
+            }
+            Phase::Reschedule { count, every, walk } => {
+                let mut dues = self.dues(walk);
+                for handle in self.some_handles(count, every) {
+                    let due = dues(self);
+                    self.call(|queue| queue.reschedule(handle, due));
+                }
+            }
+            Phase::Fickle { count, walk } => {
+                let mut dues = self.dues(walk);
+                for n in 0..count {
+                    let due = dues(self);
+                    self.insert(due);
+                    if n % 2 == 1 {
+                        let handle = self.handles[self.handles.len() - 2];
+                        self.call(|queue| queue.cancel(handle));
+                    }
+                }
+            }
+        }
+    }
+
+    fn some_handles(&self, count: usize, every: usize) -> Vec<Handle> {
+        self.handles.iter().rev().step_by(every).take(count).copied().collect()
+    }
+
+    fn bytes(&self) -> usize {
+        self.queue.slots.bytes() + self.queue.run.bytes() + self.queue.pages.bytes()
+    }
+}
+
+/// The costs of a program: an error if they are too high.
+fn charge(program: &Program) -> Result<(), TestCaseError> {
+    let mut charged = Charged::default();
+    let rounds = std::iter::repeat_n(&program.again, program.rounds).flatten();
+    let (mut only_inserts, mut only_pops) = (true, true);
+    for (at, phase) in program.once.iter().chain(rounds).enumerate() {
+        only_inserts &= matches!(phase, Phase::Insert { .. } | Phase::Weave { .. });
+        only_pops &= matches!(
+            phase,
+            Phase::Insert { .. } | Phase::Weave { .. } | Phase::Pop { .. } | Phase::Turn { .. }
+        );
+        (charged.calls, charged.touched) = (0, 0);
+        charged.run(phase);
+        let mean = charged.touched / charged.calls.max(OVER);
+        let allowed = if only_inserts { MEAN_OF_INSERTS } else { MEAN };
+        prop_assert!(mean <= allowed, "phase {at}, {phase:?}: {mean} entries touched a call");
+        prop_assert!(
+            charged.most <= MOST,
+            "phase {at}, {phase:?}: {} entries touched by a call",
+            charged.most
+        );
+        let allowed = size_of::<u64>() + if only_pops { BYTES } else { BYTES_WITH_DEAD };
+        let (bytes, most_in) = (charged.bytes(), charged.most_in);
+        prop_assert!(
+            bytes <= most_in * allowed + FIXED_BYTES,
+            "phase {at}, {phase:?}: {bytes} bytes for {most_in} entries, {:.1} each over the payload",
+            bytes as f64 / most_in as f64 - 8.0
+        );
+    }
+    Ok(())
+}
+
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(10_000_u32)
+        .div_ceil(4)
+}
+
+proptest! {
+    #![proptest_config(Config { cases: cases(), ..Config::default() })]
+
+    #[test]
+    fn no_program_costs_much(program in program()) {
+        charge(&program)?;
+    }
+}
