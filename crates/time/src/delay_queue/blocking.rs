@@ -82,7 +82,7 @@ impl<T> Shared<T> {
         let mut ticket = None;
         while state.is_full() && !state.is_closed() {
             let _ = state.wait_for_room(&mut ticket, Wake::Thread(Arc::clone(&seat)));
-            drop(state);
+            self.let_go(state);
             seat.wait();
             state = self.state();
             state.producer_is_back(ticket);
@@ -130,7 +130,7 @@ impl<T> Shared<T> {
                 continue;
             }
             let now = state.latest_now();
-            drop(state);
+            self.let_go(state);
             self.sleep(&seat, now, until);
             state = self.state();
             state.consumer_is_back(ticket);

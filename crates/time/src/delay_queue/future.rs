@@ -11,7 +11,7 @@ use futures_core::Stream;
 use crate::timing_queue::Handle;
 
 use super::error::{Closed, PutError};
-use super::time::{self, Time};
+use super::time;
 use super::timer::Alarm;
 use super::waiters::{Ticket, Wake};
 use super::{DelayQueue, Shared};
@@ -31,7 +31,7 @@ impl<T> DelayQueue<T> {
     /// As [`take`](DelayQueue::take), without blocking a thread.
     ///
     /// Dropping the future loses no item, and whoever waits besides is served. A future that was woken
-    /// has to be polled or dropped: until then it is its turn, and others may wait for it.
+    /// should be polled or dropped: until then it is its turn, and others may wait for it, but for 20 ms at most.
     pub fn take_async(&self) -> Take<T> {
         Take { turn: Turn::new(&self.shared) }
     }
@@ -43,7 +43,9 @@ impl<T> DelayQueue<T> {
 
     /// The items as they fall due. Ends when the queue is closed and nothing in it is due.
     ///
-    /// Streams of one queue share its items, as consumers that call [`take`](DelayQueue::take) do.
+    /// Streams of one queue share its items, as consumers that call [`take`](DelayQueue::take) do. A stream that
+    /// was polled waits for its turn until it is dropped, also while it is not polled; when its turn comes then, others
+    /// wait for it for 20 ms at most, once.
     pub fn stream(&self) -> Items<T> {
         Items { turn: Turn::new(&self.shared) }
     }
@@ -65,43 +67,54 @@ impl<T> Turn<T> {
 
     /// Ready with `None` when the deadline has passed.
     fn poll(&mut self, deadline: Option<i64>, context: &mut Context<'_>) -> Poll<Result<Option<T>, Closed>> {
-        let Shared { time, intake, .. } = &*self.queue;
-        let mut state = self.queue.state();
-        state.consumer_is_back(self.ticket);
+        let queue = &*self.queue;
+        let mut wake = None;
         // Wakers that are replaced may run anything when they are dropped.
         let mut forgotten = Vec::new();
         let (outcome, until) = loop {
-            let outcome = if let Some(item) = state.take_due(time, intake) {
+            let mut state = queue.state();
+            let outcome = if let Some(item) = state.take_due(&queue.time, &queue.intake) {
                 Ok(Some(item))
             } else if state.is_closed() {
                 Err(Closed)
-            } else if deadline.is_some_and(|at| at <= state.read_clock(time)) {
+            } else if deadline.is_some_and(|at| at <= state.read_clock(&queue.time)) {
                 Ok(None)
             } else {
-                let wake = Wake::Task(context.waker().clone());
-                let (until, replaced) = state.wait_for_item(&mut self.ticket, wake, deadline);
+                let Some(wake_now) = wake.take() else {
+                    // Nothing is told of this task's return yet: if the clone panics, it has not returned.
+                    queue.finish(state);
+                    wake = Some(Wake::task(context.waker()));
+                    continue;
+                };
+                let (until, replaced) = state.wait_for_item(&mut self.ticket, wake_now, deadline);
                 forgotten.extend(replaced);
-                if state.watch(intake) {
-                    break (Poll::Pending, until);
+                if !state.watch(&queue.intake) {
+                    state.bring_in(&queue.intake);
+                    queue.finish(state);
+                    continue;
                 }
-                state.bring_in(intake);
-                continue;
+                queue.finish(state);
+                break (Poll::Pending, until);
             };
             forgotten.extend(state.consumer_leaves(self.ticket.take()));
+            queue.finish(state);
             break (Poll::Ready(outcome), None);
         };
-        self.queue.finish(state);
         drop(forgotten);
-        // A clock that is moved by hand calls us when it has moved.
-        match until.filter(|_| matches!(time, Time::System)) {
-            None => self.alarm = None,
-            Some(at) => {
-                if !self.alarm.as_ref().is_some_and(|alarm| alarm.is_set_to(at, context.waker())) {
-                    self.alarm = Some(Alarm::set(at, context.waker()));
-                }
-            }
-        }
+        self.set_alarm(until);
         outcome
+    }
+
+    fn set_alarm(&mut self, until: Option<i64>) {
+        // A clock that is moved by hand calls us when it has moved.
+        let Some((at, ticket)) = until.filter(|_| self.queue.has_timer()).zip(self.ticket) else {
+            self.alarm = None;
+            return;
+        };
+        if !self.alarm.as_ref().is_some_and(|alarm| alarm.is_set_to(at)) {
+            let timer = self.queue.timer().expect("the process is granted a thread for its timer");
+            self.alarm = Some(timer.set_alarm(at, &self.queue.consumers, ticket));
+        }
     }
 }
 
@@ -109,7 +122,6 @@ impl<T> Drop for Turn<T> {
     fn drop(&mut self) {
         if self.ticket.is_some() {
             let mut state = self.queue.state();
-            state.consumer_is_back(self.ticket);
             let forgotten = state.consumer_leaves(self.ticket);
             // The call that this task will not answer, or the lead that it gives up, goes to the next.
             self.queue.finish(state);
@@ -194,27 +206,39 @@ impl<T> Future for Put<T> {
     /// # Panics
     /// If polled again after it was ready.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Handle, PutError<T>>> {
+        const ONCE: &str = "a future is not polled again after it was ready";
         let this = self.get_mut();
-        let value = this.value.take().expect("a future is not polled again after it was ready");
-        let Some(due) = this.due else { return Poll::Ready(Err(PutError::TooFar(value))) };
-        if this.queue.limit.is_none() {
-            return Poll::Ready(this.queue.put_unlimited(value, due, None));
+        assert!(this.value.is_some(), "{ONCE}");
+        let queue = &*this.queue;
+        let Some(due) = this.due else {
+            return Poll::Ready(Err(PutError::TooFar(this.value.take().expect(ONCE))));
+        };
+        if queue.limit.is_none() {
+            return Poll::Ready(queue.put_unlimited(this.value.take().expect(ONCE), due, None));
         }
-        let mut state = this.queue.state();
-        state.producer_is_back(this.ticket);
-        if state.is_full() && !state.is_closed() {
-            let forgotten = state.wait_for_room(&mut this.ticket, Wake::Task(context.waker().clone()));
+        let mut wake = None;
+        loop {
+            let mut state = queue.state();
+            if !state.is_full() || state.is_closed() {
+                let value = this.value.take().expect(ONCE);
+                let forgotten = state.producer_leaves(this.ticket.take());
+                let is_closed = state.is_closed();
+                let outcome =
+                    if is_closed { Err(PutError::Closed(value)) } else { Ok(state.items.insert(due, value)) };
+                queue.finish(state);
+                drop(forgotten);
+                return Poll::Ready(outcome);
+            }
+            if let Some(wake) = wake.take() {
+                let forgotten = state.wait_for_room(&mut this.ticket, wake);
+                queue.finish(state);
+                drop(forgotten);
+                return Poll::Pending;
+            }
+            // A clone may run anything, and panic: without the lock, and with the value in its place.
             drop(state);
-            drop(forgotten);
-            this.value = Some(value);
-            return Poll::Pending;
+            wake = Some(Wake::task(context.waker()));
         }
-        let forgotten = state.producer_leaves(this.ticket.take());
-        let outcome =
-            if state.is_closed() { Err(PutError::Closed(value)) } else { Ok(state.items.insert(due, value)) };
-        this.queue.finish(state);
-        drop(forgotten);
-        Poll::Ready(outcome)
     }
 }
 
@@ -222,7 +246,6 @@ impl<T> Drop for Put<T> {
     fn drop(&mut self) {
         if self.ticket.is_some() {
             let mut state = self.queue.state();
-            state.producer_is_back(self.ticket);
             let forgotten = state.producer_leaves(self.ticket);
             self.queue.finish(state);
             drop(forgotten);

@@ -11,6 +11,7 @@ mod timer;
 mod waiters;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,8 @@ use intake::{Intake, Need, Refused};
 use state::{Calls, State};
 use sync::{Guard, Lock};
 use time::Time;
-use waiters::Wake;
+use timer::Timer;
+use waiters::Line;
 
 pub use error::{Closed, PutError};
 pub use future::{Items, Put, Take, TakeTimeout};
@@ -36,6 +38,19 @@ pub use future::{Items, Put, Take, TakeTimeout};
 /// - Items leave in the order of their instants; those of one instant in the order of their puts.
 /// - Of many that wait, one has a timer, and the others cost nothing until it is their turn.
 /// - A future that is dropped while it waits loses no item and keeps no one else waiting.
+/// - A future or stream that was woken, is kept and is not polled delays others once, by 10 to 20 ms. It has lost its turn then,
+///   until it is polled again.
+///
+/// # Wakers
+/// A task's waker is woken, cloned and dropped when no lock is held and the caller's own item is safe. If it panics, the panic
+/// ends there: the panic hook reports it, the call goes on and returns what it would have returned, everybody else is
+/// woken, and what the task was woken for goes to the next that waits. A waker that blocks holds up the call that
+/// wakes it; on the thread that is the timer of all tasks of the process, it holds up these.
+///
+/// # Locks and memory
+/// One call holds the queue's lock for about a thousand items at most, some ten microseconds, and lets others in between,
+/// but [`for_each`](DelayQueue::for_each). Memory is kept for the largest number of items that was in at a time, as a `Vec`
+/// does, until the queue is dropped.
 ///
 /// # Time
 /// Instants are [`Instant`]s: monotonic, so that no step of the wall clock moves them; not counted while a machine is
@@ -124,11 +139,17 @@ pub struct DelayQueue<T> {
     shared: Arc<Shared<T>>,
 }
 
+/// How many items one call takes out before it lets others have the lock.
+const BATCH: usize = 1024;
 /// How often who finds a tray full lets others run before it brings in what is there.
 const YIELDS: usize = 8;
 
 struct Shared<T> {
     state: Lock<State<T>>,
+    consumers: Arc<Line>,
+    producers: Arc<Line>,
+    /// Of this queue alone, if its clock is moved by hand and the model checker runs its alarms.
+    timer: Option<Arc<Timer>>,
     intake: Intake<T>,
     /// The most items that may be in. A limited queue does without the intake: its puts have to see whether there is room.
     limit: Option<usize>,
@@ -180,8 +201,43 @@ impl<T> Shared<T> {
             }
             state.bring_in(&self.intake);
         }
+        self.let_go(state);
+        calls.fire(&self.consumers, &self.producers);
+    }
+
+    /// Lets the lock go. If somebody waits while a task was called, that task is watched from now on: before any waker
+    /// runs, so that one that blocks, or a thread that is put off its processor here, holds up others for the grace
+    /// period and not for as long as it likes.
+    fn let_go(&self, mut state: Guard<'_, State<T>>) {
+        let watches = [&self.consumers, &self.producers].map(|line| line.wants_watch().then_some(line));
+        if !self.has_timer() && watches.iter().any(Option::is_some) {
+            state.note_watch(&self.time);
+        }
         drop(state);
-        calls.fire();
+        if self.has_timer() {
+            watches.into_iter().flatten().for_each(|line| self.watch(line));
+        }
+    }
+
+    #[cold]
+    fn watch(&self, line: &Arc<Line>) {
+        match self.timer() {
+            Ok(timer) => timer.watch(line),
+            // The next that changes something tries again.
+            Err(_) => line.forget_watch(),
+        }
+    }
+
+    /// Whether a timer calls tasks at their moments: a clock that is moved by hand does so itself.
+    fn has_timer(&self) -> bool {
+        self.timer.is_some() || matches!(self.time, Time::System)
+    }
+
+    fn timer(&self) -> io::Result<&Arc<Timer>> {
+        match &self.timer {
+            Some(timer) => Ok(timer),
+            None => Timer::of_process(),
+        }
     }
 
     /// Puts an item into a queue without limit. `now` is a reading of the clock by this call, if there was one.
@@ -273,9 +329,10 @@ impl<T> Shared<T> {
 impl<T: Send> Moved for Shared<T> {
     fn moved(&self) {
         let mut state = self.whole();
-        let wakes = state.clock_moved(&self.time);
+        let moved = state.clock_moved(&self.time);
         self.finish(state);
-        wakes.into_iter().for_each(Wake::fire);
+        moved.consumers.into_iter().for_each(|call| self.consumers.fire(call));
+        moved.producers.into_iter().for_each(|call| self.producers.fire(call));
     }
 }
 
@@ -327,12 +384,25 @@ impl Builder {
     pub fn build<T: Send + 'static>(self) -> DelayQueue<T> {
         let time = self.clock.clone().map_or(Time::System, Time::Manual);
         let spin = i64::try_from(self.spin.as_nanos()).unwrap_or(i64::MAX);
-        let queue = DelayQueue::with(self.capacity, time, spin);
+        let queue = DelayQueue::with(self.capacity, time, spin, None);
         if let Some(clock) = self.clock {
             let shared: Arc<dyn Moved> = Arc::clone(&queue.shared) as Arc<dyn Moved>;
             clock.tell_when_moved(&shared);
         }
         queue
+    }
+
+    /// Makes a queue whose tasks wait with alarms though its clock is moved by hand, for the model checker; and what
+    /// runs the alarms: a thread of the test's calls it, and it ends when the other is called. Threads are not woken by the clock.
+    #[cfg(shuttle)]
+    pub fn build_with_alarms<T: Send + 'static>(
+        self,
+        clock: &ManualClock,
+    ) -> (DelayQueue<T>, impl FnOnce() + Send + 'static, impl FnOnce() + Send + 'static) {
+        let timer = Timer::by_hand(clock);
+        let (running, stopping) = (Arc::clone(&timer), Arc::clone(&timer));
+        let queue = DelayQueue::with(self.capacity, Time::Manual(clock.clone()), 0, Some(timer));
+        (queue, move || running.run_until_stopped(), move || stopping.stop())
     }
 }
 
@@ -346,7 +416,7 @@ impl DelayQueue<()> {
 impl<T> DelayQueue<T> {
     /// An empty queue without limit.
     pub fn new() -> DelayQueue<T> {
-        DelayQueue::with(None, Time::System, 0)
+        DelayQueue::with(None, Time::System, 0, None)
     }
 
     /// An empty queue in which at most `items` may be at a time.
@@ -356,12 +426,16 @@ impl<T> DelayQueue<T> {
     #[track_caller]
     pub fn with_capacity_limit(items: usize) -> DelayQueue<T> {
         assert!(items > 0, "a delay queue needs room for one item at least");
-        DelayQueue::with(Some(items), Time::System, 0)
+        DelayQueue::with(Some(items), Time::System, 0, None)
     }
 
-    fn with(limit: Option<usize>, time: Time, spin: i64) -> DelayQueue<T> {
-        let state = Lock::new(State::new(limit.unwrap_or(usize::MAX)));
-        DelayQueue { shared: Arc::new(Shared { state, intake: Intake::new(), limit, time, spin }) }
+    fn with(limit: Option<usize>, time: Time, spin: i64, timer: Option<Arc<Timer>>) -> DelayQueue<T> {
+        let (consumers, producers) = (Arc::default(), Arc::default());
+        let state = Lock::new(State::new(limit.unwrap_or(usize::MAX), &consumers, &producers));
+        let intake = Intake::new();
+        DelayQueue {
+            shared: Arc::new(Shared { state, consumers, producers, timer, intake, limit, time, spin }),
+        }
     }
 
     /// Puts `value` unless the queue is full. Never waits.
@@ -416,6 +490,9 @@ impl<T> DelayQueue<T> {
     }
 
     /// Takes up to `max` items that are due, earliest first. Never waits.
+    ///
+    /// Others get at the queue after each thousand. What they put meanwhile may be among the items, and no more
+    /// are taken than were in at the beginning.
     pub fn drain_due(&self, max: usize) -> Vec<T> {
         let mut state = self.shared.whole();
         let now = state.read_clock(&self.shared.time);
@@ -423,19 +500,33 @@ impl<T> DelayQueue<T> {
     }
 
     /// Takes all items with their instants, due or not, earliest first.
+    ///
+    /// Others get at the queue after each thousand, as with [`drain_due`](DelayQueue::drain_due): of a queue that is
+    /// closed, or that nobody else uses, nothing is left.
     pub fn drain(&self) -> Vec<(Instant, T)> {
         let drained = self.drain_until(self.shared.whole(), i64::MAX, usize::MAX);
         drained.into_iter().map(|(due, item)| (time::to_instant(due), item)).collect()
     }
 
-    fn drain_until(&self, mut state: Guard<'_, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
+    fn drain_until<'a>(&'a self, mut state: Guard<'a, State<T>>, until: i64, max: usize) -> Vec<(i64, T)> {
+        // Or who puts faster than this takes would keep it busy for ever.
+        let max = max.min(state.items.len());
         let mut drained = Vec::new();
-        state.items.drain_due_into(until, max, &mut drained);
-        self.shared.finish(state);
+        loop {
+            let count = BATCH.min(max - drained.len());
+            let is_last = state.items.drain_due_into(until, count, &mut drained) < BATCH;
+            self.shared.finish(state);
+            if is_last || drained.len() == max {
+                break;
+            }
+            state = self.shared.whole();
+        }
+        // Already so, unless others have put something meanwhile. Equals stay in their order.
+        drained.sort_by_key(|(due, _)| *due);
         drained
     }
 
-    /// Drops all items, due or not.
+    /// Drops all items, due or not, as [`drain`](DelayQueue::drain) takes them.
     pub fn clear(&self) {
         drop(self.drain());
     }
@@ -467,7 +558,9 @@ impl<T> DelayQueue<T> {
     }
 
     /// Calls `visit` with every item and its instant, in the order in which they would leave.
-    /// The queue is locked meanwhile: `visit` must not use it, and others wait.
+    ///
+    /// The queue is locked meanwhile: `visit` must not use it, which would wait for itself, and all others wait for
+    /// as long as the walk over all items takes. For a look at a queue by somebody who wonders, not for its daily work.
     pub fn for_each(&self, mut visit: impl FnMut(Instant, &T)) {
         let state = self.shared.whole();
         state.items.iter().for_each(|(due, item)| visit(time::to_instant(due), item));
@@ -507,7 +600,10 @@ impl<T> DelayQueue<T> {
         self.shared.intake.close();
         state.bring_in(&self.shared.intake);
         self.shared.finish(state);
-        wakes.into_iter().for_each(Wake::fire);
+        for wake in wakes {
+            // Of a closed queue nobody waits for somebody else: a waker that panics fails its own task alone.
+            let _ = wake.fire();
+        }
     }
 
     /// Lets puts leave their items in the intake from the first one on, for the model checker.
@@ -544,10 +640,13 @@ impl<T> fmt::Debug for DelayQueue<T> {
 impl<T> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.whole();
+        let (len, waiting, closed) = (state.items.len(), state.waiting(), state.is_closed());
+        // The formatter is the caller's: it may run anything.
+        drop(state);
         f.debug_struct("DelayQueue")
-            .field("len", &state.items.len())
-            .field("waiting", &state.waiting())
-            .field("closed", &state.is_closed())
+            .field("len", &len)
+            .field("waiting", &waiting)
+            .field("closed", &closed)
             .finish_non_exhaustive()
     }
 }

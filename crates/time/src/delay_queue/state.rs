@@ -7,6 +7,8 @@
 //!   after the head's instant, or a consumer was called and is not back yet. [`State::settle`] restores this, and every
 //!   operation that changes something ends with it. Who is back and waits again takes the lead where the leader's
 //!   timer is too late.
+//! - A leader whose timer rings is called, and leads no longer. A call that a task does not answer goes to the next after a
+//!   grace period: [`Waiters`](super::waiters). So a task that is not polled delays others once, and by that.
 //! - Whoever is called and goes away without an item (a deadline, a dropped future) settles too, so that
 //!   a call is never lost with the one who was called.
 //! - A put that becomes the head calls the leader, whose timer is too late now, and nobody else.
@@ -16,24 +18,29 @@
 //! - Items that lie in the [intake](super::intake) still are not seen by these rules. The watch stands in for them: a put
 //!   that [`State::watch`] says somebody has to be called for comes and settles.
 
+use std::sync::Arc;
+
 use crate::timing_queue::{Handle, TimingQueue};
 
 use super::intake::{EVERYBODY, Intake, Left, NOBODY};
 use super::time::Time;
-use super::waiters::{Ticket, Waiters, Wake};
+use super::waiters::{Call, GRACE_NS, Line, Ticket, Waiters, Wake};
 
 #[derive(Debug)]
 pub(super) struct State<T> {
     pub(super) items: TimingQueue<T>,
     /// The latest reading of the clock. What is due at it is due still, so that a backlog is served without more readings.
     now: i64,
-    consumers: Waiters,
+    consumers: Arc<Line>,
+    /// Who leads, as long as it [waits](Waiters::is_waiting): a timer may have called it since.
     leader: Option<Ticket>,
     /// For when the leader has set its timer.
     leader_until: i64,
     /// Whether a consumer that does not wait yet looks at the clock, for a head that is near.
     looking: bool,
-    producers: Waiters,
+    producers: Arc<Line>,
+    /// When the watches end that no timer ends, since the clock is moved by hand.
+    watch_ends: Option<i64>,
     closed: bool,
     capacity: usize,
     supply: Supply<T>,
@@ -63,31 +70,47 @@ const NEAR_NS: i64 = 20_000;
 /// For how long a consumer looks at nothing but the clock.
 const LOOK_NS: i64 = 5_000;
 
-/// Whom operations have called.
+/// Whom an operation has called.
 #[derive(Debug, Default)]
 #[must_use = "fire the calls when the lock has been let go"]
 pub(super) struct Calls {
-    consumer: Option<Wake>,
-    producer: Option<Wake>,
+    consumer: Option<Call>,
+    producer: Option<Call>,
 }
 
 impl Calls {
     /// Wakes whom an operation has called. Not under the lock.
-    pub(super) fn fire(self) {
-        self.consumer.into_iter().chain(self.producer).for_each(Wake::fire);
+    ///
+    /// A thread that the operating system takes off its processor here delays those that it has called, and those behind
+    /// them, until it runs again or the watch ends.
+    pub(super) fn fire(self, consumers: &Line, producers: &Line) {
+        if let Some(call) = self.consumer {
+            consumers.fire(call);
+        }
+        if let Some(call) = self.producer {
+            producers.fire(call);
+        }
     }
 }
 
+/// Whom a clock that was moved by hand has called.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub(super) consumers: Vec<Call>,
+    pub(super) producers: Vec<Call>,
+}
+
 impl<T> State<T> {
-    pub(super) fn new(capacity: usize) -> State<T> {
+    pub(super) fn new(capacity: usize, consumers: &Arc<Line>, producers: &Arc<Line>) -> State<T> {
         State {
             items: TimingQueue::new(),
             now: i64::MIN,
-            consumers: Waiters::default(),
+            consumers: Arc::clone(consumers),
             leader: None,
             leader_until: i64::MAX,
             looking: false,
-            producers: Waiters::default(),
+            producers: Arc::clone(producers),
+            watch_ends: None,
             closed: false,
             capacity,
             supply: Supply { room: Vec::new(), fresh: Vec::new(), batch: 0, watch: NOBODY },
@@ -180,35 +203,30 @@ impl<T> State<T> {
 
     /// Restores the rules; see the head of this file.
     pub(super) fn settle(&mut self, calls: &mut Calls) {
+        // Who was called by an earlier round is not woken yet, and may have lost the call already: that one is enough.
         if let Some(head) = self.items.next_due()
-            && !self.consumers.is_one_called()
+            && calls.consumer.is_none()
         {
-            let call = match self.leader {
-                Some(_) if head < self.leader_until => self.call_leader(),
-                Some(_) => None,
-                None => self.consumers.call_first(),
-            };
-            calls.consumer = calls.consumer.take().or(call);
+            let mut consumers = self.consumers.lock();
+            if !consumers.is_one_called() {
+                calls.consumer = match leader(self.leader, &consumers) {
+                    Some(leader) if head < self.leader_until => consumers.call(leader),
+                    Some(_) => None,
+                    None => consumers.call_first(),
+                };
+            }
         }
-        if !self.producers.is_one_called() && !self.is_full() {
-            let call = self.producers.call_first();
-            calls.producer = calls.producer.take().or(call);
+        if !self.producers.is_empty() && !self.is_full() && calls.producer.is_none() {
+            let mut producers = self.producers.lock();
+            if !producers.is_one_called() {
+                calls.producer = producers.call_first();
+            }
         }
-    }
-
-    fn call_leader(&mut self) -> Option<Wake> {
-        self.leader.take().and_then(|leader| self.consumers.call(leader))
     }
 
     /// Sets the watch by who waits. False if there is an item in the intake that has to be brought in first.
     pub(super) fn watch(&mut self, intake: &Intake<T>) -> bool {
-        let until = if self.consumers.is_empty() || self.consumers.is_one_called() {
-            NOBODY
-        } else if self.leader.is_some() {
-            self.leader_until.saturating_sub(1)
-        } else {
-            EVERYBODY
-        };
+        let until = self.watched_until();
         let done = until == self.supply.watch || intake.watch(until);
         if done {
             self.supply.watch = until;
@@ -216,28 +234,50 @@ impl<T> State<T> {
         done
     }
 
-    /// Closes the queue and calls everybody.
-    pub(super) fn close(&mut self) -> Vec<Wake> {
-        self.closed = true;
-        self.leader = None;
-        let mut wakes = Vec::with_capacity(self.consumers.len() + self.producers.len());
-        wakes.extend(std::iter::from_fn(|| self.consumers.call_first()));
-        wakes.extend(std::iter::from_fn(|| self.producers.call_first()));
-        wakes
+    fn watched_until(&self) -> i64 {
+        if self.consumers.is_empty() {
+            return NOBODY;
+        }
+        let consumers = self.consumers.lock();
+        if consumers.is_one_called() {
+            NOBODY
+        } else if leader(self.leader, &consumers).is_some() {
+            self.leader_until.saturating_sub(1)
+        } else {
+            EVERYBODY
+        }
     }
 
-    /// The clock was moved by hand: calls the leader if the head is due, and all whose deadline has passed.
-    pub(super) fn clock_moved(&mut self, time: &Time) -> Vec<Wake> {
+    /// Closes the queue and takes all who wait, to be woken.
+    pub(super) fn close(&mut self) -> impl Iterator<Item = Wake> + use<T> {
+        self.closed = true;
+        self.leader = None;
+        let consumers = self.consumers.lock().dismiss();
+        consumers.chain(self.producers.lock().dismiss())
+    }
+
+    /// A watch was set that no timer ends.
+    pub(super) fn note_watch(&mut self, time: &Time) {
+        self.watch_ends = self.watch_ends.or(Some(time.now().saturating_add(GRACE_NS)));
+    }
+
+    /// The clock was moved by hand: calls the leader if the head is due, and all whose deadline has passed. Ends watches.
+    pub(super) fn clock_moved(&mut self, time: &Time) -> Moved {
         let now = self.read_clock(time);
-        let mut wakes = Vec::new();
+        let ends_watch = self.watch_ends.take_if(|end| *end <= now).is_some();
+        let mut moved = Moved::default();
+        let (mut consumers, mut producers) = (self.consumers.lock(), self.producers.lock());
+        if ends_watch {
+            moved.consumers.extend(consumers.end_watch());
+            moved.producers.extend(producers.end_watch());
+        }
         if self.items.next_due().is_some_and(|due| due <= now) {
-            wakes.extend(self.call_leader());
+            moved.consumers.extend(self.leader.take().and_then(|leader| consumers.call(leader)));
         }
-        for ticket in self.consumers.overdue(now) {
-            self.leader.take_if(|leader| *leader == ticket);
-            wakes.extend(self.consumers.call(ticket));
+        for ticket in consumers.overdue(now) {
+            moved.consumers.extend(consumers.call(ticket));
         }
-        wakes
+        moved
     }
 
     /// How many consumers wait.
@@ -255,12 +295,13 @@ impl<T> State<T> {
         wake: Wake,
         deadline: Option<i64>,
     ) -> (Option<i64>, Option<Wake>) {
-        let (ticket, forgotten) = self.consumers.wait(ticket, wake, deadline);
+        let mut consumers = self.consumers.lock();
+        let (ticket, forgotten) = consumers.wait(ticket, wake, deadline);
         let Some(head) = self.items.next_due() else {
             self.leader.take_if(|leader| *leader == ticket);
             return (deadline, forgotten);
         };
-        if self.leader.is_none() || head < self.leader_until {
+        if leader(self.leader, &consumers).is_none() || head < self.leader_until {
             self.leader = Some(ticket);
         }
         if self.leader != Some(ticket) {
@@ -273,31 +314,36 @@ impl<T> State<T> {
     /// A consumer that waits, or was called, is back.
     pub(super) fn consumer_is_back(&mut self, ticket: Option<Ticket>) {
         if let Some(ticket) = ticket {
-            self.consumers.is_back(ticket);
+            self.consumers.lock().is_back(ticket);
         }
     }
 
-    /// A consumer that [is back](State::consumer_is_back) waits no longer. The way to wake it, to be dropped without the lock.
+    /// A consumer waits no longer, called or not. The way to wake it, to be dropped without the lock.
     pub(super) fn consumer_leaves(&mut self, ticket: Option<Ticket>) -> Option<Wake> {
         let ticket = ticket?;
         self.leader.take_if(|leader| *leader == ticket);
-        self.consumers.leave(ticket)
+        self.consumers.lock().leave(ticket)
     }
 
     /// A producer begins or goes on to wait for room.
     pub(super) fn wait_for_room(&mut self, ticket: &mut Option<Ticket>, wake: Wake) -> Option<Wake> {
-        self.producers.wait(ticket, wake, None).1
+        self.producers.lock().wait(ticket, wake, None).1
     }
 
     /// A producer that waits, or was called, is back.
     pub(super) fn producer_is_back(&mut self, ticket: Option<Ticket>) {
         if let Some(ticket) = ticket {
-            self.producers.is_back(ticket);
+            self.producers.lock().is_back(ticket);
         }
     }
 
-    /// A producer that is back waits no longer.
+    /// A producer waits no longer, called or not.
     pub(super) fn producer_leaves(&mut self, ticket: Option<Ticket>) -> Option<Wake> {
-        self.producers.leave(ticket?)
+        self.producers.lock().leave(ticket?)
     }
+}
+
+/// Who leads.
+fn leader(leader: Option<Ticket>, consumers: &Waiters) -> Option<Ticket> {
+    leader.filter(|leader| consumers.is_waiting(*leader))
 }

@@ -4,7 +4,7 @@
 #[cfg(not(shuttle))]
 pub(super) use std::sync::{
     Condvar, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicI64},
+    atomic::{AtomicBool, AtomicI64, AtomicUsize},
 };
 #[cfg(not(shuttle))]
 use std::thread_local;
@@ -12,12 +12,12 @@ use std::thread_local;
 #[cfg(shuttle)]
 pub(super) use shuttle::sync::{
     Condvar, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicI64},
+    atomic::{AtomicBool, AtomicI64, AtomicUsize},
 };
 #[cfg(shuttle)]
 use shuttle::thread_local;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{self, Ordering};
 
 #[cfg(shuttle)]
 pub(super) use shuttle::thread::yield_now;
@@ -27,7 +27,7 @@ pub(super) use std::thread::yield_now;
 /// A number of the calling thread: threads that come one after the other have neighbours.
 #[inline]
 pub(super) fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    static NEXT: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
     thread_local! {
         static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
     }
@@ -46,6 +46,9 @@ pub(super) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 /// taking it. The price: who lets go does not know who waits, and wakes nobody. Who finds it taken spins for about as
 /// long as it is held, lets others run in case the holder is not running, and naps.
 ///
+/// As with any lock, a holder that the operating system takes off its processor holds up whoever needs the lock until
+/// it runs again: for a few time slices on a busy machine. They nap meanwhile, and so the holder gets a processor.
+///
 /// On its own lines of the cache, so that neighbours do not slow it down.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -54,6 +57,12 @@ pub(super) struct Lock<T> {
     guarded: spin::Mutex<T>,
     #[cfg(shuttle)]
     guarded: Mutex<T>,
+}
+
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Lock<T> {
+        Lock::new(T::default())
+    }
 }
 
 #[cfg(not(shuttle))]

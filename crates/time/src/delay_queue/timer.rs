@@ -1,88 +1,122 @@
 //! The timer of waiting tasks: one thread a process, whatever the number of queues and runtimes.
 //!
 //! Threads that wait block on a condition variable with a timeout of their own. Tasks have no such thing on an
-//! unknown runtime; the leader among them leaves its waker here. The thread is started by the first one, and
-//! does not run while no moment comes.
+//! unknown runtime; the leader among them, and those that have a deadline, set an alarm here. The thread is started by the
+//! first one, and does not run while no moment comes.
+//!
+//! Wakers run on this thread. One that panics is nobody's but its owner's trouble (`waiters.rs`). One that blocks
+//! holds up the timers of all tasks of the process for as long as it blocks: [`Waker::wake`](std::task::Waker::wake) must not
+//! block, and those of the runtimes do not. Threads that wait do not depend on this one.
 
+use std::fmt;
 use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::timing_queue::{Handle, TimingQueue};
 
-use super::time::system_now;
+use super::sync::{Condvar, Mutex, MutexGuard};
+use super::time::Time;
+use super::waiters::{GRACE_NS, Line, Ticket};
 
-/// A waker that is going to be woken at its moment, unless this is dropped before.
-#[derive(Debug)]
+/// What is done when a moment comes.
+enum Moment {
+    Wake(Arc<Line>, Ticket),
+    EndWatch(Arc<Line>),
+}
+
+/// A waiter that is going to be called at its moment, unless this is dropped before.
 pub(super) struct Alarm {
+    timer: Arc<Timer>,
     handle: Handle,
     due: i64,
 }
 
 impl Alarm {
-    /// Wakes `waker` at `due`.
-    ///
-    /// # Panics
-    /// If the process is not granted the thread, as [`thread::spawn`] does.
-    pub(super) fn set(due: i64, waker: &Waker) -> Alarm {
-        let handle = Timer::of_process().add(due, waker.clone());
-        Alarm { handle, due }
+    /// Whether it is going to ring, and at `due`.
+    pub(super) fn is_set_to(&self, due: i64) -> bool {
+        self.due == due && self.timer.state().moments.get(self.handle).is_some()
     }
+}
 
-    /// Whether it rings at `due` and wakes that waker.
-    pub(super) fn is_set_to(&self, due: i64, waker: &Waker) -> bool {
-        let state = Timer::of_process().state();
-        self.due == due && state.alarms.get(self.handle).is_some_and(|set| set.will_wake(waker))
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the timer, which would be locked while it is written.
+        f.debug_struct("Alarm").field("due", &self.due).finish_non_exhaustive()
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        let waker = Timer::of_process().state().alarms.cancel(self.handle);
-        // The waker goes when the lock has gone: dropping it may run anything.
-        drop(waker);
+        let moment = self.timer.state().moments.cancel(self.handle);
+        // It goes when the lock has gone: it may hold the last of a queue's lines, and these the wakers of others.
+        drop(moment);
     }
 }
 
-#[derive(Debug)]
-struct Timer {
-    state: Mutex<Alarms>,
+pub(super) struct Timer {
+    state: Mutex<State>,
     earlier: Condvar,
+    time: Time,
 }
 
-#[derive(Debug, Default)]
-struct Alarms {
-    alarms: TimingQueue<Waker>,
+#[derive(Default)]
+struct State {
+    moments: TimingQueue<Moment>,
+    stopped: bool,
 }
 
 impl Timer {
-    fn of_process() -> &'static Timer {
-        static TIMER: OnceLock<&'static Timer> = OnceLock::new();
-        TIMER.get_or_init(|| Timer::start().expect("the process is granted a thread for its timer"))
+    fn new(time: Time) -> Arc<Timer> {
+        Arc::new(Timer { state: Mutex::default(), earlier: Condvar::new(), time })
     }
 
-    fn start() -> io::Result<&'static Timer> {
-        let timer: &'static Timer =
-            Box::leak(Box::new(Timer { state: Mutex::default(), earlier: Condvar::new() }));
+    /// The timer of all queues that go by the system's clock.
+    ///
+    /// # Errors
+    /// If the process is not granted the thread. Whoever asks next tries again.
+    pub(super) fn of_process() -> io::Result<&'static Arc<Timer>> {
+        static TIMER: OnceLock<Arc<Timer>> = OnceLock::new();
+        static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        if let Some(timer) = TIMER.get() {
+            return Ok(timer);
+        }
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(timer) = TIMER.get() {
+            return Ok(timer);
+        }
+        let timer = Timer::new(Time::System);
+        let running = Arc::clone(&timer);
         thread::Builder::new()
             .name("dwell-delay-timer".into())
             .stack_size(256 * 1024)
-            .spawn(|| timer.run())?;
-        Ok(timer)
+            .spawn(move || running.run())?;
+        Ok(TIMER.get_or_init(|| timer))
     }
 
-    fn state(&self) -> MutexGuard<'_, Alarms> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, due: i64, waker: Waker) -> Handle {
+    /// Calls that waiter at `due`.
+    pub(super) fn set_alarm(self: &Arc<Timer>, due: i64, line: &Arc<Line>, ticket: Ticket) -> Alarm {
+        let handle = self.add(due, Moment::Wake(Arc::clone(line), ticket));
+        Alarm { timer: Arc::clone(self), handle, due }
+    }
+
+    /// Ends the watch of that line, which is set, when the grace period has passed.
+    pub(super) fn watch(&self, line: &Arc<Line>) {
+        let due = self.time.now().saturating_add(GRACE_NS);
+        self.add(due, Moment::EndWatch(Arc::clone(line)));
+    }
+
+    fn add(&self, due: i64, moment: Moment) -> Handle {
         let mut state = self.state();
-        let is_head = state.alarms.next_due().is_none_or(|head| due < head);
-        let handle = state.alarms.insert(due, waker);
+        let is_head = state.moments.next_due().is_none_or(|head| due < head);
+        let handle = state.moments.insert(due, moment);
         drop(state);
         if is_head {
             self.earlier.notify_one();
@@ -93,21 +127,70 @@ impl Timer {
     fn run(&self) {
         let _fine = FineTimer::for_this_thread();
         let mut state = self.state();
-        loop {
-            let now = system_now();
-            if let Some((_, waker)) = state.alarms.pop_due(now) {
+        while !state.stopped {
+            let now = self.time.now();
+            if let Some((_, moment)) = state.moments.pop_due(now) {
                 drop(state);
-                waker.wake();
+                self.ring(moment);
                 state = self.state();
                 continue;
             }
-            state = match state.alarms.next_due() {
+            state = match state.moments.next_due() {
                 Some(due) => {
                     let patience = Duration::from_nanos(due.abs_diff(now));
                     self.earlier.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => self.earlier.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
+        }
+    }
+
+    fn ring(&self, moment: Moment) {
+        let line = match moment {
+            Moment::Wake(line, ticket) => {
+                line.ring(ticket);
+                line
+            }
+            Moment::EndWatch(line) => {
+                line.end_watch();
+                line
+            }
+        };
+        if line.wants_watch() {
+            self.watch(&line);
+        }
+    }
+}
+
+/// A timer of one queue alone, whose clock is moved by hand: the model checker runs the alarms by it.
+#[cfg(shuttle)]
+mod by_hand {
+    use super::*;
+    use crate::clock::{ManualClock, Moved};
+
+    impl Timer {
+        pub(in super::super) fn by_hand(clock: &ManualClock) -> Arc<Timer> {
+            let timer = Timer::new(Time::Manual(clock.clone()));
+            let moved: Arc<dyn Moved> = Arc::clone(&timer) as Arc<dyn Moved>;
+            clock.tell_when_moved(&moved);
+            timer
+        }
+
+        pub(in super::super) fn run_until_stopped(&self) {
+            self.run();
+        }
+
+        pub(in super::super) fn stop(&self) {
+            self.state().stopped = true;
+            self.earlier.notify_one();
+        }
+    }
+
+    impl Moved for Timer {
+        fn moved(&self) {
+            // Under the lock there is no moment between its look at the clock and its wait.
+            drop(self.state());
+            self.earlier.notify_one();
         }
     }
 }
