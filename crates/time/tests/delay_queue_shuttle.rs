@@ -6,7 +6,11 @@
 //! Each scenario runs with a queue that puts straight until threads meet, and with one that uses its intake from the first
 //! put on, under random schedules and under PCT (Burckhardt et al., "A randomized scheduler with
 //! probabilistic guarantees of finding bugs", 2010); `DWELL_SHUTTLE_RUNS` says how many of each (2,000 by default).
-//! A failure prints the schedule; `shuttle::replay` replays it. Time is moved by hand, by a thread of the scenario.
+//! A failure prints the schedule; `shuttle::replay` replays it. Time is moved by hand, by a thread of the scenario, and
+//! calls who waits; or it is moved for the timer alone, which then runs in a thread of its own as the process's does, and
+//! whose alarms and watches are all that wakes tasks.
+//!
+//! All atomics are sequentially consistent here, whatever the code asks for: what a weaker ordering would allow is not found.
 
 #![cfg(shuttle)]
 
@@ -46,6 +50,30 @@ fn queue() -> (DelayQueue<u32>, ManualClock) {
     let first = queue.put(0, Duration::ZERO).unwrap();
     queue.cancel(first).unwrap();
     (queue, clock)
+}
+
+/// A queue whose tasks are woken by alarms, and the thread that runs them.
+fn queue_with_alarms() -> (DelayQueue<u32>, ManualClock, Alarms) {
+    let clock = ManualClock::new(Timestamp::MIN);
+    let (queue, run, stop) = DelayQueue::builder().build_with_alarms(&clock);
+    if USES_INTAKE.get() {
+        queue.use_intake();
+    }
+    let first = queue.put(0, Duration::ZERO).unwrap();
+    queue.cancel(first).unwrap();
+    (queue, clock, Alarms { thread: thread::spawn(run), stop: Box::new(stop) })
+}
+
+struct Alarms {
+    thread: thread::JoinHandle<()>,
+    stop: Box<dyn FnOnce() + Send>,
+}
+
+impl Alarms {
+    fn stop(self) {
+        (self.stop)();
+        self.thread.join().unwrap();
+    }
 }
 
 /// Runs `work` in a thread with a queue handle of its own.
@@ -367,5 +395,76 @@ fn no_put_slips_past_a_close() {
         left.sort_unstable();
         put.sort_unstable();
         assert_eq!(left, put);
+    });
+}
+
+/// Nothing but an alarm wakes anybody when an instant comes.
+#[test]
+fn no_alarm_is_lost_when_an_earlier_head_comes() {
+    check(|| {
+        let (queue, clock, alarms) = queue_with_alarms();
+        queue.put(2, MS * 2).unwrap();
+        let consumers = [(); 2].map(|()| with(&queue, |queue| block_on(queue.take_async())));
+        let producer = with(&queue, |queue| queue.put(1, MS).map(drop));
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let mut taken = consumers.map(|consumer| consumer.join().unwrap().unwrap());
+        producer.join().unwrap().unwrap();
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        alarms.stop();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
+    });
+}
+
+#[test]
+fn alarms_end_deadlines_and_pass_the_lead_on() {
+    check(|| {
+        let (queue, clock, alarms) = queue_with_alarms();
+        queue.put(1, MS * 2).unwrap();
+        let hasty = with(&queue, |queue| block_on(queue.take_timeout_async(MS)));
+        let patient = with(&queue, |queue| block_on(queue.take_timeout_async(MS * 500)));
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let outcomes = [hasty.join().unwrap(), patient.join().unwrap()];
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        alarms.stop();
+        assert!(outcomes == [Ok(None), Ok(Some(1))] || outcomes[0] == Ok(Some(1)), "{outcomes:?}");
+    });
+}
+
+/// A task that was called, by its alarm or by a put, and never looks: the watch gives its call to the next.
+#[test]
+fn a_future_that_is_kept_unpolled_holds_nobody_up() {
+    check(|| {
+        let (queue, clock, alarms) = queue_with_alarms();
+        let kept = with(&queue, |queue| {
+            let mut take = queue.take_async();
+            (polled_once(&mut take), take)
+        });
+        let consumer = with(&queue, |queue| block_on(queue.take_async()));
+        let producer = with(&queue, |queue| {
+            queue.put(1, MS).unwrap();
+            queue.put(2, MS).unwrap();
+        });
+        let done = Arc::new(AtomicBool::new(false));
+        let time = pass_time(clock, &done);
+        let taken = consumer.join().unwrap().unwrap();
+        producer.join().unwrap();
+        let (polled, kept) = kept.join().unwrap();
+        done.store(true, Ordering::SeqCst);
+        time.join().unwrap();
+        alarms.stop();
+        let polled = match polled {
+            std::task::Poll::Ready(item) => Some(item.unwrap()),
+            std::task::Poll::Pending => None,
+        };
+        drop(kept);
+        let left = queue.drain().into_iter().map(|(_, item)| item);
+        let mut all: Vec<u32> = left.chain([taken]).chain(polled).collect();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
     });
 }
