@@ -48,8 +48,8 @@ pub use future::{Items, Put, Take, TakeTimeout};
 /// wakes it; on the thread that is the timer of all tasks of the process, it holds up these.
 ///
 /// # Locks and memory
-/// One call holds the queue's lock for about a thousand items at most, some ten microseconds, and lets others in between,
-/// but [`for_each`](DelayQueue::for_each). Memory is kept for the largest number of items that was in at a time, as a `Vec`
+/// A call holds the queue's lock for some thousand items at most, and lets others in between; all but
+/// [`for_each`](DelayQueue::for_each) do. Memory is kept for the largest number of items that was in at a time, as a `Vec`
 /// does, until the queue is dropped.
 ///
 /// # Time

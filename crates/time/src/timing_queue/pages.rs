@@ -166,6 +166,11 @@ impl Pages {
         count
     }
 
+    #[cfg(test)]
+    pub(super) fn is_full(&self, number: u32) -> bool {
+        !self.all[number as usize].has_room()
+    }
+
     /// What is allocated, without the room to split pages in.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {

@@ -1,5 +1,5 @@
 //! A search for patterns that cost: random programs of inserts, pops, cancels and reschedules whose counts lie around the
-//! sizes at which the structure changes its shape. Each is charged for the entries that its calls touch and for the
+//! sizes at which the structure changes its shape, or end where it is about to. Each is charged for the entries that its calls touch and for the
 //! bytes that the queue holds.
 //!
 //! Programs: `PROPTEST_CASES` divided by 4 (2,500 by default). A failure prints the shortest program that costs as much.
@@ -12,8 +12,8 @@ use super::{Handle, TimingQueue, meter};
 
 /// The most entries that one call may touch: a page cleared of dead entries, parted unevenly and told to its slots.
 const MOST: usize = 6 * PAGE_MAX;
-/// The most that a call of a phase may touch on average: a run of some hundred, which a cancel looks through and an insert
-/// moves the half of, and what filling it costs.
+/// The most that a call may touch on average, of all so far: what one call pays for, earlier ones have put off. A run of
+/// some hundred, which a cancel looks through and an insert moves the half of, and what filling it costs.
 const MEAN: usize = 700;
 /// The same where nothing but inserts came so far.
 const MEAN_OF_INSERTS: usize = 64;
@@ -49,6 +49,10 @@ struct Walk {
 enum Phase {
     Insert {
         count: usize,
+        walk: Walk,
+    },
+    /// Until the page that took the last entry is full: the next one of that page changes the structure's shape.
+    Fill {
         walk: Walk,
     },
     /// Of two walks in turn.
@@ -119,6 +123,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     let every = || prop_oneof![1..4_usize, 1..300_usize];
     prop_oneof![
         6 => (count(), walk()).prop_map(|(count, walk)| Phase::Insert { count, walk }),
+        2 => walk().prop_map(|walk| Phase::Fill { walk }),
         2 => (count(), [walk(), walk()]).prop_map(|(count, walks)| Phase::Weave { count, walks }),
         1 => count().prop_map(|count| Phase::Pop { count }),
         1 => (count(), walk()).prop_map(|(count, walk)| Phase::Turn { count, walk }),
@@ -203,6 +208,16 @@ impl Charged {
                     self.insert(due);
                 }
             }
+            Phase::Fill { walk } => {
+                let mut dues = self.dues(walk);
+                for _ in 0..2 * PAGE_MAX {
+                    let due = dues(self);
+                    self.insert(due);
+                    if self.last_page_is_full() {
+                        break;
+                    }
+                }
+            }
             Phase::Weave { count, walks } => {
                 let mut dues = walks.map(|walk| self.dues(walk));
                 for n in 0..count {
@@ -247,6 +262,11 @@ impl Charged {
         }
     }
 
+    fn last_page_is_full(&self) -> bool {
+        let place = self.handles.last().and_then(|last| self.queue.slots.find(*last));
+        place.and_then(|(_, place)| place.in_page()).is_some_and(|page| self.queue.pages.is_full(page))
+    }
+
     fn some_handles(&self, count: usize, every: usize) -> Vec<Handle> {
         self.handles.iter().rev().step_by(every).take(count).copied().collect()
     }
@@ -262,12 +282,9 @@ fn charge(program: &Program) -> Result<(), TestCaseError> {
     let rounds = std::iter::repeat_n(&program.again, program.rounds).flatten();
     let (mut only_inserts, mut only_pops) = (true, true);
     for (at, phase) in program.once.iter().chain(rounds).enumerate() {
-        only_inserts &= matches!(phase, Phase::Insert { .. } | Phase::Weave { .. });
-        only_pops &= matches!(
-            phase,
-            Phase::Insert { .. } | Phase::Weave { .. } | Phase::Pop { .. } | Phase::Turn { .. }
-        );
-        (charged.calls, charged.touched) = (0, 0);
+        let inserts = matches!(phase, Phase::Insert { .. } | Phase::Fill { .. } | Phase::Weave { .. });
+        only_inserts &= inserts;
+        only_pops &= inserts || matches!(phase, Phase::Pop { .. } | Phase::Turn { .. });
         charged.run(phase);
         let mean = charged.touched / charged.calls.max(OVER);
         let allowed = if only_inserts { MEAN_OF_INSERTS } else { MEAN };
