@@ -65,6 +65,7 @@ impl Pages {
     }
 
     /// Puts these entries, which are sorted, before all pages.
+    #[cold]
     pub(super) fn push_first<T>(&mut self, entries: &[Entry], slots: &mut Slots<T>) {
         let (Some(earliest), Some(last)) = (entries.first(), entries.last()) else { return };
         let Some(number) = self.first_to_extend(entries.len()) else {
