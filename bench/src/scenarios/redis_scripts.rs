@@ -366,7 +366,8 @@ impl Bench {
 
     fn locate(&self, count: usize) -> Result<()> {
         let numbers = (1..=count as u64).map(Number::new).collect::<std::result::Result<_, _>>()?;
-        self.native.runtime.block_on(self.native.store.locate(numbers))?;
+        let located = self.native.runtime.block_on(self.native.store.locate(numbers));
+        located.into_iter().try_for_each(|place| place.map(drop))?;
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use dwell_server::{Server, ServerConfig};
 use dwell_store::{Put, Store, Take};
 use tokio::sync::oneshot;
 
-use common::PATIENCE;
+use common::{PATIENCE, until};
 
 /// A server over an engine on this disk.
 struct Running {
@@ -87,7 +87,12 @@ fn after_a_failed_sync_it_lives_and_is_not_ready_until_the_store_is_opened_anew(
     // The disk is well again, but what it holds is not known.
     assert_eq!(client.put_one(put("refused")).unwrap_err().code(), "unavailable");
     assert_eq!(client.take(&Take::from("q".parse().unwrap())).unwrap_err().code(), "unavailable");
-    let ready = server.get("/health/ready");
+    // What was heard of the store is good for a second.
+    let mut ready = String::new();
+    until("it is not ready", || {
+        ready = server.get("/health/ready");
+        ready.starts_with("HTTP/1.1 503 ")
+    });
     assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains("\"code\":\"unavailable\""), "{ready}");
     assert!(ready.to_lowercase().contains("\r\nretry-after: "), "{ready}");
     assert!(server.get("/health/live").starts_with("HTTP/1.1 200 "));

@@ -136,8 +136,14 @@ fn a_redis_that_is_away_is_seen_in_health_and_metrics_and_its_return_too() {
     let id = server.dwell(&["put", "orders", "x"]).ok().json()["id"].clone();
     assert_eq!(get(&server, "/health/ready").0, 200);
     redis.kill();
-    let (status, answer) = get(&server, "/health/ready");
-    assert!(status == 503 && answer.contains("\"unavailable\""), "{answer}");
+    // What was heard of the store is good for a second.
+    let mut answer = String::new();
+    until("it is not ready", || {
+        let (status, said) = get(&server, "/health/ready");
+        answer = said;
+        status == 503
+    });
+    assert!(answer.contains("\"unavailable\""), "{answer}");
     assert_eq!(get(&server, "/health/live").0, 200);
     assert!(get(&server, "/metrics").1.contains("\ndwell_up 0\n"));
     let refused = server.dwell(&["take", "orders"]).failure();
@@ -146,6 +152,65 @@ fn a_redis_that_is_away_is_seen_in_health_and_metrics_and_its_return_too() {
     until("it is ready again", || get(&server, "/health/ready").0 == 200);
     until("the page says so", || get(&server, "/metrics").1.contains("\ndwell_up 1\n"));
     assert_eq!(server.dwell(&["take", "orders"]).ok().json()["id"], id);
+}
+
+/// How many scripts a Redis has run.
+fn scripts(redis: &Redis) -> usize {
+    let told = redis.info("cmdstat_evalsha").unwrap_or_default();
+    told.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
+}
+
+#[test]
+fn probes_cost_a_script_a_second_at_most_whatever_the_number_of_queues() {
+    const PROBES: usize = 40;
+    let redis = Redis::start();
+    let server = serve(&redis.url(), &[]);
+    let lines: String = (0..400).map(|n| format!("{{\"queue\":\"q{n}\",\"body\":\"x\"}}\n")).collect();
+    server.dwell_with(&["put", "--from", "-"], lines.as_bytes()).ok();
+    redis.command(&["CONFIG", "RESETSTAT"]);
+    for _ in 0..PROBES {
+        assert_eq!(get(&server, "/health/ready").0, 200);
+    }
+    // The server has beats of its own meanwhile.
+    let count = scripts(&redis);
+    assert!(count <= PROBES, "{count} scripts for {PROBES} probes");
+}
+
+/// Somebody else's data under a queue's keys, and a list that is one page for all.
+#[test]
+fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
+    let redis = Redis::start();
+    let server = serve(&redis.url(), &["--beanstalkd", "127.0.0.1:0"]);
+    let stream = TcpStream::connect(server.serving["beanstalkd"].as_str().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut line = BufReader::new(stream);
+    let said = |line: &mut BufReader<TcpStream>| {
+        let mut text = String::new();
+        line.read_line(&mut text).unwrap();
+        text.trim_end().to_owned()
+    };
+    let put = |line: &mut BufReader<TcpStream>, tube: &str| {
+        write!(line.get_mut(), "use {tube}\r\nput 1024 0 60 1\r\nx\r\n").unwrap();
+        assert_eq!(said(line), format!("USING {tube}"));
+        said(line).strip_prefix("INSERTED ").unwrap().to_owned()
+    };
+    let bad = put(&mut line, "bad");
+    let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:m')[1]", "0"]);
+    let leases = dwell_redis::testing::text(first).strip_suffix('m').unwrap().to_owned() + "l";
+    let good: Vec<String> = (0..2).map(|_| put(&mut line, "good")).collect();
+    redis.command(&["SET", &leases, "mine"]);
+    write!(line.get_mut(), "peek {}\r\n", good[0]).unwrap();
+    assert_eq!(said(&mut line), format!("FOUND {} 1", good[0]));
+    assert_eq!(said(&mut line), "x");
+    // Those that come together are looked up together.
+    write!(line.get_mut(), "delete {}\r\ndelete {bad}\r\ndelete {}\r\n", good[0], good[1]).unwrap();
+    assert_eq!(said(&mut line), "DELETED");
+    assert_ne!(said(&mut line), "DELETED");
+    assert_eq!(said(&mut line), "DELETED");
+    assert_eq!(get(&server, "/health/ready").0, 200);
+    assert!(get(&server, "/metrics").1.contains("\ndwell_up 1\n"));
+    let (status, listed) = get(&server, "/v1/queues");
+    assert!(status == 200 && listed.contains("\"good\""), "{listed}");
 }
 
 #[test]

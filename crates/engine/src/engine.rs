@@ -440,8 +440,12 @@ impl Store for Engine {
         found.into_iter().map(|found| found.and_then(&mut with_body)).collect()
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.ask_one(|reply| Command::Locate(numbers, reply)).await
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let count = numbers.len();
+        match self.ask_one(|reply| Command::Locate(numbers, reply)).await {
+            Ok(located) => located.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); count],
+        }
     }
 
     async fn list(

@@ -13,6 +13,7 @@ mod error;
 mod link;
 mod native;
 pub mod redisson;
+mod said;
 #[cfg(feature = "testing")]
 pub mod testing;
 

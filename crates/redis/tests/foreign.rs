@@ -324,7 +324,7 @@ const OPERATIONS: &[Operation] = &operations! {
     },
     "get" => |at| one(at.store.get(queue(), vec![Target::Id(at.fresh)])).await.map(drop),
     "get by key" => |at| one(at.store.get(queue(), vec![Target::Key(key("long"))])).await.map(drop),
-    "locate" => |at| at.store.locate(vec![at.number]).await.map(drop),
+    "locate" => |at| one(at.store.locate(vec![at.number])).await.map(drop),
     "list the scheduled" => |at| at.store.list(queue(), StateKind::Scheduled, None, 100).await.map(drop),
     "list the ready" => |at| at.store.list(queue(), StateKind::Ready, None, 100).await.map(drop),
     "list the leased" => |at| at.store.list(queue(), StateKind::Leased, None, 100).await.map(drop),
@@ -735,6 +735,53 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     assert_eq!(freed.unwrap().message.standing.attempt(), 2);
 }
 
+/// Numbers are used in blocks, by many queues each.
+#[tokio::test]
+async fn a_queue_that_is_out_of_order_keeps_no_other_from_being_found_by_number() {
+    let mut redis = Redis::start();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+    let store = open(redis.server.address(), &clock).await.unwrap();
+    let bad = one(store.put(vec![message("bad")])).await.unwrap();
+    let leases = redis.partition() + "l";
+    let good = QueueName::new("good").unwrap();
+    let mut put = Vec::new();
+    for _ in 0..20 {
+        put.push(one(store.put(vec![Put::new(good.clone(), "m")])).await.unwrap());
+    }
+    redis.spoil(&leases, false);
+    let elsewhere = Number::new(100_000).unwrap();
+    let mut numbers: Vec<Number> = put.iter().map(|put| put.number).collect();
+    numbers.extend([bad.number, elsewhere]);
+    let mut located = store.locate(numbers).await;
+    assert_eq!(located.pop().unwrap(), Ok(None), "nobody has numbers of that block");
+    assert_foreign(&located.pop().unwrap().unwrap_err(), &leases, "the message of the queue itself");
+    let places: Vec<_> = put.iter().map(|put| Ok(Some((good.clone(), put.id)))).collect();
+    assert_eq!(located, places);
+    assert_eq!(one(store.locate(vec![put[0].number])).await, places[0].clone(), "alone");
+    // Where it is not among those that can be read, nobody can say that it is not there.
+    one(store.cancel(good, vec![Target::Id(put[0].id)])).await.unwrap();
+    assert_foreign(&one(store.locate(vec![put[0].number])).await.unwrap_err(), &leases, "one that is gone");
+}
+
+/// What an error is about is not told by the names in it.
+#[tokio::test]
+async fn a_prefix_that_reads_like_an_error_is_no_error() {
+    for prefix in ["ROOM", "LOADING", "READONLY"] {
+        let mut redis = Redis::start();
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+        let address = redis.server.address().with_prefix(prefix);
+        let store = open(address, &clock).await.unwrap();
+        one(store.put(vec![message("m")])).await.unwrap();
+        let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:m").as_bytes()]);
+        let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
+        redis.spoil(&leases, false);
+        let put = one(store.put(vec![message("m").priority(3)])).await;
+        assert_foreign(&put.unwrap_err(), &leases, "a put");
+        assert_foreign(&within(store.take(Take::from(queue()))).await.unwrap_err(), &leases, "a take");
+        assert_foreign(&store.stats(queue()).await.unwrap_err(), &leases, "stats");
+    }
+}
+
 /// All queues are counted, however many a page of a list may have.
 #[tokio::test]
 async fn leases_are_counted_in_all_queues() {
@@ -818,7 +865,7 @@ async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_mes
             let many = (0..600).map(|_| Put::new(other.clone(), "new")).collect();
             let put = store.put(many).await.into_iter().find_map(Result::err);
             let listed = store.queues(None, 10).await.err();
-            let located = store.locate(vec![held.message.number]).await.err();
+            let located = one(store.locate(vec![held.message.number])).await.err();
             let opened = match open(address.clone(), &clock).await {
                 Ok(_) => None,
                 Err(OpenError::Foreign { found }) => Some(Error::ForeignData { reason: found.into() }),

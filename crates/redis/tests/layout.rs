@@ -109,8 +109,8 @@ async fn described(store: &RedisStore) -> String {
         for state in [StateKind::Scheduled, StateKind::Ready, StateKind::Leased, StateKind::Dead] {
             for message in store.list(stats.name.clone(), state, None, 100).await.unwrap().messages {
                 describe(&message, &mut text);
-                let located = store.locate(vec![message.number]).await.unwrap();
-                assert_eq!(located, [Some((stats.name.clone(), message.id))]);
+                let located = store.locate(vec![message.number]).await;
+                assert_eq!(located, [Ok(Some((stats.name.clone(), message.id)))]);
             }
         }
     }

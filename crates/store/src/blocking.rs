@@ -88,10 +88,7 @@ impl<S: Store + ?Sized> Blocking<S> {
     }
 
     /// See [`Store::locate`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+    pub fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         block_on(self.store.locate(numbers))
     }
 
@@ -131,6 +128,14 @@ impl<S: Store + ?Sized> Blocking<S> {
     /// As there.
     pub fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         block_on(self.store.queues(after, max))
+    }
+
+    /// See [`Store::ready`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ready(&self) -> Result<()> {
+        block_on(self.store.ready())
     }
 
     /// See [`Store::configure`].

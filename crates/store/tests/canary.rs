@@ -210,7 +210,7 @@ impl Store for Broken {
         answers.into_iter().map(|answer| answer.map(|message| self.shown(message))).collect()
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         self.sound.locate(numbers).await
     }
 

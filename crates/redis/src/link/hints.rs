@@ -2,11 +2,12 @@
 //! message: whoever waits asks again by itself.
 //!
 //! Whatever is asked of the connection is asked with a limit: a link that is half open answers nothing, and takes that
-//! wait would hang on it. One that is silent is asked now and then whether it is there at all.
+//! wait would hang on it. One that is silent is asked now and then whether it is there at all. What is wished meanwhile is
+//! asked for together, so that who comes behind many waits for one answer and not for one each.
 //!
 //! A channel that a user may not hear is refused to whoever wants it, and keeps nobody from the others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use tokio::time::MissedTickBehavior;
 
 use super::{Inner, Link, nobody};
 
-/// What the listening task is told.
-enum Wish {
-    /// Notify whoever waits when something comes on this channel; and say when that is so, or why it is not for now.
-    Listen(String, Arc<Notify>, oneshot::Sender<RedisResult<()>>),
-    /// It need not be notified of the channel any more.
-    Leave(String, Arc<Notify>),
+/// What the listening task is told: a channel, who waits for something on it, and what of it.
+struct Wish {
+    channel: String,
+    waiting: Arc<Notify>,
+    /// To be notified of what comes, and to be told when that is so or why it is not for now; or not any more.
+    listen: Option<oneshot::Sender<RedisResult<()>>>,
 }
 
 /// The listening task, from outside. It begins when somebody wants to hear something, and ends with the link.
@@ -35,8 +36,9 @@ const RETRY: Duration = Duration::from_millis(250);
 /// How often the connection is asked whether it is there.
 const PING: Duration = Duration::from_secs(10);
 
-/// How many channels are asked for at once.
+/// How many channels are asked for at once, and how many wishes are heard before.
 const CHANNELS: usize = 256;
+const WISHES: usize = 1_024;
 
 /// A channel that is listened to, as long as this is there.
 pub(crate) struct Ear {
@@ -72,7 +74,8 @@ impl Drop for Ear {
 
 impl Link {
     /// Ends when the channel is listened to; `waiting` is notified of all that comes until it leaves the channel. Where it
-    /// can not be listened to for now it is as soon as it can be.
+    /// can not be listened to for now it is as soon as it can be, and `waiting` is notified of that; so it is where nobody
+    /// waits any more for this to end.
     ///
     /// # Errors
     /// Those of the connection; and the server's, to whom may not hear the channel: then it is not tried again.
@@ -88,7 +91,7 @@ impl Link {
             }
             if let Some(wishes) = &*wishes {
                 // A task that has ended drops what it was told, and so answers.
-                let _ = wishes.send(Wish::Listen(channel, waiting, sender));
+                let _ = wishes.send(Wish { channel, waiting, listen: Some(sender) });
             }
         }
         heard.await.unwrap_or_else(|_| Err(nobody()))
@@ -98,7 +101,7 @@ impl Link {
     pub(crate) fn leave(&self, channel: String, waiting: Arc<Notify>) {
         if let Some(wishes) = &*self.0.hints.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // Nobody listens any more if the task has ended.
-            let _ = wishes.send(Wish::Leave(channel, waiting));
+            let _ = wishes.send(Wish { channel, waiting, listen: None });
         }
     }
 }
@@ -120,8 +123,9 @@ struct Task {
     line: Option<Line>,
 }
 
-async fn listen(link: Weak<Inner>, limit: Duration, mut wishes: mpsc::UnboundedReceiver<Wish>) {
+async fn listen(link: Weak<Inner>, limit: Duration, mut asked: mpsc::UnboundedReceiver<Wish>) {
     let mut task = Task { link, limit, channels: HashMap::new(), line: None };
+    let mut wishes = Vec::new();
     let mut pings = tokio::time::interval(PING);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -131,13 +135,9 @@ async fn listen(link: Weak<Inner>, limit: Duration, mut wishes: mpsc::UnboundedR
         }
         let retry = task.line.is_none() && !task.channels.is_empty();
         tokio::select! {
-            wish = wishes.recv() => match wish {
-                None => return,
-                Some(Wish::Listen(channel, waiting, heard)) => {
-                    let listened = task.add(channel, waiting).await;
-                    let _ = heard.send(listened);
-                }
-                Some(Wish::Leave(channel, waiting)) => task.remove(channel, &waiting).await,
+            heard = asked.recv_many(&mut wishes, WISHES) => match heard {
+                0 => return,
+                _ => task.grant(&mut wishes).await,
             },
             message = next(&mut task.line) => match message {
                 Some(channel) => {
@@ -165,38 +165,81 @@ impl Channel {
 }
 
 impl Task {
-    async fn add(&mut self, channel: String, waiting: Arc<Notify>) -> RedisResult<()> {
-        let entry = self.channels.entry(channel.clone()).or_default();
-        if !entry.waiting.iter().any(|other| Arc::ptr_eq(other, &waiting)) {
-            entry.waiting.push(waiting);
-        }
-        if self.line.is_none() {
-            self.connect().await?;
-            // It has come with the others, or it was refused.
-            if self.channels.get(&channel).is_some_and(|entry| entry.is_heard) {
-                return Ok(());
+    /// Does what was wished, all of it together, and says what became of it.
+    async fn grant(&mut self, wishes: &mut Vec<Wish>) {
+        let mut heard = Vec::new();
+        let mut changed = HashSet::new();
+        for Wish { channel, waiting, listen } in wishes.drain(..) {
+            match listen {
+                Some(sender) => {
+                    let entry = self.channels.entry(channel.clone()).or_default();
+                    if !entry.waiting.iter().any(|other| Arc::ptr_eq(other, &waiting)) {
+                        entry.waiting.push(Arc::clone(&waiting));
+                    }
+                    heard.push((channel.clone(), waiting, sender));
+                }
+                None => {
+                    if let Some(entry) = self.channels.get_mut(&channel) {
+                        entry.waiting.retain(|other| !Arc::ptr_eq(other, &waiting));
+                    }
+                }
             }
+            changed.insert(channel);
         }
-        match self.channels.get(&channel) {
-            Some(entry) if entry.is_heard => Ok(()),
-            _ => self.subscribe(vec![channel]).await,
+        self.leave(&changed).await;
+        let failed = self.join(&changed).await.err();
+        for (channel, waiting, sender) in heard {
+            let is_heard = self.channels.get(&channel).is_some_and(|entry| entry.is_heard);
+            let error = || failed.clone().unwrap_or_else(nobody);
+            let is_answered = sender.send(if is_heard { Ok(()) } else { Err(error()) }).is_ok();
+            if is_heard && !is_answered {
+                // Who has not waited for it has asked without.
+                waiting.notify_one();
+            }
         }
     }
 
-    /// Leaves the channel, unless somebody else listens.
-    async fn remove(&mut self, channel: String, waiting: &Arc<Notify>) {
-        let Some(entry) = self.channels.get_mut(&channel) else { return };
-        entry.waiting.retain(|other| !Arc::ptr_eq(other, waiting));
-        if !entry.waiting.is_empty() {
-            return;
+    /// Listens to those of some channels that somebody waits for.
+    async fn join(&mut self, changed: &HashSet<String>) -> RedisResult<()> {
+        if self.line.is_none() && !self.channels.is_empty() {
+            self.connect().await?;
         }
-        let was_heard = entry.is_heard;
-        self.channels.remove(&channel);
-        // Whoever may not leave a channel hears it on, and passes it over.
-        if let (true, Some((sink, _))) = (was_heard, &mut self.line)
-            && within(self.limit, sink.unsubscribe(&channel)).await.is_err_and(|error| !is_refusal(&error))
-        {
-            self.line = None;
+        // Those that have come with the others have come, or were refused.
+        let is_missing = |channel: &&String| {
+            self.channels.get(*channel).is_some_and(|entry| !entry.waiting.is_empty() && !entry.is_heard)
+        };
+        let missing: Vec<String> = changed.iter().filter(is_missing).cloned().collect();
+        let mut refused = Ok(());
+        for some in missing.chunks(CHANNELS) {
+            let subscribed = self.subscribe(some.to_vec()).await;
+            if self.line.is_none() {
+                return subscribed;
+            }
+            refused = refused.and(subscribed);
+        }
+        refused
+    }
+
+    /// Leaves those of some channels that nobody waits for any more.
+    async fn leave(&mut self, changed: &HashSet<String>) {
+        let mut left = Vec::new();
+        for channel in changed {
+            if let Some(entry) = self.channels.get(channel)
+                && entry.waiting.is_empty()
+            {
+                if entry.is_heard {
+                    left.push(channel.clone());
+                }
+                self.channels.remove(channel);
+            }
+        }
+        for some in left.chunks(CHANNELS) {
+            // Whoever may not leave a channel hears it on, and passes it over.
+            if let Some((sink, _)) = &mut self.line
+                && within(self.limit, sink.unsubscribe(some)).await.is_err_and(|error| !is_refusal(&error))
+            {
+                self.line = None;
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use dwell_time::{Clock as _, SystemClock};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
@@ -169,6 +170,18 @@ impl Link {
     /// Those of `send`, and of a reply of another type.
     pub async fn ask<T: redis::FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         Ok(redis::from_redis_value(self.send(command).await?)?)
+    }
+
+    /// Whether some primary of a cluster is there, and says that the cluster serves.
+    pub(crate) async fn cluster_serves(&self) -> bool {
+        let Ok(Line::Cluster(mut connection)) = self.line(&self.0.lines[0]).await else { return false };
+        let mut asked = redis::cmd("CLUSTER");
+        asked.arg("INFO");
+        let primaries = MultipleNodeRoutingInfo::AllMasters;
+        let first = RoutingInfo::MultiNode((primaries, Some(ResponsePolicy::OneSucceeded)));
+        let told = connection.route_command(asked, first).await.and_then(Value::extract_error);
+        let told = told.and_then(|told| Ok(redis::from_redis_value::<String>(told)?));
+        told.is_ok_and(|told| told.lines().any(|line| line.trim_end() == "cluster_state:ok"))
     }
 
     /// A new connection for subscriptions. On a cluster it leads to any node: what is published at one reaches all.

@@ -5,9 +5,11 @@
 //! 2. Redis is away for long, or its clock steps. Then all were silent, and none need be gone: `hello.lua` counts silence
 //!    from when somebody was heard of again.
 //! 3. A process was silent, and lives: its leases were freed, and it was forgotten. It is told so when it is next heard of,
-//!    and says anew where it binds leases; until it was heard of again it binds none elsewhere.
+//!    and says anew where it binds leases, some places at a time; until it was heard of again it binds none elsewhere.
+//! 4. A process binds leases in ever other places: where it has bound none for a while and holds none any more the directory
+//!    forgets it again. Meanwhile nothing is bound there; whoever wants to waits, and says so anew.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use dwell_store::{Error, Result};
@@ -26,31 +28,110 @@ const SILENT_MS: u32 = 15_000;
 /// Who was heard of so long ago may have been forgotten.
 const TRUSTED_MS: u64 = 10_000;
 
+/// In how many partitions one script says that leases are bound, or are not any more.
+const PLACES: usize = 512;
+
+/// Where nothing was bound for so long it is looked whether anything is yet; and again after so long where something is.
+const IDLE_MS: u64 = 60_000;
+const HELD_MS: u64 = 10 * 60_000;
+
 /// Where this process binds leases.
 #[derive(Debug, Default)]
 pub(super) struct Bound {
-    /// As the directory knows.
-    entered: HashSet<Partition>,
+    /// As the directory knows, and when something was bound there last, on the store's clock.
+    entered: HashMap<Partition, u64>,
     /// As it knew before it forgot this process.
     lost: HashSet<Partition>,
-    /// How often it has forgotten it.
+    /// Where takes under way may bind leases, and how many.
+    binding: HashMap<Partition, usize>,
+    /// What the directory is about to forget.
+    leaving: HashSet<Partition>,
+    /// How often it has forgotten this process.
     forgotten: u64,
     /// When it heard of it last, on the clock of patience.
     heard_ms: u64,
 }
 
-impl Inner {
-    /// Says that leases of this process may be bound in a partition.
-    pub(super) async fn enter_bound(&self, at: &Partition) -> Result<()> {
-        let is_known = {
-            let bound = locked(&self.bound);
-            let is_trusted = self.wire.mono_ms().saturating_sub(bound.heard_ms) < TRUSTED_MS;
-            is_trusted && bound.entered.contains(at)
-        };
-        if !is_known {
-            self.say_hello(Some(at), &Fields::new(), Patience::Usual).await?;
+impl Bound {
+    /// Whether leases may be bound in a partition as things are known.
+    fn is_known(&self, at: &Partition, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.heard_ms) < TRUSTED_MS && self.entered.contains_key(at)
+    }
+
+    /// How many partitions are remembered.
+    pub(super) fn places(&self) -> usize {
+        self.entered.len() + self.lost.len() + self.binding.len() + self.leaving.len()
+    }
+}
+
+/// A take that may bind leases is under way: the directory does not forget where.
+pub(super) struct Binding<'a> {
+    inner: &'a Inner,
+    places: Vec<Partition>,
+}
+
+impl Drop for Binding<'_> {
+    fn drop(&mut self) {
+        let now_ms = self.inner.clock.now().mono_ms;
+        let mut bound = locked(&self.inner.bound);
+        for at in &self.places {
+            if let Some(used_ms) = bound.entered.get_mut(at) {
+                *used_ms = now_ms;
+            }
+            if let Some(takes) = bound.binding.get_mut(at) {
+                *takes -= 1;
+                if *takes == 0 {
+                    bound.binding.remove(at);
+                }
+            }
         }
-        Ok(())
+    }
+}
+
+/// What the directory is about to forget: nothing is bound there until it is known what has become of it.
+struct Leaving<'a> {
+    inner: &'a Inner,
+    places: Vec<Partition>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut bound = locked(&self.inner.bound);
+        for at in &self.places {
+            bound.leaving.remove(at);
+        }
+        drop(bound);
+        self.inner.left.notify_waiters();
+    }
+}
+
+impl Inner {
+    /// Says that leases of this process may be bound in some partitions, for as long as the answer is kept and some time after.
+    pub(super) async fn enter_bound<'a>(
+        &self,
+        places: impl IntoIterator<Item = &'a Partition>,
+    ) -> Result<Binding<'_>> {
+        let places: Vec<Partition> = places.into_iter().cloned().collect();
+        let (binding, unknown) = loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            {
+                let mut bound = locked(&self.bound);
+                if !places.iter().any(|at| bound.leaving.contains(at)) {
+                    places.iter().for_each(|at| *bound.binding.entry(at.clone()).or_default() += 1);
+                    let now_ms = self.wire.mono_ms();
+                    let unknown = places.iter().filter(|at| !bound.is_known(at, now_ms));
+                    let unknown: Vec<Partition> = unknown.cloned().collect();
+                    break (Binding { inner: self, places }, unknown);
+                }
+            }
+            left.await;
+        };
+        for some in unknown.chunks(PLACES) {
+            self.say_hello(some, &Fields::new(), Patience::Usual).await?;
+        }
+        Ok(binding)
     }
 
     /// Says that this process is there. What a process of its name had bound before is freed. Answers how others spread
@@ -60,7 +141,7 @@ impl Inner {
         self.note_count(&reply);
         let introduction =
             Fields::new().with("spread", u32::from(self.limits.defaults.spread)).maybe("client", client);
-        let reply = self.say_hello(None, &introduction, Patience::Usual).await?;
+        let reply = self.say_hello(&[], &introduction, Patience::Usual).await?;
         if let Some(there) = reply.get("spread").uint() {
             return Ok(Some(there));
         }
@@ -73,7 +154,10 @@ impl Inner {
 
     /// Says that this process is there; answers with those that have not been heard of for long.
     pub(super) async fn be_heard(&self) -> Result<Vec<Bytes>> {
-        let reply = self.say_hello(None, &Fields::new(), Patience::Once).await?;
+        let reply = self.say_hello(&[], &Fields::new(), Patience::Once).await?;
+        while !locked(&self.bound).lost.is_empty() {
+            self.say_hello(&[], &Fields::new(), Patience::Once).await?;
+        }
         let gone = reply.get("gone").items().iter().filter_map(|gone| gone.bytes().cloned());
         Ok(gone.filter(|gone| gone.as_ref() != self.wire.process).collect())
     }
@@ -82,25 +166,25 @@ impl Inner {
     pub(super) fn say_bound_again(&self) {
         let mut bound = locked(&self.bound);
         let entered = std::mem::take(&mut bound.entered);
-        bound.lost.extend(entered);
+        bound.lost.extend(entered.into_keys());
     }
 
+    /// Says that this process is there and may bind leases in some partitions, no more than a script takes, and in some of
+    /// those that the directory has lost.
     async fn say_hello(
         &self,
-        at: Option<&Partition>,
+        places: &[Partition],
         introduction: &Fields,
         patience: Patience,
     ) -> Result<Reply> {
         loop {
             let began_ms = self.wire.mono_ms();
-            let (forgotten, has, whole, said) = {
+            let (forgotten, has, said) = {
                 let bound = locked(&self.bound);
-                let whole = !bound.lost.is_empty();
-                let mut said: HashSet<_> = at.cloned().into_iter().collect();
-                if whole {
-                    said.extend(bound.lost.iter().chain(&bound.entered).cloned());
-                }
-                (bound.forgotten, whole || !bound.entered.is_empty(), whole, said)
+                let mut said: HashSet<_> = places.iter().cloned().collect();
+                let room = PLACES.saturating_sub(said.len());
+                said.extend(bound.lost.iter().take(room).cloned());
+                (bound.forgotten, !bound.entered.is_empty(), said)
             };
             let entries: Vec<_> = said.iter().map(|at| Pack::from(at.entry().as_str())).collect();
             let arguments = introduction
@@ -108,9 +192,9 @@ impl Inner {
                 .with("process", &self.wire.process[..])
                 .with("silent", SILENT_MS)
                 .maybe("bound", Some(entries).filter(|entries| !entries.is_empty()))
-                .flag("has", has)
-                .flag("whole", whole);
+                .flag("has", has);
             let reply = self.wire.directory_within(Script::Hello, arguments, patience).await?;
+            let now_ms = self.clock.now().mono_ms;
             let mut bound = locked(&self.bound);
             let is_forgotten = reply.get("forgotten").is_set();
             if bound.forgotten != forgotten {
@@ -120,15 +204,67 @@ impl Inner {
             if is_forgotten {
                 bound.forgotten += 1;
                 let entered = std::mem::take(&mut bound.entered);
-                bound.lost.extend(entered);
+                bound.lost.extend(entered.into_keys());
                 continue;
             }
             for at in said {
                 bound.lost.remove(&at);
-                bound.entered.insert(at);
+                bound.entered.insert(at, now_ms);
             }
             bound.heard_ms = bound.heard_ms.max(began_ms);
             return Ok(reply);
+        }
+    }
+
+    /// Lets the directory forget where this process has bound nothing for a while, and holds nothing any more.
+    pub(super) async fn leave_unbound(&self) -> Result<()> {
+        loop {
+            let now_ms = self.clock.now().mono_ms;
+            let idle: Vec<(Partition, u64)> = {
+                let bound = locked(&self.bound);
+                let idle = bound.entered.iter().filter(|(at, used_ms)| {
+                    now_ms.saturating_sub(**used_ms) >= IDLE_MS && !bound.binding.contains_key(*at)
+                });
+                idle.take(PLACES).map(|(at, used_ms)| (at.clone(), *used_ms)).collect()
+            };
+            if idle.is_empty() {
+                return Ok(());
+            }
+            let asked = stream::iter(idle).map(|(at, used_ms)| async move {
+                let named = Fields::new().with("process", &self.wire.process[..]);
+                let asked = self.ask_within(&at, Script::Holds, named, Patience::Once).await;
+                // One that can not be asked may hold some.
+                (at, used_ms, asked.is_ok_and(|asked| !asked.reply.get("holds").is_set()))
+            });
+            let asked: Vec<(Partition, u64, bool)> = asked.buffer_unordered(16).collect().await;
+            let leaving = {
+                let mut bound = locked(&self.bound);
+                let mut places = Vec::new();
+                for (at, used_ms, has_none) in asked {
+                    // Something may have been bound there since it was asked.
+                    if bound.entered.get(&at) != Some(&used_ms) || bound.binding.contains_key(&at) {
+                        continue;
+                    }
+                    if has_none {
+                        bound.entered.remove(&at);
+                        bound.leaving.insert(at.clone());
+                        places.push(at);
+                    } else {
+                        bound.entered.insert(at, now_ms + HELD_MS - IDLE_MS);
+                    }
+                }
+                Leaving { inner: self, places }
+            };
+            if leaving.places.is_empty() {
+                continue;
+            }
+            let entries: Vec<_> = leaving.places.iter().map(|at| Pack::from(at.entry().as_str())).collect();
+            let named = Fields::new().with("process", &self.wire.process[..]).with("left", entries);
+            if let Err(error) = self.wire.directory_within(Script::Bound, named, Patience::Once).await {
+                // Whether it has heard that is not known: it is told anew, and forgets them another time.
+                locked(&self.bound).lost.extend(leaving.places.iter().cloned());
+                return Err(error);
+            }
         }
     }
 

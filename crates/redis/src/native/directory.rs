@@ -7,7 +7,7 @@ use dwell_model::{Number, QueueName};
 use dwell_store::{Error, Result};
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::{NAMES, Patience};
 use super::layout::{BLOCK, Partition, block_of, field_of};
 use super::pack::{Fields, Pack, Reply};
 use super::partition::{Fault, spreading};
@@ -226,23 +226,33 @@ impl Inner {
     }
 
     /// Registers a queue that has nothing, as far as its partition knows.
+    ///
+    /// Queues that takes of this process wait on count as well, registered or not. How many of them are not is looked up only
+    /// where the limit may be met.
     pub(super) async fn enter(&self, queue: &QueueName) -> Result<Registered> {
-        let waited = self.waiters.names();
-        let limit = if waited.contains(queue) { usize::MAX } else { self.limits.queues };
-        let names: Vec<&str> = waited.iter().map(QueueName::as_str).collect();
-        let arguments = || {
-            let fields = Fields::new().with("name", queue.as_str()).with("limit", limit);
-            fields.with("waited", names.clone()).with("above", self.given_up.load(Ordering::Relaxed))
+        let limit = if self.waiters.count(queue) > 0 { usize::MAX } else { self.limits.queues };
+        let entered = async |waited: usize, force: bool| -> Result<Reply> {
+            let arguments = Fields::new().with("name", queue.as_str()).with("limit", limit);
+            let above = self.given_up.load(Ordering::Relaxed);
+            let arguments = arguments.with("waited", waited).with("above", above).flag("force", force);
+            let reply = self.wire.directory(Script::Enter, arguments).await?;
+            self.note_count(&reply);
+            Ok(reply)
         };
-        let reply = self.wire.directory(Script::Enter, arguments()).await?;
-        self.note_count(&reply);
+        let most = self.waiters.names_at_most();
+        let mut reply = entered(most, false).await?;
+        let mut waited = most;
+        if reply.get("full").is_set() && most > 0 {
+            waited = self.waited_beside(queue).await?;
+            reply = entered(waited, false).await?;
+        }
         if !reply.get("full").is_set() {
             return Ok(Registered { reg: reply.get("reg").uint(), full: false });
         }
         // Some that are registered may have nothing any more.
         let (mut others, mut known, mut after) = (0, false, None);
         while others < limit {
-            let page = self.survey(after.as_ref(), Patience::Usual).await?;
+            let page = self.survey(after.as_ref(), NAMES, Patience::Usual).await?;
             // One that can not be asked is there.
             let is_known = page.queues.iter().any(|(name, _)| name == queue);
             others += page.queues.len() - usize::from(is_known);
@@ -254,9 +264,14 @@ impl Inner {
         }
         self.retire_bare().await;
         let full = !known && others >= limit;
-        let reply = self.wire.directory(Script::Enter, arguments().flag("force", true)).await?;
-        self.note_count(&reply);
+        let reply = entered(waited, true).await?;
         Ok(Registered { reg: reply.get("reg").uint(), full })
+    }
+
+    /// How many queues there are beside this one that takes of this process wait on and nobody has registered.
+    async fn waited_beside(&self, queue: &QueueName) -> Result<usize> {
+        let others: Vec<_> = self.waiters.names(|name| name != queue).into_iter().collect();
+        Ok(self.unknown(&others, Patience::Usual).await?.0.len())
     }
 
     pub(super) fn note_count(&self, reply: &Reply) {

@@ -1,10 +1,13 @@
 //! Reading: messages, pages of them, queues.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use dwell_model::{Cursor, Message, MessageId, Number, OwnSettings, QueueName, StateKind, Timestamp};
 use dwell_store::{Error, Page, QueueStats, Result, StateCounts, Target};
 use futures_util::future::{join_all, try_join_all};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::time::timeout;
 
 use super::Inner;
 use super::change::{named, place};
@@ -14,13 +17,25 @@ use super::pack::{Fields, Reply};
 use super::partition::{BODIES, Fault, foreign_item, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::locked;
+use crate::Kind;
 
 /// How many messages one call reads.
 const CHUNK: usize = 64;
 /// How many names one call to the directory brings.
-const NAMES: usize = 256;
+pub(super) const NAMES: usize = 256;
 /// How many blocks of numbers one call looks up: each may be used by 256 partitions.
 const BLOCKS: usize = 16;
+
+/// How many partitions are asked for a number at a time.
+const SIDE_BY_SIDE: usize = 16;
+
+/// So long a list waits for one of its queues.
+const QUEUE: Duration = Duration::from_secs(2);
+/// So long the directory may take to show that a cluster serves, before the cluster is asked itself.
+const DIRECTORY: Duration = Duration::from_millis(500);
+
+/// Where messages with some numbers are, or why that can not be said.
+type Places = Vec<(Number, Result<(QueueName, MessageId)>)>;
 
 /// What the partitions of a queue say of it together; of none: nothing.
 pub(super) struct Told {
@@ -103,45 +118,100 @@ impl Inner {
     }
 
     /// See [`Store::locate`](dwell_store::Store::locate).
-    pub(super) async fn locate(&self, numbers: &[Number]) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        let blocks: BTreeSet<u64> = numbers.iter().map(|number| block_of(number.get())).collect();
-        let blocks: Vec<u64> = blocks.into_iter().collect();
-        let mut found = BTreeMap::new();
+    pub(super) async fn locate(&self, numbers: &[Number]) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let mut of_blocks: BTreeMap<u64, BTreeSet<Number>> = BTreeMap::new();
+        for number in numbers {
+            of_blocks.entry(block_of(number.get())).or_default().insert(*number);
+        }
+        let end_ms = self.wire.mono_ms() + self.wire.link.address().retry_ms;
+        let mut located = HashMap::new();
+        let blocks: Vec<u64> = of_blocks.keys().copied().collect();
         for chunk in blocks.chunks(BLOCKS) {
-            let reply =
-                self.wire.directory(Script::Blocks, Fields::new().with("blocks", chunk.to_vec())).await?;
-            for (block, parts) in chunk.iter().zip(reply.get("parts").items()) {
-                let of_block = numbers.iter().copied().filter(|number| block_of(number.get()) == *block);
-                let of_block: Vec<_> = of_block.collect();
-                for entry in parts.items() {
-                    let Some(at) = entry.text().and_then(Partition::of_entry) else { continue };
-                    for some in of_block.chunks(CHUNK) {
-                        for (number, id) in self.locate_in(&at, some).await? {
-                            found.insert(number, (at.queue.clone(), id));
-                        }
-                    }
+            let asked = Fields::new().with("blocks", chunk.to_vec());
+            let reply = match self.wire.directory(Script::Blocks, asked).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    let unknown = numbers.iter().filter(|number| block_of(number.get()) >= chunk[0]);
+                    located.extend(unknown.map(|number| (*number, Err(error.clone()))));
+                    break;
                 }
+            };
+            for (block, parts) in chunk.iter().zip(reply.get("parts").items()) {
+                let parts = parts.items().iter();
+                let parts = parts.filter_map(|entry| entry.text().and_then(Partition::of_entry)).collect();
+                let numbers = of_blocks[block].iter().copied().collect();
+                located.extend(self.locate_among(parts, numbers, end_ms).await);
             }
         }
-        Ok(numbers.iter().map(|number| found.get(number).cloned()).collect())
+        let place = |number: &Number| located.get(number).cloned().map_or(Ok(None), |place| place.map(Some));
+        numbers.iter().map(place).collect()
+    }
+
+    /// Where numbers of one block are, among the partitions that use it. What one of these can not answer is nothing to the
+    /// numbers that another one has: it is an answer to those that none has, after it was asked again for as long as there is
+    /// time.
+    async fn locate_among(&self, mut parts: Vec<Partition>, numbers: Vec<Number>, end_ms: u64) -> Places {
+        let (mut left, mut places, mut failed) = (numbers, Places::new(), None);
+        for patience in [Patience::Once, Patience::Usual] {
+            let is_last = patience == Patience::Usual || self.wire.mono_ms() >= end_ms;
+            let numbers = left.clone();
+            let asked = stream::iter(std::mem::take(&mut parts)).map(|at| {
+                let numbers = &numbers;
+                async move {
+                    let mut found = Vec::new();
+                    for some in numbers.chunks(CHUNK) {
+                        match self.locate_in(&at, some, patience).await {
+                            Ok(some) => found.extend(some),
+                            Err(error) => return (at, found, Some(error)),
+                        }
+                    }
+                    (at, found, None)
+                }
+            });
+            let mut asked = std::pin::pin!(asked.buffer_unordered(SIDE_BY_SIDE));
+            while let (false, Some((at, found, refused))) = (left.is_empty(), asked.next().await) {
+                for (number, id) in found {
+                    left.retain(|other| *other != number);
+                    places.push((number, id.map(|id| (at.queue.clone(), id))));
+                }
+                match refused {
+                    Some(error) if error.is_retryable() && !is_last => parts.push(at),
+                    Some(error) => failed = Some(error),
+                    None => {}
+                }
+            }
+            if left.is_empty() || parts.is_empty() {
+                break;
+            }
+        }
+        if let Some(error) = failed {
+            places.extend(left.into_iter().map(|number| (number, Err(error.clone()))));
+        }
+        places
     }
 
     /// Those of some numbers that a partition has.
-    async fn locate_in(&self, at: &Partition, numbers: &[Number]) -> Result<Vec<(Number, MessageId)>> {
+    async fn locate_in(
+        &self,
+        at: &Partition,
+        numbers: &[Number],
+        patience: Patience,
+    ) -> Result<Vec<(Number, Result<MessageId>)>> {
         let named = |number: &Number| Fields::new().with("n", &field_of(number.get())[..]);
         let items: Vec<_> = numbers.iter().map(named).collect();
         let arguments = Fields::new().with("items", items).flag("brief", true);
         let arguments = arguments.with("shard", u32::from(at.index));
-        let answered = self.ask(at, Script::Get, arguments).await.map_err(|fault| match fault {
+        let asked = self.ask_within(at, Script::Get, arguments, patience).await;
+        let answered = asked.map_err(|fault| match fault {
             Fault::Failed(error) => error,
             Fault::Spread => unreadable(&at.queue),
         })?;
         let replies = answered.reply.get("items").items();
-        Ok(numbers
-            .iter()
-            .zip(replies)
-            .filter_map(|(number, reply)| Some((*number, id(reply.at(0))?)))
-            .collect())
+        let located = numbers.iter().zip(replies).filter_map(|(number, reply)| {
+            let refused = foreign_item(reply).map(Err);
+            Some((*number, refused.or_else(|| id(reply.at(0)).map(Ok))?))
+        });
+        Ok(located.collect())
     }
 
     /// See [`Store::list`](dwell_store::Store::list).
@@ -280,50 +350,91 @@ impl Inner {
             }
         }
         // A change of settings was broken off, or is under way: either way it is to be.
-        if patience == Patience::Usual && versions.iter().any(|version| *version < versions[0]) {
+        if patience != Patience::Once && versions.iter().any(|version| *version < versions[0]) {
             self.mend_settings(queue).await?;
         }
         Ok(told)
     }
 
     /// See [`Store::queues`](dwell_store::Store::queues). A queue under whose keys lies what is not ours is listed with
-    /// nothing: asked alone, it says so.
+    /// nothing; one that can not be asked is passed over. Asked alone, either says why.
     pub(super) async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let max = max.min(self.limits.batch);
-        let mut listed = Vec::new();
-        let mut after = after;
+        let (mut listed, mut failed) = (Vec::new(), None);
+        let from_start = after.is_none();
+        let (mut after, mut asked) = (after, 0);
         while listed.len() < max {
-            let page = self.survey(after.as_ref(), Patience::Usual).await?;
+            // Who wants one queue asks for one, and for more at a time where those have nothing any more.
+            asked = (max - listed.len()).max(asked * 2).min(NAMES);
+            let page = self.survey(after.as_ref(), asked, Patience::Brief).await?;
             for (queue, stats) in page.queues.into_iter().take(max - listed.len()) {
-                listed.push(match stats {
-                    Ok(stats) => stats,
-                    Err(Error::ForeignData { .. }) => self.stats_of(&queue, Told::default()),
-                    Err(error) => return Err(error),
-                });
+                match stats {
+                    Ok(stats) => listed.push(stats),
+                    Err(Error::ForeignData { .. }) => listed.push(self.stats_of(&queue, Told::default())),
+                    Err(error) => failed = Some(error),
+                }
             }
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        Ok(listed)
+        match failed {
+            Some(error) if listed.is_empty() && from_start => Err(error),
+            _ => Ok(listed),
+        }
     }
 
-    /// A page of the queues that have something, each asked by itself.
-    pub(super) async fn survey(&self, after: Option<&QueueName>, patience: Patience) -> Result<Survey> {
-        let arguments = Fields::new().maybe("after", after.map(|name| name.as_str())).with("max", NAMES);
-        let reply = self.wire.directory_within(Script::Names, arguments, patience).await?;
+    /// See [`Store::ready`](dwell_store::Store::ready): one script. On a cluster the node that has the directory may be away
+    /// while the queues of others are served: then the cluster says whether it does.
+    pub(super) async fn ready(&self) -> Result<()> {
+        let link = &self.wire.link;
+        let asked =
+            self.wire.directory_within(Script::Names, Fields::new().with("max", 0_u32), Patience::Once);
+        if link.address().kind() != Kind::Cluster {
+            return asked.await.map(drop);
+        }
+        let late = || late("the directory");
+        let asked = timeout(DIRECTORY, asked).await.unwrap_or_else(|_| Err(late()));
+        match asked.map(drop) {
+            Err(error) if error.is_retryable() && !link.cluster_serves().await => Err(error),
+            Err(error) if !error.is_retryable() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// A page of the queues that have something, each asked by itself: of at most so many names.
+    pub(super) async fn survey(
+        &self,
+        after: Option<&QueueName>,
+        max: usize,
+        patience: Patience,
+    ) -> Result<Survey> {
+        let arguments = Fields::new().maybe("after", after.map(|name| name.as_str())).with("max", max);
+        let of_directory = if patience == Patience::Brief { Patience::Usual } else { patience };
+        let reply = self.wire.directory_within(Script::Names, arguments, of_directory).await?;
         self.note_count(&reply);
         let names = reply.get("names").items().iter();
         let names: Vec<_> = names.filter_map(|name| QueueName::new(name.text()?).ok()).collect();
         // What is no name of a queue counts for where the page ends.
-        let is_last = reply.get("names").items().len() < NAMES;
-        let end = names.last().cloned();
+        let mut is_last = reply.get("names").items().len() < max;
+        let mut end = names.last().cloned();
         // Those that takes of this process wait on count as well, up to where this page ends.
-        let within = |name: &&QueueName| Some(*name) > after && (is_last || Some(*name) <= end.as_ref());
-        let mut all: BTreeSet<QueueName> = self.waiters.names().iter().filter(within).cloned().collect();
+        let within = |name: &QueueName| Some(name) > after && (is_last || Some(name) <= end.as_ref());
+        let mut all = self.waiters.names(within);
         all.extend(names);
-        let asked = all.iter().map(|queue| self.stats_within(queue, patience));
+        if all.len() > max {
+            let mut some = all.into_iter();
+            all = some.by_ref().take(max).collect();
+            (is_last, end) = (false, all.last().cloned());
+        }
+        let asked = all.iter().map(|queue| async move {
+            let asked = self.stats_within(queue, patience);
+            match patience {
+                Patience::Brief => timeout(QUEUE, asked).await.unwrap_or_else(|_| Err(late(queue.as_str()))),
+                Patience::Once | Patience::Usual => asked.await,
+            }
+        });
         let answers = join_all(asked.collect::<Vec<_>>()).await;
         let mut queues = Vec::with_capacity(all.len());
         for (queue, stats) in all.into_iter().zip(answers) {
@@ -351,6 +462,8 @@ pub(super) enum Patience {
     Usual,
     /// Once: there are others to ask.
     Once,
+    /// Again for a moment: a connection that broke is made anew, and a node that is away is not waited for.
+    Brief,
 }
 
 /// The first `max` messages, by (due, id), of the pages of some partitions; `more` if any of them has more.
@@ -372,6 +485,10 @@ pub(super) fn fitting(lengths: impl ExactSizeIterator<Item = usize>, max: usize)
         bytes <= Page::MAX_BYTES
     });
     fits.count().max(1).min(all)
+}
+
+fn late(what: &str) -> Error {
+    Error::Unavailable { reason: format!("{what} has not answered in time").into() }
 }
 
 /// Whether a reply says that its partition has nothing.

@@ -94,7 +94,7 @@ impl Inner {
     /// Looks whether the directory knows the queues that this process uses, and registers those that it has lost.
     pub(super) async fn find_lost(&self) -> Result<()> {
         let recent = locked(&self.used).recent();
-        let (unknown, run) = self.unknown(&recent).await?;
+        let (unknown, run) = self.unknown(&recent, Patience::Once).await?;
         // Who may not ask for the server's name hears of none.
         let is_another =
             matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
@@ -108,7 +108,7 @@ impl Inner {
             let known: HashSet<_> = recent.into_iter().collect();
             let all: Vec<_> = locked(&self.used).queues.keys().cloned().collect();
             let others: Vec<_> = all.into_iter().filter(|queue| !known.contains(queue)).collect();
-            let (unknown, _) = self.unknown(&others).await?;
+            let (unknown, _) = self.unknown(&others, Patience::Once).await?;
             self.bring_back(unknown).await;
             self.enter_blocks_again().await?;
             self.say_bound_again();
@@ -120,14 +120,18 @@ impl Inner {
     }
 
     /// Those of some queues that the directory does not know, and which server said so.
-    async fn unknown(&self, queues: &[QueueName]) -> Result<(Vec<QueueName>, Option<Bytes>)> {
+    pub(super) async fn unknown(
+        &self,
+        queues: &[QueueName],
+        patience: Patience,
+    ) -> Result<(Vec<QueueName>, Option<Bytes>)> {
         let (mut unknown, mut run, mut left) = (Vec::new(), None, queues);
         // Once at least: the counters are looked after though no queue was used.
         loop {
             let (some, behind) = left.split_at(left.len().min(NAMES));
             let names: Vec<_> = some.iter().map(|queue| Pack::from(queue.as_str())).collect();
             let arguments = Fields::new().with("names", names).with("floor", self.reserved_to());
-            let reply = self.wire.directory_within(Script::Known, arguments, Patience::Once).await?;
+            let reply = self.wire.directory_within(Script::Known, arguments, patience).await?;
             for place in reply.get("unknown").items() {
                 // Places count from 1.
                 let place = place.uint().and_then(|place| usize::try_from(place).ok()?.checked_sub(1));

@@ -5,16 +5,18 @@
 //!
 //! # Layout
 //! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language; `confirm`:
-//!   connections for calls that replicas confirm
+//!   connections for calls that replicas confirm; `said`: what an error of the server says; `recent`: a set with a bound
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
 //!   processes, and leases bound to them
 //! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
 //!   lists of leased ones
-//! - `waiting`, `timer`, `returns`: takes that wait, what wakes them, what their callers did not stay for
+//! - `waiting`, `askers`, `timer`, `returns`: takes that wait, what asks for them and wakes them, what their callers did not
+//!   stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
 
+mod askers;
 mod bound;
 mod change;
 mod configure;
@@ -30,6 +32,7 @@ mod pack;
 mod partition;
 mod purge;
 mod put;
+mod recent;
 mod returns;
 mod scripts;
 mod settings;
@@ -55,6 +58,7 @@ use dwell_store::{
 };
 use dwell_time::Clock;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use bound::Bound;
 use directory::{Entered, Numbers, Pace};
@@ -106,6 +110,8 @@ struct Inner {
     pace: Mutex<Pace>,
     /// Where this process binds leases.
     bound: Mutex<Bound>,
+    /// The directory was told that it binds some no more.
+    left: Notify,
     /// How many queues the directory had when it was last asked.
     queue_count: AtomicU64,
     /// Queues that had nothing any more, to be let go.
@@ -209,10 +215,9 @@ impl Store for RedisStore {
         self.each(targets.len(), async move { inner.get(&queue, targets).await }).await
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.inner.limits.check_batch(numbers.len())?;
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         let inner = Arc::clone(&self.inner);
-        self.run(async move { inner.locate(&numbers).await }).await?
+        self.each(numbers.len(), async move { inner.locate(&numbers).await }).await
     }
 
     async fn list(
@@ -234,6 +239,14 @@ impl Store for RedisStore {
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.queues(after, max).await }).await?
+    }
+
+    async fn ready(&self) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        match self.runtime.spawn(async move { inner.ready().await }).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Closed),
+        }
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

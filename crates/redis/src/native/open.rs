@@ -11,6 +11,7 @@ use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
 use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
@@ -79,6 +80,14 @@ impl RedisStore {
         Ok(())
     }
 
+    /// What this process keeps in memory, for tests of its bounds: how many sleeps, and of how many partitions it knows
+    /// something beyond a call.
+    #[doc(hidden)]
+    pub fn kept_for_test(&self) -> (usize, usize) {
+        let places = self.inner.wire.places() + locked(&self.inner.bound).places();
+        (self.inner.timer.sleepers(), places)
+    }
+
     async fn open_on(
         address: Address,
         limits: Limits,
@@ -107,6 +116,7 @@ impl RedisStore {
             used: Default::default(),
             pace: Default::default(),
             bound: Default::default(),
+            left: Notify::new(),
             // Near the limit, until the directory was asked.
             queue_count: AtomicU64::new(u64::MAX),
             bare: Default::default(),
@@ -149,6 +159,7 @@ impl Inner {
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
         // What it can not be asked now is asked at the next beat.
         let find_lost = async { drop(self.find_lost().await) };
+        let leave_unbound = async { drop(self.leave_unbound().await) };
         let look_at_policy = self.look_at_policy();
         tokio::join!(
             free_bound,
@@ -156,6 +167,7 @@ impl Inner {
             clear_blocks,
             self.retire_bare(),
             find_lost,
+            leave_unbound,
             look_at_policy
         );
     }

@@ -7,7 +7,7 @@ use dwell_store::{Error, Result};
 
 use super::Inner;
 use super::dead::failed;
-use super::inspect::{Patience, is_bare};
+use super::inspect::{NAMES, Patience, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{Fault, spreading};
@@ -86,7 +86,7 @@ impl Inner {
         let mut after = None;
         loop {
             // Whoever asks a queue for its stats notes what is there.
-            let page = self.survey(after.as_ref(), Patience::Once).await?;
+            let page = self.survey(after.as_ref(), NAMES, Patience::Once).await?;
             after = page.next;
             if after.is_none() {
                 break;

@@ -23,6 +23,7 @@ pub(super) enum Script {
     Retire,
     Unbind,
     Unwait,
+    Holds,
     Enter,
     Leave,
     Numbers,
@@ -51,7 +52,7 @@ const DIRECTORY: &str = include_str!("lua/directory.lua");
 const FAILOVER: &str = include_str!("lua/failover.lua");
 
 impl Script {
-    const ALL: [Script; 28] = [
+    const ALL: [Script; 29] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -68,6 +69,7 @@ impl Script {
         Script::Retire,
         Script::Unbind,
         Script::Unwait,
+        Script::Holds,
         Script::Enter,
         Script::Leave,
         Script::Numbers,
@@ -100,6 +102,7 @@ impl Script {
             Script::Retire => include_str!("lua/retire.lua"),
             Script::Unbind => include_str!("lua/unbind.lua"),
             Script::Unwait => include_str!("lua/unwait.lua"),
+            Script::Holds => include_str!("lua/holds.lua"),
             Script::Enter => include_str!("lua/enter.lua"),
             Script::Leave => include_str!("lua/leave.lua"),
             Script::Numbers => include_str!("lua/numbers.lua"),
@@ -119,7 +122,7 @@ impl Script {
     fn needs(self) -> &'static [&'static str] {
         match self {
             Script::Check => &[],
-            Script::Unwait => &[BEGIN],
+            Script::Unwait | Script::Holds => &[BEGIN],
             Script::Unused => &[BEGIN, RECORD],
             Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
             Script::Recall => &[BEGIN, TOKEN],

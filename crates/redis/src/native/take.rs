@@ -8,12 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dwell_model::{LeaseToken, MessageId, QueueName, Receipt, Setting, State, Timestamp};
+use dwell_model::{Invalid, LeaseToken, MessageId, QueueName, Receipt, Setting, State, Timestamp};
 use dwell_store::{Delivery, Error, Result, Take};
 use futures_util::future::join_all;
 
 use super::Inner;
-use super::inspect::Patience;
+use super::inspect::{NAMES, Patience};
 use super::layout::{Partition, id_bytes};
 use super::message::{Shown, held, id, instant, shown};
 use super::pack::{Fields, Reply};
@@ -70,15 +70,25 @@ struct Head {
     rank: usize,
 }
 
+/// How many queues one take may name: each of them is asked by itself, and one that is waited on has a subscription and is
+/// asked every so often.
+const QUEUES: usize = 1_024;
+
 pub(super) fn check_lease(lease_ms: Option<u64>) -> Result<()> {
     lease_ms.map_or(Ok(()), |ms| Ok(Setting::LeaseMs(ms).check()?))
 }
 
 impl Inner {
+    /// What is refused before anything is asked.
+    pub(super) fn check_take(&self, take: &Take) -> Result<()> {
+        check_lease(take.lease_ms)?;
+        let (len, limit) = (take.queues.len(), self.limits.batch.min(QUEUES));
+        if len <= limit { Ok(()) } else { Err(Invalid::BatchTooLarge { len, limit }.into()) }
+    }
+
     /// Hands out what is due now. `waits` if the take would wait for more.
     pub(super) async fn take(&self, take: &Take, waits: bool) -> Result<Taken> {
-        check_lease(take.lease_ms)?;
-        self.limits.check_batch(take.queues.len())?;
+        self.check_take(take)?;
         let mut named = HashSet::new();
         let queues: Vec<_> = take.queues.iter().filter(|queue| named.insert(*queue)).collect();
         let max = take.max.min(self.limits.batch);
@@ -154,11 +164,11 @@ impl Inner {
             Partition::all(queue, spread).into_iter().map(move |at| (at, spread))
         });
         let places: Vec<_> = places.collect();
-        if take.bound {
-            for (at, _) in &places {
-                self.enter_bound(at).await?;
-            }
-        }
+        // Until it is known what was handed out, these are not forgotten.
+        let _binding = match take.bound {
+            true => Some(self.enter_bound(places.iter().map(|(at, _)| at)).await?),
+            false => None,
+        };
         if let ([(at, spread)], true) = (&places[..], room > 0) {
             let arguments = self.asked(take, at, waits).with("max", room).with("want", wanted);
             let arguments = arguments.maybe("bytes", bytes).flag("some", some);
@@ -296,9 +306,10 @@ impl Inner {
                 return Ok(Err(Error::MessageNotFound { queue: queue.clone() }));
             }
             let at = Partition::new(queue, message.shard());
-            if bound {
-                self.enter_bound(&at).await?;
-            }
+            let _binding = match bound {
+                true => Some(self.enter_bound([&at]).await?),
+                false => None,
+            };
             let mut token = self.wire.process.to_vec();
             token.extend_from_slice(&self.takes.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
             token.extend_from_slice(&[0, 0]);
@@ -359,7 +370,7 @@ impl Inner {
         let kept = |of: &(u64, u64)| began_ms.saturating_sub(of.1) < LAST_COUNT_MS;
         loop {
             let left_ms = COUNT_MS.saturating_sub(self.wire.mono_ms() - began_ms);
-            let page = self.survey(after.as_ref(), Patience::Once);
+            let page = self.survey(after.as_ref(), NAMES, Patience::Once);
             let page = tokio::time::timeout(Duration::from_millis(left_ms), page).await;
             let Ok(Ok(page)) = page else {
                 is_whole = false;

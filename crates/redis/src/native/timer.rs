@@ -1,7 +1,10 @@
 //! The thread that wakes what sleeps on the store's clock. One for a store, whatever the number of sleepers.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::thread;
 
 use dwell_model::Wake;
@@ -36,22 +39,24 @@ impl Timer {
     }
 
     /// Ends when the monotonic clock reads `mono_ms`, or the store is dropped.
-    pub(super) async fn sleep_until(&self, mono_ms: u64) {
+    pub(super) fn sleep_until(&self, mono_ms: u64) -> Sleep {
         let (sender, woken) = oneshot::channel();
-        {
-            let mut sleepers = locked(&self.sleepers);
-            if sleepers.stopped {
-                return;
-            }
-            let place = (mono_ms, sleepers.next);
+        let mut sleepers = locked(&self.sleepers);
+        let place = (mono_ms, sleepers.next);
+        // A sender that is dropped here means that the store is: it ends at once.
+        if !sleepers.stopped {
             sleepers.next += 1;
             sleepers.by_moment.insert(place, sender);
             if sleepers.by_moment.first_key_value().is_some_and(|(first, _)| *first == place) {
                 self.notifier.notify();
             }
         }
-        // A sender that is gone means that the store is.
-        let _ = woken.await;
+        Sleep { sleepers: Arc::clone(&self.sleepers), place, woken }
+    }
+
+    /// How many sleep now.
+    pub(super) fn sleepers(&self) -> usize {
+        locked(&self.sleepers).by_moment.len()
     }
 
     pub(super) fn stop(&self) {
@@ -59,6 +64,29 @@ impl Timer {
         sleepers.stopped = true;
         sleepers.by_moment.clear();
         self.notifier.notify();
+    }
+}
+
+/// A sleep on the store's clock. Whoever drops it sleeps no more, and nothing is left of it: most sleeps are for when
+/// nothing comes, and something does.
+pub(super) struct Sleep {
+    sleepers: Arc<Mutex<Sleepers>>,
+    place: (u64, u64),
+    woken: oneshot::Receiver<()>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // A sender that is gone means that the store is.
+        Pin::new(&mut self.woken).poll(context).map(drop)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        locked(&self.sleepers).by_moment.remove(&self.place);
     }
 }
 
@@ -72,8 +100,7 @@ fn run(shared: &Mutex<Sleepers>, clock: &dyn Clock, mut sleeper: Box<dyn Sleeper
         let mut next = None;
         while let Some(first) = sleepers.by_moment.first_entry() {
             let (moment, _) = *first.key();
-            // Those who sleep no more are not waited for.
-            if moment > now_ms && !first.get().is_closed() {
+            if moment > now_ms {
                 next = Some(moment);
                 break;
             }
@@ -81,5 +108,32 @@ fn run(shared: &Mutex<Sleepers>, clock: &dyn Clock, mut sleeper: Box<dyn Sleeper
         }
         drop(sleepers);
         sleeper.sleep(Wake { wall: None, mono_ms: next });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_time::ManualClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleep_that_nobody_waits_for_any_more_leaves_nothing() {
+        let manual = ManualClock::new(dwell_model::Timestamp::MIN);
+        let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+        let timer = Timer::start(&clock).unwrap();
+        let began_ms = clock.now().mono_ms;
+        let woken = timer.sleep_until(began_ms + 1_000);
+        for _ in 0..1_000 {
+            drop(timer.sleep_until(began_ms + 3_600_000));
+        }
+        assert_eq!(timer.sleepers(), 1);
+        manual.advance(1_000);
+        woken.await;
+        assert_eq!(timer.sleepers(), 0);
+        let asleep = timer.sleep_until(began_ms + 3_600_000);
+        timer.stop();
+        asleep.await;
+        timer.sleep_until(began_ms + 3_600_000).await;
     }
 }

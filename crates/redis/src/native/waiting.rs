@@ -1,11 +1,11 @@
 //! Takes that wait, and takes whose callers have gone.
 //!
-//! For each queue that takes of this process wait on, one task asks Redis, whatever their number: with the take that
+//! For each queue that takes of this process wait on, one asker asks Redis, whatever their number: with the take that
 //! has waited longest. It asks when a message may have become due, when a hint comes, and in any case every so often.
 //!
-//! A take over several queues is waited for by the task of each, and each asks for its own queue alone: only when one has
+//! A take over several queues is waited for by the asker of each, and each asks for its own queue alone: only when one has
 //! something all of them are asked, so that what comes first of all is handed out. So a take over n queues costs n
-//! scripts a sweep while nothing happens.
+//! scripts a sweep while nothing happens. Askers are futures of a few tasks, whatever the number of queues: `askers`.
 //!
 //! A take that may wait is listed from its first poll on, and asks once by itself; so those that find something at
 //! once are served side by side.
@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
+use super::askers::Askers;
 use super::inspect::Patience;
 use super::layout::Partition;
 use super::message::instant;
@@ -37,6 +38,7 @@ use super::pack::Fields;
 use super::partition::Fault;
 use super::returns::Returns;
 use super::scripts::Script;
+use super::timer::Sleep;
 use super::wire::locked;
 
 /// How many takes may wait in one process.
@@ -45,7 +47,10 @@ const LIMIT: usize = 1_000_000;
 /// A lost hint costs at most so long.
 const SWEEP_MS: u64 = 10_000;
 
-/// So long a task lets others have what they took before it.
+/// So long a queue is not asked for while its hints are subscribed to. It is asked then without, and once more when they come.
+const HINTS: Duration = Duration::from_secs(1);
+
+/// So long an asker lets others have what they took before it.
 const OTHERS: Duration = Duration::from_millis(5);
 
 type Answer = Result<Vec<Delivery>>;
@@ -60,6 +65,7 @@ struct Waits {
     next_turn: u64,
     takes: BTreeMap<u64, Waiting>,
     queues: HashMap<QueueName, Watched>,
+    askers: Askers,
 }
 
 /// A take that waits.
@@ -70,16 +76,16 @@ struct Waiting {
     ticket: Arc<Ticket>,
 }
 
-/// A queue that is waited on: a task asks for it as long as it is here.
+/// A queue that is waited on: it is asked for as long as it is here.
 struct Watched {
     turns: BTreeSet<u64>,
     notify: Arc<Notify>,
     look: Arc<Mutex<Look>>,
-    /// Whether a task asks for it.
+    /// Whether somebody asks for it.
     asked: bool,
 }
 
-/// Its task asks whether there is something, without any take.
+/// Its asker asks whether there is something, without any take.
 #[derive(Default)]
 struct Look {
     under_way: bool,
@@ -112,11 +118,17 @@ impl Waiters {
         locked(&self.0).queues.get(queue).map_or(0, |watched| watched.turns.len() as u64)
     }
 
-    /// The queues that takes of this process wait on.
-    pub(super) fn names(&self) -> BTreeSet<QueueName> {
+    /// The queues that takes of this process wait on, those of them that are asked for.
+    pub(super) fn names(&self, is_asked_for: impl Fn(&QueueName) -> bool) -> BTreeSet<QueueName> {
         let waits = locked(&self.0);
-        let waited_on = waits.queues.iter().filter(|(_, watched)| !watched.turns.is_empty());
+        let waited_on =
+            waits.queues.iter().filter(|(name, watched)| !watched.turns.is_empty() && is_asked_for(name));
         waited_on.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// On how many queues takes of this process wait, or a few more: some may just have been left.
+    pub(super) fn names_at_most(&self) -> usize {
+        locked(&self.0).queues.len()
     }
 
     /// Answers all with nothing.
@@ -144,7 +156,7 @@ impl Waiters {
             if let Some(watched) = waits.queues.get_mut(queue) {
                 watched.turns.remove(&turn);
                 if watched.turns.is_empty() {
-                    // Its task sees that there is nobody left.
+                    // Its asker sees that there is nobody left.
                     watched.notify.notify_one();
                     let mut look = locked(&watched.look);
                     if look.under_way {
@@ -171,14 +183,13 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
         let shared = Arc::clone(inner);
         return serve(inner, runtime, async move { Ok(shared.take(&take, false).await?.deliveries) }).await;
     }
-    super::take::check_lease(take.lease_ms)?;
-    inner.limits.check_batch(take.queues.len())?;
+    inner.check_take(&take)?;
     let (ticket, answer) = Ticket::new();
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
     let (turn, waiting, is_first) = inner.waiters.list(take, &ticket)?;
-    let taking = Taking { inner: Arc::clone(inner), runtime: runtime.clone(), ticket, answer, read: false };
-    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting.clone(), is_first));
-    runtime.spawn(end_at(Arc::clone(inner), runtime.clone(), turn, waiting, end_ms));
+    let mut taking = Taking::new(inner, runtime, ticket, answer);
+    taking.end = Some((turn, inner.timer.sleep_until(end_ms)));
+    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting, is_first));
     taking.await
 }
 
@@ -212,7 +223,7 @@ async fn serve(
             finish(&shared, &handle, &served, answer);
         }
     });
-    Taking { inner: Arc::clone(inner), runtime: runtime.clone(), ticket, answer, read: false }.await
+    Taking::new(inner, runtime, ticket, answer).await
 }
 
 /// The first time that a waiting take asks. Where others wait already, it does not go before them.
@@ -228,9 +239,7 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
     if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
         return;
     }
-    for queue in inner.waiters.begin_asking(&waiting) {
-        runtime.spawn(ask_for(Arc::clone(&inner), runtime.clone(), queue));
-    }
+    inner.waiters.begin_asking(&inner, &runtime, &waiting);
 }
 
 /// Ends the serving of a waiting take; true if it goes on waiting.
@@ -248,22 +257,6 @@ fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Wait
     finish(inner, runtime, &waiting.ticket, answer);
     pay(inner, runtime);
     false
-}
-
-async fn end_at(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, end_ms: u64) {
-    inner.timer.sleep_until(end_ms).await;
-    {
-        let mut state = locked(&waiting.ticket.state);
-        state.over = true;
-        // Whoever serves it sees that its time is over.
-        if state.busy || state.gone || state.answer.is_none() {
-            return;
-        }
-        (state.busy, state.begun) = (true, true);
-    }
-    inner.waiters.unlist(turn, &inner.returns);
-    finish(&inner, &runtime, &waiting.ticket, Ok(Vec::new()));
-    pay(&inner, &runtime);
 }
 
 impl Ticket {
@@ -317,19 +310,18 @@ impl Waiters {
         Ok((turn, waiting, is_first))
     }
 
-    /// The queues of a take that nobody asks for yet: whoever is told does. For the others it is asked once more.
-    fn begin_asking(&self, waiting: &Waiting) -> Vec<QueueName> {
+    /// Sees to it that the queues of a take are asked for: those that nobody asks for yet from now on, the others once more.
+    fn begin_asking(&self, inner: &Arc<Inner>, runtime: &Handle, waiting: &Waiting) {
         let mut waits = locked(&self.0);
-        let mut unasked = Vec::new();
+        let Waits { queues, askers, .. } = &mut *waits;
         for queue in waiting.queues.iter() {
-            if let Some(watched) = waits.queues.get_mut(queue) {
+            if let Some(watched) = queues.get_mut(queue) {
                 watched.notify.notify_one();
                 if !std::mem::replace(&mut watched.asked, true) {
-                    unasked.push(queue.clone());
+                    askers.begin(inner, runtime, queue);
                 }
             }
         }
-        unasked
     }
 }
 
@@ -361,7 +353,7 @@ fn receipts(answer: Answer) -> impl Iterator<Item = Receipt> {
 }
 
 /// Asks for a queue as long as takes wait on it.
-async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
+pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
     let watched = |watched: &Watched| (Arc::clone(&watched.notify), Arc::clone(&watched.look));
     let Some((notify, look)) = locked(&inner.waiters.0).queues.get(&queue).map(watched) else { return };
     let mut channels: BTreeSet<String> = BTreeSet::new();
@@ -378,20 +370,13 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
             }
         };
         let Some((turn, waiting)) = first else { break };
-        let prefix = inner.wire.link.address().prefix();
-        for at in Partition::all(&queue, inner.spread(&queue)) {
-            let channel = format!("{}w", at.keys(prefix));
-            if !channels.contains(&channel) {
-                // Without hints it is asked every so often.
-                let _ = inner.wire.link.listen(channel.clone(), Arc::clone(&notify)).await;
-                channels.insert(channel);
-            }
-        }
+        hear(&inner, &queue, &notify, &mut channels).await;
         let asked_ms = inner.clock.now().mono_ms;
         let mut is_due = false;
         if waiting.queues.len() > 1 {
             locked(&look).under_way = true;
-            let looked = inner.look(&queue).await;
+            // What is large of an asker is there while it asks, and not while it sleeps.
+            let looked = Box::pin(inner.look(&queue)).await;
             let is_owed = {
                 let mut look = locked(&look);
                 look.under_way = false;
@@ -434,8 +419,8 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
                 continue;
             }
         }
-        // Each queue is noted as waited on by its own task.
-        let (next, answer) = match inner.take(&waiting.take, !is_due).await {
+        // Each queue is noted as waited on by its own asker.
+        let (next, answer) = match Box::pin(inner.take(&waiting.take, !is_due)).await {
             Ok(taken) => (taken.next, Ok(taken.deliveries)),
             Err(error) => (None, Err(error)),
         };
@@ -450,6 +435,20 @@ async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
         sleep(&inner, &notify, asked_ms, next).await;
     }
     channels.into_iter().for_each(|channel| inner.wire.link.leave(channel, Arc::clone(&notify)));
+}
+
+/// Listens for hints about the partitions that a queue has by now. A connection that hangs keeps nobody from asking.
+async fn hear(inner: &Inner, queue: &QueueName, notify: &Arc<Notify>, channels: &mut BTreeSet<String>) {
+    let link = &inner.wire.link;
+    let channel = |at: Partition| format!("{}w", at.keys(link.address().prefix()));
+    let all = Partition::all(queue, inner.spread(queue)).into_iter().map(channel);
+    let new: Vec<String> = all.filter(|channel| !channels.contains(channel)).collect();
+    if !new.is_empty() {
+        let listening = new.iter().map(|channel| link.listen(channel.clone(), Arc::clone(notify)));
+        // Without hints it is asked every so often.
+        let _ = tokio::time::timeout(HINTS, Box::pin(join_all(listening.collect::<Vec<_>>()))).await;
+        channels.extend(new);
+    }
 }
 
 /// Sleeps until there may be something, by what was said when it was asked, or somebody hints at it.
@@ -502,13 +501,49 @@ struct Taking {
     runtime: Handle,
     ticket: Arc<Ticket>,
     answer: oneshot::Receiver<Answer>,
+    /// When its time is over, of one that waits, and its turn.
+    end: Option<(u64, Sleep)>,
     read: bool,
+}
+
+impl Taking {
+    fn new(
+        inner: &Arc<Inner>,
+        runtime: &Handle,
+        ticket: Arc<Ticket>,
+        answer: oneshot::Receiver<Answer>,
+    ) -> Taking {
+        let (inner, runtime) = (Arc::clone(inner), runtime.clone());
+        Taking { inner, runtime, ticket, answer, end: None, read: false }
+    }
+
+    /// Its time is over: it is answered with nothing, unless somebody serves it, who sees that it is over.
+    fn end_now(&self, turn: u64) {
+        {
+            let mut state = locked(&self.ticket.state);
+            state.over = true;
+            if state.busy || state.gone || state.answer.is_none() {
+                return;
+            }
+            (state.busy, state.begun) = (true, true);
+        }
+        self.inner.waiters.unlist(turn, &self.inner.returns);
+        finish(&self.inner, &self.runtime, &self.ticket, Ok(Vec::new()));
+        pay(&self.inner, &self.runtime);
+    }
 }
 
 impl Future for Taking {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        if let Some((turn, end)) = &mut self.end
+            && Pin::new(end).poll(context).is_ready()
+        {
+            let turn = *turn;
+            self.end = None;
+            self.end_now(turn);
+        }
         Pin::new(&mut self.answer).poll(context).map(|answer| {
             self.read = true;
             answer.unwrap_or(Err(Error::Closed))

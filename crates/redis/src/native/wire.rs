@@ -4,7 +4,6 @@
 //! number that it has answered before with the same answer. So a call whose answer was lost may be made again, and nothing
 //! happens twice. What remains unknown is a call that nobody answers until patience ends.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,18 +11,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
 use super::confirm::{Confirmed, Confirming};
 use super::inspect::Patience;
 use super::layout::{DIRECTORY, PARTITION, Partition};
 use super::pack::{Beside, Fields, Pack, Reply};
+use super::recent::Recent;
 use super::scripts::{Script, Scripts};
 use crate::address::Confirm;
+use crate::said::Said;
 use crate::{Kind, Link};
 
 /// For so long the server keeps the answer to a call at least: `KEPT_MS` of `begin.lua`.
 const KEPT_MS: u64 = 60_000;
+
+/// For so long a call is tried again that others do not wait for.
+const BRIEF_MS: u64 = 500;
+
+/// Of so many partitions it is remembered that their keys are ours, and of as many again for a while.
+const CHECKED: usize = 32_768;
 
 /// Scripts on one Redis.
 pub(super) struct Wire {
@@ -37,8 +44,8 @@ pub(super) struct Wire {
     next_call: AtomicU64,
     /// Connections for calls that are confirmed.
     confirming: Confirming,
-    /// Partitions whose keys were looked at: they are ours.
-    checked: Mutex<HashSet<Partition>>,
+    /// Partitions whose keys were looked at: they are ours. One that is forgotten is looked at once more.
+    checked: Mutex<Recent<Partition>>,
     patience: SystemClock,
 }
 
@@ -75,7 +82,7 @@ impl Wire {
             process: random().to_be_bytes(),
             lanes: Mutex::default(),
             next_call: AtomicU64::new(1),
-            checked: Mutex::default(),
+            checked: Mutex::new(Recent::new(CHECKED)),
             patience: SystemClock::new(),
         }
     }
@@ -94,9 +101,10 @@ impl Wire {
         patience: Patience,
     ) -> Result<Reply, Error> {
         let keys = at.keys(self.link.address().prefix());
-        if !locked(&self.checked).contains(at) {
+        let is_checked = locked(&self.checked).knows(at);
+        if !is_checked {
             self.check(&keys, &PARTITION, patience).await?;
-            locked(&self.checked).insert(at.clone());
+            locked(&self.checked).meet(at.clone());
         }
         let called = match script.is_recorded() {
             false => self.run(script, &keys, arguments, patience).await,
@@ -168,6 +176,7 @@ impl Wire {
             + match patience {
                 Patience::Usual => self.link.address().retry_ms,
                 Patience::Once => 0,
+                Patience::Brief => self.link.address().retry_ms.min(BRIEF_MS),
             };
         let mut unknown = false;
         let mut pause_ms = 5;
@@ -301,6 +310,11 @@ impl Wire {
         }
     }
 
+    /// How many partitions are remembered.
+    pub(super) fn places(&self) -> usize {
+        locked(&self.checked).len()
+    }
+
     /// Closes connections that nobody has used for long.
     pub(super) fn tidy(&self) {
         self.confirming.tidy(self.mono_ms());
@@ -357,55 +371,44 @@ fn refused(reason: String) -> Failure {
     Failure::Refused(Error::Unavailable { reason: reason.into() })
 }
 
-/// What an error means. Before 7.0 the server wraps the error of a command in that of the script, so the words count.
+/// What an error means, by its kind or by the code that the server or a script of ours has given it.
 fn failure(error: &RedisError) -> Failure {
     let text = error.to_string();
-    let says = |word: &str| error.code() == Some(word) || text.contains(word);
     if error.is_connection_refusal() {
         return Failure::NotNow(text);
     }
     match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoScript) => return Failure::NoScript,
-        ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-            | ServerErrorKind::ReadOnly
-            | ServerErrorKind::ClusterDown
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::TryAgain
-            | ServerErrorKind::Moved
-            | ServerErrorKind::Ask,
-        )
-        | ErrorKind::ClusterConnectionNotFound => return Failure::NotNow(text),
+        ErrorKind::ClusterConnectionNotFound => return Failure::NotNow(text),
         ErrorKind::Io => return Failure::Unknown(text),
         _ => {}
     }
-    if says("OOM command not allowed") || says("OOM") {
-        let reason = "Redis has no memory left (maxmemory)".into();
-        return Failure::Refused(Error::DiskFull { reason });
+    let Some(said) = Said::of(error) else { return refused(text) };
+    match said.code {
+        "NOSCRIPT" => Failure::NoScript,
+        "LOADING" | "READONLY" | "BUSY" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
+            Failure::NotNow(text)
+        }
+        "OOM" => {
+            let reason = "Redis has no memory left (maxmemory)".into();
+            Failure::Refused(Error::DiskFull { reason })
+        }
+        "DWELLVERSION" => {
+            let reason = format!("{}; use the version of dwell that wrote it, or another prefix", said.text);
+            Failure::Refused(Error::ForeignData { reason: reason.into() })
+        }
+        "DWELLFOREIGN" => Failure::Refused(foreign(said.text.trim_matches([':', ' ', '.']))),
+        "WRONGTYPE" => Failure::Refused(foreign(&text)),
+        _ if said.text.starts_with("Script killed by user") => Failure::NotNow(text),
+        _ if is_unread(said.text) => Failure::Refused(foreign(&text)),
+        _ => refused(text),
     }
-    if says("READONLY") || says("BUSY") || says("LOADING") || says("CLUSTERDOWN") || says("killed by user") {
-        return Failure::NotNow(text);
-    }
-    if says("DWELLVERSION") {
-        let said = text.split("DWELLVERSION").last().unwrap_or_default().trim_matches([':', ' ']);
-        let reason = format!("{said}; use the version of dwell that wrote it, or another prefix");
-        return Failure::Refused(Error::ForeignData { reason: reason.into() });
-    }
-    if says("DWELLFOREIGN") {
-        let said = text.split("DWELLFOREIGN").last().unwrap_or_default();
-        // Behind it stands which script has said it.
-        let said = said.split(" script: ").next().unwrap_or_default();
-        return Failure::Refused(foreign(said.trim_matches([':', ' ', '.'])));
-    }
-    // What Redis says of a key of another type, and its MessagePack and its struct of what nobody has packed.
-    let unread = ["WRONGTYPE", "Missing bytes in input", "Bad data format in input", "data string too short"];
-    if unread.into_iter().any(says) {
-        return Failure::Refused(foreign(&text));
-    }
-    if says("NOSCRIPT") {
-        return Failure::NoScript;
-    }
-    refused(text)
+}
+
+/// What MessagePack and `struct` inside Redis say of what nobody has packed: they have no codes.
+fn is_unread(text: &str) -> bool {
+    text.starts_with("Missing bytes in input")
+        || text.starts_with("Bad data format in input")
+        || (text.starts_with("bad argument #") && text.ends_with("(data string too short)"))
 }
 
 /// A lane that this call has to itself.
@@ -441,4 +444,65 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a call on a store under the prefix `ROOM` met with, as the server has said it.
+    fn met_with(line: &str) -> Failure {
+        let answered = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        failure(&answered.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn an_error_that_names_a_key_is_not_taken_for_what_the_key_is_called() {
+        let hash = "86fde4ef5751c44fce94a7d39215086ca601922b";
+        for prefix in
+            ["ROOM", "OOM", "READONLY", "LOADING", "x BUSY", "NOSCRIPT", "WRONGTYPE", "DWELLVERSION"]
+        {
+            let named = format!("DWELLFOREIGN the key {prefix}:{{ab}}:m is a string");
+            for line in [
+                format!("ERR Error running script (call to f_{hash}): @user_script:55: {named}"),
+                format!("ERR {named} script: {hash}, on @user_script:55."),
+            ] {
+                let failure = met_with(&line);
+                let Failure::Refused(Error::ForeignData { reason }) = &failure else { panic!("{line}") };
+                assert!(reason.contains(&format!("key {prefix}:{{ab}}:m is a string: somebody")), "{reason}");
+            }
+            let other = met_with(&format!("ERR no room for {prefix}"));
+            assert!(matches!(other, Failure::Refused(Error::Unavailable { .. })), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn errors_are_told_by_their_codes() {
+        let wrapped = |said: &str| format!("ERR Error running script (call to f_00): @user_script:1: {said}");
+        for line in ["OOM command not allowed", &wrapped("@user_script: 1: -OOM command not allowed")] {
+            assert!(matches!(met_with(line), Failure::Refused(Error::DiskFull { .. })), "{line}");
+        }
+        for line in [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script",
+            "CLUSTERDOWN The cluster is down",
+            "READONLY You can't write against a read only replica. script: 00, on @user_script:1.",
+            &wrapped("@user_script: 1: -READONLY You can't write against a read only replica."),
+            &wrapped("Script killed by user with SCRIPT KILL..."),
+            "ERR Script killed by user with SCRIPT KILL... script: 00, on @user_script:1.",
+        ] {
+            assert!(matches!(met_with(line), Failure::NotNow(_)), "{line}");
+        }
+        for line in [
+            "WRONGTYPE Operation against a key holding the wrong kind of value script: 00, on @user_script:1.",
+            &wrapped("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            &wrapped("user_script:2: Missing bytes in input."),
+            "ERR user_script:2: Bad data format in input. script: 00, on @user_script:2.",
+            "ERR user_script:1: bad argument #2 to 'unpack' (data string too short) script: 00, on @user_script:1.",
+            "DWELLVERSION layout 9 is not known to this version of dwell",
+        ] {
+            assert!(matches!(met_with(line), Failure::Refused(Error::ForeignData { .. })), "{line}");
+        }
+        assert!(matches!(met_with("NOSCRIPT No matching script. Please use EVAL."), Failure::NoScript));
+    }
 }

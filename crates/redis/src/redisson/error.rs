@@ -4,6 +4,8 @@ use dwell_model::Invalid;
 use redis::{ErrorKind, RedisError, RetryMethod, ServerErrorKind};
 use thiserror::Error as ThisError;
 
+use crate::said::Said;
+
 /// A refusal or a failure. Nothing was changed, except where it says that the outcome is unknown.
 #[derive(Clone, Debug, PartialEq, ThisError)]
 #[non_exhaustive]
@@ -77,16 +79,17 @@ impl Error {
     /// What an error of the client library means for a call on queue `name`.
     pub(crate) fn of(name: &str, error: &RedisError) -> Error {
         let reason = error.to_string();
+        let said = Said::of(error);
+        let code = said.as_ref().map(|said| said.code);
         // A script that would make an instant past the year 9999 says so before it writes.
-        if error.code() == Some("DUE") {
-            let ms = error.detail().and_then(|detail| detail.split('.').next()?.trim().parse().ok());
+        if let Some(Said { code: "DUE", text }) = said {
+            let ms = text.split('.').next().and_then(|ms| ms.trim().parse().ok());
             return Error::Invalid(Invalid::DueOutOfRange { ms: ms.unwrap_or(i64::MAX) });
         }
-        // Inside a script Redis puts the failed command's code into the text.
-        if error.code() == Some("WRONGTYPE") || reason.contains("WRONGTYPE") {
+        if code == Some("WRONGTYPE") {
             return Error::WrongType { name: name.to_owned(), detail: reason };
         }
-        let is_full = error.code() == Some("OOM") || reason.contains("OOM command not allowed");
+        let is_full = code == Some("OOM");
         match error.kind() {
             _ if is_full || error.is_connection_refusal() => Error::Unavailable { reason },
             _ if error.is_timeout() || error.is_connection_dropped() || error.is_io_error() => {

@@ -136,3 +136,78 @@ async fn one_that_was_forgotten_and_lives_binds_leases_as_before() {
     bed.live(&[&one]).await;
     assert_eq!(take(&one).await.expect("it was freed").message.id, lost);
 }
+
+/// The partitions in which processes are known to bind leases.
+fn known(bed: &Bed) -> Vec<String> {
+    let processes = bed.server.command(&["KEYS", "{dwell}:p:*"]);
+    let processes: Vec<Vec<u8>> = redis::from_redis_value(processes).unwrap();
+    let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
+    let known = processes.into_iter().map(|process| {
+        let parts: Vec<String> = redis::cmd("SMEMBERS").arg(process).query(&mut connection).unwrap();
+        parts
+    });
+    let mut known: Vec<String> = known.flatten().collect();
+    known.sort();
+    known
+}
+
+/// A consumer of ever other queues, each of which it asks for once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
+    const NAMES: usize = 600;
+    let bed = Bed::new();
+    let process = bed.process().await;
+    let held = bed.hold(&process).await;
+    for some in (0..NAMES).collect::<Vec<_>>().chunks(200) {
+        let names = some.iter().map(|n| queue(&format!("q{n}")));
+        assert!(process.take(Take::from_all(names).bound()).await.unwrap().is_empty());
+    }
+    assert_eq!(known(&bed).len(), NAMES + 1);
+    let (_, before) = process.kept_for_test();
+    // For as long as a consumer may come back soon they are kept.
+    bed.step(&[&process]).await;
+    assert_eq!(known(&bed).len(), NAMES + 1);
+    for _ in 0..12 {
+        bed.step(&[&process]).await;
+    }
+    assert_eq!(known(&bed), ["0/jobs"], "where it holds something");
+    let (_, after) = process.kept_for_test();
+    assert!(after + NAMES <= before, "{before} places have become {after}");
+    // Somebody who comes back is known again, and what it held all the while is bound to it yet.
+    let id = put(&process, Put::new(queue("q7"), "m")).await.unwrap().id;
+    let again = process.take(Take::from(queue("q7")).lease_ms(LEASE_MS).bound()).await.unwrap();
+    assert_eq!(again[0].message.id, id);
+    assert_eq!(known(&bed), ["0/jobs", "0/q7"]);
+    drop(process);
+    let other = bed.process().await;
+    bed.live(&[&other]).await;
+    assert_eq!(leased(&other).await, 0);
+    assert_eq!(take(&other).await.unwrap().message.id, held.message.id);
+    let freed = other.take(Take::from(queue("q7"))).await.unwrap();
+    assert_eq!(freed[0].message.id, id);
+}
+
+/// The directory has lost where a process binds leases, in more partitions than one script says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
+    const NAMES: usize = 1_300;
+    let bed = Bed::new();
+    let process = bed.process().await;
+    for some in (0..NAMES).collect::<Vec<_>>().chunks(650) {
+        let names = some.iter().map(|n| queue(&format!("q{n}")));
+        process.take(Take::from_all(names).bound()).await.unwrap();
+    }
+    let before = known(&bed);
+    assert_eq!(before.len(), NAMES);
+    let mut connection = redis::Client::open(bed.server.url()).unwrap().get_connection().unwrap();
+    let keys: Vec<Vec<u8>> = redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:p:*"])).unwrap();
+    let _: () = redis::cmd("DEL").arg(keys).query(&mut connection).unwrap();
+    bed.server.command(&["CONFIG", "RESETSTAT"]);
+    bed.step(&[&process]).await;
+    assert_eq!(known(&bed), before);
+    let saids = bed.server.info("cmdstat_sadd").unwrap();
+    assert!(saids.starts_with(&format!("calls={NAMES},")), "{saids}");
+    let scripts = bed.server.info("cmdstat_evalsha").unwrap();
+    let scripts: usize = scripts.split(['=', ',']).nth(1).unwrap().parse().unwrap();
+    assert!(scripts >= NAMES.div_ceil(512), "{scripts} scripts have said all of it");
+}

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use dwell_model::{Limits, Timestamp};
+use dwell_model::{Invalid, Limits, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
-use dwell_store::{Action, Delivery, Put, Settle, Store as _, Take};
+use dwell_store::{Action, Delivery, Error, Put, Settle, Store as _, Take};
 use dwell_time::ManualClock;
 use tokio::task::JoinHandle;
 
@@ -110,4 +110,117 @@ async fn a_take_over_many_queues_asks_each_of_them_once_a_sweep() {
     assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
     rest().await;
     assert!(calls() <= 4 * QUEUES, "one message took {} scripts", calls());
+}
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// An hour is what a consumer that names none asks for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_that_are_answered_leave_no_task_and_no_timer_until_their_time_would_be_over() {
+    const TAKES: usize = 2_000;
+    let bed = Bed::new().await;
+    let jobs = queue("jobs");
+    let take = || bed.store.take(Take::from(jobs.clone()).wait_ms(3_600_000));
+    let some = |puts: usize| bed.store.put(vec![Put::new(jobs.clone(), "m"); puts]);
+    some(1).await;
+    assert_eq!(take().await.unwrap().len(), 1);
+    let (before, (sleepers, _)) = (tasks(), bed.store.kept_for_test());
+    for _ in 0..TAKES / 100 {
+        some(100).await;
+        for _ in 0..100 {
+            assert_eq!(take().await.unwrap().len(), 1);
+        }
+    }
+    // Those that wait before there is something, and those that are given up.
+    for _ in 0..20 {
+        let waiting = bed.wait(Take::from(jobs.clone()), 1).await;
+        some(1).await;
+        assert_eq!(within("the take", waiting).await.unwrap().len(), 1);
+        bed.wait(Take::from(jobs.clone()), 1).await.abort();
+    }
+    let left = async {
+        while tasks() > before + 16 || bed.store.kept_for_test().0 > sleepers + 16 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let is_over = tokio::time::timeout(std::time::Duration::from_secs(10), left).await.is_ok();
+    let (after, kept) = (tasks(), bed.store.kept_for_test().0);
+    assert!(is_over, "{before} tasks and {sleepers} timers have become {after} and {kept}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_over_many_queues_costs_a_few_tasks_and_has_a_limit() {
+    const QUEUES: usize = 1_024;
+    let bed = Bed::new().await;
+    let name = |n: usize| queue(&format!("q{n}"));
+    let before = tasks();
+    let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
+    let settled = async {
+        while tasks() > before + 32 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let is_settled = tokio::time::timeout(std::time::Duration::from_secs(10), settled).await.is_ok();
+    assert!(is_settled, "{before} tasks have become {}", tasks());
+    let id = put(&bed.store, Put::new(name(700), "m")).await.unwrap().id;
+    let taken = within("the take", waiting).await.unwrap();
+    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
+    for wait_ms in [0, 3_600_000] {
+        let one_more = Take::from_all((0..=QUEUES).map(name)).wait_ms(wait_ms);
+        let refusal = Invalid::BatchTooLarge { len: QUEUES + 1, limit: QUEUES };
+        assert_eq!(within("a refusal", bed.store.take(one_more)).await, Err(Error::Invalid(refusal)));
+    }
+}
+
+/// Each puts into a queue that was never used before, while others wait on many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_put_costs_the_same_however_many_names_are_waited_on() {
+    const NAMES: usize = 1_000;
+    const PUTS: usize = 10;
+    let bed = Bed::new().await;
+    let received = || bed.server.info("total_net_input_bytes").unwrap().parse::<usize>().unwrap();
+    let name = |n: usize| queue(&format!("a-name-of-forty-characters-or-so-{n:06}"));
+    put(&bed.store, Put::new(queue("first"), "m")).await.unwrap();
+    let _waiting = bed.wait(Take::from_all((0..NAMES).map(name)), NAMES).await;
+    // Scripts are known to the server by now, and nothing is asked for a while.
+    put(&bed.store, Put::new(queue("second"), "m")).await.unwrap();
+    within("the asking", async {
+        let mut before = 0;
+        while received() > std::mem::replace(&mut before, received()) + 1_000 {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        }
+    })
+    .await;
+    let before = received();
+    for n in 0..PUTS {
+        put(&bed.store, Put::new(queue(&format!("new{n}")), "m")).await.unwrap();
+    }
+    let sent = (received() - before) / PUTS;
+    assert!(sent < NAMES * 10, "{sent} bytes a put");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_are_waited_on_count_where_the_number_of_queues_meets_its_limit() {
+    let server = Server::start();
+    let clock = Arc::new(ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap()));
+    let limits = Limits { queues: 4, ..Limits::default() };
+    let store = RedisStore::open_for_test(server.address(), limits, clock.clone()).await.unwrap();
+    let bed = Bed { server, clock: (*clock).clone(), store: Arc::new(store) };
+    for n in 0..2 {
+        put(&bed.store, Put::new(queue(&format!("q{n}")), "m").after_ms(60_000)).await.unwrap();
+    }
+    // One of the two is registered.
+    let waiting = bed.wait(Take::from_all([queue("q0"), queue("w")]), 2).await;
+    put(&bed.store, Put::new(queue("q2"), "m").after_ms(60_000)).await.unwrap();
+    let refused = put(&bed.store, Put::new(queue("q3"), "m").after_ms(60_000)).await;
+    assert_eq!(refused, Err(Error::TooManyQueues { limit: 4 }));
+    waiting.abort();
+    within("a place", async {
+        while put(&bed.store, Put::new(queue("q3"), "m").after_ms(60_000)).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }

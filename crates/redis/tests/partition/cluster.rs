@@ -282,6 +282,68 @@ async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     assert_eq!(settle(&store, held, Action::Ack).await, Ok(Settled::Gone));
 }
 
+/// Queues on all nodes, of which one goes: one with queues alone, or the one that has the directory too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_readiness() {
+    for (directory_goes, full_coverage) in [(false, false), (true, false), (false, true)] {
+        let what = format!("the directory goes: {directory_goes}, full coverage: {full_coverage}");
+        let mut cluster = Cluster::start();
+        for node in cluster.nodes() {
+            let full = if full_coverage { "yes" } else { "no" };
+            node.command(&["CONFIG", "SET", "cluster-require-full-coverage", full]);
+        }
+        let store = open(&(cluster.url() + "?retry_ms=5000&timeout_ms=2000")).await;
+        assert_eq!(within("readiness", store.ready()).await, Ok(()));
+        for n in 0..24 {
+            let name = QueueName::new(&format!("q{n:02}")).unwrap();
+            store.put(vec![Put::new(name, "m")]).await.pop().unwrap().unwrap();
+        }
+        let listed = within("a list", store.queues(None, 100)).await.unwrap();
+        assert_eq!(listed.len(), 24);
+        let directory = cluster.place("{dwell}:m").1;
+        let away = if directory_goes { directory } else { (directory + 1) % 3 };
+        let there = 24 - partitions(&mut cluster, away);
+        assert!((1..24).contains(&there), "{what}: {there} queues are elsewhere");
+        cluster.nodes()[away].kill();
+        if full_coverage {
+            // None of its queues is served any more, as soon as it says so.
+            comes_true(async || store.ready().await.is_err()).await;
+            continue;
+        }
+        // The others have to agree that it is gone before they say that all is well.
+        comes_true(async || store.ready().await.is_ok()).await;
+        for _ in 0..3 {
+            assert_eq!(within("readiness", store.ready()).await, Ok(()), "{what}");
+        }
+        let listed = within("a list", store.queues(None, 100)).await;
+        if directory_goes {
+            assert!(is_unavailable(&listed), "{what}: {listed:?}");
+            continue;
+        }
+        let listed = listed.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(listed.len(), there, "{what}");
+        assert!(listed.iter().all(|stats| stats.counts.ready == 1));
+        for n in 0..24 {
+            let name = QueueName::new(&format!("q{n:02}")).unwrap();
+            let is_listed = listed.iter().any(|stats| stats.name == name);
+            if !is_listed {
+                let alone = within("a queue that is away", store.stats(name)).await;
+                assert!(is_unavailable(&alone), "{what}: {alone:?}");
+                break;
+            }
+        }
+    }
+}
+
+async fn comes_true(holds: impl AsyncFn() -> bool) {
+    let waited = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waited).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_dies_is_replaced_by_its_replica_or_its_queues_are_refused() {
     let mut cluster = Cluster::start();

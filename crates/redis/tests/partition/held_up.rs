@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::QueueName;
+use dwell_model::{Limits, QueueName, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::{Sentinels, Server};
 use dwell_store::{Put, Store as _, Take};
-use dwell_time::{Clock as _, SystemClock};
+use dwell_time::{Clock, ManualClock, SystemClock};
 
 use super::proxy::{Link, Proxy};
-use super::{message, open, put, queue};
+use super::{message, open, put, queue, within};
 
 /// Monotonic milliseconds.
 fn now_ms() -> u64 {
@@ -116,6 +116,47 @@ async fn hints_come_though_the_first_sentinel_does_not_answer() {
         most = most.max(taken[0].lateness_ms);
     }
     assert!(most < 11_000, "{most} ms late");
+}
+
+/// Nothing that comes on a connection with subscriptions arrives, and calls may take a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_hangs_keeps_nobody_from_asking() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Link::NoHints);
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let open = async |url: String| {
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        RedisStore::open_for_test(url.parse().unwrap(), Limits::default(), shared).await.unwrap()
+    };
+    let store = Arc::new(open(proxy.url("timeout_ms=60000")).await);
+    let plain = open(server.url()).await;
+    let name = |n: usize| QueueName::new(&format!("q{n}")).unwrap();
+    let waiting: Vec<_> = (0..20)
+        .map(|n| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.take(Take::from(name(n)).wait_ms(3_600_000)).await })
+        })
+        .collect();
+    let noted = async {
+        let count = || -> usize {
+            let keys: Vec<String> =
+                redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
+            keys.len()
+        };
+        while count() < waiting.len() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("the asking", async { tokio::time::timeout(Duration::from_secs(20), noted).await.unwrap() }).await;
+    for n in 0..waiting.len() {
+        plain.put(vec![Put::new(name(n), "m")]).await.pop().unwrap().unwrap();
+    }
+    // What a lost hint costs at most.
+    clock.advance(10_000);
+    for take in waiting {
+        assert_eq!(within("a take", take).await.unwrap().unwrap().len(), 1);
+    }
 }
 
 /// Twelve callers who need numbers while Redis is away.

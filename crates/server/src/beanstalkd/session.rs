@@ -151,13 +151,10 @@ impl Session {
     /// Where jobs are. Numbers that no job can have are not found.
     pub(super) async fn locate(&self, numbers: &[u64]) -> Vec<Result<Option<(QueueName, MessageId)>, Error>> {
         let numbers: Vec<Option<Number>> = numbers.iter().map(|number| Number::new(*number).ok()).collect();
-        let located = self.shared.store.locate(numbers.iter().flatten().copied().collect()).await;
-        let mut located = match located {
-            Ok(located) => located.into_iter(),
-            Err(error) => return numbers.iter().map(|_| Err(error.clone())).collect(),
-        };
+        let mut located =
+            self.shared.store.locate(numbers.iter().flatten().copied().collect()).await.into_iter();
         let mut next = || located.next().expect("an answer for each number");
-        numbers.iter().map(|number| Ok(number.and_then(|_| next()))).collect()
+        numbers.iter().map(|number| number.map_or(Ok(None), |_| next())).collect()
     }
 
     /// Where one job is.

@@ -1,22 +1,16 @@
 //! Health: whether the process answers, and whether its store does.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_store::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::time::timeout;
 
 use super::call::Call;
 use super::reply::json;
 use super::{App, Problem, Refusal};
-
-/// A store that takes longer for the cheapest question is not ready.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The process answers.
 pub(super) const LIVE: &str = "live";
@@ -44,12 +38,8 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, call: Call) -> Result<Res
             "the server answers what is under way, and then stops",
         ));
     }
-    let answer = timeout(PATIENCE, app.store.queues(None, 1)).await.unwrap_or_else(|_| {
-        let reason = format!("it has not answered within {} s", PATIENCE.as_secs());
-        Err(Error::Unavailable { reason: reason.into() })
-    });
-    match answer {
-        Ok(_) => {
+    match app.metrics.ready(&app.store, &app.clock).await {
+        Ok(()) => {
             app.ailment.is_over();
             Ok(json(StatusCode::OK, &HealthOut { status: "ready" }))
         }

@@ -71,7 +71,7 @@ pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Resul
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
     // Whoever may not look into the queue does not learn either that there is a message.
-    let located = app.store.locate(vec![number]).await?.pop().flatten();
+    let located = app.store.locate(vec![number]).await.pop().transpose()?.flatten();
     match located.filter(|(queue, _)| call.require(access::LOOK, queue).is_ok()) {
         Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
         None => Err(Problem::about("message_not_found", format!("no message has the number {number}"))),

@@ -4,6 +4,7 @@
 //! - `queues`: counts by queue, of which a bounded number have series of their own
 //! - `histogram`: counts by size
 //! - `census`: the walk over all queues that says how many messages they have now
+//! - `readiness`: whether the store serves
 //! - `page`: names, and the text
 //! - `process`: what the operating system tells about this process
 //! - `source`: what others, such as the engine, count themselves
@@ -15,6 +16,7 @@ mod histogram;
 mod page;
 mod process;
 mod queues;
+mod readiness;
 mod source;
 mod store;
 
@@ -24,12 +26,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dwell_store::Store;
+use dwell_time::Clock;
 use tokio::time::timeout;
 
 use self::census::Census;
 pub(crate) use self::page::CONTENT_TYPE;
 use self::page::Snapshot;
 pub(crate) use self::queues::QueueMeters;
+use self::readiness::Readiness;
 pub use self::source::{Sample, SampleValue, Samples};
 pub(crate) use self::store::Metered;
 
@@ -89,6 +93,7 @@ pub(crate) struct Metrics {
     refusals: Mutex<BTreeMap<&'static str, u64>>,
     /// The last walk over all queues, and when it was made, on the monotonic clock.
     census: tokio::sync::Mutex<Option<(u64, Arc<Census>)>>,
+    readiness: Readiness,
     source: OnceLock<Arc<dyn Samples>>,
 }
 
@@ -101,6 +106,7 @@ impl Default for Metrics {
             statuses: (100..600).map(|_| Count::default()).collect(),
             refusals: Mutex::default(),
             census: tokio::sync::Mutex::default(),
+            readiness: Readiness::default(),
             source: OnceLock::new(),
         }
     }
@@ -132,12 +138,34 @@ impl Metrics {
         let _ = self.source.set(source);
     }
 
-    /// The page. `now_ms` is on the monotonic clock.
-    pub(crate) async fn page(&self, store: &dyn Store, held_bytes: u64, now_ms: u64) -> String {
-        let census = self.census(store, now_ms).await;
+    /// Whether the store serves, as of a second ago at most.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn ready(
+        &self,
+        store: &Arc<dyn Store>,
+        clock: &Arc<dyn Clock>,
+    ) -> dwell_store::Result<()> {
+        let store = Arc::clone(store);
+        self.readiness.ask(clock, async move { store.ready().await }).await
+    }
+
+    /// The page.
+    pub(crate) async fn page(
+        &self,
+        store: &Arc<dyn Store>,
+        held_bytes: u64,
+        clock: &Arc<dyn Clock>,
+    ) -> String {
+        let is_up = self.ready(store, clock).await.is_ok();
+        let now_ms = clock.now().mono_ms;
+        // A store that does not serve says nothing of its queues either, and would be waited for.
+        let census = if is_up { self.census(&**store, now_ms).await } else { None };
         self.queues.rank(now_ms);
         let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let snapshot = Snapshot {
+            is_up,
             census,
             queues: self.queues.all(),
             events: self.queues.totals().to_vec(),

@@ -58,6 +58,7 @@ const NAMES: &[(&str, MetricType, &str)] = &[
 /// All that a page shows.
 #[derive(Debug)]
 pub(super) struct Snapshot {
+    pub(super) is_up: bool,
     pub(super) census: Option<Arc<Census>>,
     pub(super) queues: Vec<(String, Arc<Meter>)>,
     /// All that has happened, in all queues together.
@@ -127,7 +128,7 @@ impl Snapshot {
     fn encode_one(&self, name: &str, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         match name {
             "dwell_build" => metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))]),
-            "dwell_up" => metric.encode_gauge(&u64::from(self.census.is_some())),
+            "dwell_up" => metric.encode_gauge(&u64::from(self.is_up)),
             "dwell_queues" => match &self.census {
                 Some(census) => metric.encode_gauge(&census.queues),
                 None => Ok(()),

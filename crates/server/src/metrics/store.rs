@@ -190,8 +190,10 @@ impl Store for Metered {
         answers
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.heard(self.store.locate(numbers).await)
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let answers = self.store.locate(numbers).await;
+        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
+        answers
     }
 
     async fn list(
@@ -214,6 +216,10 @@ impl Store for Metered {
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         self.heard(self.store.queues(after, max).await)
+    }
+
+    async fn ready(&self) -> Result<()> {
+        self.heard(self.store.ready().await)
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

@@ -130,7 +130,7 @@ impl Store for Counting {
         self.call();
         self.inner.get(queue, targets).await
     }
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         self.call();
         self.inner.locate(numbers).await
     }

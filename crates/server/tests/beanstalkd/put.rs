@@ -12,7 +12,7 @@ async fn a_job_is_a_message_with_its_number_priority_lease_and_no_limit_of_attem
     client.expect("use emails", "USING emails").await;
     let id = client.put(7, 100, 25, "hel\r\nlo").await;
     let (queue, message) =
-        server.store.locate(vec![Number::new(id).unwrap()]).await.unwrap().remove(0).unwrap();
+        server.store.locate(vec![Number::new(id).unwrap()]).await.remove(0).unwrap().unwrap();
     assert_eq!(queue.as_str(), "emails");
     let message = server.store.get(queue, vec![Target::Id(message)]).await.remove(0).unwrap();
     assert_eq!(&message.body[..], b"hel\r\nlo");

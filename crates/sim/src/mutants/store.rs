@@ -207,7 +207,7 @@ impl Store for MutantStore {
         self.store.get(queue, targets).await
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         self.store.locate(numbers).await
     }
 

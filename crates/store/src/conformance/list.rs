@@ -78,6 +78,7 @@ macro_rules! conformance_suite {
                 stats_name_the_earliest_instant,
                 a_queue_without_messages_waiters_and_settings_leaves_the_listing,
                 queues_page_by_name,
+                a_store_that_serves_is_ready,
             ;
             key:
                 reject_answers_with_the_id_that_stands,

@@ -209,7 +209,10 @@ pub trait Store: Send + Sync {
     /// - Locate finds a message that was rescheduled and one that is dead
     /// - Locate finds nothing once the message is gone
     /// - Locate finds a message after a restart
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>>;
+    ///
+    /// # Errors
+    /// Per item: [`Error::Unavailable`] and [`Error::ForeignData`], where the message may be in a place that can not be read.
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>>;
 
     /// One page of the messages in a state, in (due, id) order; a message that does not change during the
     /// walk appears exactly once.
@@ -267,12 +270,25 @@ pub trait Store: Send + Sync {
     /// [`Error::UnknownQueue`].
     async fn stats(&self, queue: QueueName) -> Result<QueueStats>;
 
-    /// Queues by name, from the first after `after` on.
+    /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others, and is not
+    /// there; its [`stats`](Store::stats) say why. That none of all can be read is an error.
     ///
     /// # Contract
     /// - A queue without messages, waiters and settings leaves the listing
     /// - Queues page by name
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>>;
+
+    /// Whether the store serves, by the cheapest question that shows it. That one queue is out of order, or that it refuses
+    /// puts, does not count.
+    ///
+    /// # Contract
+    /// - A store that serves is ready
+    ///
+    /// # Errors
+    /// What a call would meet with: [`Error::Unavailable`], [`Error::Closed`], [`Error::ForeignData`].
+    async fn ready(&self) -> Result<()> {
+        self.queues(None, 1).await.map(drop)
+    }
 
     /// Changes settings of a queue, all or none, and answers with the queue as it is then.
     ///

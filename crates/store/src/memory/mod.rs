@@ -260,8 +260,13 @@ impl Store for MemoryStore {
         self.shared.call_each(targets, |core, targets, now| core.get(&queue, targets, now, &mut NoLog))
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.shared.call(|core, _| core.locate(&numbers, &mut NoLog))?
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let count = numbers.len();
+        let located = self.shared.call(|core, _| core.locate(&numbers, &mut NoLog)).flatten();
+        match located {
+            Ok(located) => located.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); count],
+        }
     }
 
     async fn list(

@@ -179,8 +179,12 @@ impl Store for Replayed {
         self.call(|core, now, log| core.get(&queue, targets, now, log))
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.call(|core, _, log| core.locate(&numbers, log))
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let count = numbers.len();
+        match self.call(|core, _, log| core.locate(&numbers, log)) {
+            Ok(located) => located.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); count],
+        }
     }
 
     async fn list(

@@ -1,7 +1,7 @@
--- The partitions in which a process has bound leases; or forgets the process, when they are freed.
+-- The partitions in which a process has bound leases; or forgets the process, when they are freed, or some of them.
 --
 -- Keys    h and p:PROCESS of the directory
--- A.process its id; A.forget; A.silent if it is taken for gone since it was not heard of for so many ms
+-- A.process its id; A.forget; A.left partitions in which it has bound none any more, each as `index/queue`; A.silent if it is taken for gone since it was not heard of for so many ms
 -- Reply   `parts`: a list of `index/queue`; `heard` alone: it was heard of meanwhile, and is not forgotten
 -- Cost    O(partitions)
 know('set', 'p:' .. A.process)
@@ -12,6 +12,10 @@ if last and last > now - A.silent then
 elseif A.forget then
   call('UNLINK', P .. 'p:' .. A.process)
   call('ZREM', P .. 'h', A.process)
+elseif A.left then
+  for _, part in ipairs(A.left) do
+    call('SREM', P .. 'p:' .. A.process, part)
+  end
 else
   out.parts = call('SMEMBERS', P .. 'p:' .. A.process)
 end

@@ -1,8 +1,8 @@
 -- Registers a queue, and where the numbers of a block are used; before the first put that needs it.
 --
 -- Keys    m q r B and b:BLOCK, of the directory
--- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited names that takes of the
---         client wait on; A.force past the limit: the client has counted those that have something; A.above a registration that
+-- A.name  the queue, if it is to be registered; A.limit how many there may be; A.waited how many beside it takes of the
+--         client wait on that are not registered, or more; A.force past the limit: the client has counted those that have something; A.above a registration that
 --         was seen elsewhere, A.floor the first block of numbers that was not
 -- A.lost  it has messages, and was not known: it is registered unless it is known by now. A.spread then is over how many
 --         partitions the client spreads queues that do not say, where the directory has lost that too
@@ -17,12 +17,7 @@ know('zset', 'B')
 know('hash', 'r')
 if A.name then
   local known = call('ZSCORE', P .. 'q', A.name)
-  local others = call('ZCARD', P .. 'q') - (known and 1 or 0)
-  for _, name in ipairs(A.waited or {}) do
-    if name ~= A.name and not call('ZSCORE', P .. 'q', name) then
-      others = others + 1
-    end
-  end
+  local others = call('ZCARD', P .. 'q') - (known and 1 or 0) + (A.waited or 0)
   if others >= A.limit and not A.force then
     out.full, out.count = true, others
     return cmsgpack.pack(out)

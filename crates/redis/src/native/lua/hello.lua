@@ -3,15 +3,15 @@
 -- Keys    c h m q and p:PROCESS of the directory
 -- A.process its id; A.client its name: the process of this name that came before is gone. `c` has the two last ones of a
 --         name, so that a call that is made again gets the same answer; names of processes which are gone are forgotten there
--- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.whole if these are all; A.has if it
---         believes that some are known here
+-- A.bound partitions in which it binds leases from now on, each as `index/queue`; A.has if it believes that others are known
+--         here
 -- A.spread over how many partitions it spreads queues that do not say: all processes must agree, as long as there are
 --         queues
 -- A.silent who has not been heard of for so many ms is gone. Silence counts while there was a Redis to be heard by: from
 --         the instant `w` of `m` on, since when somebody was heard each A.silent / 2 ms, `t` being the last time. After
 --         an outage, or when the clock steps, all were silent, and it counts from then
 -- Reply   `spread` alone: the others spread theirs so; else `before`, the process that had the name; `gone`, those that
---         are; `forgotten`: nothing is known of the process any more, and A.bound was not noted: it must say all of them
+--         are; `forgotten`: nothing is known of the process any more, and A.bound was not noted: it must say all of them anew
 -- Cost    O(log n) and a partition of A.bound
 know('zset', 'h')
 know('hash', 'c')
@@ -55,7 +55,7 @@ if A.client then
   call('HSET', P .. 'c', A.client, A.process .. before)
   forget_clients()
 end
-if A.has and not A.whole and call('EXISTS', parts) == 0 then
+if A.has and call('EXISTS', parts) == 0 then
   out.forgotten = true
 else
   for _, part in ipairs(A.bound or {}) do

@@ -1,0 +1,10 @@
+-- Whether leases are bound to a process here.
+--
+-- Keys    y
+-- A.process it
+-- Reply   `holds` if there are any; one that has run out counts until somebody has looked
+-- Cost    O(log n)
+know_zset('y')
+local first = call('ZRANGEBYLEX', P .. 'y', '[' .. A.process, '[' .. A.process .. string.rep('\255', 17), 'LIMIT', 0, 1)[1]
+out.holds = first and true
+return cmsgpack.pack(out)

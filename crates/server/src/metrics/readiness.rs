@@ -1,0 +1,141 @@
+//! Whether the store serves, as of a second ago at most: anybody may ask, without a token, and as often as they like.
+//!
+//! Ground rules:
+//! 1. What was heard is good for a second, whatever it was.
+//! 2. There is one question at a time: who comes meanwhile waits for its answer. It goes on though whoever began it has gone,
+//!    so that those who come and go do not ask more often either.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_store::{Error, Result};
+use dwell_time::Clock;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// A store that takes longer for the cheapest question is not ready.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An answer is good for so many milliseconds.
+const GOOD_MS: u64 = 1_000;
+
+/// What was heard last, and when on the monotonic clock. Locked over a question.
+#[derive(Debug, Default)]
+pub(super) struct Readiness(Arc<Mutex<Option<(u64, Result<()>)>>>);
+
+impl Readiness {
+    /// What `question` is answered with, or was lately.
+    pub(super) async fn ask(
+        &self,
+        clock: &Arc<dyn Clock>,
+        question: impl Future<Output = Result<()>> + Send + 'static,
+    ) -> Result<()> {
+        let mut last = Arc::clone(&self.0).lock_owned().await;
+        if let Some((heard_ms, answer)) = &*last
+            && clock.now().mono_ms.saturating_sub(*heard_ms) < GOOD_MS
+        {
+            return answer.clone();
+        }
+        let clock = Arc::clone(clock);
+        let asked = tokio::spawn(async move {
+            let answer = timeout(PATIENCE, question).await.unwrap_or_else(|_| {
+                let reason = format!("the store has not answered within {} s", PATIENCE.as_secs());
+                Err(Error::Unavailable { reason: reason.into() })
+            });
+            *last = Some((clock.now().mono_ms, answer.clone()));
+            answer
+        });
+        // It ends early with the runtime alone, or by a mistake of the store's.
+        asked.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use dwell_model::Timestamp;
+    use dwell_time::ManualClock;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    struct Bed {
+        readiness: Readiness,
+        manual: ManualClock,
+        clock: Arc<dyn Clock>,
+        questions: Arc<AtomicUsize>,
+        answer: Arc<Notify>,
+    }
+
+    impl Bed {
+        fn new() -> Bed {
+            let manual = ManualClock::new(Timestamp::MIN);
+            let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+            Bed {
+                readiness: Readiness::default(),
+                manual,
+                clock,
+                questions: Arc::default(),
+                answer: Arc::default(),
+            }
+        }
+
+        /// Asks a store that answers when the bed lets it.
+        fn ask(&self, answer: Result<()>) -> impl Future<Output = Result<()>> {
+            let (questions, answered) = (Arc::clone(&self.questions), Arc::clone(&self.answer));
+            self.readiness.ask(&self.clock, async move {
+                questions.fetch_add(1, Ordering::SeqCst);
+                answered.notified().await;
+                answer
+            })
+        }
+
+        fn questions(&self) -> usize {
+            self.questions.load(Ordering::SeqCst)
+        }
+
+        async fn is_asked(&self, times: usize) {
+            let asked = async {
+                while self.questions() < times {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(PATIENCE, asked).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_once_a_second_whatever_it_answers_and_by_how_many() {
+        let bed = Bed::new();
+        for (round, answer) in [Ok(()), Err(Error::Closed), Ok(())].into_iter().enumerate() {
+            let probes = futures_util::future::join_all((0..50).map(|_| bed.ask(answer.clone())));
+            let (answers, ()) = tokio::join!(probes, async {
+                bed.is_asked(round + 1).await;
+                bed.answer.notify_one();
+            });
+            assert_eq!(answers, vec![answer.clone(); 50]);
+            bed.manual.advance(GOOD_MS - 1);
+            assert_eq!(bed.ask(Err(Error::Closed)).await, answer, "what was heard is good yet");
+            assert_eq!(bed.questions(), round + 1);
+            bed.manual.advance(1);
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_come_and_go_do_not_ask_more_often() {
+        let bed = Bed::new();
+        for _ in 0..20 {
+            let mut probe = Box::pin(bed.ask(Ok(())));
+            tokio::select! {
+                biased;
+                answer = &mut probe => panic!("nobody has answered it: {answer:?}"),
+                () = std::future::ready(()) => {}
+            }
+            bed.is_asked(1).await;
+        }
+        bed.answer.notify_one();
+        assert_eq!(bed.ask(Err(Error::Closed)).await, Ok(()));
+        assert_eq!(bed.questions(), 1);
+    }
+}
