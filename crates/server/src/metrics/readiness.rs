@@ -19,9 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer is good for so many milliseconds.
 const GOOD_MS: u64 = 1_000;
 
-/// What was heard last, and when on the monotonic clock. Locked over a question.
+/// What was heard last, and when on the monotonic clock.
+type Heard = Option<(u64, Result<()>)>;
+
+/// What was heard last. Locked over a question.
 #[derive(Debug, Default)]
-pub(super) struct Readiness(Arc<Mutex<Option<(u64, Result<()>)>>>);
+pub(super) struct Readiness(Arc<Mutex<Heard>>);
 
 impl Readiness {
     /// What `question` is answered with, or was lately.
