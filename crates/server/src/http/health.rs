@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
+use dwell_store::Error;
 use schemars::JsonSchema;
 use serde::Serialize;
 

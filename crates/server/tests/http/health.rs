@@ -46,8 +46,8 @@ impl Store for Broken {
     async fn get(&self, _: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
         targets.iter().map(|_| broken()).collect()
     }
-    async fn locate(&self, _: Vec<Number>) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        broken()
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        numbers.iter().map(|_| broken()).collect()
     }
     async fn list(&self, _: QueueName, _: StateKind, _: Option<Cursor>, _: usize) -> Result<Page> {
         broken()
