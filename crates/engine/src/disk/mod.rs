@@ -6,6 +6,7 @@
 //! bytes.
 
 mod counted;
+pub(crate) mod failure;
 mod memory;
 mod pooled;
 mod read_only;

@@ -14,19 +14,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        if dir.is_dir() {
-            return Ok(());
-        }
-        // A relative path of one part has the empty path as its parent.
-        let parent = match dir.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        self.create_dir(parent)?;
-        match fs::create_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-            made => made.and_then(|()| self.sync_dir(parent)),
-        }
+        make_durably(dir, &mut |dir| self.sync_dir(dir))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -115,16 +103,53 @@ impl DiskFile for RealFile {
     #[cfg(target_os = "linux")]
     fn preallocate(&self, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        use rustix::io::Errno;
-        match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            done => Ok(done?),
-        }
+        set_aside(|| fallocate(&self.0, FallocateFlags::empty(), 0, len))
     }
 
     #[cfg(not(target_os = "linux"))]
     fn preallocate(&self, _: u64) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Makes a directory and those above it, and has the names of all of them synced: one that is there may have been made a
+/// moment before the power fails, by whoever.
+fn make_durably(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    // A relative path of one part has the empty path as its parent.
+    let parent = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        // Nothing holds the name of the root; where `.` leads, somebody works already.
+        None => return Ok(()),
+    };
+    if dir == Path::new(".") {
+        return Ok(());
+    }
+    make_durably(parent, sync)?;
+    let is_new = match fs::create_dir(dir) {
+        Ok(()) => true,
+        Err(_) if dir.is_dir() => false,
+        Err(error) => return Err(error),
+    };
+    match sync(parent) {
+        // Others' directories need not be readable, and not every file system can do this to one.
+        Err(error) if !is_new && is_not_ours_to_sync(&error) => Ok(()),
+        done => done,
+    }
+}
+
+fn is_not_ours_to_sync(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+}
+
+/// Sets room aside where the file system can. A signal may come at any time, and says nothing of the disk.
+#[cfg(target_os = "linux")]
+fn set_aside(allocate: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
+    use rustix::io::{Errno, retry_on_intr};
+    match retry_on_intr(allocate) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        done => Ok(done?),
     }
 }
 
@@ -169,7 +194,52 @@ impl DiskLock for RealLock {}
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+
+    #[test]
+    fn the_names_of_directories_that_are_there_are_synced_too() {
+        let root = std::env::temp_dir().join(format!("dwell-dirs-{}", std::process::id()));
+        let dir = root.join("made/before");
+        fs::create_dir_all(&dir).unwrap();
+        for existing in [true, true, false] {
+            let mut synced: Vec<PathBuf> = Vec::new();
+            let dir = if existing { dir.clone() } else { dir.join("now") };
+            let mut sync = |dir: &Path| {
+                synced.push(dir.to_owned());
+                Ok(())
+            };
+            make_durably(&dir, &mut sync).unwrap();
+            let parents: Vec<PathBuf> = dir.ancestors().skip(1).map(Path::to_owned).collect();
+            synced.reverse();
+            assert_eq!(synced, parents);
+            assert!(dir.is_dir());
+        }
+        let refuse = |kind: io::ErrorKind| make_durably(&dir, &mut |_| Err(kind.into()));
+        assert!(refuse(io::ErrorKind::PermissionDenied).is_ok(), "it is not known to be anybody's");
+        assert!(refuse(io::ErrorKind::Other).is_err());
+        let new = dir.join("new");
+        let mut refuses_the_last = |parent: &Path| {
+            if parent == dir { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+        };
+        assert!(make_durably(&new, &mut refuses_the_last).is_err(), "what was made is to be durable");
+        fs::write(root.join("file"), "").unwrap();
+        let error = make_durably(&root.join("file"), &mut |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_signal_while_room_is_set_aside_is_no_failure_of_the_disk() {
+        use rustix::io::Errno;
+        let mut answers = vec![Ok(()), Err(Errno::INTR), Err(Errno::INTR)];
+        set_aside(|| answers.pop().unwrap()).unwrap();
+        assert!(answers.is_empty());
+        set_aside(|| Err(Errno::OPNOTSUPP)).unwrap();
+        assert_eq!(set_aside(|| Err(Errno::NOSPC)).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
 
     #[test]
     fn what_is_said_to_hold_nothing_reads_as_zeros() {

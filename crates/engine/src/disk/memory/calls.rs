@@ -4,15 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::change::{Content, FileChange, NameOp};
-use super::{Calls, MemoryDisk, broken};
+use super::change::{Chance, Content, FileChange, NameOp};
+use super::{Failure, Kind, MemoryDisk, broken};
 use crate::disk::{Disk, DiskFile, DiskLock};
 
 impl Disk for MemoryDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Calls::Reads)?;
+        state.enter(life, Kind::Look)?;
         if state.names.contains_key(dir) {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -23,7 +23,7 @@ impl Disk for MemoryDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Calls::Reads)?;
+        state.enter(life, Kind::Look)?;
         if state.names.contains_key(dir) {
             return Err(io::ErrorKind::NotADirectory.into());
         }
@@ -41,7 +41,7 @@ impl Disk for MemoryDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
         let life = state.life;
-        let dies = state.enter(life, Calls::Changes)?;
+        let dies = state.enter(life, Kind::Create)?;
         state.has_dir(path)?;
         let file = match state.names.get(path).copied() {
             Some(file) => {
@@ -65,7 +65,7 @@ impl Disk for MemoryDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Calls::Reads)?;
+        state.enter(life, Kind::Open)?;
         let file = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Arc::new(MemoryFile { disk: self.clone(), file, life }))
     }
@@ -73,7 +73,7 @@ impl Disk for MemoryDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let dies = state.enter(life, Calls::Changes)?;
+        let dies = state.enter(life, Kind::Other)?;
         let file = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
         state.change_names(Some(from.to_owned()), Some((to.to_owned(), file)));
         if dies { Err(broken("the power failed")) } else { Ok(()) }
@@ -82,7 +82,7 @@ impl Disk for MemoryDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let dies = state.enter(life, Calls::Changes)?;
+        let dies = state.enter(life, Kind::Remove)?;
         if !state.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -93,7 +93,7 @@ impl Disk for MemoryDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        if state.enter(life, Calls::Syncs)? {
+        if state.enter(life, Kind::SyncDir)? {
             return Err(broken("the power failed"));
         }
         if state.syncs_lie {
@@ -115,7 +115,7 @@ impl Disk for MemoryDisk {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Calls::Reads)?;
+        state.enter(life, Kind::Look)?;
         state.has_dir(path)?;
         if !state.locks.insert(path.to_owned()) {
             return Ok(None);
@@ -126,7 +126,7 @@ impl Disk for MemoryDisk {
     fn free_space(&self, _: &Path) -> io::Result<u64> {
         let mut state = self.state();
         let life = state.life;
-        state.enter(life, Calls::Reads)?;
+        state.enter(life, Kind::Look)?;
         Ok(state.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(state.used())))
     }
 }
@@ -141,18 +141,17 @@ struct MemoryFile {
 impl DiskFile for MemoryFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        state.enter(self.life, Calls::Reads)?;
+        state.enter(self.life, Kind::Look)?;
         let seen = &state.content(self.file).seen;
         let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         let part = seen.get(start..start + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         buf.copy_from_slice(part);
-        state.spoil(self.file, buf, offset);
-        Ok(())
+        state.spoil(self.file, buf, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = state.enter(self.life, Calls::Writes)?;
+        let dies = state.enter(self.life, Kind::Write)?;
         let end = offset + bytes.len() as u64;
         let old = state.content(self.file).seen.len() as u64;
         let granted = state.grant(old, end.max(old));
@@ -168,7 +167,20 @@ impl DiskFile for MemoryFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        if state.enter(self.life, Calls::Syncs)? {
+        let dies = match state.meet(self.life, Kind::Sync) {
+            Ok(dies) => dies,
+            Err(met) => {
+                if let Failure::Loses(kept) = met.failure {
+                    let content = state.content(self.file);
+                    let lost = std::mem::take(&mut content.ops);
+                    if let Some(mut chance) = kept.map(Chance) {
+                        lost.iter().for_each(|op| op.what.apply_some(&mut content.durable, &mut chance));
+                    }
+                }
+                return Err(met.into());
+            }
+        };
+        if dies {
             return Err(broken("the power failed"));
         }
         if state.syncs_lie {
@@ -183,20 +195,20 @@ impl DiskFile for MemoryFile {
 
     fn size(&self) -> io::Result<u64> {
         let mut state = self.disk.state();
-        state.enter(self.life, Calls::Reads)?;
+        state.enter(self.life, Kind::Look)?;
         Ok(state.content(self.file).seen.len() as u64)
     }
 
     fn set_size(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = state.enter(self.life, Calls::Changes)?;
+        let dies = state.enter(self.life, Kind::Other)?;
         state.change_file(self.file, FileChange::Size(len));
         if dies { Err(broken("the power failed")) } else { Ok(()) }
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let dies = state.enter(self.life, Calls::Changes)?;
+        let dies = state.enter(self.life, Kind::Other)?;
         let old = state.content(self.file).seen.len() as u64;
         if len > old {
             if state.grant(old, len) < len {

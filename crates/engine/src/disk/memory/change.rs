@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The unit in which writes are torn, in bytes.
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 
 /// A file as the program sees it, and as the medium has it.
 #[derive(Debug, Default)]

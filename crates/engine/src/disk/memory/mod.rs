@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::change::{Chance, Content, FileChange, FileOp, NameOp};
+use self::change::{Chance, Content, FileChange, FileOp, NameOp, SECTOR};
 
 /// What a power failure leaves of the writes and names that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,55 @@ pub enum Calls {
     Writes,
     /// Syncs of files and directories.
     Syncs,
-    /// Reads from files.
+    /// Syncs of files alone.
+    FileSyncs,
+    /// Reads from files, and whatever else only looks: opening, listing, locking.
     Reads,
     /// Everything that changes something: writes, syncs, making, moving, removing, resizing.
     Changes,
+    /// Opening and making files: what takes a descriptor.
+    Opens,
+    /// Making files: what takes an inode.
+    Creates,
+    /// Removing files.
+    Removes,
+    /// Syncs of directories alone.
+    DirSyncs,
+}
+
+/// What a call does, as far as faults tell calls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Look,
+    Open,
+    Create,
+    Write,
+    Sync,
+    SyncDir,
+    Remove,
+    Other,
+}
+
+impl Calls {
+    fn concern(self, kind: Kind) -> bool {
+        match self {
+            Calls::Writes => kind == Kind::Write,
+            Calls::Syncs => matches!(kind, Kind::Sync | Kind::SyncDir),
+            Calls::FileSyncs => kind == Kind::Sync,
+            Calls::Reads => kind.looks(),
+            Calls::Changes => !kind.looks(),
+            Calls::Opens => matches!(kind, Kind::Open | Kind::Create),
+            Calls::Creates => kind == Kind::Create,
+            Calls::Removes => kind == Kind::Remove,
+            Calls::DirSyncs => kind == Kind::SyncDir,
+        }
+    }
+}
+
+impl Kind {
+    fn looks(self) -> bool {
+        matches!(self, Kind::Look | Kind::Open)
+    }
 }
 
 /// A failure to come.
@@ -54,6 +99,39 @@ pub struct Fault {
     pub times: u64,
     /// What they fail with, such as EIO (`ErrorKind::Other`) or `StorageFull`.
     pub error: io::ErrorKind,
+}
+
+/// How a call fails that a [`Fault`] concerns.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    /// With the kind of error that the fault names.
+    Plain,
+    /// With an error of the operating system.
+    Os(i32),
+    /// A sync that fails and leaves its pages readable and clean: the next sync succeeds, and writes none of them. Of
+    /// the sectors a random choice reached the medium, or none.
+    Loses(Option<u64>),
+}
+
+/// Why a call fails.
+struct Met {
+    error: io::Error,
+    failure: Failure,
+}
+
+impl From<Met> for io::Error {
+    fn from(met: Met) -> io::Error {
+        met.error
+    }
+}
+
+/// What is wrong with some bytes of a file, until they are written anew.
+#[derive(Clone, Copy, Debug)]
+enum Flaw {
+    /// This bit of the byte reads as what it is not.
+    Flipped(u8),
+    /// Whatever reads so many bytes from there on, or one of them, fails.
+    Unreadable(u64),
 }
 
 /// A disk in memory. Clones are the same disk.
@@ -81,11 +159,16 @@ struct State {
     power_off_at: Option<u64>,
     is_off: bool,
     capacity: Option<u64>,
-    faults: Vec<Fault>,
-    /// Bits that read as what they are not: file, byte, and which of its bits.
-    rot: Vec<(u64, u64, u8)>,
+    faults: Vec<(Fault, Failure)>,
+    /// Places that can not be read as they were written: file, byte, and what is wrong there.
+    rot: Vec<(u64, u64, Flaw)>,
     syncs_lie: bool,
 }
+
+/// Input/output error: what a medium answers that can not be read.
+const EIO: i32 = 5;
+/// Too many open files.
+const EMFILE: i32 = 24;
 
 fn broken(message: &str) -> io::Error {
     io::Error::other(message)
@@ -95,23 +178,31 @@ impl State {
     /// Every call passes here; a change is counted, and may be the one that the power fails at.
     ///
     /// `Ok(true)` means: it fails, but leaves its trace among what was not synced.
-    fn enter(&mut self, life: u64, calls: Calls) -> io::Result<bool> {
+    fn enter(&mut self, life: u64, kind: Kind) -> io::Result<bool> {
+        Ok(self.meet(life, kind)?)
+    }
+
+    /// The same, for who has to know how it fails.
+    fn meet(&mut self, life: u64, kind: Kind) -> Result<bool, Met> {
         if self.is_off || life != self.life {
-            return Err(broken("the power is off"));
+            return Err(Met { error: broken("the power is off"), failure: Failure::Plain });
         }
-        for fault in &mut self.faults {
-            let concerned = fault.calls == calls || (fault.calls == Calls::Changes && calls != Calls::Reads);
-            if !concerned {
+        for (fault, failure) in &mut self.faults {
+            if !fault.calls.concern(kind) {
                 continue;
             }
             if fault.after > 0 {
                 fault.after -= 1;
             } else if fault.times > 0 {
                 fault.times -= 1;
-                return Err(io::Error::new(fault.error, "a fault that the test asked for"));
+                let error = match failure {
+                    Failure::Os(code) => io::Error::from_raw_os_error(*code),
+                    _ => io::Error::new(fault.error, "a fault that the test asked for"),
+                };
+                return Err(Met { error, failure: *failure });
             }
         }
-        if calls == Calls::Reads {
+        if kind.looks() {
             return Ok(false);
         }
         self.changes += 1;
@@ -129,11 +220,16 @@ impl State {
 
     fn change_file(&mut self, file: u64, what: FileChange) {
         let at = self.order;
-        let is_over = |at: u64| match &what {
-            FileChange::Write { offset, bytes } => (*offset..*offset + bytes.len() as u64).contains(&at),
-            FileChange::Size(len) => at >= *len,
+        let is_over = |from: u64, len: u64| match &what {
+            FileChange::Write { offset, bytes } => {
+                *offset <= from && from + len <= *offset + bytes.len() as u64
+            }
+            FileChange::Size(len) => from >= *len,
         };
-        self.rot.retain(|(other, at, _)| *other != file || !is_over(*at));
+        self.rot.retain(|(other, at, flaw)| {
+            let len = if let Flaw::Unreadable(len) = flaw { *len } else { 1 };
+            *other != file || !is_over(*at, len)
+        });
         let content = self.content(file);
         what.apply(&mut content.seen);
         content.ops.push(FileOp { at, what });
@@ -146,13 +242,22 @@ impl State {
     }
 
     /// What was read at `offset` of a file, with its rot.
-    fn spoil(&self, file: u64, read: &mut [u8], offset: u64) {
-        for (_, at, bit) in self.rot.iter().filter(|(other, ..)| *other == file) {
-            let place = at.checked_sub(offset).and_then(|place| read.get_mut(usize::try_from(place).ok()?));
-            if let Some(byte) = place {
-                *byte ^= bit;
+    fn spoil(&self, file: u64, read: &mut [u8], offset: u64) -> io::Result<()> {
+        for (_, at, flaw) in self.rot.iter().filter(|(other, ..)| *other == file) {
+            match flaw {
+                Flaw::Unreadable(len) if *at < offset + read.len() as u64 && offset < *at + len => {
+                    return Err(io::Error::from_raw_os_error(EIO));
+                }
+                Flaw::Unreadable(_) => {}
+                Flaw::Flipped(bit) => {
+                    let place = at.checked_sub(offset).and_then(|place| usize::try_from(place).ok());
+                    if let Some(byte) = place.and_then(|place| read.get_mut(place)) {
+                        *byte ^= bit;
+                    }
+                }
             }
         }
+        Ok(())
     }
 
     fn used(&self) -> u64 {
@@ -165,6 +270,19 @@ impl State {
             Some(capacity) if new > old => new.min(old + capacity.saturating_sub(self.used())),
             _ => new,
         }
+    }
+
+    /// A byte that is not zero, by chance, of the files whose names `concerns`: its path, its file, and where it is.
+    fn find_byte(&self, chance: &mut Chance, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64, u64)> {
+        let is_one = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
+        let files: Vec<(&PathBuf, u64)> =
+            self.names.iter().filter(|(path, _)| is_one(path)).map(|(path, file)| (path, *file)).collect();
+        let (path, file) = files.get(chance.below(files.len() as u64) as usize).copied()?;
+        let bytes = &self.files[&file].seen;
+        let from = chance.below(bytes.len() as u64) as usize;
+        // Most of what was set aside and not written yet is read by nobody.
+        let at = (from..bytes.len()).chain(0..from).find(|at| bytes[*at] != 0)? as u64;
+        Some((path.clone(), file, at))
     }
 
     fn has_dir(&self, path: &Path) -> io::Result<()> {
@@ -188,7 +306,31 @@ impl MemoryDisk {
 
     /// Adds a failure to come.
     pub fn fail(&self, fault: Fault) {
-        self.state().faults.push(fault);
+        self.state().faults.push((fault, Failure::Plain));
+    }
+
+    /// After so many syncs of files, lets so many fail as they do on Linux: what they should have written stays readable
+    /// and counts as written, so that the next sync succeeds without it. A random choice of its sectors has reached the
+    /// medium, or none has.
+    pub fn lose_syncs(&self, after: u64, times: u64, kept: Option<u64>) {
+        let fault = Fault { calls: Calls::FileSyncs, after, times, error: io::ErrorKind::Other };
+        self.state().faults.push((fault, Failure::Loses(kept)));
+    }
+
+    /// After so many files that were opened or made, lets so many others fail: the process has as many open as it may.
+    pub fn run_out_of_files(&self, after: u64, times: u64) {
+        let fault = Fault { calls: Calls::Opens, after, times, error: io::ErrorKind::Other };
+        self.state().faults.push((fault, Failure::Os(EMFILE)));
+    }
+
+    /// Forgets what of files is in memory and counts as written: they are read as they are on the medium.
+    pub fn evict(&self) {
+        for content in self.state().files.values_mut() {
+            content.seen.clone_from(&content.durable);
+            for op in &content.ops {
+                op.what.apply(&mut content.seen);
+            }
+        }
     }
 
     /// Takes back all failures that have not come.
@@ -196,14 +338,14 @@ impl MemoryDisk {
         self.state().faults.clear();
     }
 
-    /// Takes back all failures of reads.
+    /// Takes back all failures of reads, and of opening files.
     pub fn heal_reads(&self) {
-        self.state().faults.retain(|fault| fault.calls != Calls::Reads);
+        self.state().faults.retain(|(fault, _)| !matches!(fault.calls, Calls::Reads | Calls::Opens));
     }
 
-    /// Whether failures are still to come.
-    pub fn has_faults(&self) -> bool {
-        self.state().faults.iter().any(|fault| fault.times > 0)
+    /// Whether failures of these calls are still to come.
+    pub fn has_faults(&self, calls: Calls) -> bool {
+        self.state().faults.iter().any(|(fault, _)| fault.calls == calls && fault.times > 0)
     }
 
     /// Lets the lowest bit of a byte read as what it is not, until it is written anew or [healed](MemoryDisk::heal_rot);
@@ -211,28 +353,38 @@ impl MemoryDisk {
     pub fn rot_at(&self, path: &Path, at: u64) {
         let mut state = self.state();
         if let Some(file) = state.names.get(path).copied() {
-            state.rot.push((file, at, 1));
+            state.rot.push((file, at, Flaw::Flipped(1)));
         }
+    }
+
+    /// Lets every read fail that asks for any of these bytes, until they are written anew or
+    /// [healed](MemoryDisk::heal_rot); nothing happens if there is no such file.
+    pub fn unreadable_at(&self, path: &Path, at: u64, len: u64) {
+        let mut state = self.state();
+        if let Some(file) = state.names.get(path).copied() {
+            state.rot.push((file, at, Flaw::Unreadable(len)));
+        }
+    }
+
+    /// The same of the sector of a byte that is found as [`rot`](MemoryDisk::rot) finds one.
+    pub fn unreadable(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
+        let mut state = self.state();
+        let (path, file, at) = state.find_byte(&mut Chance(seed), concerns)?;
+        let at = at / SECTOR * SECTOR;
+        state.rot.push((file, at, Flaw::Unreadable(SECTOR)));
+        Some((path, at))
     }
 
     /// Lets one bit of a file read as what it is not, until it is written anew or [healed](MemoryDisk::heal_rot): a file,
     /// a byte and a bit by chance, of those whose names `concerns`. Says where that is; nothing if there is no such byte.
     pub fn rot(&self, seed: u64, concerns: impl Fn(&str) -> bool) -> Option<(PathBuf, u64)> {
         let (mut state, mut chance) = (self.state(), Chance(seed));
-        let is_one = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
-        let files: Vec<(&PathBuf, u64)> =
-            state.names.iter().filter(|(path, _)| is_one(path)).map(|(path, file)| (path, *file)).collect();
-        let (path, file) = files.get(chance.below(files.len() as u64) as usize).copied()?;
-        let bytes = &state.files[&file].seen;
-        let from = chance.below(bytes.len() as u64) as usize;
-        // Most of what was set aside and not written yet is read by nobody.
-        let at = (from..bytes.len()).chain(0..from).find(|at| bytes[*at] != 0)? as u64;
-        let path = path.clone();
-        state.rot.push((file, at, 1 << chance.below(8)));
+        let (path, file, at) = state.find_byte(&mut chance, concerns)?;
+        state.rot.push((file, at, Flaw::Flipped(1 << chance.below(8))));
         Some((path, at))
     }
 
-    /// Takes back all rot in files whose names `concerns`.
+    /// Takes back all rot in files whose names `concerns`, and what can not be read there.
     pub fn heal_rot(&self, concerns: impl Fn(&str) -> bool) {
         let mut state = self.state();
         let name = |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(&concerns);
@@ -243,7 +395,7 @@ impl MemoryDisk {
         state.rot.retain(|(file, ..)| named.contains(file) && !healed.contains(file));
     }
 
-    /// Whether any bit reads as what it is not.
+    /// Whether any bit reads as what it is not, or can not be read.
     pub fn is_rotten(&self) -> bool {
         !self.state().rot.is_empty()
     }

@@ -123,3 +123,69 @@ fn a_lock_keeps_the_second_out_until_it_ends() {
     disk.power_on(Crash::Drop);
     assert!(disk.lock(Path::new("/d/LOCK")).unwrap().is_some());
 }
+
+#[test]
+fn what_a_lost_sync_should_have_written_reads_well_and_is_not_there() {
+    let (disk, path) = disk_with(b"synced");
+    let file = disk.open(&path).unwrap();
+    disk.lose_syncs(0, 1, None);
+    file.write_at(b"later", 6).unwrap();
+    assert!(file.sync().is_err());
+    disk.power_on(Crash::Keep);
+    let file = disk.open(&path).unwrap();
+    assert!(file.sync().is_ok(), "there is nothing left to write");
+    assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater");
+    file.write_at(b"!", 11).unwrap();
+    disk.evict();
+    assert_eq!(disk.read_file(&path).unwrap(), b"synced\0\0\0\0\0!", "what is dirty stays");
+    file.write_at(b"later", 6).unwrap();
+    file.sync().unwrap();
+    disk.power_on(Crash::Drop);
+    assert_eq!(disk.read_file(&path).unwrap(), b"syncedlater!");
+}
+
+#[test]
+fn a_lost_sync_may_have_written_some_sectors() {
+    let mut kept = Vec::new();
+    for seed in 0..32 {
+        let (disk, path) = disk_with(&[1; 2048]);
+        let file = disk.open(&path).unwrap();
+        disk.lose_syncs(0, 1, Some(seed));
+        file.write_at(&[2; 2048], 0).unwrap();
+        assert!(file.sync().is_err());
+        disk.power_on(Crash::Drop);
+        let bytes = disk.read_file(&path).unwrap();
+        assert!(bytes.chunks(512).all(|sector| sector.iter().all(|b| *b == sector[0])));
+        kept.push(bytes.iter().filter(|byte| **byte == 2).count());
+    }
+    assert!(kept.iter().any(|kept| (1..2048).contains(kept)), "{kept:?}");
+}
+
+#[test]
+fn a_place_that_can_not_be_read_fails_until_it_is_written_anew() {
+    let (disk, path) = disk_with(&[1; 2048]);
+    let file = disk.open(&path).unwrap();
+    disk.unreadable_at(&path, 512, 512);
+    let read = |at: u64, len: usize| file.read_at(&mut vec![0; len], at);
+    assert!(read(0, 512).is_ok() && read(1024, 1024).is_ok());
+    assert_eq!(read(511, 2).unwrap_err().raw_os_error(), Some(5));
+    assert!(read(1023, 1).is_err() && read(0, 2048).is_err() && disk.is_rotten());
+    file.write_at(&[2; 100], 512).unwrap();
+    assert!(read(512, 100).is_err(), "a part of a sector needs the rest of it");
+    file.write_at(&[2; 512], 512).unwrap();
+    assert!(read(0, 2048).is_ok() && !disk.is_rotten());
+}
+
+#[test]
+fn a_process_without_a_file_left_and_a_disk_without_an_inode_are_told_apart() {
+    let (disk, path) = disk_with(b"");
+    let file = disk.open(&path).unwrap();
+    disk.run_out_of_files(0, 2);
+    assert_eq!(disk.open(&path).unwrap_err().raw_os_error(), Some(24));
+    assert!(disk.create(Path::new("/d/new")).is_err() && disk.open(&path).is_ok());
+    let creates = Fault { calls: Calls::Creates, after: 0, times: 1, error: io::ErrorKind::StorageFull };
+    disk.fail(creates);
+    assert!(disk.open(&path).is_ok() && file.write_at(b"x", 0).is_ok());
+    assert_eq!(disk.create(Path::new("/d/new")).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert!(disk.create(Path::new("/d/new")).is_ok());
+}
