@@ -199,6 +199,11 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         &none,
     );
     held.hold::<Page>("MessagePage", "GET", &format!("{QUEUE}/messages?state=dead"), &none);
+    // A store in memory reads all that it has: such a page has to be made.
+    let (_, mut problem) = held.ask("GET", "/v1/queues/unknown/messages", "", b"");
+    problem["code"] = json!("unavailable");
+    let unread = json!({ "id": put["id"], "error": problem });
+    held.hold_value::<Page>("MessagePage", &json!({ "messages": [], "unread": [unread] }));
     held.hold::<QueueStats>(
         "Queue",
         "PATCH",

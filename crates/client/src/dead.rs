@@ -21,7 +21,7 @@ pub struct Swept {
     pub refused: Vec<RefusedOne>,
 }
 
-/// A dead message that was left as it is.
+/// One message of many that was refused: a dead one that was left as it is, one of a list that can not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedOne {
     /// Which one.

@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::change::{many, target, target_item};
 use crate::path::Path;
 use crate::transport::{Call, Payload};
-use crate::{Client, Message, Result, text};
+use crate::{Client, Message, RefusedOne, Result, text};
 
 /// One page of a list, in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The messages.
     pub messages: Vec<Message>,
+    /// Messages of this page that are there and that the store can not read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<RefusedOne>,
     /// Where the next page begins; `None` after the last one.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,

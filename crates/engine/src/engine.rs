@@ -18,7 +18,7 @@ use dwell_store::{
 };
 use futures_channel::oneshot;
 
-use crate::disk::{CountedDisk, PooledDisk, Sizes};
+use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
 use crate::journal::segment::Place;
 use crate::open::{Opened, open};
 use crate::report::{Counters, OpenReport};
@@ -267,10 +267,16 @@ impl Engine {
             None => Err(oneshot::Canceled),
         };
         asked.answer = None;
-        let (read, unread) = read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?);
-        if !unread.is_empty() {
-            self.inner.tally.unread.fetch_add(unread.len() as u64, Ordering::Relaxed);
-            self.inner.inbox.send(Command::Unread(unread));
+        let (read, Unread { failed, given_back }) = read_deliveries(answer.unwrap_or_else(|_| Err(gone()))?);
+        let unread = (failed.len() + given_back.len()) as u64;
+        if unread > 0 {
+            self.inner.tally.unread.fetch_add(unread, Ordering::Relaxed);
+        }
+        if !failed.is_empty() {
+            self.inner.inbox.send(Command::Unread(failed));
+        }
+        if !given_back.is_empty() {
+            self.inner.inbox.send(Command::GiveBack(given_back));
         }
         read
     }
@@ -300,12 +306,19 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Messages that nobody is handed, and why.
-type Unread = Vec<(Receipt, Arc<str>)>;
+/// Messages that nobody is handed.
+#[derive(Debug, Default)]
+struct Unread {
+    /// Those that can not be read, and why.
+    failed: Vec<(Receipt, Arc<str>)>,
+    /// Those that could not be read for want of something else than them.
+    given_back: Vec<Receipt>,
+}
 
 /// Reads the bodies of messages that were handed out. One that can not be read is handed to nobody: that is an attempt
 /// that failed, so it is tried again after its queue's backoff, and dead when its attempts are spent. Given back at once
-/// it would be the next to be taken, again and again, and nothing behind it would be.
+/// it would be the next to be taken, again and again, and nothing behind it would be. Where the process is short of files
+/// or memory no message is to blame: it is given back.
 fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<Delivery>>, Unread) {
     let mut bodies = bodies.into_iter();
     let mut ahead = ahead.map(|reading| reading.take()).unwrap_or_default();
@@ -315,7 +328,8 @@ fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<
     let missing = deliveries.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
     let places: Vec<_> = missing.map(|(delivery, _)| place(&delivery.message)).collect();
     let mut bodies = Place::read_all(&places).into_iter();
-    let (mut read, mut unread) = (Vec::with_capacity(deliveries.len()), Unread::new());
+    let (mut read, mut unread) = (Vec::with_capacity(deliveries.len()), Unread::default());
+    let mut refusal = None;
     for (delivery, ready) in deliveries.into_iter().zip(ready) {
         match ready.map_or_else(|| bodies.next().expect("what is missing was read"), Ok) {
             Ok(body) => read.push(Delivery {
@@ -325,14 +339,21 @@ fn read_deliveries(Handed { deliveries, bodies, ahead }: Handed) -> (Result<Vec<
                 taken_at: delivery.taken_at,
                 lateness_ms: delivery.lateness_ms,
             }),
-            Err(error) => unread.push((delivery.receipt, reason(&error).into())),
+            Err(error) if failure::is_passing(&error) => {
+                refusal.get_or_insert_with(|| format!("{}; no attempt is spent", reason(&error)));
+                unread.given_back.push(delivery.receipt);
+            }
+            Err(error) => {
+                let reason = reason(&error);
+                refusal.get_or_insert_with(|| {
+                    format!("{reason}; it counts as an attempt, and the message is tried again")
+                });
+                unread.failed.push((delivery.receipt, reason.into()));
+            }
         }
     }
-    match unread.first() {
-        Some((_, reason)) if read.is_empty() => {
-            let reason = format!("{reason}; it counts as an attempt, and the message is tried again").into();
-            (Err(Error::Unavailable { reason }), unread)
-        }
+    match refusal {
+        Some(reason) if read.is_empty() => (Err(Error::Unavailable { reason: reason.into() }), unread),
         _ => (Ok(read), unread),
     }
 }
@@ -456,7 +477,15 @@ impl Store for Engine {
         max: usize,
     ) -> Result<Page> {
         let page = self.ask_one(|reply| Command::List { queue, state, after, max, reply }).await?;
-        Ok(Page { messages: read_messages(page.messages).collect::<Result<_>>()?, next: page.next })
+        let ids: Vec<MessageId> = page.messages.iter().map(|message| message.id).collect();
+        let (mut messages, mut unread) = (Vec::with_capacity(ids.len()), page.unread);
+        for (id, read) in ids.into_iter().zip(read_messages(page.messages)) {
+            match read {
+                Ok(message) => messages.push(message),
+                Err(error) => unread.push((id, error)),
+            }
+        }
+        Ok(Page { messages, unread, next: page.next })
     }
 
     async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {

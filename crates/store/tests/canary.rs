@@ -223,7 +223,7 @@ impl Store for Broken {
     ) -> Result<Page> {
         let page = self.sound.list(queue, state, after, max).await?;
         let messages = page.messages.into_iter().map(|message| self.shown(message));
-        Ok(Page { messages: messages.collect(), next: page.next })
+        Ok(Page { messages: messages.collect(), unread: page.unread, next: page.next })
     }
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {

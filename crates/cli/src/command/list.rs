@@ -64,6 +64,9 @@ impl List {
             left -= page.messages.len().min(left);
             shown += page.messages.len();
             self.show(context, &page.messages)?;
+            for unread in &page.unread {
+                context.output.remark(&format!("{} is not shown: {}", unread.id, unread.error.detail));
+            }
             cursor = page.next;
             if cursor.is_none() {
                 break;

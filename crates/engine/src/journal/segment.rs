@@ -10,7 +10,7 @@ use dwell_model::Number;
 use dwell_store::core::StoredBody;
 
 use super::format::{Salt, SegmentName, u32_at};
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, failure};
 use crate::due::File;
 
 /// An open segment, or a due file that stands for one.
@@ -26,12 +26,18 @@ pub(crate) struct Segment {
     /// Pieces of a due file that were read a moment ago, with where they begin: bodies that will be wanted next lie in
     /// the blocks in which their messages were found.
     recent: Mutex<BTreeMap<u64, Bytes>>,
+    /// Bodies that could not be read when they were to be moved, by where they lie, and how often.
+    refused: Mutex<BTreeMap<u32, u32>>,
 }
 
 impl Segment {
+    /// So often a body can not be read before it is taken along without its bytes: what does not answer for a moment
+    /// is not lost for it.
+    const TRIES: u32 = 3;
+
     pub(crate) fn new(name: SegmentName, dir: &Path, file: Arc<dyn DiskFile>) -> Segment {
         let path = dir.join(name.file_name());
-        Segment { name, salt: name.salt(), path, file, recent: Mutex::default() }
+        Segment { name, salt: name.salt(), path, file, recent: Mutex::default(), refused: Mutex::default() }
     }
 
     /// A due file, as far as bodies in it are concerned: they lie there as they do in segments. Its name has a number
@@ -40,7 +46,8 @@ impl Segment {
         let crate::sealed::Name { directory, shard, number, .. } = due.name();
         let name = SegmentName { directory, shard, segment: 1 << 63 | u64::from(number) };
         let (path, file) = (due.path().to_owned(), Arc::clone(due.handle()));
-        Segment { name, salt: due.salt(), path, file, recent: Mutex::default() }
+        let salt = due.salt();
+        Segment { name, salt, path, file, recent: Mutex::default(), refused: Mutex::default() }
     }
 
     fn recent(&self) -> MutexGuard<'_, BTreeMap<u64, Bytes>> {
@@ -55,6 +62,14 @@ impl Segment {
     /// Lets go of the bytes that stand at `at`.
     pub(crate) fn forget(&self, at: u64) {
         self.recent().remove(&at);
+    }
+
+    /// The body at `at` could not be read once more. Whether that was the last try.
+    fn gives_up(&self, at: u32) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let tries = refused.entry(at).or_default();
+        *tries += 1;
+        *tries >= Segment::TRIES
     }
 
     /// Copies the bytes from `start` on, if they are remembered: what is small should not keep a block in memory.
@@ -123,7 +138,12 @@ impl Place {
     }
 
     /// Reads the bodies of many messages, in few calls, each behind the one before into `bodies`, which is made as long as
-    /// all of them; in the order given. Says which of them fail their checksums: those are as they lie on the disk.
+    /// all of them; in the order given. Says which of them are damaged: those that fail their checksums are as they lie on
+    /// the disk, those that can not be read there are zeros.
+    ///
+    /// # Errors
+    /// The disk's, where it may be another the next time. What the medium can not read is damage when it was tried
+    /// [often enough](Segment::TRIES).
     pub(crate) fn gather(wanted: &[Wanted<'_>], bodies: &mut Vec<u8>) -> io::Result<BTreeSet<usize>> {
         let mut len = 0;
         // As they lie, and where each begins in `bodies`.
@@ -136,29 +156,47 @@ impl Place {
         order.sort_unstable();
         bodies.resize(len, 0);
         let (mut rest, mut bytes, mut damaged) = (order.as_slice(), Vec::new(), BTreeSet::new());
+        let mut refusal = None;
         while let Some((_, _, first, _)) = rest.first() {
             let spots = rest.iter().map(|(_, _, index, _)| wanted[*index as usize].spot);
             let run = Run::starting_with(wanted[*first as usize].spot, spots, Run::FAR);
             let (ours, others) = rest.split_at(run.count);
             rest = others;
             bytes.resize(run.len(), 0);
-            run.read(&mut bytes)?;
+            let is_read = match run.read(&mut bytes) {
+                Ok(()) => true,
+                // Others in it may lie where the disk can be read.
+                Err(error) if failure::is_of_medium(&error) => false,
+                Err(error) => return Err(error),
+            };
             for (_, at, index, start) in ours {
                 let Wanted { number, spot } = wanted[*index as usize];
                 let into = &mut bodies[*start..][..spot.len as usize];
                 let from = (u64::from(*at) - run.start) as usize;
-                if let Ok(body) = spot.check(&bytes, from, number) {
+                if is_read && let Ok(body) = spot.check(&bytes, from, number) {
                     into.copy_from_slice(body);
                     continue;
                 }
-                let again = spot.bytes()?;
-                into.copy_from_slice(&again[4..]);
-                if spot.check(&again, 0, number).is_err() {
+                let is_whole = match spot.bytes() {
+                    Ok(again) => {
+                        into.copy_from_slice(&again[4..]);
+                        spot.check(&again, 0, number).is_ok()
+                    }
+                    Err(error) if failure::is_of_medium(&error) => {
+                        into.fill(0);
+                        if !spot.segment.gives_up(*at) {
+                            refusal.get_or_insert(error);
+                        }
+                        false
+                    }
+                    Err(error) => return Err(error),
+                };
+                if !is_whole {
                     damaged.insert(*index as usize);
                 }
             }
         }
-        Ok(damaged)
+        refusal.map_or(Ok(damaged), Err)
     }
 }
 
@@ -195,9 +233,14 @@ impl Spot<'_> {
         if self.check(bytes, from, number).is_ok() {
             return Ok(bytes.slice(from + 4..from + 4 + self.len as usize));
         }
-        let again = self.bytes()?;
-        self.check(&again, 0, number)?;
-        Ok(again.slice(4..))
+        self.alone(number)
+    }
+
+    /// The body, read by itself.
+    fn alone(&self, number: Number) -> io::Result<Bytes> {
+        let bytes = self.bytes()?;
+        self.check(&bytes, 0, number)?;
+        Ok(bytes.slice(4..))
     }
 
     /// The body out of bytes in which its checksum stands at `from`, not held.
@@ -258,7 +301,9 @@ fn read_pieces(places: &[(Number, &Place)], pieces: &[Piece<'_>], bodies: &mut [
             let (number, place) = places[*index];
             bodies[*index] = match &read {
                 Ok(()) => place.spot().cut_from(&bytes, from + (u64::from(*at) - run.start) as usize, number),
-                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                // What is wrong with one of them need not be wrong with the others.
+                Err(error) if lying.len() > 1 && !failure::is_passing(error) => place.spot().alone(number),
+                Err(error) => Err(failure::copied(error)),
             };
         }
     }

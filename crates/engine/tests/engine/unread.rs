@@ -91,6 +91,68 @@ fn a_read_that_fails_once_costs_an_attempt_and_no_more() {
     assert_eq!((taken.message.standing.attempt(), &taken.message.body[..]), (2, &b"a body"[..]));
 }
 
+fn unreadable(disk: &MemoryDisk, bytes: &[u8]) {
+    let (path, at) = find(disk, bytes);
+    disk.unreadable_at(&path, at, 1);
+}
+
+fn body_of(i: usize) -> String {
+    format!("body {i:03} of a few that lie side by side")
+}
+
+#[test]
+fn a_place_that_can_not_be_read_fails_the_body_that_lies_there_and_none_beside_it() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let once = AttemptLimit::At(NonZeroU32::new(1).unwrap());
+    let puts = (0..20).map(|i| Put { max_attempts: Some(once), ..Put::new(queue("q"), body_of(i)) });
+    let puts: Vec<_> = store.run(engine.put(puts.collect())).into_iter().map(Result::unwrap).collect();
+    unreadable(&store.disk, body_of(7).as_bytes());
+    let ids = puts.iter().map(|put| Target::Id(put.id)).collect();
+    let got = store.run(engine.get(queue("q"), ids));
+    assert!(got.iter().enumerate().all(|(i, got)| got.is_ok() == (i != 7)), "{got:?}");
+    let page = store.run(engine.list(queue("q"), StateKind::Ready, None, 100)).unwrap();
+    assert_eq!(page.messages.len(), 19);
+    assert_eq!(
+        page.unread.iter().map(|(id, error)| (*id, error.code())).collect::<Vec<_>>(),
+        [(puts[7].id, "unavailable")]
+    );
+    let taken = store.take(Take::from(queue("q")).max(20)).unwrap();
+    assert_eq!(taken.len(), 19);
+    store.advance(0);
+    let counts = store.run(engine.stats(queue("q"))).unwrap().counts;
+    assert_eq!((counts.leased, counts.dead), (19, 1));
+}
+
+#[test]
+fn a_process_that_may_open_no_more_files_spends_no_attempts() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { open_files: 4, segment_bytes: 4 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let engine = store.engine.clone();
+    let once = AttemptLimit::At(NonZeroU32::new(1).unwrap());
+    for i in 0..40 {
+        let body = body_of(i).repeat(20);
+        store.put(Put { max_attempts: Some(once), ..Put::new(queue("q"), body) }).unwrap();
+    }
+    store.disk.run_out_of_files(0, u64::MAX);
+    let mut taken = 0;
+    for _ in 0..100 {
+        match store.take(Take::from(queue("q")).max(40)) {
+            Ok(deliveries) => taken += deliveries.len(),
+            Err(error) => assert!(error.code() == "unavailable" && error.is_retryable(), "{error}"),
+        }
+        store.advance(0);
+        let counts = store.run(engine.stats(queue("q"))).unwrap().counts;
+        assert_eq!((counts.dead, counts.scheduled), (0, 0), "nothing is lost, and nothing has to wait");
+    }
+    assert!(taken < 40, "not all of their files are open");
+    store.disk.heal();
+    let rest = store.take(Take::from(queue("q")).max(40)).unwrap();
+    assert_eq!(taken + rest.len(), 40);
+    assert!(rest.iter().all(|taken| taken.message.standing.attempt() == 1));
+}
+
 /// About sixty messages.
 fn tiny() -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
@@ -147,4 +209,60 @@ fn a_queue_that_can_not_be_read_holds_up_no_other() {
     assert_eq!(store.take(both()).unwrap_err().code(), "unavailable");
     store.disk.heal_rot(|_| true);
     assert!(!store.take(both()).unwrap().is_empty());
+}
+
+/// Puts it, a second later each time that it is refused; how often it was.
+fn put_again(store: &mut Driven, put: &Put) -> u64 {
+    let mut refused = 0;
+    while let Err(error) = store.put(put.clone()) {
+        refused += 1;
+        assert!(error.code() == "overloaded" && refused < 10, "{error}");
+        store.advance(1_000);
+    }
+    refused
+}
+
+#[test]
+fn a_sector_that_can_not_be_read_is_taken_along_and_keeps_no_other_message_in_memory() {
+    let mut store = tiny();
+    let engine = store.engine.clone();
+    let far = |body: &str| Put::new(queue("far"), body.to_owned()).after_ms(86_400_000);
+    let bad = store.put(far("a body like no other")).unwrap();
+    unreadable(&store.disk, b"a body like no other");
+    let refused: u64 = (0..1_000).map(|i| put_again(&mut store, &far(&format!("body {i}")))).sum();
+    assert!(refused <= 3, "{refused} were refused: the medium was tried three times, a second apart");
+    let counters = engine.counters();
+    assert!(counters.checkpoints > 10 && counters.resident < 100, "{counters:?}");
+    assert!(counters.segments < 10, "the journal is let go: {}", counters.segments);
+    assert_eq!(counters.damaged, 1, "it is told");
+    let found = store.run(engine.get(queue("far"), vec![Target::Id(bad.id)])).pop().unwrap();
+    assert_eq!(found.unwrap_err().code(), "unavailable");
+    store.advance(86_400_000);
+    let mut seen = 0;
+    for _ in 0..1_000 {
+        let Ok(taken) = store.take(Take::from(queue("far")).max(100)) else { continue };
+        if taken.is_empty() {
+            break;
+        }
+        seen += taken.len();
+    }
+    assert_eq!(seen, 1_000);
+}
+
+#[test]
+fn a_sector_that_can_be_read_again_in_time_has_lost_nothing() {
+    let mut store = tiny();
+    let engine = store.engine.clone();
+    let far = |body: &str| Put::new(queue("far"), body.to_owned()).after_ms(86_400_000);
+    let slow = store.put(far("a body like no other")).unwrap();
+    unreadable(&store.disk, b"a body like no other");
+    let refused = (0..60).any(|i| store.put(far(&format!("body {i}"))).is_err());
+    assert!(refused, "a flush has found that it can not be read");
+    store.disk.heal_rot(|_| true);
+    for i in 0..200 {
+        put_again(&mut store, &far(&format!("body {i}")));
+    }
+    assert_eq!(engine.counters().damaged, 0);
+    let found = store.run(engine.get(queue("far"), vec![Target::Id(slow.id)])).pop().unwrap();
+    assert_eq!(found.unwrap().body, "a body like no other");
 }

@@ -230,7 +230,7 @@ impl Inner {
         if bare && self.waiters.count(queue) == 0 {
             return Err(Error::UnknownQueue { queue: queue.clone() });
         }
-        Ok(if max == 0 { Page { messages: Vec::new(), next: after } } else { page })
+        Ok(if max == 0 { Page { messages: Vec::new(), unread: Vec::new(), next: after } } else { page })
     }
 
     async fn list_kept(
@@ -474,7 +474,7 @@ pub(super) fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
     messages.truncate(fits);
     let last = messages.last().filter(|_| more);
     let next = last.map(|message| Cursor { due: message.standing.due, id: message.id });
-    Page { messages, next }
+    Page { messages, unread: Vec::new(), next }
 }
 
 /// How many bodies of these lengths a page of at most `max` holds: one, whatever its size.

@@ -113,7 +113,8 @@ impl Inner {
             }
         };
         let begin = places.partition_point(|(place, _)| Some(*place) <= after);
-        let (mut left, mut page) = (&places[begin..], Page { messages: Vec::new(), next: None });
+        let (mut left, mut page) =
+            (&places[begin..], Page { messages: Vec::new(), unread: Vec::new(), next: None });
         // Those that are leased no more leave a page empty, and whoever reads it would come again for nothing.
         while page.messages.is_empty() && !left.is_empty() && max > 0 {
             let fits = fitting(left.iter().map(|(_, length)| *length as usize), max);

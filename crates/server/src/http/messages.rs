@@ -15,7 +15,7 @@ use super::reply::{holding, json, with_type};
 use super::{App, Problem, access};
 use crate::json::{
     CancelledOut, FoundOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text,
-    WhenIn, lease_until, object,
+    UnreadOut, WhenIn, lease_until, object,
 };
 use crate::query::Query;
 
@@ -176,7 +176,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let (page, held) = app.bring(list, bytes).await?;
     let page = page?;
     let messages = page.messages.iter().map(|message| MessageOut::new(message, with_body)).collect();
-    Ok(holding(json(StatusCode::OK, &MessagesOut { messages, next: page.next.map(Text) }), held))
+    let (unread, next) = (UnreadOut::of(page.unread), page.next.map(Text));
+    Ok(holding(json(StatusCode::OK, &MessagesOut { messages, unread, next }), held))
 }
 
 /// `DELETE /v1/queues/{queue}/messages/{id}`, `DELETE /v1/queues/{queue}/keys/{key}`

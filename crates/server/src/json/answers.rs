@@ -188,8 +188,26 @@ pub(crate) fn lease_until(message: &Message<Bytes>) -> Option<Timestamp> {
 #[schemars(rename = "MessagePage")]
 pub(crate) struct MessagesOut<'a> {
     pub(crate) messages: Vec<MessageOut<'a>>,
+    /// Messages that are there and can not be read, and why; left out where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unread: Option<Vec<UnreadOut>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<Text<Cursor>>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Unread")]
+pub(crate) struct UnreadOut {
+    id: Text<MessageId>,
+    error: Problem,
+}
+
+impl UnreadOut {
+    /// Those of a page; nothing if there are none.
+    pub(crate) fn of(unread: Vec<(MessageId, dwell_store::Error)>) -> Option<Vec<UnreadOut>> {
+        let told = unread.into_iter().map(|(id, error)| UnreadOut { id: Text(id), error: error.into() });
+        Some(told.collect::<Vec<_>>()).filter(|told| !told.is_empty())
+    }
 }
 
 /// The answer to one item of a batch of gets.

@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 
 pub(crate) use answers::{
     Answer, CancelledOut, DeliveryOut, FoundOut, FoundSchema, LimitsOut, MessageOut, MessagesOut, MovedOut,
-    PutOut, QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, lease_until,
+    PutOut, QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut, UnreadOut, lease_until,
 };
 pub(crate) use attempts::parse_attempts;
 pub(crate) use parse::{items, object};

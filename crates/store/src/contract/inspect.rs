@@ -5,11 +5,15 @@ use dwell_model::{
     Cursor, Message, MessageId, OwnSettings, QueueName, Settings, State, StateKind, Timestamp,
 };
 
+use crate::Error;
+
 /// One page of a list, in (due, id) order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<B = Bytes> {
     /// The messages. A page also ends where its bodies pass [`Page::MAX_BYTES`].
     pub messages: Vec<Message<B>>,
+    /// Messages of this page that are there and can not be read, and why. Those beside them are shown.
+    pub unread: Vec<(MessageId, Error)>,
     /// Where the next page begins; `None` after the last one.
     pub next: Option<Cursor>,
 }

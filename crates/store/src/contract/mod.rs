@@ -215,7 +215,7 @@ pub trait Store: Send + Sync {
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>>;
 
     /// One page of the messages in a state, in (due, id) order; a message that does not change during the
-    /// walk appears exactly once.
+    /// walk appears exactly once. One that can not be read is in [`Page::unread`], and fails no other.
     ///
     /// # Contract
     /// - List pages in due and id order and shows each message once

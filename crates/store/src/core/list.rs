@@ -33,7 +33,7 @@ impl<B: StoredBody> Core<B> {
         let queue = self.known(queue, now, log)?;
         let max = max.min(self.config.limits.batch);
         if max == 0 {
-            return Ok(Page { messages: Vec::new(), next: after });
+            return Ok(Page { messages: Vec::new(), unread: Vec::new(), next: after });
         }
         let after = after.map(|cursor| (cursor.due, cursor.id));
         self.page_in_list(queue, state, after, max + 1, now, log)?;
@@ -54,7 +54,8 @@ impl<B: StoredBody> Core<B> {
             let entry = self.entries.get(*slot);
             Cursor { due: entry.due, id: entry.id }
         });
-        Ok(Page { messages: slots.into_iter().map(|slot| self.message(slot)).collect(), next })
+        let messages = slots.into_iter().map(|slot| self.message(slot)).collect();
+        Ok(Page { messages, unread: Vec::new(), next })
     }
 
     /// The first `count` messages of a queue in a state, after `after`.

@@ -37,7 +37,7 @@ impl Reference {
         let more = messages.len() > max;
         messages.truncate(max);
         let next = messages.last().map(cursor).filter(|_| more);
-        Ok(Page { messages, next })
+        Ok(Page { messages, unread: Vec::new(), next })
     }
 
     pub(in super::super) fn stats(&self, queue: &QueueName) -> Result<QueueStats> {
