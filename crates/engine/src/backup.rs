@@ -179,3 +179,54 @@ pub(crate) fn fresh_incarnation(dir: &Path, incarnation: u32, seed: u64) -> Resu
 pub(crate) fn fresh_number(next: u64) -> u64 {
     next.saturating_add(SKIPPED_NUMBERS).min(Number::MAX.get())
 }
+
+#[cfg(test)]
+mod tests {
+    use dwell_store::{Put, Store as _};
+    use dwell_time::Clock as _;
+
+    use super::*;
+    use crate::disk::MemoryDisk;
+    use crate::journal::format::{SegmentHeader, SegmentName};
+    use crate::{Engine, Options};
+
+    fn open(disk: &MemoryDisk, dir: &Path) -> (Engine, crate::Driver) {
+        let disk = Arc::new(disk.clone());
+        let options = Options { disk, segment_bytes: 4096, seed: Some(3), ..Options::default() };
+        Engine::open_driven(dir, options).unwrap()
+    }
+
+    fn put(disk: &MemoryDisk, dir: &Path) -> Number {
+        let (engine, mut driver) = open(disk, dir);
+        let put = engine.put(vec![Put::new("q".parse().unwrap(), "body")]);
+        let mut put = std::pin::pin!(put);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(put.as_mut().poll(&mut context).is_pending());
+        driver.turn();
+        let std::task::Poll::Ready(mut answers) = put.as_mut().poll(&mut context) else {
+            panic!("no answer")
+        };
+        answers.pop().unwrap().unwrap().number
+    }
+
+    #[test]
+    fn numbers_of_a_copy_go_on_behind_those_of_the_journal_however_many_it_has_given() {
+        let (disk, dir, copy) = (MemoryDisk::new(), Path::new("/data"), Path::new("/copy"));
+        put(&disk, dir);
+        drop(open(&disk, dir));
+        // As if so many had been put since the manifest was written.
+        let given: u64 = 1 << 40;
+        let directory = Manifest::read(&disk, dir).unwrap().directory;
+        let name = SegmentName { directory, shard: 0, segment: 2 };
+        let path = dir.join(name.file_name());
+        let mut bytes = disk.read_file(&path).unwrap();
+        let header = SegmentHeader::decode(bytes.first_chunk().unwrap(), name).unwrap();
+        let header = SegmentHeader { next_number: given, ..header };
+        bytes[..SegmentHeader::LEN].copy_from_slice(&header.encode());
+        disk.put_file(&path, bytes);
+        let now = dwell_time::ManualClock::new(Timestamp::MIN).now();
+        crate::offline::backup(&disk, dir, &disk, copy, now, 5, true).unwrap();
+        let (original, copied) = (put(&disk, dir).get(), put(&disk, copy).get());
+        assert!(original >= given && copied >= given + SKIPPED_NUMBERS, "{original} {copied}");
+    }
+}

@@ -20,7 +20,7 @@
 //! - `shard`: commands, turns, the thread and the callers that take them
 //! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
 //! - `open`, `recovery`, `replay`: opening a directory, reading it back, telling a torn tail from damage, and making
-//!   sense of records
+//!   sense of records; `unproven`: what of the journal's end may not be on the disk
 //! - `sealed`: files that are written once; `due`: messages in them; `run`: where to find a message
 //! - `cold`: the messages that are in due files alone; `retire`: how they get there, and `checkpoint`: what the
 //!   manifest knows of it; `background`: threads for that; `troubles`: what fails there; `removal`: files that nothing needs
@@ -60,6 +60,7 @@ mod run;
 mod sealed;
 mod shard;
 mod troubles;
+mod unproven;
 mod usage;
 
 #[doc(hidden)]

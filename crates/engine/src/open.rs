@@ -1,7 +1,8 @@
 //! Opening a data directory, step by step.
 //!
 //! Nothing is changed before the journal was read and found good. Then, each step durable before the next:
-//! 1. the recovered tail and the names in the directory are synced, since they may be in the page cache alone;
+//! 1. what of the tail no mark proves is written anew and synced, since it may be in the page cache alone, and so are the
+//!    names in the directory; room behind the tail is given back, which the next steps may need;
 //! 2. the manifest gets the next incarnation, so that ids and lease tokens of this opening are new;
 //! 3. a new segment is begun, which says that all before it is synced;
 //! 4. leases that were bound to the process before are freed.
@@ -10,6 +11,11 @@
 //! reads the batch from the page cache and begins segment 6, whose header says that all before is synced.
 //! 3. The power fails, segment 6 is there, the batch is not. Had it not been synced first, recovery would now
 //! refuse the directory for damage that no disk has done.
+//!
+//! Crash story, for writing it anew: 1. a sync of batch 40 fails, and the put in it is answered `outcome_unknown`. Its
+//! pages stay in the cache, and count as written. 2. The next process reads batch 40, and its sync succeeds: there is
+//! nothing left to write. 3. The put is repeated under its idempotency key, and answered from batch 40. 4. The power fails,
+//! and batch 40 is nowhere. So it is written anew first ([`crate::unproven`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +27,7 @@ use dwell_store::core::{Core, CoreConfig};
 use crate::backup;
 use crate::checkpoint::Checkpoint;
 use crate::cold::{ColdFile, ColdSet};
-use crate::disk::{CountedDisk, Disk, DiskLock};
+use crate::disk::{CountedDisk, Disk, DiskLock, failure};
 use crate::due::File;
 use crate::journal::batch::Batch;
 use crate::journal::format::SegmentName;
@@ -36,6 +42,7 @@ use crate::run::{self, Run};
 use crate::sealed::{self, Kind, Name};
 use crate::shard::step::Step;
 use crate::shard::{BURIED_WHEN_DRIVEN, Shard, Tally};
+use crate::unproven::Unproven;
 use crate::{Durability, OpenError, Options};
 
 /// The file whose lock keeps a second process out.
@@ -81,11 +88,15 @@ pub(crate) fn open(
     take_in(disk, dir, &manifest, &mut step, with_threads)?;
     let mut recovered = recover(disk, dir, &manifest, &mut Rebuilding::new(&mut step))?;
     recovered.report.restored = restored;
+    if restored.is_some() {
+        // Further than the journal has come, and not only the manifest, when the copy was made.
+        recovered.carry.next_number = backup::fresh_number(recovered.carry.next_number);
+    }
     step.core_mut().skip_numbers(recovered.carry.next_number);
 
     if let Some(tail) = recovered.kept.back() {
-        let file = &tail.segment.file;
-        file.sync().map_err(|error| OpenError::io(&tail.segment.path, error))?;
+        take_over(&tail.segment, recovered.unproven, recovered.end)
+            .map_err(|error| OpenError::io(&tail.segment.path, error))?;
     }
     disk.sync_dir(dir).map_err(|error| OpenError::io(dir, error))?;
     manifest.incarnation += 1;
@@ -119,6 +130,19 @@ pub(crate) fn open(
         Arc::clone(tally),
     );
     Ok(Opened { shard, lock, report })
+}
+
+/// Makes the tail of the journal durable, and gives back what lies behind it: what was torn, and room that was set aside.
+fn take_over(tail: &Segment, unproven: Option<Unproven>, end: u64) -> std::io::Result<()> {
+    match unproven {
+        Some(unproven) => unproven.write_anew(tail, end)?,
+        None => tail.file.sync()?,
+    }
+    match tail.file.set_size(end) {
+        // Nothing reads what lies there, so nothing depends on its going.
+        Err(error) if failure::is_full(&error) => Ok(()),
+        done => done,
+    }
 }
 
 /// Makes the directory if need be, and locks it. Leaves alone what is not ours.
@@ -256,22 +280,18 @@ fn begin(
         incarnation: manifest.incarnation,
         segment_bytes: options.segment_bytes,
         synced_answers: options.durability == Durability::Always,
+        body_reach: options.body_reach,
     };
-    let Recovered { kept, carry, sequence, newest, end, mut stale, report, .. } = recovered;
+    let Recovered { kept, carry, sequence, newest, mut stale, report, .. } = recovered;
     stale.extend(unnamed(disk, dir, manifest)?);
     stale.extend(report.restored.map(|_| dir.join(backup::MARKER)));
     let Checkpoint { start, files, .. } = &manifest.checkpoint;
     let start = Start { segment: *start, has_files: !files.is_empty() };
-    let tail = kept.back().map(|kept| Arc::clone(&kept.segment.file));
     let at_dir = |error| match error {
         WriteError::Full(error) | WriteError::Failed(error) => OpenError::io(dir, error),
     };
     let (mut writer, mut batch) =
         Writer::begin(home, kept, newest + 1, sequence, carry, start, now.wall).map_err(at_dir)?;
-    if let Some(tail) = tail {
-        // The torn tail, and room that was set aside. Nothing reads it any more, so nothing depends on this.
-        let _ = tail.set_size(end);
-    }
     for path in stale {
         let _ = disk.remove(&path);
     }

@@ -52,6 +52,11 @@ pub struct Options {
     /// At how many dead messages a revive or a discard of many looks at a time: others are served in between. 1 at least,
     /// 500 by default.
     pub swept_a_call: usize,
+    /// How far from its start a segment holds bodies, and how long a batch may be: what 32-bit numbers can say, but in
+    /// tests, which never come there. Puts that do not fit below are refused; a segment is only ever as long where no
+    /// other can be begun.
+    #[doc(hidden)]
+    pub body_reach: u32,
     /// All time goes through this.
     pub clock: Arc<dyn Clock>,
     /// All files go through this.
@@ -153,6 +158,7 @@ impl Default for Options {
             swept_a_call: 500,
             run_bytes: 1024 * 1024 * 1024,
             spawner: Arc::new(SystemThreads),
+            body_reach: u32::MAX,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

@@ -17,7 +17,7 @@
 //! is damage.
 //!
 //! Segments before the manifest's checkpoint are read for the tokens of puts alone; all else that they say is in the
-//! checkpoint.
+//! checkpoint. So damage there refuses nothing: it is told, and what is whole behind it is read.
 //!
 //! Why the end is the end though whole batches may follow it: a disk writes what is not synced in any order.
 //! They were not answered either, or there would be a mark.
@@ -30,7 +30,7 @@ use dwell_model::{Number, Standing, Timestamp};
 use dwell_store::core::{PutRecord, Record};
 
 use crate::OpenError;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, failure};
 use crate::journal::batch::Carry;
 use crate::journal::format::SEGMENT_VERSION;
 use crate::journal::format::{BadHeader, BatchHeader, SegmentHeader, SegmentName};
@@ -42,6 +42,7 @@ use crate::journal::writer::Kept;
 use crate::manifest::Manifest;
 use crate::report::{Cut, OpenReport};
 use crate::sealed::ReadError;
+use crate::unproven::Unproven;
 
 /// Why a record can not be replayed.
 #[derive(Debug)]
@@ -76,6 +77,8 @@ pub(crate) struct Recovered {
     pub(crate) newest: u64,
     /// Where the newest segment ends.
     pub(crate) end: u64,
+    /// What of the newest segment nothing says was ever synced; nothing if there is no segment, or no such part.
+    pub(crate) unproven: Option<Unproven>,
     /// Files that nobody needs.
     pub(crate) stale: Vec<PathBuf>,
     pub(crate) report: OpenReport,
@@ -123,6 +126,7 @@ struct Opened {
     path: PathBuf,
     name: SegmentName,
     header: Result<SegmentHeader, &'static str>,
+    len: u64,
 }
 
 /// Reads the journal of a directory and replays it.
@@ -134,17 +138,20 @@ pub(crate) fn recover(
 ) -> Result<Recovered, OpenError> {
     let mut segments = open_all(disk, dir, manifest)?;
     let stale = drop_stale(&mut segments);
-    let torn = check_presence(dir, manifest, &mut segments)?;
+    let forgotten = drop_forgotten(manifest, &mut segments);
+    let torn = check_presence(dir, manifest, &mut segments, &forgotten)?;
 
     let mut scan = Scan {
         replay,
         carry: Carry::starting_at(manifest.next_number),
-        report: OpenReport { segments: segments.len() as u64, ..OpenReport::default() },
+        report: OpenReport { segments: segments.len() as u64, forgotten, ..OpenReport::default() },
         sequence: 0,
+        before: 0,
         mark: 0,
         start: manifest.checkpoint.start,
         floor: 0,
         given: 0,
+        unproven: VecDeque::new(),
     };
     let headers = || segments.values().filter_map(|opened| opened.header.as_ref().ok());
     if let Some(oldest) = headers().next() {
@@ -162,13 +169,14 @@ pub(crate) fn recover(
     let synced_answers = headers().next_back().is_none_or(|header| header.synced_answers);
     let newest = segments.keys().last().copied().unwrap_or(0);
     let mut kept = VecDeque::new();
-    let mut end = 0;
+    let (mut end, mut last) = (0, None);
     for (i, opened) in segments.into_values().enumerate() {
         scan.carry.begin_segment();
         let segment = Arc::new(Segment::new(opened.name, dir, opened.file));
         let header = opened.header.expect("segments without a header were set aside");
         let before = scan.report.records;
         end = scan.segment(&segment, &header, firsts.get(i).copied())?;
+        last = Some(header);
         let records = scan.report.records - before;
         let Carry { tokens_until, revived, .. } = scan.carry;
         kept.push_back(Kept { segment, records, bytes: end, tokens_until, revived });
@@ -186,8 +194,9 @@ pub(crate) fn recover(
     if !scan.report.was_closed && !synced_answers {
         scan.carry.next_number = scan.carry.next_number.saturating_add(SKIPPED_NUMBERS);
     }
+    let unproven = last.and_then(|header| scan.unproven(&header));
     let Scan { carry, report, sequence, .. } = scan;
-    Ok(Recovered { kept, carry, sequence, newest, end, stale, report })
+    Ok(Recovered { kept, carry, sequence, newest, end, unproven, stale, report })
 }
 
 fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap<u64, Opened>, OpenError> {
@@ -203,8 +212,8 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
         let file = disk.open(&path).map_err(io)?;
         let name = SegmentName { directory: manifest.directory, shard, segment };
         let mut bytes = [0; SegmentHeader::LEN];
-        let is_long_enough = file.size().map_err(io)? >= bytes.len() as u64;
-        let header = if is_long_enough {
+        let len = file.size().map_err(io)?;
+        let header = if len >= bytes.len() as u64 {
             file.read_at(&mut bytes, 0).map_err(io)?;
             match SegmentHeader::decode(&bytes, name) {
                 Err(BadHeader::Newer(found)) => {
@@ -222,7 +231,7 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
         } else {
             Err("the segment is shorter than its header")
         };
-        segments.insert(segment, Opened { file, path, name, header });
+        segments.insert(segment, Opened { file, path, name, header, len });
     }
     Ok(segments)
 }
@@ -235,11 +244,31 @@ fn drop_stale(segments: &mut BTreeMap<u64, Opened>) -> Vec<PathBuf> {
     std::mem::replace(segments, needed).into_values().map(|opened| opened.path).collect()
 }
 
-/// Checks that every segment that should be there is, with a header; takes out the one that was being made.
+/// Takes out segments without a header that are needed for the tokens of their puts alone, and says so.
+fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> Vec<Cut> {
+    let start = manifest.checkpoint.start;
+    // Behind the last whole one it may be the one that was being made.
+    let newest = segments.iter().rev().find_map(|(number, opened)| opened.header.ok().map(|_| *number));
+    let is_old = |number: u64| number < start && newest.is_some_and(|newest| number < newest);
+    let damaged = segments.iter().filter(|(number, opened)| opened.header.is_err() && is_old(**number));
+    let damaged: Vec<u64> = damaged.map(|(number, _)| *number).collect();
+    let taken_out = damaged.into_iter().filter_map(|number| segments.remove(&number));
+    let told = taken_out.map(|Opened { path, len, header, .. }| Cut {
+        file: path,
+        offset: 0,
+        bytes: len,
+        reason: header.err().unwrap_or_default(),
+    });
+    told.collect()
+}
+
+/// Checks that every segment that should be there is, with a header, but for those that are `forgotten`; takes out the one
+/// that was being made.
 fn check_presence(
     dir: &Path,
     manifest: &Manifest,
     segments: &mut BTreeMap<u64, Opened>,
+    forgotten: &[Cut],
 ) -> Result<Option<Opened>, OpenError> {
     let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok()).copied();
     let (oldest, newest) = newest.map_or((1, 0), |header| (header.oldest, header.name.segment));
@@ -254,6 +283,7 @@ fn check_presence(
         let found = segments.get(&segment).or(torn.as_ref().filter(|torn| torn.name == name));
         match found.map(|opened| opened.header) {
             Some(Ok(_)) => {}
+            None if forgotten.iter().any(|cut| cut.file == path) => {}
             Some(Err(reason)) => return Err(OpenError::damaged(&path, 0, reason)),
             None => return Err(OpenError::damaged(&path, 0, "the segment is missing")),
         }
@@ -277,6 +307,8 @@ struct Scan<'a, R> {
     report: OpenReport,
     /// The last batch that was read.
     sequence: u64,
+    /// The segment that was read before.
+    before: u64,
     mark: u64,
     /// The first segment that is not in the checkpoint.
     start: u64,
@@ -285,6 +317,8 @@ struct Scan<'a, R> {
     floor: u64,
     /// The highest number of a message that was read.
     given: u64,
+    /// Batches of the segment that is read, of which no mark says so far that they were synced: sequence and place.
+    unproven: VecDeque<(u64, u64)>,
 }
 
 impl<R: Replay> Scan<'_, R> {
@@ -296,6 +330,11 @@ impl<R: Replay> Scan<'_, R> {
         next_first: Option<u64>,
     ) -> Result<u64, OpenError> {
         let io = |error| OpenError::io(&segment.path, error);
+        if segment.name.segment != self.before + 1 {
+            // The first, or one that was taken out lies between.
+            self.sequence = header.first - 1;
+        }
+        self.before = segment.name.segment;
         if header.first != self.sequence + 1 {
             let reason = "the segment does not go on where the one before it ends";
             return Err(OpenError::damaged(&segment.path, 0, reason));
@@ -310,9 +349,20 @@ impl<R: Replay> Scan<'_, R> {
         let file = Arc::clone(&segment.file);
         let mut reader = SegmentReader::new(file, segment.salt, Some(header.incarnation)).map_err(io)?;
         let mut at = SegmentHeader::LEN as u64;
+        self.unproven.clear();
         loop {
             let sequence = self.sequence + 1;
-            let (what, end, reason) = match reader.find(at, sequence).map_err(io)? {
+            let is_needed = segment.name.segment >= self.start || next_first.is_none();
+            let found = match reader.find(at, sequence) {
+                Err(error) if !is_needed && failure::is_of_medium(&error) => {
+                    let bytes = segment.file.size().map_err(io)?.saturating_sub(at);
+                    self.forget(segment, at, bytes, "it can not be read");
+                    self.sequence = next_first.unwrap_or(u64::MAX) - 1;
+                    return Ok(at);
+                }
+                found => found.map_err(io)?,
+            };
+            let (what, end, reason) = match found {
                 Found::Batch(batch, records) => {
                     if judge(sequence, What::WholeBatch, next_first, self.mark) == Verdict::NextSegment {
                         return Ok(at);
@@ -329,6 +379,18 @@ impl<R: Replay> Scan<'_, R> {
                 }
             };
             match judge(sequence, what, next_first, self.mark) {
+                Verdict::Refuse if !is_needed => {
+                    let next = next_first.unwrap_or(u64::MAX);
+                    let found = whole_batch(&mut reader, at + 1, |found| found >= sequence && found < next);
+                    let found = found.map_err(io)?;
+                    let (to, last) = found.map_or((end, next - 1), |(place, found)| (place, found - 1));
+                    self.forget(segment, at, to.saturating_sub(at), reason);
+                    (at, self.sequence) = (to, last);
+                    if found.is_none() {
+                        return Ok(at);
+                    }
+                    continue;
+                }
                 Verdict::Refuse => return Err(OpenError::damaged(&segment.path, at, reason)),
                 Verdict::TornEnd => {
                     let bytes = end - at;
@@ -383,7 +445,33 @@ impl<R: Replay> Scan<'_, R> {
         self.report.records += u64::from(count);
         self.mark = self.mark.max(header.synced);
         self.sequence = header.sequence;
+        self.unproven.push_back((header.sequence, at));
+        self.drop_proven();
         Ok((BatchHeader::LEN + records.len()) as u64)
+    }
+
+    /// Damage where nothing but tokens of puts is needed.
+    fn forget(&mut self, segment: &Segment, offset: u64, bytes: u64, reason: &'static str) {
+        self.report.forgotten.push(Cut { file: segment.path.clone(), offset, bytes, reason });
+    }
+
+    fn drop_proven(&mut self) {
+        while self.unproven.pop_front_if(|(sequence, _)| *sequence <= self.mark).is_some() {}
+    }
+
+    /// What of the newest segment, which has this header and was just read, nothing says was ever synced.
+    fn unproven(&mut self, header: &SegmentHeader) -> Option<Unproven> {
+        self.drop_proven();
+        let incarnation = header.incarnation;
+        if self.mark < header.first {
+            // Nothing in it was: neither was its header, then.
+            return Some(Unproven { from: 0, sequence: header.first, incarnation });
+        }
+        self.unproven.front().map(|(sequence, from)| Unproven {
+            from: *from,
+            sequence: *sequence,
+            incarnation,
+        })
     }
 
     fn fact(&mut self, fact: Fact, segment: &Arc<Segment>, at: u64) -> Result<(), Refusal> {
@@ -460,6 +548,22 @@ impl<R: Replay> Scan<'_, R> {
         }
         Ok(())
     }
+}
+
+/// The first whole batch from `at` on whose sequence `fits`: where it is, and its sequence.
+fn whole_batch(
+    reader: &mut SegmentReader,
+    at: u64,
+    fits: impl Fn(u64) -> bool,
+) -> std::io::Result<Option<(u64, u64)>> {
+    let mut next = reader.next_header(at, &fits)?;
+    while let Some(place) = next {
+        if let Found::Batch(header, _) = reader.find_one_of(place, &fits)? {
+            return Ok(Some((place, header.sequence)));
+        }
+        next = reader.next_header(place + 1, &fits)?;
+    }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ pub struct OpenReport {
     pub memory: MemoryUse,
     /// What was cut off: nothing, the torn tail, or that and a segment that was just being made.
     pub cuts: Vec<Cut>,
+    /// Damage in segments that stay for the tokens of their puts alone: those of these places are forgotten, so that such a
+    /// put, repeated, would put its message again. Nothing else is lost.
+    pub forgotten: Vec<Cut>,
 }
 
 /// What an engine uses of memory at most, in bytes; `u64::MAX` where there is no limit.
@@ -55,15 +58,15 @@ pub struct MemoryUse {
     pub buffers: u64,
 }
 
-/// What was being written when the machine stopped. Nothing in it was ever answered, unless the directory was
-/// opened with a durability other than `always`.
+/// A part of a segment that is not read: what was being written when the machine stopped, and was never answered, unless the
+/// directory was opened with a durability other than `always`; or one that is damaged, and of little worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
     pub file: PathBuf,
-    /// Where it was cut: behind the last whole batch.
+    /// Where it begins: behind the last whole batch.
     pub offset: u64,
-    /// How many bytes were written behind it.
+    /// How many bytes it has.
     pub bytes: u64,
     /// Why they are no batch.
     pub reason: &'static str,
@@ -108,7 +111,8 @@ pub struct Counters {
     pub runs: u64,
     /// Put commands that had to wait for a retirement.
     pub held: u64,
-    /// Bodies that have failed their checksums when their messages were to be retired. They are taken along as they are.
+    /// Bodies that have failed their checksums, or could not be read three times, when their messages were to be retired.
+    /// They are taken along as they are, or without their bytes.
     pub damaged: u64,
     /// Runs that can not be read at some place, as far as was tried. They are made anew from due files; while that fails they
     /// stay, and calls that need what they hide are refused: [`Engine::troubles`](crate::Engine::troubles) says why.

@@ -254,7 +254,9 @@ fn announce(output: &Output, server: &Server, opened: &Opened, loaded: &Loaded) 
                 ("recovered", recovered.to_string()),
             ],
         )?;
-        recovered.cuts.iter().try_for_each(|cut| writeln!(out, "{BAD}cut{BAD:#} {cut}"))
+        recovered.cuts.iter().try_for_each(|cut| writeln!(out, "{BAD}cut{BAD:#} {cut}"))?;
+        let forgotten = &recovered.forgotten;
+        forgotten.iter().try_for_each(|part| writeln!(out, "{BAD}damaged, put tokens are lost{BAD:#} {part}"))
     });
 }
 

@@ -1,6 +1,7 @@
 //! A batch while it is built: the records of the commands that are synced together.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use dwell_store::core::{Durability, Log, PutRecord, Record};
 use super::format::BatchHeader;
 use super::record::{Context, Encoder};
 use super::segment::{Place, Segment};
+use super::writer::WriteError;
 
 /// The state that every new segment begins with, so that segments before it may go: kept up to date by
 /// looking at the records that pass.
@@ -88,6 +90,10 @@ pub(crate) struct Batch {
     synced: u64,
     records: u32,
     needs_sync: bool,
+    /// Bodies begin below this place of a segment, and records take no more bytes.
+    reach: u32,
+    /// A body lies where no place leads.
+    is_out_of_reach: bool,
     pub(crate) carry: Carry,
 }
 
@@ -97,7 +103,7 @@ impl Batch {
     /// So much memory is kept for the next batch.
     const KEPT: usize = 4 * Batch::FULL;
 
-    pub(crate) fn new(segment: Arc<Segment>, context: Context, carry: Carry) -> Batch {
+    pub(crate) fn new(segment: Arc<Segment>, context: Context, carry: Carry, reach: u32) -> Batch {
         Batch {
             bytes: Vec::new(),
             encoder: Encoder::default(),
@@ -108,6 +114,8 @@ impl Batch {
             synced: 0,
             records: 0,
             needs_sync: false,
+            reach,
+            is_out_of_reach: false,
             carry,
         }
     }
@@ -127,7 +135,7 @@ impl Batch {
         self.context.salt = segment.salt;
         self.context.now = now;
         (self.offset, self.sequence, self.synced) = (offset, sequence, synced);
-        (self.records, self.needs_sync) = (0, false);
+        (self.records, self.needs_sync, self.is_out_of_reach) = (0, false, false);
         self.bytes.clear();
         self.bytes.shrink_to(Batch::KEPT);
         self.bytes.resize(BatchHeader::LEN, 0);
@@ -168,11 +176,25 @@ impl Batch {
         self.bytes.len()
     }
 
+    /// Whether bodies can be found that begin among the next so many bytes.
+    pub(crate) fn reaches(&self, bytes: usize) -> bool {
+        self.offset + self.bytes.len() as u64 + bytes as u64 <= u64::from(self.reach)
+    }
+
     /// Completes the header; these are the bytes to be written.
-    pub(crate) fn finish(&mut self) -> &[u8] {
+    ///
+    /// # Errors
+    /// If there are more of them than a batch can have, or a body lies further back than a place can say. Puts are
+    /// refused before that, so that it is other records that there are too many of.
+    pub(crate) fn finish(&mut self) -> Result<&[u8], WriteError> {
         let records = &self.bytes[BatchHeader::LEN..];
+        let len = u32::try_from(records.len()).ok().filter(|len| *len <= self.reach && !self.is_out_of_reach);
+        let Some(len) = len else {
+            let reason = format!("a batch of {} bytes is longer than one can be", records.len());
+            return Err(WriteError::Failed(io::Error::other(reason)));
+        };
         let header = BatchHeader {
-            len: u32::try_from(records.len()).expect("a batch is closed long before 4 GiB"),
+            len,
             sequence: self.sequence,
             synced: self.synced,
             now: self.context.now,
@@ -182,19 +204,21 @@ impl Batch {
         };
         let header = header.encode(self.context.salt);
         self.bytes[..BatchHeader::LEN].copy_from_slice(&header);
-        &self.bytes
+        Ok(&self.bytes)
     }
 }
 
 impl Log<Place> for Batch {
     fn put(&mut self, record: &PutRecord, body: &Bytes) -> Place {
         let at = self.encoder.put(&mut self.bytes, self.context, record, body);
+        let place = u32::try_from(self.offset + at as u64).ok().filter(|place| *place <= self.reach);
+        self.is_out_of_reach |= place.is_none();
         self.records += 1;
         self.needs_sync = true;
         self.carry.see_put(record);
         Place {
             segment: Arc::clone(&self.segment),
-            at: u32::try_from(self.offset + at as u64).expect("a segment is closed long before 4 GiB"),
+            at: place.unwrap_or(u32::MAX),
             len: u32::try_from(body.len()).expect("bodies have at most 64 MiB"),
         }
     }

@@ -15,7 +15,8 @@
 //! Crash story, for a segment that found no room: 1. segment 6 is begun while batch 40 is next; its header is written,
 //! and then the disk is full. Its file is removed, and batches 40 to 50 go into segment 5. 2. The power fails, and the
 //! file of segment 6 is back, whose header says that it begins with batch 40. 3. Recovery goes on with it where it
-//! finds batch 40 in segment 5, and batches 40 to 50 are lost. So the removal is durable before anything else is written.
+//! finds batch 40 in segment 5, and batches 40 to 50 are lost. So the removal is durable before anything else is written;
+//! where it finds no room either, batches wait for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +29,7 @@ use super::batch::{Batch, Carry};
 use super::format::{SegmentHeader, SegmentName};
 use super::record::Context;
 use super::segment::Segment;
-use crate::disk::Disk;
+use crate::disk::{Disk, failure};
 use crate::removal::Removal;
 
 /// Why something could not be written.
@@ -42,27 +43,13 @@ pub(crate) enum WriteError {
 
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> WriteError {
-        // Over quota is no room either, and neither is one more open file than there may be: nothing was begun.
-        let has_no_file = has_no_file_left(&error);
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full(error),
-            _ if has_no_file => WriteError::Full(error),
-            _ => WriteError::Failed(error),
+        // One more open file than there may be is no room either: nothing was begun.
+        if failure::is_full(&error) || failure::has_no_file_left(&error) {
+            WriteError::Full(error)
+        } else {
+            WriteError::Failed(error)
         }
     }
-}
-
-/// Whether the process, or the system, has as many files open as it may.
-#[cfg(unix)]
-fn has_no_file_left(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
-
-/// Elsewhere there is no such limit.
-#[cfg(not(unix))]
-fn has_no_file_left(_: &io::Error) -> bool {
-    false
 }
 
 /// What stays the same while the store is open.
@@ -77,6 +64,15 @@ pub(crate) struct Home {
     pub(crate) segment_bytes: u64,
     /// Whether batches are synced before they are answered.
     pub(crate) synced_answers: bool,
+    /// See [`Options::body_reach`](crate::Options::body_reach).
+    pub(crate) body_reach: u32,
+}
+
+impl Home {
+    /// How long a segment gets that begins with so many bytes of settings.
+    fn length(&self, begun: u64) -> u64 {
+        self.segment_bytes.max(2 * begun)
+    }
 }
 
 /// A segment that is written no more.
@@ -114,6 +110,8 @@ pub(crate) struct Writer {
     /// The sequence up to which all is synced.
     synced: u64,
     checkpoint: Start,
+    /// A segment that found no room when it was begun. Before it is gone, durably, nothing is written.
+    half_made: Option<PathBuf>,
 }
 
 /// What the manifest says of the journal.
@@ -128,6 +126,8 @@ pub(crate) struct Start {
 #[derive(Debug)]
 struct Active {
     segment: Arc<Segment>,
+    /// How much of it are its header and the settings that it begins with.
+    begun: u64,
     /// Where the next batch goes.
     end: u64,
     /// How many bytes of the file the disk has set aside.
@@ -166,11 +166,16 @@ impl Writer {
         let oldest = kept.get(gone).map_or(number, |kept| kept.segment.name.segment);
         let segment = create(&home, number)?;
         let context = Context { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
-        let mut batch = Batch::new(Arc::clone(&segment), context, carry);
-        let active = fill(&home, segment, sequence, oldest, &mut batch, now)?;
+        let mut batch = Batch::new(Arc::clone(&segment), context, carry, home.body_reach);
+        let path = segment.path.clone();
+        let active = fill(&home, segment, sequence, oldest, &mut batch, now).inspect_err(|_| {
+            // Nothing is written after it, so that nothing depends on its going.
+            let _ = home.disk.remove(&path);
+        })?;
         batch.carry.begin_segment();
         let sequence = active.sequence;
-        let mut writer = Writer { home, kept, active, sequence, synced: sequence, checkpoint };
+        let synced = sequence;
+        let mut writer = Writer { home, kept, active, sequence, synced, checkpoint, half_made: None };
         writer.let_go(gone);
         Ok((writer, batch))
     }
@@ -199,10 +204,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether it is time for the next segment.
+    /// Whether it is time for the next segment: not before as much else stands in this one as settings.
     pub(crate) fn is_to_roll_over(&self, batch: &Batch, now: Timestamp, short: bool) -> bool {
         let worth = if short { 1 } else { Writer::WORTH_A_SEGMENT };
-        self.active.end >= self.home.segment_bytes || self.removable(batch, now) >= worth
+        self.active.end >= self.home.length(self.active.begun) || self.removable(batch, now) >= worth
     }
 
     /// Makes sure that the newest segment holds nothing yet but settings, and says which it is. One that was just begun
@@ -221,8 +226,9 @@ impl Writer {
 
     /// Writes a batch. After [`WriteError::Full`] it may be appended again.
     pub(crate) fn append(&mut self, batch: &mut Batch) -> Result<(), WriteError> {
+        self.remove_half_made()?;
         self.write_zeros_behind(batch.len() as u64)?;
-        self.active.segment.file.write_at(batch.finish(), self.active.end)?;
+        self.active.segment.file.write_at(batch.finish()?, self.active.end)?;
         self.active.end += batch.len() as u64;
         self.active.written = self.active.written.max(self.active.end);
         self.active.records += u64::from(batch.records());
@@ -311,12 +317,22 @@ impl Writer {
     }
 
     fn roll_over(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), WriteError> {
+        self.remove_half_made()?;
         self.sync().map_err(WriteError::Failed)?;
         let gone = self.removable(batch, now);
         let number = self.active.segment.name.segment + 1;
         let oldest = self.kept.get(gone).map_or(number - 1, |kept| kept.segment.name.segment);
         let segment = create(&self.home, number)?;
-        let active = fill(&self.home, segment, self.sequence, oldest, batch, now)?;
+        let path = segment.path.clone();
+        let active = match fill(&self.home, segment, self.sequence, oldest, batch, now) {
+            Ok(active) => active,
+            Err(WriteError::Full(error)) => {
+                self.half_made = Some(path);
+                self.remove_half_made()?;
+                return Err(WriteError::Full(error));
+            }
+            Err(failed) => return Err(failed),
+        };
         self.trim();
         self.sequence = active.sequence;
         self.synced = active.sequence;
@@ -330,6 +346,18 @@ impl Writer {
         });
         batch.carry.begin_segment();
         self.let_go(gone);
+        Ok(())
+    }
+
+    /// Removes the segment that found no room, if there is one. Where that takes room too, it is to be tried again.
+    fn remove_half_made(&mut self) -> Result<(), WriteError> {
+        let Some(path) = &self.half_made else { return Ok(()) };
+        match self.home.disk.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => done?,
+        }
+        self.home.disk.sync_dir(&self.home.dir)?;
+        self.half_made = None;
         Ok(())
     }
 
@@ -364,7 +392,8 @@ fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
     Ok(Arc::new(Segment::new(name, &home.dir, file)))
 }
 
-/// Writes header and settings into an empty segment, and makes it durable.
+/// Writes header and settings into an empty segment, and makes it durable. After [`WriteError::Full`] it is good for
+/// nothing, and has to go before anything else is written.
 fn fill(
     home: &Home,
     segment: Arc<Segment>,
@@ -373,11 +402,6 @@ fn fill(
     batch: &mut Batch,
     now: Timestamp,
 ) -> Result<Active, WriteError> {
-    let reserved = match segment.file.preallocate(home.segment_bytes).map_err(WriteError::from) {
-        Ok(()) => home.segment_bytes,
-        Err(WriteError::Full(_)) => 0,
-        Err(failed) => return Err(failed),
-    };
     let header = SegmentHeader {
         name: segment.name,
         incarnation: home.incarnation,
@@ -392,24 +416,24 @@ fn fill(
     batch.take_in_settings();
     let mut sequence = sequence;
     if !batch.is_empty() {
-        bytes.extend_from_slice(batch.finish());
+        bytes.extend_from_slice(batch.finish()?);
         sequence += 1;
     }
-    if let Err(error) = segment.file.write_at(&bytes, 0) {
-        let error = WriteError::from(error);
-        if let WriteError::Full(_) = error {
-            let removed = home.disk.remove(&segment.path).and_then(|()| home.disk.sync_dir(&home.dir));
-            removed.map_err(WriteError::Failed)?;
-        }
-        return Err(error);
-    }
-    segment.file.sync().map_err(WriteError::Failed)?;
-    home.disk.sync_dir(&home.dir).map_err(WriteError::Failed)?;
-    let end = bytes.len() as u64;
-    Ok(Active { segment, end, reserved, written: end, sequence, records: 0 })
+    let begun = bytes.len() as u64;
+    let length = home.length(begun);
+    let reserved = match segment.file.preallocate(length).map_err(WriteError::from) {
+        Ok(()) => length,
+        Err(WriteError::Full(_)) => 0,
+        Err(failed) => return Err(failed),
+    };
+    segment.file.write_at(&bytes, 0)?;
+    // It may be told here that there is no room, where room is looked for late.
+    segment.file.sync()?;
+    home.disk.sync_dir(&home.dir)?;
+    Ok(Active { segment, begun, end: begun, reserved, written: begun, sequence, records: 0 })
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use rustix::io::Errno;
 

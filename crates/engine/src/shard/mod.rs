@@ -415,6 +415,12 @@ impl Shard {
                 command => command,
             };
             closes = matches!(command, Command::Close(_));
+            if closes && !effects.is_empty() {
+                // What nobody is there to receive goes back first: nothing does after it.
+                closes = false;
+                inbox.push_front(command);
+                break;
+            }
             let is_new = !matches!(command, Command::GoOn(..));
             if closes {
                 effects.extend(self.step.dismiss());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::Now;
+use dwell_model::{Limits, Now};
 use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, Sweeping, WaiterId};
 use dwell_store::{Action, Error, Put, Result, Settle, Swept};
 
@@ -225,13 +225,28 @@ fn put(
     });
     let fits = fits.count();
     // A call with too many items is refused whole, by the core; and so it has to stay whole.
-    if fits == puts.len() || core.limits().check_batch(puts.len()).is_err() {
+    let is_whole = fits == puts.len() || core.limits().check_batch(puts.len()).is_err();
+    if !batch.batch.reaches(puts[..fits].iter().map(bytes_of).sum()) {
+        let reason = "the journal can begin no new segment, and this one has no room for more messages";
+        let error = Error::DiskFull { reason: reason.into() };
+        Command::Put { puts, answered, reply }.refuse(&error);
+        return Stepped::Quiet;
+    }
+    if is_whole {
         answered.extend(core.put(puts, now, batch));
         return Stepped::Answered(Effect::change(reply, answered));
     }
     let rest = puts.split_off(fits);
     answered.extend(core.put(puts, now, batch));
     Stepped::Unfinished(Command::Put { puts: rest, answered, reply })
+}
+
+/// How many bytes a put takes in the journal at the most, with what becomes of a message whose key it has.
+fn bytes_of(put: &Put) -> usize {
+    let texts = put.queue.as_str().len() + put.key.as_ref().map_or(0, |key| key.as_str().len());
+    let headers: usize = put.headers.iter().map(|(name, value)| name.len() + value.len() + 20).sum();
+    let token = put.token.as_ref().map_or(0, |token| token.as_str().len());
+    put.body.len() + 2 * texts + headers + token + Limits::MAX_ERROR_TEXT_LEN + 1024
 }
 
 /// A revive or a discard is over, or goes on.

@@ -185,3 +185,194 @@ fn a_disk_that_fails_while_opening_is_an_error_and_changes_no_message() {
         }
     }
 }
+
+/// A put that may be repeated.
+fn repeatable(body: &'static str) -> Put {
+    Put::new(queue("q"), body).token(body.parse().unwrap())
+}
+
+#[test]
+fn what_a_failed_sync_left_in_memory_is_answered_only_when_it_is_on_the_disk() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "safe")).unwrap();
+    store.disk.lose_syncs(0, 1, None);
+    assert_eq!(store.put(repeatable("unknown")).unwrap_err().code(), "outcome_unknown");
+    let (disk, clock) = store.kill();
+    // The process ends, and the machine goes on with what it has in memory.
+    disk.power_on(Crash::Keep);
+    let mut store = Driven::on(disk, clock);
+    let answer = store.put(repeatable("unknown")).unwrap();
+    assert_eq!(store.dump().len(), 2);
+    store.disk.evict();
+    assert!(store.dump().iter().any(|message| message.number == answer.number && message.body == "unknown"));
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Drop);
+    let mut store = Driven::on(disk, clock);
+    assert!(store.numbers().contains(&answer.number), "it was answered");
+}
+
+#[test]
+fn whichever_sync_fails_and_leaves_its_pages_clean_nothing_answered_is_lost() {
+    let puts = ["a", "b", "c", "d", "e", "f"];
+    for (after, seed) in (0..14).flat_map(|after| (0..6).map(move |seed| (after, seed))) {
+        let kept = (seed > 0).then_some(seed);
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        disk.lose_syncs(after, 1, kept);
+        let mut answered = Vec::new();
+        // So short that it begins several.
+        let options = Options { segment_bytes: 4 * 1024, ..options(&disk, &clock) };
+        let open = || Driven::open(disk.clone(), clock.clone(), options.clone());
+        for life in 0.. {
+            assert!(life < 4, "sync {after}, seed {seed}: it does not open");
+            let Ok(mut store) = open() else {
+                disk.power_on(Crash::Keep);
+                continue;
+            };
+            let engine = store.engine.clone();
+            answered = puts.iter().filter_map(|body| store.put(repeatable(body)).ok()).collect();
+            let filling: Vec<Put> = (0..6).map(|_| Put::new(queue("filling"), vec![1; 1_000])).collect();
+            let is_full = store.run(engine.put(filling)).iter().all(Result::is_ok);
+            drop(engine);
+            drop(store.kill());
+            disk.power_on(Crash::Keep);
+            if is_full && answered.len() == puts.len() {
+                break;
+            }
+        }
+        // A life in which nothing is written but what an opening writes.
+        disk.heal();
+        drop(open().unwrap().kill());
+        disk.power_on(Crash::Drop);
+        let mut store = open().unwrap();
+        let numbers = store.numbers();
+        for answer in answered {
+            assert!(numbers.contains(&answer.number), "sync {after}, seed {seed}: {}", answer.number);
+        }
+    }
+}
+
+#[test]
+fn where_no_file_can_be_made_the_journal_grows_and_what_reaches_its_limit_is_refused() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { body_reach: 256 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options.clone()).unwrap();
+    let fault = Fault { calls: Calls::Creates, after: 0, times: u64::MAX, error: ErrorKind::StorageFull };
+    store.disk.fail(fault);
+    let mut answers = Vec::new();
+    let error = loop {
+        match store.put(Put::new(queue("q"), vec![7; 20_000])) {
+            Ok(answer) => answers.push(answer),
+            Err(error) => break error,
+        }
+        assert!(answers.len() < 100, "256 KiB hold no 100 of 20,000 bytes");
+    };
+    assert_eq!(error.code(), "disk_full");
+    assert!(error.is_retryable() && answers.len() > 10, "{error}, {} answered", answers.len());
+    assert!(store.put(Put::new(queue("q"), "short")).is_ok(), "what has room is taken");
+    // All else goes on, also behind the limit.
+    for round in 0..3 {
+        let engine = store.engine.clone();
+        let taken = store.take(Take::from(queue("q")).max(100)).unwrap();
+        assert_eq!(taken.len(), answers.len() + 1, "round {round}");
+        let bury = |receipt| Settle {
+            receipt,
+            action: Action::Bury { reason: Some("x".repeat(1_000).into()), priority: None },
+        };
+        let settles = taken.into_iter().map(|taken| bury(taken.receipt)).collect();
+        assert!(store.run(engine.settle(settles)).iter().all(Result::is_ok));
+        store.run(engine.revive(queue("q"), dwell_store::Selection::All, dwell_store::When::Now)).unwrap();
+    }
+    store.disk.heal();
+    store.put(Put::new(queue("q"), vec![7; 20_000])).unwrap();
+    let (disk, clock) = store.close();
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    assert_eq!(store.numbers().len(), answers.len() + 2);
+}
+
+#[test]
+fn settings_as_long_as_a_segment_begin_none_each_turn() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { segment_bytes: 4 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options.clone()).unwrap();
+    let engine = store.engine.clone();
+    let levels = dwell_model::Setting::Levels((1..=30).map(|level| level * 1_000_000_007).collect());
+    for name in 0..60 {
+        let change = dwell_model::SettingChange::Set(levels.clone());
+        store.run(engine.configure(queue(&format!("queue-{name}")), vec![change])).unwrap();
+    }
+    store.put(Put::new(queue("q"), "begins the next")).unwrap();
+    let before = engine.counters();
+    for _ in 0..50 {
+        store.put(Put::new(queue("q"), "x")).unwrap();
+        store.run(engine.stats(queue("q"))).unwrap();
+    }
+    let after = engine.counters();
+    assert!(
+        after.segments - before.segments <= 1,
+        "{} segments for 50 puts",
+        after.segments - before.segments
+    );
+    let written = after.disk.written_bytes - before.disk.written_bytes;
+    assert!(written < 60_000, "{written} bytes");
+    drop(engine);
+    let (disk, clock) = store.close();
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    assert_eq!(store.numbers().len(), 51);
+}
+
+#[test]
+fn what_nobody_received_in_the_turn_that_closes_goes_back_without_an_attempt() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let put = store.put(Put::new(queue("q"), "body")).unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    {
+        let mut take = std::pin::pin!(engine.take(Take::from(queue("q")).lease_ms(60_000)));
+        assert!(take.as_mut().poll(&mut context).is_pending());
+    }
+    let closing = engine.close();
+    assert!(!store.driver.turn(), "{closing:?}");
+    drop(engine);
+    let (disk, clock) = (store.disk, store.clock);
+    drop((store.engine, store.driver));
+    let mut store = Driven::on(disk, clock);
+    assert!(store.engine.report().was_closed);
+    let taken = store.take(Take::from(queue("q"))).unwrap().remove(0);
+    assert_eq!((taken.message.number, taken.message.standing.attempt()), (put.number, 1));
+}
+
+#[test]
+fn on_a_full_disk_the_room_behind_a_torn_tail_is_enough_to_open() {
+    let mut store = Driven::new();
+    let put = store.put(Put::new(queue("q"), "body")).unwrap();
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    disk.set_capacity(Some(disk.used()));
+    let mut store = Driven::on(disk, clock);
+    assert_eq!(store.numbers(), [put.number]);
+}
+
+#[test]
+fn a_half_made_segment_that_can_not_be_removed_yet_is_removed_before_anything_is_written() {
+    for (removes, syncs) in [(3, 0), (0, 2), (2, 2)] {
+        let mut store = Driven::new();
+        let mut stored = Vec::new();
+        // As file systems that copy on write do: without room, nothing can be removed either.
+        let full = |calls, after, times| Fault { calls, after, times, error: ErrorKind::StorageFull };
+        for i in 0..40 {
+            if i == 18 {
+                // The write that begins the next segment, and then its removal.
+                store.disk.fail(full(Calls::Writes, 4, 1));
+                store.disk.fail(full(Calls::Removes, 0, removes));
+                store.disk.fail(full(Calls::DirSyncs, 0, syncs));
+            }
+            let engine = store.engine.clone();
+            let answer = store.run_patiently(engine.put(vec![Put::new(queue("q"), vec![i; 1_500])]));
+            stored.push(answer.into_iter().next().unwrap().unwrap().number);
+        }
+        let (disk, clock) = store.kill();
+        disk.power_on(Crash::Drop);
+        let mut store = Driven::on(disk, clock);
+        assert_eq!(store.numbers(), stored, "{removes} {syncs}");
+    }
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::support::{Driven, dir, options, queue, segment, start};
 use dwell_engine::disk::{Crash, Disk, MemoryDisk};
-use dwell_engine::{Driver, Engine, OpenError};
+use dwell_engine::{Driver, Engine, OpenError, Options};
 use dwell_model::{Number, Setting, SettingChange};
 use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_time::ManualClock;
@@ -217,4 +217,56 @@ fn a_segment_of_another_directory_or_another_number_never_replays() {
     disk.put_file(&segment(2), disk.read_file(&segment(1)).unwrap());
     let mut store = reopened(disk);
     assert_eq!(store.numbers(), journal.ends.last().unwrap().1);
+}
+
+#[test]
+fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refuses_nothing() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = |disk: &MemoryDisk| Options {
+        memory_limit: 16 * 1024,
+        segment_bytes: 8 * 1024,
+        ..options(disk, &ManualClock::new(start()))
+    };
+    let mut store = Driven::open(disk.clone(), clock.clone(), options(&disk)).unwrap();
+    let token = |i: usize| {
+        Put::new(queue("far"), format!("body {i}"))
+            .after_ms(86_400_000)
+            .token(format!("t{i}").parse().unwrap())
+    };
+    let count = 120;
+    let answers: Vec<Number> = (0..count).map(|i| store.put(token(i)).unwrap().number).collect();
+    for _ in 0..200 {
+        store.put(Put::new(queue("far"), "more").after_ms(86_400_000)).unwrap();
+    }
+    assert!(store.engine.counters().checkpoints > 3);
+    let numbers = store.numbers();
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Drop);
+    let written = disk.read_file(&segment(1)).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    assert!(disk.read_file(&segment(2)).is_some() && written > 1_000, "{written}");
+    let mut answered = Vec::new();
+    for (round, at) in (0..written as u64).step_by(37).enumerate() {
+        let copy = disk.copied();
+        let is_bad = round % 2 == 1;
+        if is_bad {
+            copy.unreadable_at(&segment(1), at, 1)
+        } else {
+            copy.rot_at(&segment(1), at)
+        }
+        let opened = Driven::open(copy.clone(), clock.clone(), options(&copy));
+        if is_bad && at < 72 {
+            assert!(opened.is_err(), "whether it is a segment at all is not known");
+            continue;
+        }
+        let mut store = opened.unwrap();
+        let forgotten = store.engine.report().forgotten.clone();
+        assert_eq!(forgotten.len(), 1, "byte {at}");
+        assert!(forgotten[0].file == segment(1) && forgotten[0].offset <= at, "byte {at}: {forgotten:?}");
+        assert_eq!(store.numbers(), numbers, "byte {at}");
+        let again: Vec<bool> =
+            (0..count).map(|i| store.put(token(i)).unwrap().number == answers[i]).collect();
+        answered.push(again.iter().filter(|known| **known).count());
+    }
+    // One batch of one put, or the rest of the segment, or all of it where its header is damaged.
+    assert_eq!(answered.iter().max(), Some(&(count - 1)), "{answered:?}");
 }

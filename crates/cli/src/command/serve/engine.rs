@@ -26,6 +26,9 @@ pub(crate) struct Recovered {
     pub(crate) memory: Memory,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) cuts: Vec<Cut>,
+    /// Damage that has cost tokens of puts, and nothing else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) forgotten: Vec<Cut>,
 }
 
 /// What the store will use of memory, in bytes.
@@ -69,7 +72,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// A torn tail that was cut.
+/// A torn tail that was cut, or a part that is damaged and not needed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cut {
     file: String,
@@ -131,6 +134,7 @@ pub(super) fn open(config: &StoreConfig, limits: Limits) -> Result<(Engine, Reco
         was_closed: report.was_closed,
         memory: report.memory.into(),
         cuts: report.cuts.iter().map(Cut::from).collect(),
+        forgotten: report.forgotten.iter().map(Cut::from).collect(),
     };
     Ok((engine, recovered))
 }

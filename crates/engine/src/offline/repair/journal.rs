@@ -63,6 +63,7 @@ pub(super) fn save(
         // What is set aside is no more than may be wanted.
         segment_bytes: segments.iter().map(|found| found.size).sum::<u64>().clamp(4096, SEGMENT_BYTES),
         synced_answers: true,
+        body_reach: u32::MAX,
     };
     // That there are files keeps every segment.
     let start = Start { segment: 1, has_files: true };
