@@ -50,7 +50,8 @@ pub(crate) enum Ask {
     Take { queues: Vec<u32>, lease_ms: i64, bound: bool },
     /// Not a command: a take that was answered could not read all that it had leased, so that the store has to see to
     /// the rest. That counts as an attempt that failed, after which it is due then.
-    Unread { queues: Vec<u32>, due: Due },
+    /// `free` if the store may have been short of files: then no attempt is spent.
+    Unread { queues: Vec<u32>, due: Due, free: bool },
     /// Take by id.
     TakeById { message: Address, lease_ms: i64, bound: bool },
     /// Settle with the receipt of `token`.

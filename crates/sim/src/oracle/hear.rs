@@ -104,9 +104,9 @@ impl Oracle {
                     self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
                 }
             }
-            Ask::Unread { queues, due } => {
+            Ask::Unread { queues, due, free } => {
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::SentBack { due, heard: false });
+                    self.all_of(queue, heard, |_| What::SentBack { due, free, heard: false });
                 }
             }
             Ask::TakeById { message, lease_ms, bound } => {

@@ -202,9 +202,9 @@ impl Oracle {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
         self.over(op, &ask);
-        let Ask::Unread { queues, due } = ask else { panic!("{ask:?} reads nothing") };
+        let Ask::Unread { queues, due, free } = ask else { panic!("{ask:?} reads nothing") };
         for queue in queues {
-            self.all_of(queue, heard, |_| What::SentBack { due, heard: true });
+            self.all_of(queue, heard, |_| What::SentBack { due, free, heard: true });
         }
         self.settle();
     }

@@ -329,7 +329,7 @@ impl World {
         }
         if let Some(queues) = unread {
             let due = Due::Within(workload::BACKOFF_CAP_MS);
-            let op = self.begin(Ask::Unread { queues, due });
+            let op = self.begin(Ask::Unread { queues, due, free: self.weather.lacks_files() });
             self.unread.push(op);
         }
         match (said, about) {

@@ -36,6 +36,8 @@ pub(super) struct Weather {
     is_faulty: bool,
     /// For so many more ticks reads may fail.
     blind: u64,
+    /// Meanwhile the process may have no more files open.
+    lacks_files: bool,
     /// For so many more ticks bits read as what they are not.
     rotten: u64,
     /// Whatever was asked up to this command was asked when reads might fail, or before.
@@ -48,12 +50,19 @@ const RETRY_MS: i64 = 100;
 impl Weather {
     /// Whether writes work, and nothing waits any more that found no room.
     pub(super) fn lets_write(&self, now: Reading) -> bool {
-        self.full == 0 && !self.finds_none && !self.is_faulty && now.mono >= self.tried_again_at
+        // Where no file can be opened, none that was closed meanwhile can be written.
+        let finds_room = self.full == 0 && !self.finds_none && !self.lacks_files;
+        finds_room && !self.is_faulty && now.mono >= self.tried_again_at
     }
 
     /// Whether reads work.
     pub(super) fn lets_read(&self) -> bool {
         self.blind == 0 && self.rotten == 0
+    }
+
+    /// Whether the store may be short of open files.
+    pub(super) fn lacks_files(&self) -> bool {
+        self.lacks_files
     }
 
     /// Whether reads have worked ever since a command was asked: its answer may have waited for long.
@@ -85,7 +94,7 @@ impl World {
                 self.weather.tried_again_at = self.reading().mono + RETRY_MS;
             }
         }
-        if self.weather.finds_none && !self.disk.has_faults() {
+        if self.weather.finds_none && !self.disk.has_faults(Calls::Writes) {
             self.trace.add(format_args!("  writes find room"));
             self.weather.finds_none = false;
             self.weather.tried_again_at = self.reading().mono + RETRY_MS;
@@ -110,6 +119,9 @@ impl World {
     /// Lets the disk have little room for a while, or some writes find none.
     fn fill(&mut self) {
         if self.rng.percent(50) {
+            if self.rng.percent(30) {
+                self.find_no_inode();
+            }
             let capacity = self.disk.used() + self.rng.below(600);
             self.trace.add(format_args!("  disk full at {capacity}"));
             self.disk.set_capacity(Some(capacity));
@@ -157,6 +169,23 @@ impl World {
                 self.weather.blind = self.rng.between(1, 10);
             }
             60..80 => self.rot(),
+            80..90 => {
+                let (after, times) = (self.rng.below(5), *self.rng.pick(&[1, 1, 2]));
+                let kept = self.rng.percent(50).then(|| self.rng.next());
+                self.trace
+                    .add(format_args!("  syncs to be lost after {after}, {times} times, kept {kept:?}"));
+                self.disk.lose_syncs(after, times, kept);
+                self.weather.is_faulty = true;
+            }
+            90..100 => self.lose_sectors(),
+            100..110 => {
+                let (after, times) = (self.rng.below(3), *self.rng.pick(&[1, 3, u64::MAX]));
+                self.trace.add(format_args!("  no files to be had after {after}, {times} times"));
+                self.disk.run_out_of_files(after, times);
+                self.weather.lacks_files = true;
+                self.weather.blind = self.rng.between(1, 10);
+            }
+            110..120 => self.find_no_inode(),
             _ => {}
         }
     }
@@ -174,6 +203,27 @@ impl World {
         }
     }
 
+    /// Lets some sectors of the journal or of sealed files answer nothing, for a while.
+    fn lose_sectors(&mut self) {
+        for _ in 0..self.rng.between(1, 3) {
+            let part = *self.rng.pick(&["journal-", "journal-", "due-", "numbers-", "keys-"]);
+            let seed = self.rng.next();
+            let spot = self.disk.unreadable(seed, |name| name.starts_with(part));
+            self.trace.add(format_args!("  can not be read: {spot:?}"));
+            if spot.is_some() {
+                self.weather.rotten = self.weather.rotten.max(self.rng.between(1, 20));
+            }
+        }
+    }
+
+    /// Lets no file be made for a while, though there is room to write.
+    fn find_no_inode(&mut self) {
+        let (after, times) = (self.rng.below(3), *self.rng.pick(&[1, 2, 20]));
+        let fault = Fault { calls: Calls::Creates, after, times, error: io::ErrorKind::StorageFull };
+        self.trace.add(format_args!("  {fault:?}"));
+        self.disk.fail(fault);
+    }
+
     /// Reads work again when their time has come.
     fn end_bad_reads(&mut self) {
         if self.weather.blind > 0 {
@@ -181,6 +231,9 @@ impl World {
             if self.weather.blind == 0 {
                 self.trace.add(format_args!("  reads work"));
                 self.disk.heal_reads();
+                if std::mem::take(&mut self.weather.lacks_files) {
+                    self.weather.tried_again_at = self.reading().mono + RETRY_MS;
+                }
                 self.weather.read_badly_to = self.oracle.newest();
             }
         }
@@ -301,7 +354,7 @@ impl World {
                 }
                 Ok(_) => self.power_on(),
                 Err(_) if is_off => self.power_on(),
-                Err(OpenError::Io { .. }) => {}
+                Err(OpenError::Io { .. }) => self.disk.heal_rot(|_| true),
                 // It says so, changes nothing, and opens when the medium is well again.
                 Err(OpenError::Damaged { .. }) if self.disk.is_rotten() => self.disk.heal_rot(|_| true),
                 Err(error) => {

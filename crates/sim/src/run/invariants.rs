@@ -103,6 +103,13 @@ impl World {
                     }
                     other => return self.odd(op, format!("a list was answered {other:?}")),
                 };
+                if let Some((id, error)) = page.unread.first() {
+                    if self.is_scarred {
+                        let now = self.reading();
+                        return self.oracle.lose(op, now);
+                    }
+                    return self.odd(op, format!("nothing keeps the store from reading {id}: {error}"));
+                }
                 match answers::page(&page) {
                     Ok(shown) => sights.extend(shown),
                     Err(text) => return self.odd(op, text),

@@ -90,6 +90,10 @@ impl World {
                 None => Arc::new(disk.clone()),
             },
             seed: Some(rng.next()),
+            // So few that files are closed, and opened again, all the time.
+            open_files: if seed.is_multiple_of(2) { Options::MIN_OPEN_FILES } else { 256 },
+            // So little that a journal that can begin no new segment comes to its limit.
+            body_reach: if seed.is_multiple_of(3) { 96 * 1024 } else { u32::MAX },
             // So few that other commands, time and crashes come between two slices of a revive of all.
             swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
             // So short that runs are split as those of very large stores are.

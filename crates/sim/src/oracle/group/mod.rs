@@ -81,7 +81,7 @@ pub(crate) enum What {
     /// A take that could not read all that it leased: it may have leased anything that was ready, for so long.
     UnreadTake { lease_ms: i64, bound: bool },
     /// What such a take could not read counts as tried, and is due then; not known to have happened unless `heard`.
-    SentBack { due: Due, heard: bool },
+    SentBack { due: Due, free: bool, heard: bool },
     /// What a take of which nothing was heard had leased may have gone back.
     GaveBack,
     /// A take by id.
@@ -129,7 +129,7 @@ impl Effect for What {
             What::UnreadTake { lease_ms, bound } => {
                 take::lost(state, granted_to_nobody(*lease_ms, *bound, &at.window), at)
             }
-            What::SentBack { due, heard } => take::sent_back(state, *due, *heard, at),
+            What::SentBack { due, free, heard } => take::sent_back(state, *due, *free, *heard, at),
             What::GaveBack => take::gave_back(state, at),
             What::TakeById { no, lease_ms, bound, heard } => {
                 take::by_id(state, *no, (*lease_ms, *bound), heard.as_ref(), at)

@@ -115,8 +115,8 @@ pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
     states
 }
 
-/// What could not be read has had its attempt, unless its lease was over by then.
-pub(super) fn sent_back(state: &State, due: Due, heard: bool, at: At<'_>) -> Vec<State> {
+/// What could not be read has had its attempt, unless its lease was over by then; or none, if that may be `free`.
+pub(super) fn sent_back(state: &State, due: Due, free: bool, heard: bool, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
         let is_unread =
@@ -129,6 +129,12 @@ pub(super) fn sent_back(state: &State, due: Due, heard: bool, at: At<'_>) -> Vec
             if !is_unread(message) {
                 return vec![version];
             }
+            let given_back = free.then(|| {
+                let mut version = version.clone();
+                version.messages[place].change_unsynced(at, |standing| standing.phase = Phase::Pending);
+                version.settled_by_time(place, at)
+            });
+            let message = &mut version.messages[place];
             let mut after = message.standing.clone();
             message.spend_attempt(&mut after);
             // A dead message has no next instant.
@@ -137,7 +143,7 @@ pub(super) fn sent_back(state: &State, due: Due, heard: bool, at: At<'_>) -> Vec
                 after.since = at.begin;
             }
             message.change(|standing| *standing = after);
-            version.settled_by_time(place, at)
+            version.settled_by_time(place, at).into_iter().chain(given_back.into_iter().flatten()).collect()
         };
         let versions = states.iter().flat_map(|state| state.versions(place, at, false));
         states = versions.flat_map(sent_back).collect();
