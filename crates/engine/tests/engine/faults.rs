@@ -376,3 +376,23 @@ fn a_half_made_segment_that_can_not_be_removed_yet_is_removed_before_anything_is
         assert_eq!(store.numbers(), stored, "{removes} {syncs}");
     }
 }
+
+#[test]
+fn a_batch_that_is_longer_than_one_can_be_is_refused_and_nothing_panics() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let small = Options { body_reach: 96 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, small).unwrap();
+    let engine = store.engine.clone();
+    for _ in 0..150 {
+        store.put(Put::new(queue("q"), "body")).unwrap();
+    }
+    let taken = store.take(Take::from(queue("q")).max(150)).unwrap();
+    let bury = || Action::Bury { reason: Some("x".repeat(1_000).into()), priority: None };
+    let settles = taken.into_iter().map(|taken| Settle { receipt: taken.receipt, action: bury() }).collect();
+    let answers = store.run(engine.settle(settles));
+    assert!(answers.iter().all(|answer| matches!(answer, Err(Error::OutcomeUnknown { .. }))), "{answers:?}");
+    drop(engine);
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Drop);
+    assert_eq!(Driven::on(disk, clock).numbers().len(), 150);
+}
