@@ -783,7 +783,11 @@ mod tests {
         // The next read is one of a run of numbers.
         disk.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error: io::ErrorKind::OutOfMemory });
         runs.go_on(&mut retirement, 0);
-        assert!(!disk.has_faults() && !retirement.numbers.takes_turns() && retirement.keys.takes_turns());
+        assert!(
+            !disk.has_faults(Calls::Reads)
+                && !retirement.numbers.takes_turns()
+                && retirement.keys.takes_turns()
+        );
         assert_eq!(retirement.not_before_ms, 0, "nothing else is put off");
         let troubles = retirement.troubles().now();
         assert_eq!(troubles.iter().map(|trouble| trouble.work).collect::<Vec<_>>(), [Work::MergeNumbers]);
