@@ -411,9 +411,10 @@ impl Retirement {
         let work = {
             let handed = Arc::clone(&handed);
             move || {
-                let outcome = take(&handed).map(work_off);
-                // Nobody is there to hear it if the shard is gone.
-                outcome.map(|outcome| tell.send(outcome)).into_iter().for_each(drop);
+                if let Some(job) = take(&handed) {
+                    // Nobody is there to hear it if the shard is gone.
+                    let _ = tell.send(work_off(job));
+                }
                 notifier.notify();
             }
         };
