@@ -94,12 +94,15 @@ cargo_test() {
     stage "$name: run" cargo test --locked "$@" --no-fail-fast
 }
 
-# The in-process delay queue under a model checker: it is built with other locks, and so in a folder of its own.
+# What threads meet at, under a model checker: it is built with other locks, and so in a folder of its own.
 model_check() {
-    local runs=2000 checked=(--release --locked -p dwell-time --test delay_queue_shuttle --target-dir "$target/shuttle")
-    [ -z "$1" ] || runs=200000
-    stage "delay queue, model checker: build" env RUSTFLAGS="--cfg shuttle" cargo test "${checked[@]}" --no-run
-    stage "delay queue, model checker: run" env RUSTFLAGS="--cfg shuttle" DWELL_SHUTTLE_RUNS="$runs" cargo test "${checked[@]}"
+    local checked
+    checked=(--release --locked -p dwell-time -p dwell-engine --test delay_queue_shuttle --test shard_shuttle
+        --target-dir "$target/shuttle")
+    local runs=("env" "RUSTFLAGS=--cfg shuttle")
+    [ -z "$1" ] || runs+=(DWELL_SHUTTLE_RUNS=200000)
+    stage "model checker: build" "${runs[@]}" cargo test "${checked[@]}" --no-run
+    stage "model checker: run" "${runs[@]}" cargo test "${checked[@]}"
 }
 
 long_core() {

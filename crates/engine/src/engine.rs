@@ -3,8 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +15,6 @@ use dwell_store::{
     Blocking, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
     Settle, Settled, Store, Swept, Take, Target, When,
 };
-use futures_channel::oneshot;
 
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
 use crate::journal::segment::Place;
@@ -28,6 +26,7 @@ use crate::shard::command::{Command, Handed, Reply};
 use crate::shard::inbox::Inbox;
 use crate::shard::seat::{Patience, Seat};
 use crate::shard::thread::Driver;
+use crate::sync::{JoinHandle, Mutex, MutexGuard, oneshot};
 use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
@@ -384,15 +383,17 @@ fn read_messages(messages: Vec<Message<Place>>) -> impl Iterator<Item = Result<M
 }
 
 impl Inner {
-    fn thread(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self) -> Result<()> {
         let (reply, mut answer) = oneshot::channel();
         self.inbox.send(Command::Close(reply));
+        // Whoever closes it meanwhile waits here too: until the thread has ended, the directory is not let go.
+        let mut guard = self.thread();
         // Without a thread, whoever drives the shard takes the turn that answers.
-        let Some(thread) = self.thread().take() else {
+        let Some(thread) = guard.take() else {
             return match answer.try_recv() {
                 Ok(Some(answer)) => answer,
                 _ => Ok(()),

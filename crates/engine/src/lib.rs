@@ -17,7 +17,7 @@
 //!
 //! # Layout
 //! - `engine`: [`Engine`], the store; [`Options`]; [`OpenError`]; [`OpenReport`] and [`Counters`]
-//! - `shard`: commands, turns, the thread and the callers that take them
+//! - `shard`: commands, turns, the thread and the callers that take them; `sync`: what these meet at
 //! - `journal`: what is written, byte by byte; `manifest`: what is known of a directory
 //! - `open`, `recovery`, `replay`: opening a directory, reading it back, telling a torn tail from damage, and making
 //!   sense of records; `unproven`: what of the journal's end may not be on the disk
@@ -59,6 +59,7 @@ mod retire;
 mod run;
 mod sealed;
 mod shard;
+mod sync;
 mod troubles;
 mod unproven;
 mod usage;

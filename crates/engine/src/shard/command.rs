@@ -9,11 +9,11 @@ use dwell_store::{
     Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
     Settled, Swept, Take, Target, When,
 };
-use futures_channel::oneshot;
 
 use super::ahead::Reading;
 use crate::backup::Snapshot;
 use crate::journal::segment::Place;
+use crate::sync::oneshot;
 
 /// So many messages, and bytes of them, are few: what takes about as long as a sync, with it.
 const FEW: usize = 1024;

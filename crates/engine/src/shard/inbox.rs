@@ -1,12 +1,13 @@
 //! Where commands wait for a shard's next turn.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use dwell_store::Error;
 use dwell_time::Notifier;
 
 use super::command::Command;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Commands that wait, and who is told of them.
 #[derive(Debug)]

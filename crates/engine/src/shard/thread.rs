@@ -1,7 +1,6 @@
 //! Who takes a shard's turns: a thread of its own, or whoever drives a simulation.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use dwell_time::{Clock, Sleeper};
 
@@ -10,6 +9,7 @@ use super::seat::Seat;
 use super::turns::Turns;
 use super::{Shard, Tally};
 use crate::disk::DiskLock;
+use crate::sync::{Builder, JoinHandle};
 
 /// Takes a shard's turns. In production its own thread does ([`crate::Engine::open`]); a simulation that wants
 /// to decide when a turn is taken does it itself ([`crate::Engine::open_driven`]).
@@ -44,7 +44,7 @@ impl Driver {
         let Driver { mut turns, sleeper, inbox, tally } = self;
         turns.use_threads();
         let seat = Arc::new(Seat::new(turns, inbox));
-        let thread = thread::Builder::new().name("dwell-shard-0".to_owned());
+        let thread = Builder::new().name("dwell-shard-0".to_owned());
         let thread = thread.spawn({
             let seat = Arc::clone(&seat);
             move || seat.run(sleeper, &tally)
