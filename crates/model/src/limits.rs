@@ -10,14 +10,22 @@ pub struct Limits {
     pub body_len: usize,
     /// The most items in one call.
     pub batch: usize,
-    /// The most messages leased at a time; past it a take is refused, retryably.
+    /// The most messages leased at a time; past it a take is refused, retryably, or waits on.
     pub leased: usize,
+    /// The most messages of one queue leased at a time, so that one consumer that never settles leaves leases to the
+    /// other queues.
+    pub leased_per_queue: usize,
+    /// The most takes that wait on one queue at a time; past it another is refused, retryably.
+    pub waiting_per_queue: usize,
     /// The most queues at a time; past it a put to a new name is refused, retryably.
     pub queues: usize,
     /// The most put tokens remembered at a time: past it a put with a new one is refused, retryably. An embedded store
     /// takes about 64 bytes of memory for each; one that others share has no such limit. 16 million by default, or
     /// 26,000 puts a second at a `token_ms` of ten minutes.
     pub put_tokens: usize,
+    /// The most put tokens of one queue remembered at a time, so that one producer leaves room to the other queues. Stores
+    /// that others share have this limit too.
+    pub put_tokens_per_queue: usize,
     /// The settings of a queue that has none of its own.
     pub defaults: Settings,
 }
@@ -60,8 +68,11 @@ impl Default for Limits {
             body_len: 1024 * 1024,
             batch: 16_384,
             leased: 250_000,
+            leased_per_queue: 100_000,
+            waiting_per_queue: 100_000,
             queues: 1_000_000,
             put_tokens: 16_000_000,
+            put_tokens_per_queue: 8_000_000,
             defaults: Settings::default(),
         }
     }

@@ -26,7 +26,8 @@ impl AttemptLimit {
 /// How long a failed message waits before its next attempt: exponential, with jitter.
 ///
 /// The delay after attempt *n* is `min(cap_ms, base_ms × (factor_percent / 100)^(n − 1))`, less a random
-/// share of up to `jitter_percent`.
+/// share of up to `jitter_percent`. It grows in whole nanoseconds, each step rounded down, and is rounded down to whole
+/// milliseconds at the end; so every store comes to the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The delay after the first attempt, in milliseconds.
@@ -39,18 +40,22 @@ pub struct Backoff {
     pub jitter_percent: u32,
 }
 
+/// Of a millisecond.
+const NANOS: u128 = 1_000_000;
+
 impl Backoff {
     /// The delay in milliseconds after attempt `attempt` (from 1), with `random` uniform over all `u32`.
     pub fn delay_ms(&self, attempt: u32, random: u32) -> u64 {
-        let mut delay = u128::from(self.base_ms.min(self.cap_ms));
+        let cap = u128::from(self.cap_ms) * NANOS;
+        let mut grown = (u128::from(self.base_ms) * NANOS).min(cap);
         for _ in 1..attempt {
-            let next = delay * u128::from(self.factor_percent) / 100;
-            if next == delay || next >= u128::from(self.cap_ms) {
-                delay = next.min(u128::from(self.cap_ms));
+            let next = (grown * u128::from(self.factor_percent) / 100).min(cap);
+            if next == grown {
                 break;
             }
-            delay = next;
+            grown = next;
         }
+        let delay = grown / NANOS;
         let most_off = delay * u128::from(self.jitter_percent) / 100;
         let off = (most_off * u128::from(random)) >> 32;
         (delay - off) as u64
@@ -359,6 +364,19 @@ mod tests {
         assert!((2_000..=2_001).contains(&shortest), "{shortest}");
         let constant = Backoff { factor_percent: 100, ..backoff };
         assert_eq!(constant.delay_ms(u32::MAX, 0), 1_000);
+    }
+
+    #[test]
+    fn backoff_stands_still_for_no_base_and_no_factor() {
+        let backoff = Backoff { base_ms: 1, factor_percent: 150, cap_ms: 60_000, jitter_percent: 0 };
+        assert_eq!(backoff.delay_ms(10, 0), 38);
+        let slow = Backoff { factor_percent: 101, ..backoff };
+        let reached = (1..u32::MAX).find(|attempt| slow.delay_ms(*attempt, 0) == 60_000).unwrap();
+        assert_eq!(reached, 1_107, "1.01 to the power of 1,106 is the first above 60,000");
+        let long = Backoff { cap_ms: Timestamp::MAX.as_ms() as u64, ..slow };
+        assert_eq!(long.delay_ms(u32::MAX, 0), long.cap_ms);
+        let none = Backoff { base_ms: 0, ..backoff };
+        assert_eq!(none.delay_ms(u32::MAX, 0), 0);
     }
 
     #[test]

@@ -100,6 +100,9 @@ macro_rules! conformance_suite {
                 the_limit_of_attempts_is_the_messages_else_the_queues,
                 past_the_cap_of_leased_messages_a_take_is_refused,
                 below_the_cap_of_leased_messages_a_take_grants_what_is_left,
+                past_the_cap_of_a_queues_leases_its_takes_are_refused_and_no_others,
+                a_take_over_several_queues_gets_from_those_below_their_caps,
+                a_take_that_waits_at_the_cap_of_leases_waits_on_until_there_is_room,
             ;
             put:
                 a_delay_counts_from_the_stores_clock_at_the_put,
@@ -108,9 +111,11 @@ macro_rules! conformance_suite {
                 an_instant_past_9999_is_refused,
                 a_level_names_a_delay_of_the_queues_table_and_an_unknown_one_is_refused,
                 expiry_must_lie_after_due,
+                a_put_whose_expiry_has_passed_is_refused_and_changes_nothing,
                 a_lease_of_its_own_must_be_in_bounds,
                 a_full_queue_refuses_with_retry_later_and_drops_nothing,
                 replace_and_keep_fit_into_a_full_queue,
+                replace_and_keep_fit_into_a_queue_that_holds_more_than_it_may,
                 too_many_queues_are_refused,
                 a_body_over_the_limit_is_refused,
                 a_batch_over_the_limit_is_refused_whole,
@@ -127,10 +132,12 @@ macro_rules! conformance_suite {
                 a_reschedule_that_was_answered_survives_a_restart,
                 a_revive_that_was_answered_survives_a_restart,
                 a_purge_that_was_answered_survives_a_restart,
+                the_caps_of_a_queue_hold_after_a_restart,
             ;
             settle:
                 an_acked_message_is_gone,
                 a_retry_is_scheduled_after_its_delay_or_the_queues_backoff,
+                backoff_grows_from_the_smallest_base_on,
                 a_retry_keeps_the_error,
                 a_release_spends_no_attempt,
                 a_release_with_a_delay_is_scheduled,
@@ -185,6 +192,7 @@ macro_rules! conformance_suite {
                 a_refused_put_leaves_its_token_unused,
                 tokens_are_scoped_to_their_queue,
                 a_token_survives_a_restart,
+                past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_else,
             ;
             wait:
                 a_take_waits_without_polling_and_wakes_on_the_instant,
@@ -193,6 +201,8 @@ macro_rules! conformance_suite {
                 waiting_takes_are_served_in_the_order_of_their_coming,
                 a_take_whose_future_is_dropped_gives_its_messages_back_at_once_without_spending_an_attempt,
                 a_reschedule_to_an_earlier_instant_wakes_a_waiting_take,
+                past_the_cap_of_takes_that_wait_on_a_queue_others_wait_elsewhere,
+                a_take_that_would_wait_on_one_queue_too_many_is_refused,
                 stats_count_the_takes_that_wait,
             ;
         }

@@ -69,7 +69,11 @@ impl Stage {
 
     /// A stage whose store survives a restart; `None`, said aloud, if this one does not.
     pub(super) fn durable(factory: &Factory) -> Option<Stage> {
-        let stage = Stage::open(factory);
+        Stage::durable_with(factory, Limits::default())
+    }
+
+    pub(super) fn durable_with(factory: &Factory, limits: Limits) -> Option<Stage> {
+        let stage = Stage::open_with(factory, limits);
         if !stage.harness.durable() {
             not_applicable("this store does not survive a restart");
             return None;

@@ -59,6 +59,7 @@ pub trait Store: Send + Sync {
     /// - An instant past 9999 is refused
     /// - A level names a delay of the queue's table, and an unknown one is refused
     /// - Expiry must lie after due
+    /// - A put whose expiry has passed is refused and changes nothing
     /// - A lease of its own must be in bounds
     /// - Reject answers with the id that stands
     /// - A key is free once its message is gone or dead
@@ -75,8 +76,10 @@ pub trait Store: Send + Sync {
     /// - A refused put leaves its token unused
     /// - Tokens are scoped to their queue
     /// - A token survives a restart
+    /// - Past the cap of a queue's tokens new ones are refused there and nowhere else
     /// - A full queue refuses with retry later and drops nothing
     /// - Replace and keep fit into a full queue
+    /// - Replace and keep fit into a queue that holds more than it may
     /// - Too many queues are refused
     /// - A body over the limit is refused
     /// - A batch over the limit is refused whole
@@ -109,6 +112,12 @@ pub trait Store: Send + Sync {
     /// - A bound lease is freed at a restart and spends an attempt
     /// - Past the cap of leased messages a take is refused
     /// - Below the cap of leased messages a take grants what is left
+    /// - Past the cap of a queue's leases its takes are refused and no others
+    /// - A take over several queues gets from those below their caps
+    /// - A take that waits at the cap of leases waits on until there is room
+    /// - Past the cap of takes that wait on a queue others wait elsewhere
+    /// - A take that would wait on one queue too many is refused
+    /// - The caps of a queue hold after a restart
     /// - A paused queue hands nothing out
     /// - A timed pause ends by itself and wakes a waiting take
     /// - A pause survives a restart
@@ -117,8 +126,8 @@ pub trait Store: Send + Sync {
     /// - A delivery states when it was taken and how late it is
     ///
     /// # Errors
-    /// [`Error::TooManyLeased`] if something is due but no lease may be granted, [`Error::TooManyWaiting`],
-    /// [`Error::Invalid`].
+    /// [`Error::TooManyLeased`] if something is due but no lease may be granted, and the take does not wait;
+    /// [`Error::TooManyWaiting`], [`Error::TooManyQueues`], [`Error::Invalid`].
     async fn take(&self, take: Take) -> Result<Vec<Delivery>>;
 
     /// Hands out this message, be it scheduled, ready or dead; also from a paused queue. Its instant
@@ -147,6 +156,7 @@ pub trait Store: Send + Sync {
     /// # Contract
     /// - An acked message is gone
     /// - A retry is scheduled after its delay or the queue's backoff
+    /// - Backoff grows from the smallest base on
     /// - A retry keeps the error
     /// - A release spends no attempt
     /// - A release with a delay is scheduled

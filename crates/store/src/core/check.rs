@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dwell_model::Now;
 
 use super::entry::Place;
-use super::queue::{Queue, ReadyKey, is_urgent, mono};
+use super::queue::{HeldUp, Queue, ReadyKey, is_urgent, mono};
 use super::{Core, StoredBody};
 use crate::StateCounts;
 
@@ -114,6 +114,21 @@ impl<B: StoredBody> Core<B> {
         for queue in self.queues.all() {
             let found = self.queues.get(queue);
             if found.watch.is_none() || self.settings(queue).pause.is_paused_at(now.wall) {
+                continue;
+            }
+            if let Some(held_up) = found.watch.as_deref().and_then(|watch| watch.held_up) {
+                match held_up {
+                    HeldUp::ByQueue => assert!(
+                        self.check_leased_of(queue).is_err(),
+                        "{} has room for a lease, messages and waiters",
+                        found.name
+                    ),
+                    HeldUp::ByStore(turn) => {
+                        assert!(self.waiters.is_held_up(queue, turn), "{} is forgotten", found.name);
+                        let limit = self.config.limits.leased;
+                        assert!(self.leases.len() >= limit, "{} might have a lease", found.name);
+                    }
+                }
                 continue;
             }
             let due = found.scheduled.next_due().is_some_and(|due| due <= now.wall);

@@ -27,13 +27,15 @@ impl<B: StoredBody> Core<B> {
         let settings = queue.map_or(&self.config.limits.defaults, |queue| self.settings(queue));
         let (max_pending, token_ms) = (settings.max_pending, settings.token_ms);
         let due = self.instant(put.when, settings, now)?;
-        if let Some(expires) = put.expires.filter(|expires| *expires <= due) {
-            return Err(Invalid::ExpiresBeforeDue { expires, due }.into());
+        // A past instant is due now.
+        let from = due.max(now.wall);
+        if let Some(expires) = put.expires.filter(|expires| *expires <= from) {
+            return Err(Invalid::ExpiresBeforeDue { expires, due: from }.into());
         }
         let until = now.wall.saturating_after(token_ms);
         let token = put.token.clone().filter(|_| token_ms > 0).map(|token| (token, until));
         if token.is_some() {
-            self.check_tokens()?;
+            self.check_tokens(&put.queue, now.wall)?;
         }
 
         let owner = match (queue, &put.key) {
@@ -76,10 +78,7 @@ impl<B: StoredBody> Core<B> {
         };
         let body = log.put(&record, &put.body);
         let answer = record.answer();
-        let queue = self.take_in(record, body);
-        if put.expires.is_some() {
-            self.expire(queue, now, log);
-        }
+        self.take_in(record, body);
         Ok(answer)
     }
 
@@ -99,14 +98,24 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Whether one token more may be remembered.
-    fn check_tokens(&self) -> Result<()> {
-        let limit = self.config.limits.put_tokens;
-        if self.tokens.len() < limit {
-            return Ok(());
+    fn check_tokens(&mut self, queue: &QueueName, wall: Timestamp) -> Result<()> {
+        let (limit, of_queue) = (self.config.limits.put_tokens, self.config.limits.put_tokens_per_queue);
+        let refuse = |reason: String| Err(Error::Overloaded { reason: reason.into() });
+        if self.tokens.len() >= limit {
+            return refuse(format!(
+                "as many put tokens are remembered as may be, {limit}, each for its queue's token_ms"
+            ));
         }
-        let reason =
-            format!("as many put tokens are remembered as may be, {limit}, each for its queue's token_ms");
-        Err(Error::Overloaded { reason: reason.into() })
+        if self.tokens.len_of(queue) >= of_queue {
+            // Those of others may have run out before its own, and are dropped before them.
+            self.tokens.sweep_many(wall);
+        }
+        if self.tokens.len_of(queue) >= of_queue {
+            return refuse(format!(
+                "as many put tokens of queue '{queue}' are remembered as may be, {of_queue}, each for its token_ms"
+            ));
+        }
+        Ok(())
     }
 
     /// Whether one message more may come, if it takes the place of `owner`.
@@ -121,9 +130,11 @@ impl<B: StoredBody> Core<B> {
             return Err(Error::TooManyQueues { limit: self.config.limits.queues });
         }
         let leaves = owner.is_some_and(|owner| self.entries.get(owner).place.is_pending());
-        let pending = queue.map_or(0, |queue| self.queues.get(queue).pending()) - u64::from(leaves);
+        let pending = queue.map_or(0, |queue| self.queues.get(queue).pending());
         match max_pending {
-            Some(limit) if pending >= limit => Err(Error::QueueFull { queue: name.clone(), limit }),
+            Some(limit) if pending >= limit && !leaves => {
+                Err(Error::QueueFull { queue: name.clone(), limit })
+            }
             _ => Ok(()),
         }
     }
@@ -154,8 +165,8 @@ impl<B: StoredBody> Core<B> {
         id
     }
 
-    /// Makes the message and its token as a record says; answers with its queue.
-    pub(super) fn take_in(&mut self, record: PutRecord, body: B) -> u32 {
+    /// Makes the message and its token as a record says.
+    pub(super) fn take_in(&mut self, record: PutRecord, body: B) {
         let answer = record.answer();
         if let Some((token, until)) = &record.token {
             self.tokens.remember(&record.queue, token, answer, *until);
@@ -195,7 +206,6 @@ impl<B: StoredBody> Core<B> {
             epoch: 0,
         };
         self.insert(entry, standing.state);
-        queue
     }
 }
 

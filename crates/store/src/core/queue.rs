@@ -74,8 +74,19 @@ pub(super) struct Watch {
     pub(super) waiting: BTreeSet<u64>,
     /// Whether it is on the list of queues to be looked at.
     pub(super) dirty: bool,
+    /// Whether it has something to hand out, and no lease may be granted.
+    pub(super) held_up: Option<HeldUp>,
     pub(super) wall_alarm: Option<Handle>,
     pub(super) mono_alarm: Option<Handle>,
+}
+
+/// Which cap keeps a queue from handing out what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeldUp {
+    /// The queue's own: it is looked at when one of its leases ends.
+    ByQueue,
+    /// The store's: it comes after the others that are held up on which takes with lower turns wait.
+    ByStore(u64),
 }
 
 /// A queue's order of monotonic deadlines: 2^63 ms are never reached.

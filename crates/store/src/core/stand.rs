@@ -249,6 +249,9 @@ impl<B: StoredBody> Core<B> {
         self.cancel_expiry(slot);
         let entry = self.entries.remove(slot);
         self.strike_off(&entry, slot);
+        if entry.place.is_leased() {
+            self.look_at_held_up(entry.queue);
+        }
         entry
     }
 

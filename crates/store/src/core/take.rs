@@ -23,7 +23,8 @@ impl<B: StoredBody> Core<B> {
     /// Hands out what is due now, without waiting. See [`Store::take`](crate::Store::take).
     ///
     /// At most as many messages as one call may have items, whatever `take.max` says. Takes that wait on the
-    /// same queues have come earlier and are served first.
+    /// same queues have come earlier and are served first. Where something is due and no lease may be granted, a take that
+    /// would wait gets nothing: it is to [wait](Core::wait) for room.
     ///
     /// # Errors
     /// [`Error::TooManyLeased`], [`Error::Invalid`].
@@ -50,9 +51,14 @@ impl<B: StoredBody> Core<B> {
         for queue in queues {
             self.touch(*queue, now, log);
         }
+        if max == 0 {
+            return Ok(Vec::new());
+        }
         let (mut first, mut refusal) = (Vec::with_capacity(queues.len()), None);
         for queue in queues {
             match self.head(*queue, now, log) {
+                // One at its cap keeps nobody from the others.
+                Ok(Some(_)) if let Err(error) = self.check_leased_of(*queue) => refusal = Some(error),
                 Ok(head) => first.extend(head),
                 // A queue whose next message can not be read holds up none of the others.
                 Err(error) => refusal = Some(error),
@@ -77,16 +83,18 @@ impl<B: StoredBody> Core<B> {
             if !deliveries.is_empty() && take.max_bytes.is_some_and(|most| bytes > most) {
                 break;
             }
-            if let Err(refusal) = self.check_leased(now, log) {
-                if deliveries.is_empty() {
-                    return Err(refusal);
-                }
+            if let Err(error) = self.check_leased(now, log) {
+                refusal = Some(error);
                 break;
             }
             let grant = self.grant(lease_ms, take.bound);
             let next = taken(self.standing(slot), &grant, now, self.attempt_limit(slot));
             let next = next.expect("a ready message can be handed out");
             deliveries.push(self.deliver(slot, next, now, log));
+            if self.check_leased_of(queue).is_err() {
+                heads.replace_first(None);
+                continue;
+            }
             match self.head(queue, now, log) {
                 Ok(head) => heads.replace_first(head),
                 // What has been handed out leaves in order; the next take says what is wrong.
@@ -94,6 +102,7 @@ impl<B: StoredBody> Core<B> {
             }
         }
         match refusal {
+            Some(Error::TooManyLeased { .. }) if take.wait_ms > 0 => Ok(deliveries),
             Some(refusal) if deliveries.is_empty() => Err(refusal),
             _ => Ok(deliveries),
         }
@@ -207,6 +216,7 @@ impl<B: StoredBody> Core<B> {
             return Err(Error::KeyTaken { id: self.entries.get(owner).id });
         }
         self.check_leased(now, log)?;
+        self.check_leased_of(self.entries.get(slot).queue)?;
         let lease_ms = self.lease_ms(slot, lease_ms);
         let command = Command::TakeById(self.grant(lease_ms, bound));
         match self.apply(slot, &command, now) {
@@ -218,13 +228,21 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    fn check_leased(&mut self, now: Now, log: &mut impl Log<B>) -> Result<()> {
+    /// Whether one lease more may be granted in the store.
+    pub(super) fn check_leased(&mut self, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let limit = self.config.limits.leased;
         // Leases of queues that nobody asks for any more would hold the cap for ever.
         if self.leases.len() >= limit && self.lapse_from_ms <= now.mono_ms {
             self.lapse_all(now, log);
         }
         if self.leases.len() < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
+    }
+
+    /// Whether one lease more may be granted in a queue on which time has acted.
+    pub(super) fn check_leased_of(&self, queue: u32) -> Result<()> {
+        let limit = self.config.limits.leased_per_queue;
+        let leased = self.queues.get(queue).leased.len();
+        if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
     /// The take's lease, else the message's, else the queue's.

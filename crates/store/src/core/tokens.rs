@@ -5,7 +5,7 @@
 //!
 //! At tens of thousands of puts a second tens of millions are in force, so one takes as little as can be: about
 //! 64 bytes, its share of the indexes included. Of name and token 128 bits are kept, under secrets of the process: nobody can choose two that are taken for one,
-//! and among 2^24 the odds that any two are by chance are one in 2^81.
+//! and among 2^24 the odds that any two are by chance are one in 2^81. Each is counted to its name, of which 64 bits are kept.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,8 +19,17 @@ use crate::{PutAnswer, PutOutcome};
 
 /// How many tokens that have run out each put may drop: more than it adds.
 const SWEEP: usize = 3;
+/// The same of one that finds as many of its name as may be: beside the sync that it would wait for, it takes no time.
+const SWEEP_AT_CAP: usize = 4_096;
 /// In [`Remembered::number`]: the answer is among [`Tokens::others`].
 const IS_OTHER: u64 = 1 << 63;
+/// Of a number so many bits are used, and of an end so many; in what is left of the two lies the name.
+const NUMBER_BITS: u32 = 53;
+const END_BITS: u32 = 48;
+const LOW_BITS: u32 = 63 - NUMBER_BITS;
+const HIGH_BITS: u32 = 64 - END_BITS;
+/// Stands for all names that come when there are as many as can be told apart; their tokens are counted to none.
+const UNNAMED: u32 = (1 << (LOW_BITS + HIGH_BITS)) - 1;
 
 /// Of a queue's name and a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +39,18 @@ struct Digest([u64; 2]);
 #[derive(Debug, Default)]
 struct Secrets([RandomState; 2]);
 
+/// A queue's name, as its hash, and how many tokens are remembered of it.
+#[derive(Debug)]
+struct Name {
+    hash: u64,
+    count: u32,
+}
+
 impl Secrets {
+    fn name(&self, queue: &QueueName) -> u64 {
+        self.0[0].hash_one(queue)
+    }
+
     fn digest(&self, queue: &QueueName, token: &PutToken) -> Digest {
         Digest(self.0.each_ref().map(|secret| secret.hash_one((queue, token))))
     }
@@ -42,7 +62,37 @@ struct Remembered {
     /// Bytes, since an id as a number is aligned to 16.
     id: [u8; 16],
     number: NonZeroU64,
-    until: Timestamp,
+    until: u64,
+}
+
+impl Remembered {
+    fn new(digest: Digest, answer: &PutAnswer, is_other: bool, until: Timestamp, name: u32) -> Remembered {
+        let (low, high) = (u64::from(name) & ((1 << LOW_BITS) - 1), u64::from(name) >> LOW_BITS);
+        let number = answer.number.get() | low << NUMBER_BITS | if is_other { IS_OTHER } else { 0 };
+        Remembered {
+            digest,
+            id: answer.id.as_bits().to_le_bytes(),
+            number: NonZeroU64::new(number).expect("numbers begin with 1"),
+            until: until.as_ms().unsigned_abs() | high << END_BITS,
+        }
+    }
+
+    fn is_other(&self) -> bool {
+        self.number.get() & IS_OTHER != 0
+    }
+
+    fn number(&self) -> u64 {
+        self.number.get() & ((1 << NUMBER_BITS) - 1)
+    }
+
+    fn until_ms(&self) -> i64 {
+        (self.until & ((1 << END_BITS) - 1)) as i64
+    }
+
+    fn name(&self) -> u32 {
+        let low = self.number.get() >> NUMBER_BITS & ((1 << LOW_BITS) - 1);
+        (self.until >> END_BITS << LOW_BITS | low) as u32
+    }
 }
 
 /// The tokens of all queues.
@@ -55,6 +105,9 @@ pub(super) struct Tokens {
     by_end: BTreeMap<i64, Vec<u32>>,
     /// Answers that do not tell of a new message, due when its id says.
     others: BTreeMap<u32, PutAnswer>,
+    /// Names of which tokens are remembered.
+    names: Slab<Name>,
+    by_name: SlotTable,
 }
 
 impl Tokens {
@@ -65,11 +118,21 @@ impl Tokens {
             by_token: SlotTable::new(),
             by_end: BTreeMap::new(),
             others: BTreeMap::new(),
+            names: Slab::new(),
+            by_name: SlotTable::new(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// How many are remembered of a queue's name.
+    pub(super) fn len_of(&self, queue: &QueueName) -> usize {
+        if self.slots.len() == 0 {
+            return 0;
+        }
+        self.find_name(self.secrets.name(queue)).map_or(0, |name| self.names.get(name).count as usize)
     }
 
     /// The answer that a put under `token` got, if it is remembered at `wall`.
@@ -78,7 +141,7 @@ impl Tokens {
             return None;
         }
         let slot = self.find(self.secrets.digest(queue, token))?;
-        (wall < self.slots.get(slot).until).then(|| self.answer(slot))
+        (wall.as_ms() < self.slots.get(slot).until_ms()).then(|| self.answer(slot))
     }
 
     /// Remembers `answer` until `until`; what the token stood for before is forgotten.
@@ -90,22 +153,20 @@ impl Tokens {
         until: Timestamp,
     ) {
         let digest = self.secrets.digest(queue, token);
-        let id = answer.id.as_bits().to_le_bytes();
         let is_other = answer.outcome != PutOutcome::Created || answer.due != answer.id.due_at_put();
-        let number = answer.number.get() | if is_other { IS_OTHER } else { 0 };
-        let number = NonZeroU64::new(number).expect("numbers begin with 1");
-        let remembered = Remembered { digest, id, number, until };
         let slot = match self.find(digest) {
             // Its old end finds it later, and sees that it has moved.
             Some(slot) => {
-                *self.slots.get_mut(slot) = remembered;
+                let name = self.slots.get(slot).name();
+                *self.slots.get_mut(slot) = Remembered::new(digest, &answer, is_other, until, name);
                 self.others.remove(&slot);
                 slot
             }
             None => {
-                let slot = self.slots.insert(remembered);
+                let name = self.count_in(queue);
+                let slot = self.slots.insert(Remembered::new(digest, &answer, is_other, until, name));
                 self.by_token.insert(digest.0[0], slot, |slot| self.slots.get(slot).digest.0[0]);
-                self.by_end.entry(end(until)).or_default().push(slot);
+                self.by_end.entry(end(until.as_ms())).or_default().push(slot);
                 slot
             }
         };
@@ -116,7 +177,16 @@ impl Tokens {
 
     /// Drops a few of those that have run out.
     pub(super) fn sweep(&mut self, wall: Timestamp) {
-        for _ in 0..SWEEP {
+        self.sweep_some(SWEEP, wall);
+    }
+
+    /// Drops many of those that have run out.
+    pub(super) fn sweep_many(&mut self, wall: Timestamp) {
+        self.sweep_some(SWEEP_AT_CAP, wall);
+    }
+
+    fn sweep_some(&mut self, most: usize, wall: Timestamp) {
+        for _ in 0..most {
             let Some(mut first) = self.by_end.first_entry() else { return };
             if wall.as_ms().div_euclid(1_000) < *first.key() {
                 return;
@@ -126,13 +196,48 @@ impl Tokens {
                 first.remove();
             }
             let known = self.slots.get(slot);
-            if wall < known.until {
-                self.by_end.entry(end(known.until)).or_default().push(slot);
+            if wall.as_ms() < known.until_ms() {
+                self.by_end.entry(end(known.until_ms())).or_default().push(slot);
                 continue;
             }
+            let name = known.name();
             self.by_token.remove(known.digest.0[0], slot);
             self.slots.remove(slot);
             self.others.remove(&slot);
+            self.count_out(name);
+        }
+    }
+
+    fn find_name(&self, hash: u64) -> Option<u32> {
+        self.by_name.find(hash, |name| self.names.get(name).hash == hash)
+    }
+
+    /// Counts one more to a queue's name; says how it is called here.
+    fn count_in(&mut self, queue: &QueueName) -> u32 {
+        let hash = self.secrets.name(queue);
+        let name = match self.find_name(hash) {
+            Some(name) => name,
+            None if self.names.len() >= UNNAMED as usize => return UNNAMED,
+            None => {
+                let name = self.names.insert(Name { hash, count: 0 });
+                self.by_name.insert(hash, name, |name| self.names.get(name).hash);
+                name
+            }
+        };
+        self.names.get_mut(name).count += 1;
+        name
+    }
+
+    fn count_out(&mut self, name: u32) {
+        if name == UNNAMED {
+            return;
+        }
+        let counted = self.names.get_mut(name);
+        counted.count -= 1;
+        if counted.count == 0 {
+            let hash = counted.hash;
+            self.by_name.remove(hash, name);
+            self.names.remove(name);
         }
     }
 
@@ -142,18 +247,18 @@ impl Tokens {
 
     fn answer(&self, slot: u32) -> PutAnswer {
         let known = self.slots.get(slot);
-        if known.number.get() & IS_OTHER != 0 {
+        if known.is_other() {
             return self.others[&slot];
         }
         let id = MessageId::from_bits(u128::from_le_bytes(known.id)).expect("it was one");
-        let number = Number::new(known.number.get()).expect("it was one");
+        let number = Number::new(known.number()).expect("it was one");
         PutAnswer { id, number, due: id.due_at_put(), outcome: PutOutcome::Created }
     }
 }
 
-/// The second at whose start `until` is over.
-fn end(until: Timestamp) -> i64 {
-    until.as_ms().div_euclid(1_000) + 1
+/// The second at whose start `until_ms` is over.
+fn end(until_ms: i64) -> i64 {
+    until_ms.div_euclid(1_000) + 1
 }
 
 #[cfg(test)]
@@ -202,6 +307,39 @@ mod tests {
         assert_eq!(tokens.recall(&here, &token(0), at(8_000)), Some(answers[2]));
         tokens.sweep(at(11_000));
         assert_eq!((tokens.len(), tokens.others.len(), tokens.by_end.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn each_name_has_its_own_count_however_many_there_are() {
+        let mut tokens = Tokens::new();
+        let queue = |n: u64| QueueName::new(&format!("queue-{n}")).unwrap();
+        let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+        // More names than the bits beside a number tell apart, and the latest instant there is.
+        let latest = Timestamp::MAX.as_ms();
+        for n in 0..5_000 {
+            tokens.remember(
+                &queue(n),
+                &token(0),
+                answer(n, 7, PutOutcome::Kept),
+                at(latest - (n % 2) as i64),
+            );
+        }
+        for n in 0..10 {
+            tokens.remember(&queue(4_999), &token(n), answer(n, 0, PutOutcome::Created), at(1_000));
+        }
+        assert_eq!(
+            (tokens.len_of(&queue(0)), tokens.len_of(&queue(4_999)), tokens.len_of(&queue(5_000))),
+            (1, 10, 0)
+        );
+        for n in 0..5_000 {
+            let until = latest - (n % 2) as i64;
+            let known = (n < 4_999).then(|| answer(n, 7, PutOutcome::Kept));
+            assert_eq!(tokens.recall(&queue(n), &token(0), at(until - 1)), known, "{n}");
+            assert_eq!(tokens.recall(&queue(n), &token(0), at(until)), None);
+        }
+        tokens.sweep_many(at(3_000));
+        // The first of its tokens had another end before, and is looked at again then.
+        assert_eq!((tokens.len_of(&queue(4_999)), tokens.len(), tokens.names.len()), (1, 5_000, 5_000));
     }
 
     #[test]

@@ -3,13 +3,17 @@
 //! A queue on which takes wait has two alarms, one on each clock: when its earliest message becomes due or its
 //! pause ends, and when its earliest lease runs out. Queues that changed since are on a list of those to be
 //! looked at. So `serve` costs nothing where nothing happened, however many takes wait.
+//!
+//! A queue that has messages and may grant no lease is held up: its takes wait on. It is looked at again when one of its
+//! leases ends or, where the cap is the store's, when any does; then of all that are held up so the one goes first
+//! whose first take came earliest.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dwell_model::{Now, Pause, QueueName, Receipt, Timestamp, Wake};
 use dwell_time::{Handle, TimingQueue};
 
-use super::queue::mono;
+use super::queue::{HeldUp, mono};
 use super::stand::check_lease;
 use super::{Core, Log, StoredBody};
 use crate::{Delivery, Error, Result, Take};
@@ -33,6 +37,8 @@ pub(super) struct Waiters<B> {
     wall_alarms: TimingQueue<u32>,
     mono_alarms: TimingQueue<u32>,
     to_look_at: Vec<u32>,
+    /// Queues that the store's cap of leases holds up, by the first turns that waited on them then.
+    held_up: BTreeSet<(u64, u32)>,
     answers: Vec<Answer<B>>,
 }
 
@@ -54,6 +60,7 @@ impl<B> Waiters<B> {
             wall_alarms: TimingQueue::new(),
             mono_alarms: TimingQueue::new(),
             to_look_at: Vec::new(),
+            held_up: BTreeSet::new(),
             answers: Vec::new(),
         }
     }
@@ -67,7 +74,7 @@ impl<B: StoredBody> Core<B> {
     /// Lets a take wait that has just been answered with nothing, for `take.wait_ms`.
     ///
     /// # Errors
-    /// [`Error::TooManyWaiting`], [`Error::Invalid`]; it does not wait then.
+    /// [`Error::TooManyWaiting`], [`Error::TooManyQueues`], [`Error::Invalid`]; it does not wait then.
     ///
     /// # Panics
     /// If another take of this id waits.
@@ -83,6 +90,7 @@ impl<B: StoredBody> Core<B> {
             self.waiters.answers.push((id, Ok(Vec::new())));
             return Ok(());
         }
+        self.check_room_to_wait(&take.queues)?;
         let turn = self.waiters.next_turn;
         self.waiters.next_turn += 1;
         let mut queues: Vec<u32> = take.queues.iter().map(|name| self.queues.find_or_insert(name)).collect();
@@ -96,6 +104,28 @@ impl<B: StoredBody> Core<B> {
         let before = self.waiters.turns.insert(id, turn);
         assert!(before.is_none(), "{id:?} waits already");
         self.waiters.by_turn.insert(turn, Waiter { id, take, queues, end });
+        Ok(())
+    }
+
+    /// Whether one take more may wait on each of these queues, and there may be as many queues.
+    fn check_room_to_wait(&self, names: &[QueueName]) -> Result<()> {
+        let limits = &self.config.limits;
+        let mut new: Vec<&QueueName> = Vec::new();
+        for name in names {
+            let Some(queue) = self.queues.find(name) else {
+                new.push(name);
+                continue;
+            };
+            let waiting = self.queues.get(queue).watch.as_ref().map_or(0, |watch| watch.waiting.len());
+            if waiting >= limits.waiting_per_queue {
+                return Err(Error::TooManyWaiting { limit: limits.waiting_per_queue });
+            }
+        }
+        new.sort_unstable();
+        new.dedup();
+        if !new.is_empty() && self.queues.len() + new.len() > limits.queues {
+            return Err(Error::TooManyQueues { limit: limits.queues });
+        }
         Ok(())
     }
 
@@ -144,6 +174,21 @@ impl<B: StoredBody> Core<B> {
         while let Some((_, queue)) = self.waiters.mono_alarms.pop_due(mono(now.mono_ms)) {
             self.look_at(queue);
         }
+        loop {
+            self.serve_looked_at(now, log);
+            let held_up = self.waiters.held_up.first().copied();
+            let Some((_, queue)) = held_up.filter(|_| self.check_leased(now, log).is_ok()) else { break };
+            self.look_at(queue);
+        }
+        while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
+            let waiter = self.stop_waiting(turn);
+            self.waiters.answers.push((waiter.id, Ok(Vec::new())));
+        }
+        std::mem::take(&mut self.waiters.answers)
+    }
+
+    /// Serves the queues on the list of those to be looked at.
+    fn serve_looked_at(&mut self, now: Now, log: &mut impl Log<B>) {
         while !self.waiters.to_look_at.is_empty() {
             // What one queue's takes get from others puts those on the list anew.
             let mut round = std::mem::take(&mut self.waiters.to_look_at);
@@ -154,11 +199,6 @@ impl<B: StoredBody> Core<B> {
                 self.serve_queue(queue, now, log);
             }
         }
-        while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
-            let waiter = self.stop_waiting(turn);
-            self.waiters.answers.push((waiter.id, Ok(Vec::new())));
-        }
-        std::mem::take(&mut self.waiters.answers)
     }
 
     /// When [`serve`](Core::serve) may next have an answer if nothing is called until then. Ask it after `serve`.
@@ -174,6 +214,11 @@ impl<B: StoredBody> Core<B> {
         }
         for deadline in [waiters.mono_alarms.next_due(), waiters.ends.next_due()].into_iter().flatten() {
             wake.by_mono(deadline.unsigned_abs());
+        }
+        if !waiters.held_up.is_empty() {
+            // Any lease that ends makes room; those of queues that nobody waits on have no alarm.
+            let has_room = self.leases.len() < self.config.limits.leased;
+            wake.by_mono(if has_room { 0 } else { self.lapse_from_ms });
         }
         wake
     }
@@ -201,6 +246,7 @@ impl<B: StoredBody> Core<B> {
             return;
         }
         self.touch(queue, now, log);
+        self.hold_up(queue, None);
         while let Some((turn, has_head)) = self.next_served(queue, now, log) {
             let Waiter { id, take, queues, .. } = self.unlist(turn);
             let answer = has_head.and_then(|()| self.hand_out(&queues, &take, now, log));
@@ -215,13 +261,39 @@ impl<B: StoredBody> Core<B> {
         self.set_alarms(queue, now);
     }
 
-    /// The oldest take that waits on a queue, if the queue has something to hand out or can not tell.
+    /// The oldest take that waits on a queue, if the queue has something to hand out and may, or can not tell.
     fn next_served(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<(u64, Result<()>)> {
         let found = self.queues.find_mut(queue)?;
         let turn = *found.watch.as_ref()?.waiting.first()?;
         match self.head(queue, now, log) {
-            Ok(head) => head.map(|_| (turn, Ok(()))),
+            Ok(None) => None,
+            Ok(Some(_)) => {
+                let held_up = if self.check_leased_of(queue).is_err() {
+                    HeldUp::ByQueue
+                } else if self.check_leased(now, log).is_err() {
+                    HeldUp::ByStore(turn)
+                } else {
+                    return Some((turn, Ok(())));
+                };
+                self.hold_up(queue, Some(held_up));
+                None
+            }
             Err(error) => Some((turn, Err(error))),
+        }
+    }
+
+    /// Notes what holds a queue up that takes wait on.
+    fn hold_up(&mut self, queue: u32, by: Option<HeldUp>) {
+        let Some(watch) = self.queues.get_mut(queue).watch.as_deref_mut() else { return };
+        let before = std::mem::replace(&mut watch.held_up, by);
+        self.waiters.note_held_up(queue, before, by);
+    }
+
+    /// A lease of a queue has ended: there is room in it, if its own cap holds it up.
+    pub(super) fn look_at_held_up(&mut self, queue: u32) {
+        let watch = self.queues.get(queue).watch.as_deref();
+        if watch.is_some_and(|watch| watch.held_up == Some(HeldUp::ByQueue)) {
+            self.look_at(queue);
         }
     }
 
@@ -255,6 +327,7 @@ impl<B: StoredBody> Core<B> {
             let Some(watch) = found.watch.take_if(|watch| watch.waiting.is_empty()) else { continue };
             watch.wall_alarm.map(|alarm| self.waiters.wall_alarms.cancel(alarm));
             watch.mono_alarm.map(|alarm| self.waiters.mono_alarms.cancel(alarm));
+            self.waiters.note_held_up(*queue, watch.held_up, None);
             self.queues.remove_if_bare(*queue);
         }
     }
@@ -287,8 +360,10 @@ impl<B: StoredBody> Core<B> {
             Pause::Indefinite => (None, None),
             Pause::Until(end) if now.wall < end => (Some(end.as_ms()), None),
             Pause::Until(_) | Pause::Running => {
+                // One that is held up waits for a lease to end, and for nothing that comes besides.
+                let is_held_up = found.watch.as_deref().is_some_and(|watch| watch.held_up.is_some());
                 let due = found.scheduled.next_due().into_iter().chain(found.cold.next_due()).min();
-                (due.map(Timestamp::as_ms), found.leased.next_due())
+                (due.filter(|_| !is_held_up).map(Timestamp::as_ms), found.leased.next_due())
             }
         };
         let Some(watch) = found.watch.as_deref_mut() else { return };
@@ -309,6 +384,20 @@ fn set_alarm(alarms: &mut TimingQueue<u32>, alarm: &mut Option<Handle>, queue: u
 }
 
 impl<B> Waiters<B> {
+    fn note_held_up(&mut self, queue: u32, before: Option<HeldUp>, by: Option<HeldUp>) {
+        if let Some(HeldUp::ByStore(turn)) = before {
+            self.held_up.remove(&(turn, queue));
+        }
+        if let Some(HeldUp::ByStore(turn)) = by {
+            self.held_up.insert((turn, queue));
+        }
+    }
+
+    /// Whether the store's cap holds a queue up.
+    pub(super) fn is_held_up(&self, queue: u32, turn: u64) -> bool {
+        self.held_up.contains(&(turn, queue))
+    }
+
     /// The turns of the takes that wait on a queue, in order.
     pub(super) fn turns_on(&self, queue: u32) -> Vec<u64> {
         let waits = |waiter: &Waiter| waiter.queues.contains(&queue);

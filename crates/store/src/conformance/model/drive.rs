@@ -20,6 +20,7 @@ pub(super) type Difference = String;
 fn limits() -> Limits {
     Limits {
         leased: 6,
+        leased_per_queue: 4,
         queues: 3,
         defaults: Settings {
             lease_ms: 500,
@@ -227,6 +228,9 @@ impl Driver {
             } else {
                 same("take", &take, given, Ok(vec![]))
             };
+        }
+        if let Err(refusal) = self.reference.check_waits(&take) {
+            return same("take", &take, self.store().take(take.clone()), Err(refusal));
         }
         let mut waiting = Waiting::start(self.harness.store(), take.clone());
         if let Some(answer) = waiting.poll() {

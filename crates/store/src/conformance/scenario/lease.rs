@@ -3,6 +3,7 @@
 use dwell_model::{AttemptLimit, Limits, Setting, StateKind};
 
 use super::super::stage::*;
+use super::super::waiting::Waiting;
 use crate::{Action, Error, Put, Settled, Take};
 
 fn attempts(limit: u32) -> AttemptLimit {
@@ -139,4 +140,79 @@ pub fn below_the_cap_of_leased_messages_a_take_grants_what_is_left(factory: &Fac
     assert_eq!(stage.take(Take::from_all(names.clone()).max(2)).len(), 2);
     assert_eq!(stage.take(Take::from_all(names.clone()).max(9)).len(), 1);
     assert_eq!(code(stage.store().take(Take::from_all(names))), "too_many_leased");
+}
+
+pub fn past_the_cap_of_a_queues_leases_its_takes_are_refused_and_no_others(factory: &Factory) {
+    let mut stage = Stage::open_with(factory, Limits { leased_per_queue: 2, ..Limits::default() });
+    for body in ["a", "b", "c"] {
+        stage.put(message(body));
+        stage.put(Put::new(queue("other"), body));
+    }
+    let held = stage.take(Take::from(q()).max(5).lease_ms(1_000));
+    assert_eq!(held.len(), 2, "what is left of its leases is granted");
+    let refused = stage.store().take(Take::from(q())).expect_err("two are leased");
+    assert_eq!(refused, Error::TooManyLeased { limit: 2 });
+    let ready = stage.store().list(q(), StateKind::Ready, None, 9).unwrap().messages.pop().unwrap().id;
+    assert_eq!(code(stage.store().take_id(q(), ready, None, false)), "too_many_leased");
+    assert_eq!(stage.take(Take::from(queue("other")).lease_ms(60_000)).len(), 1, "others have their own");
+    stage.settle(&held[0].receipt, Action::Ack).unwrap();
+    assert_eq!(stage.take(Take::from(q()).max(5).lease_ms(60_000)).len(), 1);
+    stage.advance(1_000);
+    assert_eq!(stage.drain(), ["b"], "a lapsed lease counts no more");
+    assert_eq!(code(stage.store().take(Take::from(queue("other")).max(5).lease_ms(0))), "invalid_setting");
+    assert_eq!(stage.take(Take::from(queue("other")).max(5)).len(), 1);
+}
+
+pub fn a_take_over_several_queues_gets_from_those_below_their_caps(factory: &Factory) {
+    let stage = Stage::open_with(factory, Limits { leased_per_queue: 2, ..Limits::default() });
+    let put = |name: &str, body: &'static str| stage.put(Put::new(queue(name), body));
+    let names = ["a", "b", "c"].map(queue);
+    let all = || Take::from_all(names.clone()).lease_ms(60_000);
+    let bodies =
+        |taken: Vec<crate::Delivery>| taken.iter().map(|one| text(&one.message.body)).collect::<Vec<_>>();
+    for body in ["a1", "a2", "a3", "a4"] {
+        put("a", body);
+    }
+    for body in ["b1", "b2", "b3"] {
+        put("b", body);
+    }
+    assert_eq!(bodies(stage.take(all().max(1))), ["a1"]);
+    assert_eq!(bodies(stage.take(all().max(9))), ["a2", "b1", "b2"], "each queue up to its own cap");
+    assert_eq!(code(stage.store().take(all())), "too_many_leased");
+    let waiting = Waiting::begin(&stage, all().wait_ms(60_000));
+    put("a", "a5");
+    put("c", "c1");
+    assert_eq!(bodies(waiting.answer().unwrap()), ["c1"]);
+    assert_eq!(stage.take(Take::from(queue("c"))), [], "nothing is due there");
+}
+
+pub fn a_take_that_waits_at_the_cap_of_leases_waits_on_until_there_is_room(factory: &Factory) {
+    let of_all = Limits { leased: 1, ..Limits::default() };
+    let of_one = Limits { leased_per_queue: 1, ..Limits::default() };
+    for limits in [of_all, of_one] {
+        let mut stage = Stage::open_with(factory, limits);
+        for body in ["a", "b"] {
+            stage.put(message(body));
+        }
+        let held = stage.taken_for(60_000);
+        let wait = |lease_ms| Waiting::begin(&stage, Take::from(q()).lease_ms(lease_ms).wait_ms(30_000));
+        let [first, second, third] = [wait(1_000), wait(60_000), wait(1_000)];
+        stage.put(message("c"));
+        assert_eq!(stage.stats().waiting, 3, "one more that is due answers nobody");
+        stage.settle(&held.receipt, Action::Ack).unwrap();
+        let body = |waiting: Waiting| {
+            let taken = waiting.answer().unwrap().pop().expect("there is room for one");
+            (text(&taken.message.body), taken.message.standing.attempt())
+        };
+        assert_eq!(body(first), ("b".to_owned(), 1));
+        assert_eq!(stage.stats().waiting, 2);
+        stage.advance(1_000);
+        assert_eq!(body(second), ("b".to_owned(), 2), "a lease that ran out makes room");
+        stage.advance(28_999);
+        assert_eq!(stage.stats().waiting, 1);
+        assert_eq!(third.wakes(), 0, "nobody has to come again");
+        stage.advance(1);
+        assert_eq!(third.answer(), Ok(vec![]));
+        assert_eq!(code(stage.store().take(Take::from(q()))), "too_many_leased", "who does not wait is told");
+    }
 }

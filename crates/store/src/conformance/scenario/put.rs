@@ -3,7 +3,7 @@
 use dwell_model::{Limits, Setting, SettingChange, StateKind, Timestamp};
 
 use super::super::stage::*;
-use crate::{Error, OnConflict, Put, PutOutcome, Take, When};
+use crate::{Error, OnConflict, Put, PutOutcome, Take, Target, When};
 
 pub fn a_delay_counts_from_the_stores_clock_at_the_put(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -73,6 +73,26 @@ pub fn expiry_must_lie_after_due(factory: &Factory) {
     assert_eq!(stage.death(id), "expired");
 }
 
+pub fn a_put_whose_expiry_has_passed_is_refused_and_changes_nothing(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.advance(10_000);
+    let live = stage.put(keyed("k", "live").after_ms(60_000)).id;
+    let before = stage.snapshot();
+    let late = |expires| Put { expires: Some(expires), ..message("late").at(stage.at(-5_000)) };
+    for expires in [stage.at(-4_999), stage.at(-1), stage.now()] {
+        assert_eq!(code(stage.try_put(late(expires))), "expires_before_due");
+        assert_eq!(code(stage.try_put(late(expires).token(token("t")))), "expires_before_due");
+        for on_conflict in [OnConflict::Reject, OnConflict::Replace, OnConflict::Keep] {
+            let refused = stage.try_put(late(expires).key(key("k")).on_conflict(on_conflict));
+            assert_eq!(code(refused), "expires_before_due", "{on_conflict:?}");
+        }
+    }
+    assert_eq!(stage.snapshot(), before, "the live message stands");
+    assert_eq!(stage.try_get(by_key("k")).map(|message| message.id), Ok(live));
+    let id = stage.put(late(stage.at(1)).token(token("t"))).id;
+    assert_eq!(stage.state(id), StateKind::Ready, "a past instant is due now, and its expiry is to come");
+}
+
 pub fn a_lease_of_its_own_must_be_in_bounds(factory: &Factory) {
     let stage = Stage::open(factory);
     for lease_ms in [0, Setting::MAX_LEASE_MS + 1, u64::MAX] {
@@ -117,6 +137,25 @@ pub fn replace_and_keep_fit_into_a_full_queue(factory: &Factory) {
         assert_eq!(code(stage.try_put(other)), "queue_full", "a key that nobody has makes no room");
     }
     assert_eq!(stage.stats().counts.scheduled, 2);
+}
+
+pub fn replace_and_keep_fit_into_a_queue_that_holds_more_than_it_may(factory: &Factory) {
+    let stage = Stage::open(factory);
+    for body in ["a", "b", "c"] {
+        stage.put(message(body).after_ms(5));
+    }
+    let old = stage.put(keyed("k", "old").after_ms(500));
+    for limit in [2, 0] {
+        stage.set(Setting::MaxPending(limit));
+        let before = stage.try_get(by_key("k")).unwrap().id;
+        let new = stage.put(replacing("k", "new").after_ms(500));
+        assert_eq!(new.outcome, PutOutcome::Replaced(before), "their number does not rise");
+        let kept = stage.put(keeping("k", "x").after_ms(500));
+        assert_eq!((kept.id, kept.outcome), (new.id, PutOutcome::Kept));
+        assert_eq!(code(stage.try_put(replacing("other", "x"))), "queue_full");
+        assert_eq!(stage.stats().counts.scheduled, 4);
+    }
+    assert_eq!(code(stage.try_get(Target::Id(old.id))), "message_not_found");
 }
 
 pub fn too_many_queues_are_refused(factory: &Factory) {

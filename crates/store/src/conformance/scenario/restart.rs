@@ -1,6 +1,6 @@
 //! Restarts: what was answered is there again.
 
-use dwell_model::{AttemptLimit, Headers, StateKind};
+use dwell_model::{AttemptLimit, Headers, Limits, StateKind};
 
 use super::super::stage::*;
 use crate::{Action, Put, Settled, Take, Target, When};
@@ -197,4 +197,23 @@ pub fn a_purge_that_was_answered_survives_a_restart(factory: &Factory) {
     stage.restart();
     assert_eq!(stage.stats().counts.dead, 0);
     assert_eq!(stage.settle(&held.receipt, Action::Ack), Ok(Settled::Gone));
+}
+
+pub fn the_caps_of_a_queue_hold_after_a_restart(factory: &Factory) {
+    let limits = Limits { leased_per_queue: 2, put_tokens_per_queue: 2, ..Limits::default() };
+    let Some(mut stage) = Stage::durable_with(factory, limits) else { return };
+    let put = |name: &str| Put::new(queue(name), "m");
+    let first = stage.put(put("q").token(token("t0")));
+    stage.put(put("q").token(token("t1")));
+    stage.put(put("q"));
+    let held = stage.take(Take::from(q()).max(5).lease_ms(600_000));
+    assert_eq!(held.len(), 2);
+    stage.restart();
+    assert_eq!(code(stage.store().take(Take::from(q()))), "too_many_leased");
+    assert_eq!(code(stage.try_put(put("q").token(token("t2")))), "overloaded");
+    assert_eq!(stage.put(put("q").token(token("t0"))), first);
+    stage.put(put("other").token(token("t2")));
+    assert_eq!(stage.take(Take::from_all([q(), queue("other")]).max(5)).len(), 1);
+    stage.settle(&held[0].receipt, Action::Ack).unwrap();
+    assert_eq!(stage.take(Take::from(q()).max(5)).len(), 1);
 }

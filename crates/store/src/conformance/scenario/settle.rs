@@ -42,6 +42,19 @@ pub fn a_retry_is_scheduled_after_its_delay_or_the_queues_backoff(factory: &Fact
     assert!((2_500..=5_000).contains(&delay_ms), "jitter only shortens: {delay_ms} ms");
 }
 
+pub fn backoff_grows_from_the_smallest_base_on(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let backoff = Backoff { base_ms: 1, factor_percent: 150, cap_ms: 100, jitter_percent: 0 };
+    stage.set(Setting::Backoff(backoff));
+    stage.put(message("m"));
+    // 1.5 to the power of 0 to 11, each rounded down only where it is waited for.
+    for delay_ms in [1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100, 100] {
+        let taken = stage.taken();
+        assert_eq!(stage.settle(&taken.receipt, BACKOFF), Ok(Settled::Scheduled(stage.at(delay_ms))));
+        stage.advance(delay_ms as u64);
+    }
+}
+
 pub fn a_retry_keeps_the_error(factory: &Factory) {
     let stage = Stage::open(factory);
     let id = stage.put(message("m")).id;

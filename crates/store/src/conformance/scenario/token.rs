@@ -1,6 +1,6 @@
 //! Tokens: a retried put is harmless.
 
-use dwell_model::Setting;
+use dwell_model::{Limits, Setting};
 
 use super::super::stage::*;
 use crate::{Action, Put, PutOutcome, Take, Target, When};
@@ -87,4 +87,22 @@ pub fn a_token_survives_a_restart(factory: &Factory) {
     stage.advance(600_000);
     stage.restart();
     assert_ne!(stage.put(put).id, first.id, "its time is over");
+}
+
+pub fn past_the_cap_of_a_queues_tokens_new_ones_are_refused_there_and_nowhere_else(factory: &Factory) {
+    let mut stage = Stage::open_with(factory, Limits { put_tokens_per_queue: 3, ..Limits::default() });
+    let put = |n: u32| message("m").after_ms(3_600_000).token(token(&format!("t{n}")));
+    let first = stage.put(put(0));
+    for n in 1..3 {
+        stage.put(put(n));
+    }
+    let refused = stage.try_put(put(3)).expect_err("three are remembered");
+    assert_eq!((refused.code(), refused.is_retryable()), ("overloaded", true));
+    assert_eq!(stage.stats().counts.scheduled, 3);
+    assert_eq!(stage.put(put(0)), first, "a known one is answered");
+    stage.put(message("without a token").after_ms(3_600_000));
+    let other = stage.put(Put { queue: queue("other"), ..put(3) });
+    assert_eq!(other.outcome, PutOutcome::Created, "another queue has its own");
+    stage.advance(602_000);
+    assert_ne!(stage.put(put(0)).id, first.id, "and they come again when theirs have run out");
 }

@@ -1,10 +1,10 @@
 //! Takes that wait, and takes that nobody waits for any more.
 
-use dwell_model::StateKind;
+use dwell_model::{Limits, StateKind};
 
 use super::super::stage::*;
 use super::super::waiting::Waiting;
-use crate::{Action, Put, Take, Target, When};
+use crate::{Action, Error, Put, Take, Target, When};
 
 pub fn a_take_waits_without_polling_and_wakes_on_the_instant(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -102,6 +102,46 @@ pub fn a_reschedule_to_an_earlier_instant_wakes_a_waiting_take(factory: &Factory
     let waiting = Waiting::begin(&stage, Take::from(q()).wait_ms(30_000));
     stage.reschedule(Target::Id(soon), When::Now);
     assert_eq!(waiting.answer().unwrap()[0].message.id, soon);
+}
+
+pub fn past_the_cap_of_takes_that_wait_on_a_queue_others_wait_elsewhere(factory: &Factory) {
+    let stage = Stage::open_with(factory, Limits { waiting_per_queue: 2, ..Limits::default() });
+    let wait = |name: &str| Waiting::begin(&stage, Take::from(queue(name)).wait_ms(60_000));
+    let [first, second] = [wait("q"), wait("q")];
+    for names in [vec![q()], vec![queue("other"), q()]] {
+        let refused = stage.store().take(Take::from_all(names).wait_ms(60_000)).expect_err("two wait there");
+        assert_eq!(refused, Error::TooManyWaiting { limit: 2 });
+        assert!(refused.is_retryable());
+    }
+    assert_eq!(stage.take(Take::from(q())), [], "who does not wait is not concerned");
+    let other = wait("other");
+    stage.put(Put::new(queue("other"), "m"));
+    assert_eq!(other.answer().unwrap().len(), 1);
+    drop(first);
+    let third = wait("q");
+    for waiting in [second, third] {
+        stage.put(message("m"));
+        assert_eq!(waiting.answer().unwrap().len(), 1);
+    }
+}
+
+pub fn a_take_that_would_wait_on_one_queue_too_many_is_refused(factory: &Factory) {
+    let stage = Stage::open_with(factory, Limits { queues: 2, ..Limits::default() });
+    stage.put(message("m").after_ms(60_000));
+    let other = Waiting::begin(&stage, Take::from_all([q(), queue("other")]).wait_ms(60_000));
+    let take = || Take::from_all([queue("other"), queue("third")]);
+    let refused = stage.store().take(take().wait_ms(60_000)).expect_err("two queues are there");
+    assert_eq!(refused, Error::TooManyQueues { limit: 2 });
+    assert_eq!(stage.take(take()), [], "a take that does not wait makes no queue");
+    assert_eq!(stage.store().queues(None, 9).unwrap().len(), 2);
+    stage.put(Put::new(queue("other"), "m"));
+    assert_eq!(other.answer().unwrap().len(), 1);
+    let taken = stage.take(Take::from(queue("other")));
+    assert_eq!(taken, [], "its one message is held");
+    assert_eq!(stage.store().delete_queue(q()), Ok(1));
+    let third = Waiting::begin(&stage, Take::from_all([queue("third"), queue("other")]).wait_ms(60_000));
+    stage.put(Put::new(queue("third"), "m"));
+    assert_eq!(third.answer().unwrap().len(), 1, "there is room now");
 }
 
 pub fn stats_count_the_takes_that_wait(factory: &Factory) {

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::core::WaiterId;
-use crate::{OnConflict, PutOutcome, QueueStats, Selection, Target, When};
+use crate::{Error, OnConflict, PutOutcome, QueueStats, Selection, Target, When};
 
 const QUEUES: u8 = 4;
 
@@ -226,7 +226,14 @@ impl Walk {
 
     pub(super) fn random() -> Walk {
         let defaults = Settings { lease_ms: 1_000, token_ms: 1_000, ..Settings::default() };
-        Walk::new(Rig::with(Limits { leased: 6, queues: 3, defaults, ..Limits::default() }))
+        Walk::new(Rig::with(Limits {
+            leased: 6,
+            leased_per_queue: 4,
+            waiting_per_queue: 3,
+            queues: 3,
+            defaults,
+            ..Limits::default()
+        }))
     }
 
     fn message(&self, at: u8) -> (QueueName, MessageId) {
@@ -289,9 +296,12 @@ impl Walk {
                 let nothing = taken.as_ref().is_ok_and(Vec::is_empty);
                 self.hand_over(taken);
                 if nothing && *wait_ms > 0 {
-                    self.waiters += 1;
-                    let id = WaiterId(self.waiters);
-                    self.rig.call(|core, log| core.wait(id, take, now, log)).unwrap();
+                    let id = WaiterId(self.waiters + 1);
+                    match self.rig.call(|core, log| core.wait(id, take, now, log)) {
+                        Ok(()) => self.waiters += 1,
+                        Err(Error::TooManyQueues { .. } | Error::TooManyWaiting { .. }) => {}
+                        Err(other) => panic!("{other:?}"),
+                    }
                 }
             }
             Call::TakeId { message, bound } => {

@@ -164,11 +164,46 @@ fn too_many_waiting_are_refused() {
 }
 
 #[test]
-fn a_waiting_take_hears_that_no_lease_can_be_granted() {
+fn a_take_that_waits_for_a_lease_to_end_is_woken_by_nothing_else() {
     let mut rig = Rig::with(Limits { leased: 1, ..Limits::default() });
+    rig.put(put_to("elsewhere"), now(0)).unwrap();
+    let held = rig.take(Take::from(queue("elsewhere")).lease_ms(500), now(0)).unwrap();
+    for (id, name) in [(1, "late"), (2, "soon")] {
+        rig.wait(id, Take::from(queue(name)).lease_ms(60_000).wait_ms(10_000), now(id));
+    }
+    for name in ["soon", "late", "late"] {
+        rig.put(put_to(name), now(3)).unwrap();
+        assert_eq!(rig.serve(now(3)), []);
+    }
+    let would_wait = Take::from(queue("late")).wait_ms(1);
+    assert_eq!(rig.take(would_wait, now(4)), Ok(vec![]), "it is to wait too");
+    assert_eq!(rig.serve(now(4)), []);
+    assert_eq!(rig.core.next_wake(), Wake { wall: None, mono_ms: Some(500) }, "the lease that ends first");
+    assert_eq!(rig.serve(now(499)), []);
+    assert_eq!(ids(&rig.serve(now(500))), [(1, 1)], "who came first, whatever became due first");
+    assert_eq!(rig.core.next_wake(), Wake { wall: None, mono_ms: Some(10_002) });
+    assert_eq!(rig.settle(&held[0].receipt, Action::Ack, now(501)), Err(Error::LeaseLost));
+    assert_eq!(rig.serve(now(501)), []);
+    assert_eq!(ids(&rig.serve(now(10_002))), [(2, 0)]);
+    assert_eq!(rig.core.next_wake(), Wake::default());
+}
+
+#[test]
+fn a_lease_that_ends_lets_the_queue_go_on_that_its_own_cap_holds_up() {
+    let mut rig = Rig::with(Limits { leased_per_queue: 1, ..Limits::default() });
     rig.put(put_to("q"), now(0)).unwrap();
-    rig.take(Take::from(queue("q")), now(0)).unwrap();
-    rig.wait(1, waiting(10), now(0));
+    let held = rig.take(Take::from(queue("q")).lease_ms(500), now(0)).unwrap();
+    rig.wait(1, waiting(10_000), now(0));
     rig.put(put_to("q"), now(1)).unwrap();
-    assert_eq!(rig.serve(now(1)), [(WaiterId(1), Err(Error::TooManyLeased { limit: 1 }))]);
+    assert_eq!(rig.serve(now(1)), []);
+    assert_eq!(rig.core.next_wake(), Wake { wall: None, mono_ms: Some(500) });
+    rig.settle(&held[0].receipt, Action::Ack, now(2)).unwrap();
+    assert!(rig.core.next_wake().is_reached(now(2)));
+    assert_eq!(ids(&rig.serve(now(2))), [(1, 1)]);
+    // A take that goes leaves nothing behind.
+    rig.put(put_to("q"), now(3)).unwrap();
+    rig.wait(2, waiting(10_000), now(3));
+    assert_eq!(rig.serve(now(3)), []);
+    assert!(rig.call(|core, log| core.forget(WaiterId(2), now(4), log)));
+    assert_eq!(rig.core.next_wake(), Wake::default());
 }

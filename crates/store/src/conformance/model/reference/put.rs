@@ -15,8 +15,9 @@ impl Reference {
         check_lease(put.lease_ms)?;
         let settings = self.settings(&put.queue);
         let due = self.instant(&put.queue, put.when)?;
-        if let Some(expires) = put.expires.filter(|expires| *expires <= due) {
-            return Err(Invalid::ExpiresBeforeDue { expires, due }.into());
+        let from = due.max(self.now.wall);
+        if let Some(expires) = put.expires.filter(|expires| *expires <= from) {
+            return Err(Invalid::ExpiresBeforeDue { expires, due: from }.into());
         }
         let owner = put.key.as_ref().and_then(|key| self.find_key(&put.queue, key));
         let owner_id = owner.map(|owner| self.kept[owner].message.id);
@@ -41,8 +42,8 @@ impl Reference {
             return Err(Error::TooManyQueues { limit });
         }
         let makes_room = owner.is_some() && !is_leased;
-        let pending = self.pending(&put.queue) - u64::from(makes_room);
-        if let Some(limit) = settings.max_pending.filter(|limit| pending >= *limit) {
+        let pending = self.pending(&put.queue);
+        if let Some(limit) = settings.max_pending.filter(|limit| pending >= *limit && !makes_room) {
             return Err(Error::QueueFull { queue: put.queue.clone(), limit });
         }
         if let Some(owner) = owner {

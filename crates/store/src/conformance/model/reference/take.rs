@@ -19,35 +19,57 @@ impl Reference {
             .map(|kept| (kept.message.standing.priority, kept.message.standing.due, kept.message.id))
             .collect();
         heads.sort();
-        let mut deliveries: Vec<Delivery> = Vec::new();
+        let (mut deliveries, mut refusal): (Vec<Delivery>, _) = (Vec::new(), None);
         let mut bytes = 0;
-        for (_, _, id) in heads.into_iter().take(take.max) {
+        for (_, _, id) in heads {
+            if deliveries.len() == take.max {
+                break;
+            }
             let index = self.index_of(id);
+            if let Err(error) = self.check_leased_of(&self.kept[index].message.queue) {
+                refusal = Some(error);
+                continue;
+            }
             bytes += self.kept[index].message.body.len();
             if !deliveries.is_empty() && take.max_bytes.is_some_and(|most| bytes > most) {
                 break;
             }
-            match self.check_leased() {
-                Err(refusal) if deliveries.is_empty() => return Err(refusal),
-                Err(_) => break,
-                Ok(()) => {}
+            if let Err(error) = self.check_leased() {
+                refusal = Some(error);
+                break;
             }
             let token = answer.get(deliveries.len()).map(|delivery| delivery.receipt.token);
             let lease_ms = self.lease_ms(index, take.lease_ms);
             deliveries.push(self.deliver(index, Command::Take, token, lease_ms, take.bound));
         }
-        Ok(deliveries)
+        match refusal {
+            Some(refusal) if deliveries.is_empty() && take.wait_ms == 0 => Err(refusal),
+            _ => Ok(deliveries),
+        }
     }
 
-    /// Whether a take has something to hand out, or is refused.
+    /// Whether something can be handed out to a take.
     pub(in super::super) fn has_answer(&self, take: &Take) -> bool {
         let is_due = |kept: &super::Kept| {
             let queue = &kept.message.queue;
             kept.kind() == StateKind::Ready
                 && take.queues.contains(queue)
                 && !self.settings(queue).pause.is_paused_at(self.now.wall)
+                && self.check_leased_of(queue).is_ok()
         };
-        self.kept.iter().any(is_due)
+        self.check_leased().is_ok() && self.kept.iter().any(is_due)
+    }
+
+    /// Why a take may not wait on its queues, if it may not.
+    pub(in super::super) fn check_waits(&self, take: &Take) -> Result<()> {
+        let mut names: Vec<_> = take.queues.iter().filter(|queue| !self.is_known(queue)).collect();
+        names.sort();
+        names.dedup();
+        let limit = self.limits.queues;
+        if !names.is_empty() && self.queue_names().len() + names.len() > limit {
+            return Err(Error::TooManyQueues { limit });
+        }
+        Ok(())
     }
 
     pub(in super::super) fn take_id(
@@ -67,6 +89,7 @@ impl Reference {
             StateKind::Scheduled | StateKind::Ready => {}
         }
         self.check_leased()?;
+        self.check_leased_of(queue)?;
         let token = answer.map(|delivery| delivery.receipt.token);
         let lease_ms = self.lease_ms(index, lease_ms);
         Ok(self.deliver(index, Command::TakeById, token, lease_ms, bound))
@@ -123,6 +146,14 @@ impl Reference {
     fn check_leased(&self) -> Result<()> {
         let limit = self.limits.leased;
         let leased = self.kept.iter().filter(|kept| kept.kind() == StateKind::Leased).count();
+        if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
+    }
+
+    fn check_leased_of(&self, queue: &QueueName) -> Result<()> {
+        let limit = self.limits.leased_per_queue;
+        let is_leased =
+            |kept: &&super::Kept| kept.message.queue == *queue && kept.kind() == StateKind::Leased;
+        let leased = self.kept.iter().filter(is_leased).count();
         if leased < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }
     }
 
