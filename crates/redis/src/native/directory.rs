@@ -274,6 +274,31 @@ impl Inner {
         Ok(self.unknown(&others, Patience::Usual).await?.0.len())
     }
 
+    /// Whether a take that has begun to wait on these queues may: those that have nothing are queues too as long as it does.
+    /// They are counted only where the limit may be met.
+    pub(super) async fn check_queues_waited_on(&self, queues: &[QueueName]) -> Result<()> {
+        let limit = self.limits.queues;
+        let known = usize::try_from(self.queue_count.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let is_new = |queue: &&QueueName| self.waiters.count(queue) <= 1;
+        let new: Vec<QueueName> = match known.saturating_add(self.waiters.names_at_most()) > limit {
+            true => queues.iter().filter(is_new).cloned().collect(),
+            false => Vec::new(),
+        };
+        let (mut count, mut after) = (0, None);
+        while !new.is_empty() && count <= limit {
+            let page = self.survey(after.as_ref(), NAMES, Patience::Usual).await?;
+            count += page.queues.len();
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        match count > limit && !self.unknown(&new, Patience::Usual).await?.0.is_empty() {
+            true => Err(Error::TooManyQueues { limit }),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn note_count(&self, reply: &Reply) {
         if let Some(count) = reply.get("count").uint() {
             self.queue_count.store(count, Ordering::Relaxed);

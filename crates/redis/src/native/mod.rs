@@ -66,7 +66,7 @@ use layout::Partition;
 use lost::Used;
 use pack::Pack;
 use returns::Returns;
-use take::Leased;
+use take::{HeldUp, Leased};
 use timer::Timer;
 use waiting::Waiters;
 use walk::Walks;
@@ -121,6 +121,7 @@ struct Inner {
     /// When all queues are to be looked through for that, on the clock that patience goes by.
     look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
+    held_up: Mutex<HeldUp>,
     /// Leases that have ended since they were looked at last.
     ended: AtomicU64,
     takes: AtomicU64,

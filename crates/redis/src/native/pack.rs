@@ -12,7 +12,6 @@ use bytes::Bytes;
 pub(super) enum Pack {
     Bool(bool),
     Int(i64),
-    Float(f64),
     Bytes(Bytes),
     /// An array of strings that are all so long, one behind the other.
     Column(Bytes, usize),
@@ -161,10 +160,6 @@ impl Pack {
                     out.extend_from_slice(&value.to_be_bytes());
                 }
             },
-            Pack::Float(value) => {
-                out.push(0xcb);
-                out.extend_from_slice(&value.to_be_bytes());
-            }
             Pack::Bytes(bytes) => {
                 head(out, bytes.len(), (0xa0, 32), Some(0xd9), 0xda);
                 out.extend_from_slice(bytes);

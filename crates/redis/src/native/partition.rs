@@ -134,7 +134,7 @@ impl Inner {
             let reply = self.wire.call(at, script, arguments, patience).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
-                self.leases_ended(ended);
+                self.leases_ended(&at.queue, ended);
             }
             if let Some(given_up) = reply.get("given_up").uint() {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);
@@ -172,6 +172,11 @@ impl Inner {
         let count = self.queue_count.load(Ordering::Relaxed).saturating_add(more as u64);
         count.saturating_mul(2) >= self.limits.queues as u64
     }
+}
+
+/// What one partition may have of a queue's cap: each as much as the others.
+pub(super) fn share(cap: usize, spread: u16) -> usize {
+    cap.div_ceil(usize::from(spread.max(1)))
 }
 
 pub(super) fn unreadable(queue: &QueueName) -> Error {

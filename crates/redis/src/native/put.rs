@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use dwell_model::{DEFAULT_PRIORITY, Invalid, MessageId, Number, QueueName, Setting, Timestamp};
+use dwell_model::{DEFAULT_PRIORITY, Invalid, Limits, MessageId, Number, QueueName, Setting, Timestamp};
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 
 use super::Inner;
@@ -14,7 +14,7 @@ use super::layout::{
 };
 use super::message::{attempt_number, id, instant, packed_headers};
 use super::pack::{Beside, Fields, Pack, Reply};
-use super::partition::{BODIES, Fault, foreign_item, refused_instant, unreadable, when};
+use super::partition::{BODIES, Fault, foreign_item, refused_instant, share, unreadable, when};
 use super::scripts::Script;
 
 /// How many messages one script puts, of no more than [`BODIES`] bytes; of [`fresh`](Item::is_fresh) ones more.
@@ -278,7 +278,8 @@ impl Inner {
         spread: u16,
         items: Fields,
     ) -> std::result::Result<(Reply, Timestamp), Fault> {
-        let mut fields = items.with("shard", u32::from(at.index));
+        let tokens = share(self.limits.put_tokens_per_queue, spread);
+        let mut fields = items.with("shard", u32::from(at.index)).with("tokens", tokens);
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
         loop {
             let answered = self.on(at, spread, Script::Put, fields.clone()).await?;
@@ -325,7 +326,7 @@ impl Inner {
         }
         let answer = match reply {
             Reply::Bool(true) | Reply::Int(_) | Reply::Float(_) => created(at, item, reply),
-            _ => answer(item, reply, now, self.limits.queues),
+            _ => answer(item, reply, now, &self.limits),
         };
         Outcome::Answered(answer.unwrap_or_else(|| Err(unreadable(&item.put.queue))))
     }
@@ -458,7 +459,7 @@ fn created(at: &Partition, item: &Item, reply: &Reply) -> Option<Result<PutAnswe
 }
 
 /// Reads the answer to one put; `None` if it is in no form of ours.
-fn answer(item: &Item, reply: &Reply, now: Timestamp, queues: usize) -> Option<Result<PutAnswer>> {
+fn answer(item: &Item, reply: &Reply, now: Timestamp, limits: &Limits) -> Option<Result<PutAnswer>> {
     let queue = || item.put.queue.clone();
     Some(match reply.at(0).text()? {
         "ok" => {
@@ -476,7 +477,14 @@ fn answer(item: &Item, reply: &Reply, now: Timestamp, queues: usize) -> Option<R
         "key" => Err(Error::KeyTaken { id: id(reply.at(1))? }),
         "leased" => Err(Error::Leased { id: id(reply.at(1))? }),
         "foreign" => Err(foreign_item(reply)?),
-        "queues" => Err(Error::TooManyQueues { limit: queues }),
+        "queues" => Err(Error::TooManyQueues { limit: limits.queues }),
+        "tokens" => {
+            let (queue, limit) = (queue(), limits.put_tokens_per_queue);
+            let reason = format!(
+                "as many put tokens of queue '{queue}' are remembered as may be, {limit}, each for its token_ms"
+            );
+            Err(Error::Overloaded { reason: reason.into() })
+        }
         "pending" => Err(Error::QueueFull { queue: queue(), limit: reply.at(1).uint()? }),
         "expires" => {
             let (expires, due) = (item.put.expires?, instant(reply.at(1))?);

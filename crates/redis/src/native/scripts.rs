@@ -48,6 +48,7 @@ const PLACE: &str = include_str!("lua/place.lua");
 const TIME: &str = include_str!("lua/time.lua");
 const HEAD: &str = include_str!("lua/head.lua");
 const TOKEN: &str = include_str!("lua/token.lua");
+const BACKOFF: &str = include_str!("lua/backoff.lua");
 const DIRECTORY: &str = include_str!("lua/directory.lua");
 const FAILOVER: &str = include_str!("lua/failover.lua");
 
@@ -127,8 +128,8 @@ impl Script {
             Script::Take => &[BEGIN, RECORD, PLACE, TIME, HEAD],
             Script::Recall => &[BEGIN, TOKEN],
             Script::Put | Script::Stats | Script::Configure => &[BEGIN, RECORD, PLACE, TIME, TOKEN],
+            Script::Settle => &[BEGIN, RECORD, PLACE, TIME, BACKOFF],
             Script::TakeId
-            | Script::Settle
             | Script::Change
             | Script::Get
             | Script::List

@@ -74,7 +74,7 @@ impl Inner {
         let ended =
             answers.iter().filter(|answer| matches!(answer, Ok(settled) if !is_held(settled))).count();
         if ended > 0 {
-            self.leases_ended(ended as u64);
+            self.leases_ended(queue, ended as u64);
         }
         if bare {
             self.note_bare(queue).await;
@@ -98,7 +98,7 @@ impl Inner {
                     let lost = answered.reply.get("items").items().iter();
                     let ended =
                         lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
-                    self.leases_ended(ended as u64);
+                    self.leases_ended(&queue, ended as u64);
                 }
             }
         }
@@ -149,9 +149,8 @@ fn packed(settle: &Settle) -> Pack {
     match &settle.action {
         Action::Ack => fields.with("a", 0_u32),
         Action::Retry { after_ms, error, priority } => {
-            let jitter = random() as f64 / (u64::MAX as f64 + 1.0);
             let fields = fields.with("a", 1_u32).maybe("v", *after_ms).maybe("p", *priority);
-            fields.maybe("e", error.as_deref()).with("z", Pack::Float(jitter))
+            fields.maybe("e", error.as_deref()).with("z", (random() >> 32) as u32)
         }
         Action::Release { after_ms, priority } => {
             fields.with("a", 2_u32).maybe("v", *after_ms).maybe("p", *priority)

@@ -4,7 +4,7 @@
 //! its share of the first of all. Between the two others may have been served: then the order across partitions is
 //! that of a moment ago.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use super::inspect::{NAMES, Patience};
 use super::layout::{Partition, id_bytes};
 use super::message::{Shown, held, id, instant, shown};
 use super::pack::{Fields, Reply};
-use super::partition::{Answered, Fault, spreading, unreadable};
+use super::partition::{Answered, Fault, share, spreading, unreadable};
 use super::scripts::Script;
+use super::wire::locked;
 
 /// How many messages one script hands out.
 const CHUNK: usize = 128;
@@ -33,6 +34,10 @@ const FEW_QUEUES: u64 = 16;
 
 /// What a queue had counts for so long while it does not answer.
 const LAST_COUNT_MS: u64 = 5 * 60 * 1_000;
+
+/// A take that waits for a lease to end is told of those that this process ends, and mostly of those of its queue. For the
+/// others it asks again after so long.
+const ROOM_AGAIN_MS: i64 = 1_000;
 
 /// How many messages are leased in the whole store, as far as this process knows.
 #[derive(Debug, Default)]
@@ -55,8 +60,27 @@ pub(super) struct Taken {
     pub(super) deliveries: Vec<Delivery>,
     /// When there may be more, if nothing happens before; and the server's clock when it said so.
     pub(super) next: Option<(Timestamp, Timestamp)>,
+    /// Something is due, and no lease may be granted: the cap, the store's or that of a queue.
+    pub(super) cap: Option<usize>,
     /// A script has done what one call may, and there may be more to hand out.
     on: bool,
+}
+
+/// Queues that have something for takes that wait here, and may grant no lease, in the order of their coming.
+#[derive(Debug, Default)]
+pub(super) struct HeldUp {
+    order: VecDeque<QueueName>,
+    names: HashSet<QueueName>,
+    /// How often leases have ended here.
+    pub(super) ended: u64,
+}
+
+impl HeldUp {
+    fn add(&mut self, queue: &QueueName) {
+        if self.names.insert(queue.clone()) {
+            self.order.push_back(queue.clone());
+        }
+    }
 }
 
 /// A message that could be handed out.
@@ -86,8 +110,21 @@ impl Inner {
         if len <= limit { Ok(()) } else { Err(Invalid::BatchTooLarge { len, limit }.into()) }
     }
 
-    /// Hands out what is due now. `waits` if the take would wait for more.
+    /// Hands out what is due now. `waits` if the take would wait for more. One that may wait is not refused for want of leases.
     pub(super) async fn take(&self, take: &Take, waits: bool) -> Result<Taken> {
+        let ended = locked(&self.held_up).ended;
+        let mut taken = self.take_some(take, waits).await?;
+        if let (Some(limit), true) = (taken.cap, taken.deliveries.is_empty()) {
+            if take.wait_ms == 0 {
+                return Err(Error::TooManyLeased { limit });
+            }
+            self.hold_up(&take.queues, ended);
+        }
+        taken.cap = taken.cap.filter(|_| taken.deliveries.is_empty());
+        Ok(taken)
+    }
+
+    async fn take_some(&self, take: &Take, waits: bool) -> Result<Taken> {
         self.check_take(take)?;
         let mut named = HashSet::new();
         let queues: Vec<_> = take.queues.iter().filter(|queue| named.insert(*queue)).collect();
@@ -122,7 +159,7 @@ impl Inner {
             } else {
                 taken.deliveries.extend(round.deliveries);
             }
-            taken.next = round.next;
+            (taken.next, taken.cap) = (round.next, round.cap);
             if is_last {
                 break;
             }
@@ -143,11 +180,7 @@ impl Inner {
         let round = self.round_within(take, queues, (room, wanted), bytes, some, waits).await;
         let granted = round.as_ref().map_or(0, |round| round.deliveries.len());
         self.leases_granted(room, granted).await;
-        let round = round?;
-        if room == 0 && round.next.is_some_and(|(next, now)| next <= now) {
-            return Err(Error::TooManyLeased { limit: self.limits.leased }.into());
-        }
-        Ok(round)
+        round
     }
 
     async fn round_within(
@@ -170,16 +203,17 @@ impl Inner {
             false => None,
         };
         if let ([(at, spread)], true) = (&places[..], room > 0) {
-            let arguments = self.asked(take, at, waits).with("max", room).with("want", wanted);
+            let arguments = self.asked(take, at, *spread, waits).with("max", room).with("want", wanted);
             let arguments = arguments.maybe("bytes", bytes).flag("some", some);
             let answered = self.on(at, *spread, Script::Take, arguments).await?;
-            let next = next(&answered);
+            let next = self.next(&answered);
+            let cap = answered.reply.get("full").is_set().then_some(self.limits.leased_per_queue);
             let on = answered.reply.get("on").is_set();
             let deliveries = deliveries(&at.queue, &answered)?;
             if next.is_some() || !deliveries.is_empty() {
                 self.note_used(&at.queue);
             }
-            return Ok(Taken { deliveries, next, on });
+            return Ok(Taken { deliveries, next, cap, on });
         }
         // Of several queues, one that is out of order keeps nobody from the others: it is waited for where they have nothing.
         let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
@@ -188,7 +222,8 @@ impl Inner {
         for patience in if queues.len() > 1 { &several[..] } else { &several[1..] } {
             let asked = places.iter().zip(&peeks).filter(|(_, peek)| peek.is_none());
             let asked = asked.map(|((at, spread), _)| {
-                let arguments = self.asked(take, at, waits).with("max", room.max(1)).flag("peek", true);
+                let arguments =
+                    self.asked(take, at, *spread, waits).with("max", room.max(1)).flag("peek", true);
                 self.on_within(at, *spread, Script::Take, arguments, *patience)
             });
             let asked = join_all(asked.collect::<Vec<_>>()).await;
@@ -212,7 +247,7 @@ impl Inner {
         let mut heads = Vec::new();
         for (partition, peek) in peeks.iter().enumerate() {
             let Some(peek) = peek else { continue };
-            if next(peek).is_some() {
+            if self.next(peek).is_some() {
                 self.note_used(&places[partition].0.queue);
             }
             let ids = peek.reply.get("ids").items().iter();
@@ -224,15 +259,17 @@ impl Inner {
         if let (true, Some(error)) = (heads.is_empty(), failed) {
             return Err(error.into());
         }
-        let soonest =
-            peeks.iter().flatten().filter_map(next).min_by_key(|(next, now)| next.as_ms() - now.as_ms());
-        if room == 0 {
-            let Some(now) = peeks.iter().flatten().map(|peek| peek.now).next() else {
-                return Ok(Taken::default());
-            };
-            let next =
-                if heads.is_empty() { soonest.filter(|(next, now)| next > now) } else { Some((now, now)) };
-            return Ok(Taken { next, ..Taken::default() });
+        let soonest = peeks.iter().flatten().filter_map(|peek| self.next(peek));
+        let soonest = soonest.min_by_key(|(next, now)| next.as_ms() - now.as_ms());
+        let is_full = peeks.iter().flatten().any(|peek| peek.reply.get("full").is_set());
+        let cap = is_full.then_some(self.limits.leased_per_queue);
+        if room == 0 && !heads.is_empty() {
+            let now = peeks.iter().flatten().map(|peek| peek.now).next();
+            let next = now.map(|now| (later(now, ROOM_AGAIN_MS), now));
+            return Ok(Taken { next, cap: Some(self.limits.leased), ..Taken::default() });
+        }
+        if heads.is_empty() {
+            return Ok(Taken { next: soonest, cap, ..Taken::default() });
         }
         if queues.len() == 1 {
             // Of what is due at one instant all partitions give alike, and each take begins with another.
@@ -253,7 +290,7 @@ impl Inner {
         }
         let shares: Vec<_> = places.iter().zip(shares).filter(|(_, share)| *share > 0).collect();
         let takes = shares.iter().map(|((at, spread), share)| {
-            self.on(at, *spread, Script::Take, self.asked(take, at, false).with("max", *share))
+            self.on(at, *spread, Script::Take, self.asked(take, at, *spread, false).with("max", *share))
         });
         let (mut all, mut on) = (Vec::new(), false);
         let mut failed = None;
@@ -274,16 +311,27 @@ impl Inner {
             let standing = &delivery.message.standing;
             (standing.priority, standing.due, delivery.message.id)
         });
-        Ok(Taken { deliveries: all, next: soonest, on })
+        Ok(Taken { deliveries: all, next: soonest, cap, on })
     }
 
-    fn asked(&self, take: &Take, at: &Partition, waits: bool) -> Fields {
+    /// When there may be more, by what a script says, and its clock.
+    pub(super) fn next(&self, answered: &Answered) -> Option<(Timestamp, Timestamp)> {
+        let now = answered.now;
+        let next = instant(answered.reply.get("next"))?;
+        match answered.reply.get("full").is_set() {
+            true => Some((next.min(later(now, ROOM_AGAIN_MS)), now)),
+            false => Some((next, now)),
+        }
+    }
+
+    fn asked(&self, take: &Take, at: &Partition, spread: u16, waits: bool) -> Fields {
         let waiting = if waits { self.waiters.count(&at.queue) } else { 0 };
         let mut token = self.wire.process.to_vec();
         // 48 bits of takes, and 16 of messages in each: no process lives that long.
         token.extend_from_slice(&self.takes.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
         Fields::new()
             .with("token", &token[..])
+            .with("cap", share(self.limits.leased_per_queue, spread))
             .maybe("lease", take.lease_ms)
             .maybe("bound", take.bound.then_some(&self.wire.process[..]))
             .maybe("wait", Some(waiting).filter(|waiting| *waiting > 0))
@@ -318,6 +366,7 @@ impl Inner {
                 .with("token", &token[..])
                 .maybe("lease", take.lease_ms)
                 .maybe("bound", bound.then_some(&self.wire.process[..]))
+                .with("cap", share(self.limits.leased_per_queue, spread))
                 .flag("full", room == 0);
             let answered = self.on(&at, spread, Script::TakeId, arguments).await?;
             let refused = answered.reply.get("refused");
@@ -331,6 +380,7 @@ impl Inner {
                 Some("leased") => Err(Error::Leased { id: named()? }),
                 Some("key") => Err(Error::KeyTaken { id: named()? }),
                 Some("cap") => Err(Error::TooManyLeased { limit: self.limits.leased }),
+                Some("queue") => Err(Error::TooManyLeased { limit: self.limits.leased_per_queue }),
                 Some(_) => Err(unreadable(queue)),
             })
         })
@@ -411,14 +461,38 @@ impl Inner {
         }
     }
 
-    /// Leases have ended: there is room for as many others.
-    pub(super) fn leases_ended(&self, ended: u64) {
+    /// Leases of a queue have ended: there is room for as many others, and those are told who wait for it here.
+    pub(super) fn leases_ended(&self, queue: &QueueName, ended: u64) {
         self.ended.fetch_add(ended, Ordering::Relaxed);
+        let told: Vec<QueueName> = {
+            let mut held_up = locked(&self.held_up);
+            held_up.ended += ended;
+            let HeldUp { order, names, .. } = &mut *held_up;
+            let own = names.remove(queue).then(|| queue.clone());
+            let others = std::iter::from_fn(|| {
+                let next = order.pop_front()?;
+                Some(names.remove(&next).then_some(next))
+            });
+            let most = usize::try_from(ended).unwrap_or(usize::MAX);
+            own.into_iter().chain(others.flatten().take(most)).collect()
+        };
+        told.iter().for_each(|queue| self.waiters.hint(queue));
+    }
+
+    /// Takes wait for leases to end: on these queues, asked after `ended` had ended here.
+    pub(super) fn hold_up(&self, queues: &[QueueName], ended: u64) {
+        let mut held_up = locked(&self.held_up);
+        if held_up.ended != ended {
+            // Meanwhile some did, and these were not told.
+            drop(held_up);
+            return queues.iter().for_each(|queue| self.waiters.hint(queue));
+        }
+        queues.iter().for_each(|queue| held_up.add(queue));
     }
 }
 
-fn next(answered: &Answered) -> Option<(Timestamp, Timestamp)> {
-    Some((instant(answered.reply.get("next"))?, answered.now))
+fn later(now: Timestamp, ms: i64) -> Timestamp {
+    now.saturating_after(ms.unsigned_abs())
 }
 
 fn head(named: &Reply, item: &Reply, partition: usize, rank: usize) -> Option<Head> {

@@ -33,9 +33,8 @@ use super::Inner;
 use super::askers::Askers;
 use super::inspect::Patience;
 use super::layout::Partition;
-use super::message::instant;
 use super::pack::Fields;
-use super::partition::Fault;
+use super::partition::{Fault, share};
 use super::returns::Returns;
 use super::scripts::Script;
 use super::timer::Sleep;
@@ -131,6 +130,13 @@ impl Waiters {
         locked(&self.0).queues.len()
     }
 
+    /// There may be something for takes that wait on a queue.
+    pub(super) fn hint(&self, queue: &QueueName) {
+        if let Some(watched) = locked(&self.0).queues.get(queue) {
+            watched.notify.notify_one();
+        }
+    }
+
     /// Answers all with nothing.
     pub(super) fn close(&self) {
         let takes = {
@@ -186,7 +192,7 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
     inner.check_take(&take)?;
     let (ticket, answer) = Ticket::new();
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
-    let (turn, waiting, is_first) = inner.waiters.list(take, &ticket)?;
+    let (turn, waiting, is_first) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
     let mut taking = Taking::new(inner, runtime, ticket, answer);
     taking.end = Some((turn, inner.timer.sleep_until(end_ms)));
     runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting, is_first));
@@ -236,6 +242,10 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
         true => inner.take(&waiting.take, false).await.map(|taken| taken.deliveries),
         false => Ok(Vec::new()),
     };
+    let answer = match answer {
+        Ok(none) if none.is_empty() => inner.check_queues_waited_on(&waiting.queues).await.map(|()| none),
+        answer => answer,
+    };
     if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
         return;
     }
@@ -277,8 +287,8 @@ impl Ticket {
 }
 
 impl Waiters {
-    /// Lists a take; says whether it is the first on all of its queues.
-    fn list(&self, take: Take, ticket: &Arc<Ticket>) -> Result<(u64, Waiting, bool)> {
+    /// Lists a take, if no more than `most` wait on each of its queues then; says whether it is the first on all of them.
+    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, Waiting, bool)> {
         let mut queues = take.queues.clone();
         queues.sort();
         queues.dedup();
@@ -290,6 +300,10 @@ impl Waiters {
         }
         if waits.takes.len() >= LIMIT {
             return Err(Error::TooManyWaiting { limit: LIMIT });
+        }
+        let is_full = |queue| waits.queues.get(queue).is_some_and(|watched| watched.turns.len() >= most);
+        if waiting.queues.iter().any(is_full) {
+            return Err(Error::TooManyWaiting { limit: most });
         }
         let turn = waits.next_turn;
         waits.next_turn += 1;
@@ -420,14 +434,14 @@ pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName
             }
         }
         // Each queue is noted as waited on by its own asker.
-        let (next, answer) = match Box::pin(inner.take(&waiting.take, !is_due)).await {
-            Ok(taken) => (taken.next, Ok(taken.deliveries)),
-            Err(error) => (None, Err(error)),
+        let (next, is_held_up, answer) = match Box::pin(inner.take(&waiting.take, !is_due)).await {
+            Ok(taken) => (taken.next, taken.cap.is_some(), Ok(taken.deliveries)),
+            Err(error) => (None, false, Err(error)),
         };
         if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
             continue;
         }
-        if is_due {
+        if is_due && !is_held_up {
             // Others were quicker.
             tokio::time::sleep(OTHERS).await;
             continue;
@@ -472,24 +486,30 @@ impl Inner {
     async fn look(&self, queue: &QueueName) -> std::result::Result<Looked, Fault> {
         let spread = self.spread(queue);
         let waiting = Some(self.waiters.count(queue)).filter(|waiting| *waiting > 0);
+        let ended = locked(&self.held_up).ended;
         let asked = Partition::all(queue, spread).into_iter().map(|at| async move {
             let arguments = Fields::new()
                 .with("max", 1_u32)
+                .with("cap", share(self.limits.leased_per_queue, spread))
                 .flag("peek", true)
                 .maybe("wait", waiting)
                 .with("process", &self.wire.process[..]);
             self.on_within(&at, spread, Script::Take, arguments, Patience::Once).await
         });
         let mut looked = Looked { is_due: false, next: None };
+        let mut is_full = false;
         for answered in join_all(asked.collect::<Vec<_>>()).await {
             let answered = answered?;
             looked.is_due |= !answered.reply.get("ids").items().is_empty();
-            let next = instant(answered.reply.get("next")).map(|next| (next, answered.now));
-            let soonest = looked.next.into_iter().chain(next);
+            is_full |= answered.reply.get("full").is_set();
+            let soonest = looked.next.into_iter().chain(self.next(&answered));
             looked.next = soonest.min_by_key(|(next, now)| next.as_ms() - now.as_ms());
         }
         if looked.is_due || looked.next.is_some() {
             self.note_used(queue);
+        }
+        if is_full && !looked.is_due {
+            self.hold_up(std::slice::from_ref(queue), ended);
         }
         Ok(looked)
     }

@@ -16,6 +16,10 @@
 -- The first instant at which something that was placed here is due, or its lease runs out.
 local earliest = nil
 
+-- Whether a lease has ended, so that there is room for another. Who waits for that alone sleeps until FULL.
+local has_room = false
+local FULL = MAX_MS + 1
+
 local function lane(r)
   if not r.p then
     return P .. 's'
@@ -77,6 +81,7 @@ local function unplace_leased(r)
     call('ZREM', P .. 'y', r.B .. r.i)
   end
   r.T, r.w, r.B, r.D = nil, nil, nil, nil
+  has_room = true
 end
 
 -- Sets a live message aside; it lies nowhere. Its key is free.
@@ -138,10 +143,10 @@ local function sleeping()
   return asleep
 end
 
--- Tells those who wait, if what was placed is due, or may come again, before what they sleep for.
+-- Tells those who wait, if what was placed is due, or may come again, before what they sleep for, or if they wait for room.
 local function hint()
-  local at = earliest and sleeping()
-  if at and earliest < at then
+  local at = (earliest or has_room) and sleeping()
+  if at and ((earliest and earliest < at) or (has_room and at == FULL)) then
     call('PUBLISH', P .. 'w', '')
   end
 end

@@ -13,6 +13,7 @@
 -- A.least and A.most of their numbers
 -- A.shard the partition's number; A.reg the queue's registration, if it was made just now; A.full there are as many
 --         queues as may be; A.others how many messages are pending in the queue's other partitions
+-- A.tokens how many may be remembered here
 -- A.past  the partitions of spreads that the queue had before were asked for the tokens
 -- Reply   `enter`: register the queue first; `others`: count the other partitions first; `past`: ask for the tokens where
 --         these spreads had put them first; else
@@ -139,8 +140,12 @@ local function put(item)
   if not due then
     return refusal
   end
-  if item.x and item.x <= due then
-    return { 'expires', due }
+  -- A past instant is due now.
+  if item.x and item.x <= math.max(due, now) then
+    return { 'expires', math.max(due, now) }
+  end
+  if item.t and token_ms > 0 and call('HLEN', P .. 't') >= A.tokens then
+    return { 'tokens' }
   end
   local owner = item.k and find_key(item.k)
   if owner then
@@ -154,11 +159,9 @@ local function put(item)
   if A.full and is_bare() then
     return { 'queues' }
   end
-  if max_pending then
-    local leaves = owner and owner.s == nil and 1 or 0
-    if pending() + (A.others or 0) - leaves >= max_pending then
-      return { 'pending', max_pending }
-    end
+  local leaves = owner and owner.s == nil
+  if max_pending and not leaves and pending() + (A.others or 0) >= max_pending then
+    return { 'pending', max_pending }
   end
   if taken_of({ item.n })[1] then
     return { 'number', highest }

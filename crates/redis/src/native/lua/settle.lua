@@ -3,7 +3,7 @@
 -- Keys    m S B H k s u o x l y g h w a
 -- A.acks  if there is nothing but acks: of each its id and the lease's token; A.fields the last 8 bytes of the ids; else
 -- A.items each: `i` id, `T` token, `a` action (0 ack, 1 retry, 2 release, 3 bury, 4 extend, 5 give back),
---         `v` delay or length in ms, `e` error, `p` priority, `z` a random number below 1 for the jitter; `bad`
+--         `v` delay or length in ms, `e` error, `p` priority, `z` 32 random bits for the jitter; `bad`
 --         refuses it whatever its lease
 -- Reply   `all` that were acked; else `items` each: true (an ack), {'gone'}, {'scheduled', due}, {'ready'}, {'dead', reason}, {'leased', deadline} or a refusal
 --         {'lost'}, {'bad'}, {'range', delay}; `bare` if the partition has nothing any more
@@ -11,22 +11,6 @@
 write_though_full()
 if not touch(nil, true) then
   return cmsgpack.pack(out)
-end
-
--- A delay in whole milliseconds, grown by whole percents; exact below the cap, which is below 2^48.
-local function backoff(attempt, random)
-  local b = setting('backoff')
-  local delay = math.min(b.base, b.cap)
-  for _ = 2, attempt do
-    local grown = math.floor(delay / 100) * b.factor + math.floor((delay % 100) * b.factor / 100)
-    if grown == delay or grown >= b.cap then
-      delay = math.min(grown, b.cap)
-      break
-    end
-    delay = grown
-  end
-  local most_off = math.floor(delay / 100) * b.jitter + math.floor((delay % 100) * b.jitter / 100)
-  return delay - math.floor(most_off * random)
 end
 
 local function set_priority(r, priority)
@@ -74,7 +58,7 @@ local function settle(item)
     return standing(r)
   end
   if action == 1 and not delay then
-    delay = backoff((r.a or 0) + 1, item.z)
+    delay = backoff(setting('backoff'), (r.a or 0) + 1, item.z)
   end
   if (action == 1 or action == 2) and delay and now + delay > MAX_MS then
     return { 'range', delay }
@@ -121,6 +105,7 @@ local function ack(proofs, fields)
     know_zset('y')
   end
   local ended = call('ZREM', P .. 'l', unpack(proofs))
+  has_room = has_room or ended > 0
   if ended == #proofs and not is_bound then
     call('HDEL', P .. 'S', unpack(fields))
     out.all = #proofs
@@ -166,6 +151,8 @@ local function ack(proofs, fields)
   end
 end
 
+-- Whether somebody waits for room is known before anything is written.
+sleeping()
 out.items = {}
 if A.acks and catch_up then
   -- What lies in `l` proves nothing now: it may have run out.

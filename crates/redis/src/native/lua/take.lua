@@ -4,12 +4,14 @@
 -- A.max   how many, by the room for leases, at most 255; A.want how many are wanted; A.bytes how many bytes of bodies,
 --         but one in any case unless A.some were handed out before; A.lease length, if asked for;
 --         A.token the first 14 bytes of the leases' tokens; A.bound the process, if they are bound to it
+-- A.cap   how many leases there may be here
 -- A.ended leases that ran out in the calls before, which said `more`
 -- A.peek  hand nothing out, only say what comes first
 -- A.wait  how many takes of the client wait here, A.process who it is: noted if there is nothing
 -- Reply   to a peek `ids`, and `items` of each: {priority, due, length of the body}. Else an array: first what is packed,
 --         then of each its record of form 4, or {record, body, headers}, packed; `on` if the script has done its
---         share and there may be more to hand out; `next` when there may be more, if nothing was handed out
+--         share and there may be more to hand out; `next` when there may be more, if nothing was handed out; `full` if
+--         something could be and there are A.cap leases: then `next` is when one of them ends
 -- Cost    O(log n) a message, about 3 µs, or 12 where it is not fresh
 write_though_full()
 
@@ -206,12 +208,19 @@ if not is_paused() and A.max > 0 then
     return cmsgpack.pack(out)
   end
   -- Leases that ran out here make room for others.
-  hand_out(math.min(A.want or A.max, A.max + out.lapsed + (A.ended or 0)))
+  local max = math.min(A.want or A.max, A.max + out.lapsed + (A.ended or 0))
+  local room = A.cap - call('ZCARD', P .. 'l')
+  if room > 0 then
+    hand_out(math.min(max, room))
+  else
+    out.full = heads(1)[1] and true
+  end
 end
 if not out.ids[1] or A.peek then
-  out.next = next_instant()
+  out.next = not out.full and next_instant() or tonumber(call('ZRANGE', P .. 'l', 0, 0, 'WITHSCORES')[2]) or nil
   if A.wait then
-    local added = call('HSET', P .. 'w', 'at', out.next or MAX_MS, A.process, cmsgpack.pack({ A.wait, now + 60000 }))
+    local at = out.full and FULL or out.next or MAX_MS
+    local added = call('HSET', P .. 'w', 'at', string.format('%.0f', at), A.process, cmsgpack.pack({ A.wait, now + 60000 }))
     call('PEXPIRE', P .. 'w', 120000)
     if added > 0 then
       forget_waiters()

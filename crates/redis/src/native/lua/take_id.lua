@@ -1,7 +1,8 @@
 -- Hands out one message, be it scheduled, ready or dead; its instant becomes now if it was later.
 --
 -- Keys    as `take`, and g h; a lease that runs out before those who wait look again is told to them
--- A.id    the message; A.lease, A.token (16 bytes), A.bound as with `take`; A.full no lease may be granted
+-- A.id    the message; A.lease, A.token (16 bytes), A.bound as with `take`; A.full no lease may be granted; A.cap how
+--         many leases there may be here
 -- Reply   `item`: record, body, headers; or `refused`: {word, id}
 -- Cost    O(log n)
 write_though_full()
@@ -27,6 +28,9 @@ local function take(r)
   end
   if A.full then
     return { 'cap' }
+  end
+  if call('ZCARD', P .. 'l') >= A.cap then
+    return { 'queue' }
   end
   check_headers(r)
   if r.s == 3 then

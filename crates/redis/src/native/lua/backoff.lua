@@ -1,0 +1,26 @@
+-- The delay of a retry that names none; `Backoff::delay_ms` of `dwell-model` is the same.
+--
+-- b.base, b.cap in ms, b.factor and b.jitter in percent; random is 32 bits. It grows in whole nanoseconds, each step rounded
+-- down. Numbers are exact up to 2^53, and a cap is below 2^48 ms: so milliseconds and the nanoseconds beside them are
+-- two numbers, and what is multiplied is split.
+local NANOS = 1000000
+
+local function backoff(b, attempt, random)
+  local delay, beside = math.min(b.base, b.cap), 0
+  for _ = 2, attempt do
+    local nanos = (delay % 100) * b.factor % 100 * (NANOS / 100) + math.floor(beside * b.factor / 100)
+    local grown = math.floor(delay / 100) * b.factor + math.floor((delay % 100) * b.factor / 100) + math.floor(nanos / NANOS)
+    nanos = nanos % NANOS
+    if grown >= b.cap then
+      delay = b.cap
+      break
+    end
+    if grown == delay and nanos == beside then
+      break
+    end
+    delay, beside = grown, nanos
+  end
+  local most_off = math.floor(delay / 100) * b.jitter + math.floor((delay % 100) * b.jitter / 100)
+  local high, middle, low = math.floor(most_off / 4294967296), math.floor(most_off / 65536) % 65536, most_off % 65536
+  return delay - high * random - math.floor((middle * random + math.floor(low * random / 65536)) / 65536)
+end
