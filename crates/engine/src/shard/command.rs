@@ -192,6 +192,43 @@ impl Command {
         matches!(self, Command::Put { .. } | Command::Revive(..))
     }
 
+    /// Whether it names a queue of which this holds. What touches all queues names none.
+    pub(crate) fn names_any(&self, mut holds: impl FnMut(&QueueName) -> bool) -> bool {
+        // The items of a call are mostly of one queue.
+        fn any<'a>(
+            mut names: impl Iterator<Item = &'a QueueName>,
+            mut holds: impl FnMut(&QueueName) -> bool,
+        ) -> bool {
+            let mut last = None;
+            names.any(|name| last.replace(name) != Some(name) && holds(name))
+        }
+        match self {
+            Command::Put { puts, .. } => any(puts.iter().map(|put| &put.queue), holds),
+            Command::Take { take, .. } => any(take.queues.iter(), holds),
+            Command::GiveBack(receipts) => any(receipts.iter().map(|receipt| &receipt.queue), holds),
+            Command::Unread(unread) => any(unread.iter().map(|(receipt, _)| &receipt.queue), holds),
+            Command::Settle(settles, _) => any(settles.iter().map(|settle| &settle.receipt.queue), holds),
+            Command::TakeId { queue, .. }
+            | Command::List { queue, .. }
+            | Command::Cancel(queue, ..)
+            | Command::Reschedule(queue, ..)
+            | Command::Get(queue, ..)
+            | Command::Peek(queue, ..)
+            | Command::Stats(queue, _)
+            | Command::Configure(queue, ..)
+            | Command::Revive(queue, ..)
+            | Command::Discard(queue, ..)
+            | Command::Purge(queue, _)
+            | Command::DeleteQueue(queue, _) => holds(queue),
+            Command::GoOn(sweep, _) => holds(sweep.queue()),
+            Command::Forget(_)
+            | Command::Locate(..)
+            | Command::Queues(..)
+            | Command::Snapshot(_)
+            | Command::Close(_) => false,
+        }
+    }
+
     /// Whether it touches few messages, and so is done in about the time that its sync takes.
     pub(crate) fn is_short(&self) -> bool {
         match self {

@@ -107,6 +107,8 @@ pub(crate) struct Shard {
     snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
     /// Commands that wait for a retirement, the oldest first, and since when: puts and revives.
     held: VecDeque<(Command, u64)>,
+    /// Commands that wait for leases of their queues to run out, the oldest first: a slice of these each turn.
+    behind: VecDeque<Command>,
     /// Revives and discards that go on, the oldest first: a slice of it each turn.
     sweeps: VecDeque<Command>,
     /// Since when the first of them has waited for a retirement, if it does.
@@ -172,6 +174,7 @@ impl Shard {
             stuck: None,
             snapshots: Vec::new(),
             held: VecDeque::new(),
+            behind: VecDeque::new(),
             sweeps: VecDeque::new(),
             sweep_waits: None,
             held_go_on: false,
@@ -199,7 +202,7 @@ impl Shard {
 
     /// Whether commands wait for what turns alone bring about: the next one should follow at once.
     pub(crate) fn wants_turns(&self) -> bool {
-        self.held_go_on && self.failed.is_none() && self.stuck.is_none()
+        (self.held_go_on || !self.behind.is_empty()) && self.failed.is_none() && self.stuck.is_none()
     }
 
     /// Whether a revive or a discard has more to do than wait.
@@ -212,7 +215,8 @@ impl Shard {
 
     /// Commands that wait for a retirement, or for their next slice, and will not be done.
     pub(crate) fn take_held(&mut self) -> impl Iterator<Item = Command> {
-        self.held.drain(..).map(|(command, _)| command).chain(self.sweeps.drain(..))
+        let held = self.held.drain(..).map(|(command, _)| command);
+        held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..))
     }
 
     /// When the next turn is due if no command comes.
@@ -227,7 +231,7 @@ impl Shard {
         if let Some((_, since)) = self.held.front() {
             wake.by_mono(if self.held_go_on { 0 } else { since.saturating_add(HELD_MS) });
         }
-        if self.is_sweeping() {
+        if self.is_sweeping() || !self.behind.is_empty() {
             wake.by_mono(0);
         } else if let Some(waits) = &self.sweep_waits {
             wake.by_mono(waits.again_ms());
@@ -273,6 +277,7 @@ impl Shard {
             && !self.is_closed
             && !self.is_short
             && self.held.is_empty()
+            && self.behind.is_empty()
             && self.sweeps.is_empty()
             && (self.retirement.is_idle() || self.retirement.is_writing_in_a_thread())
             && !self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now)
@@ -392,6 +397,10 @@ impl Shard {
             self.fail(&error, Vec::new());
             return self.turn(inbox, now);
         }
+        self.step.begin_batch();
+        while let Some(command) = self.behind.pop_back() {
+            inbox.push_front(command);
+        }
         self.hold_back(inbox, now);
         self.take_up_sweep(inbox, now);
         let puts = inbox.iter().any(Command::is_put);
@@ -432,6 +441,7 @@ impl Shard {
                     inbox.push_front(rest);
                     break;
                 }
+                Stepped::Behind(command) => self.behind.push_back(command),
                 Stepped::GoesOn(rest) if is_new => self.sweeps.push_back(rest),
                 Stepped::GoesOn(rest) => self.sweeps.push_front(rest),
                 Stepped::Closed(effect) => effects.push(effect),

@@ -27,6 +27,8 @@ pub(crate) struct Step {
     /// Who reads bodies before they are asked for, if anybody does.
     ahead: Option<Ahead>,
     waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
+    /// Whether the batch has a slice of leases that have run out, and leaves others to the next.
+    has_slice: bool,
 }
 
 /// What came of a command, its records apart.
@@ -38,13 +40,15 @@ pub(crate) enum Stepped {
     Unfinished(Command),
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
+    /// It is to be run when more leases have run out of a queue that it names: a slice of them has.
+    Behind(Command),
     /// Nothing comes after this.
     Closed(Effect),
 }
 
 impl Step {
     pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
-        Step { core, cold, ahead: None, waiting: HashMap::new() }
+        Step { core, cold, ahead: None, waiting: HashMap::new(), has_slice: false }
     }
 
     /// From now on a thread reads ahead of takes: bodies, and messages in files.
@@ -82,6 +86,32 @@ impl Step {
         &mut self.core
     }
 
+    /// A batch begins.
+    pub(crate) fn begin_batch(&mut self) {
+        self.has_slice = false;
+    }
+
+    /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
+    fn is_behind(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
+        let (core, has_slice) = (&mut self.core, &mut self.has_slice);
+        let log = &mut Told { batch, cold: &mut self.cold };
+        if let Command::Queues(after, max, _) = command {
+            while let Some(queue) = core.first_lapsed(after.as_ref(), *max, now) {
+                *has_slice = *has_slice || core.lapse_some(&queue, now, log);
+                if *has_slice {
+                    return true;
+                }
+            }
+        }
+        command.names_any(|queue| {
+            if !core.has_lapsed(queue, now) {
+                return false;
+            }
+            *has_slice = *has_slice || core.lapse_some(queue, now, log);
+            *has_slice
+        })
+    }
+
     /// Runs one command. `refuses_puts` says why, if there is no room for more messages.
     pub(crate) fn step(
         &mut self,
@@ -90,6 +120,9 @@ impl Step {
         batch: &mut Batch,
         refuses_puts: Option<&Error>,
     ) -> Stepped {
+        if self.is_behind(&command, now, batch) {
+            return Stepped::Behind(command);
+        }
         let core = &mut self.core;
         let batch = &mut Told { batch, cold: &mut self.cold };
         Stepped::Answered(match command {

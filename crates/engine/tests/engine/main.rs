@@ -11,6 +11,7 @@ mod doors;
 mod expiry;
 mod faults;
 mod fixtures;
+mod lapses;
 mod leases;
 mod long_runs;
 mod mortal;

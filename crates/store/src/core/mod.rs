@@ -8,6 +8,8 @@
 //!   earlier than that of the call before counts as a step of the clock back.
 //! - **Calls** answer at once, but for [`revive`](Core::revive) and [`discard`](Core::discard) of many: those do a slice,
 //!   and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is durable when they return: make the log so before answers leave.
+//! - **Leases that run out** all at once are seen to in slices: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a
+//!   call names, call [`lapse_some`](Core::lapse_some), and make the call later if there are more.
 //! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
 //!   [`wait`](Core::wait). After each batch of calls, and when [`next_wake`](Core::next_wake) has come, call
 //!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
@@ -27,7 +29,7 @@
 //! # Layout
 //! - [`Record`], [`Log`]: what is told to the log
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
-//! - `time`, `stand`: time acting on a queue, a message changing its place
+//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin; `sweep`: many dead messages, slice by slice
 //! - `wait`: takes that wait
@@ -44,6 +46,7 @@ mod entry;
 mod get;
 mod grave;
 mod index;
+mod lapse;
 mod list;
 mod numbers;
 mod purge;
@@ -99,6 +102,10 @@ const LEASE_BYTES: usize = 96;
 /// So many messages are forgotten in less time than a sync takes.
 const BURIED_A_CALL: usize = 1_000;
 
+/// So many leases run out in about the time of a sync, and record so many bytes.
+const LAPSED_A_CALL: usize = 1_000;
+const LAPSED_BYTES_A_CALL: usize = 1024 * 1024;
+
 /// So many dead messages are revived in little more than the time of a sync.
 const SWEPT_A_CALL: usize = 1_000;
 
@@ -125,6 +132,10 @@ pub struct CoreConfig {
     pub buried_a_call: usize,
     /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest; at least 1.
     pub swept_a_call: usize,
+    /// How many leases one call of [`Core::lapse_some`] lets run out, and about how many bytes it records; at least 1.
+    pub lapsed_a_call: usize,
+    /// See [`CoreConfig::lapsed_a_call`].
+    pub lapsed_bytes_a_call: usize,
 }
 
 impl CoreConfig {
@@ -141,6 +152,8 @@ impl CoreConfig {
             seed,
             buried_a_call: BURIED_A_CALL,
             swept_a_call: SWEPT_A_CALL,
+            lapsed_a_call: LAPSED_A_CALL,
+            lapsed_bytes_a_call: LAPSED_BYTES_A_CALL,
         }
     }
 }
@@ -204,6 +217,7 @@ impl<B: StoredBody> Core<B> {
         assert!(config.number_step > 0, "numbers rise");
         assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
         assert!(config.swept_a_call > 0, "a sweep goes on");
+        assert!(config.lapsed_a_call > 0 && config.lapsed_bytes_a_call > 0, "leases run out some time");
         Core {
             next_counter: 0,
             next_number: config.next_number,

@@ -57,6 +57,11 @@ pub enum Sweeping {
 }
 
 impl Sweep {
+    /// The queue that it goes through.
+    pub fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
     /// Whether it brings messages back.
     pub fn revives(&self) -> bool {
         matches!(self.deed, Deed::Revive(_))

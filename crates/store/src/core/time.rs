@@ -7,7 +7,7 @@
 use dwell_model::{Now, Timestamp, as_of};
 
 use super::entry::Place;
-use super::queue::{ReadyKey, mono};
+use super::queue::ReadyKey;
 use super::{Core, Durability, Log, Record, StoredBody};
 
 impl<B: StoredBody> Core<B> {
@@ -38,27 +38,8 @@ impl<B: StoredBody> Core<B> {
         }
         found.touched = self.call;
         self.promote(queue, now.wall);
-        while let Some((deadline, slot)) = self.queues.get_mut(queue).leased.pop_due(mono(now.mono_ms)) {
-            // By the monotonic clock, which no step has moved, it has been ready for so long.
-            let ago_ms = now.mono_ms.saturating_sub(deadline.unsigned_abs());
-            let since = now.wall.as_ms().saturating_sub_unsigned(ago_ms);
-            self.let_time_act(slot, now, Timestamp::from_ms(since).unwrap_or(Timestamp::MIN), log);
-        }
+        self.lapse(queue, now, log);
         self.expire(queue, now, log);
-    }
-
-    /// Lets the leases that have run out go in all queues: they count to the cap, wherever they are.
-    pub(super) fn lapse_all(&mut self, now: Now, log: &mut impl Log<B>) {
-        let queues: Vec<u32> = self.queues.all().collect();
-        let mut next = None;
-        for queue in queues {
-            let next_due = |core: &Core<B>| core.queues.get(queue).leased.next_due();
-            if next_due(self).is_some_and(|deadline| deadline <= mono(now.mono_ms)) {
-                self.touch(queue, now, log);
-            }
-            next = next.into_iter().chain(next_due(self)).min();
-        }
-        self.lapse_from_ms = next.map_or(u64::MAX, i64::unsigned_abs);
     }
 
     /// Sets those aside whose expiry has passed.
@@ -79,7 +60,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// What is due at `wall` becomes ready: in the lanes where it lies, beside them by being moved.
-    fn promote(&mut self, queue: u32, wall: Timestamp) {
+    pub(super) fn promote(&mut self, queue: u32, wall: Timestamp) {
         let found = self.queues.get_mut(queue);
         found.ripe = wall;
         while let Some(slot) = found.scheduled.pop_beside(wall) {
@@ -107,7 +88,13 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    fn let_time_act(&mut self, slot: u32, now: Now, ready_since: Timestamp, log: &mut impl Log<B>) {
+    pub(super) fn let_time_act(
+        &mut self,
+        slot: u32,
+        now: Now,
+        ready_since: Timestamp,
+        log: &mut impl Log<B>,
+    ) {
         let before = self.standing(slot);
         let next = as_of(&before, now, self.attempt_limit(slot));
         self.record_standing(slot, next, Durability::Written, log);

@@ -37,6 +37,8 @@ pub(super) struct Waiters<B> {
     wall_alarms: TimingQueue<u32>,
     mono_alarms: TimingQueue<u32>,
     to_look_at: Vec<u32>,
+    /// Those of which more leases are to run out than one slice did: they come on that list when all others were served.
+    to_go_on: Vec<u32>,
     /// Queues that the store's cap of leases holds up, by the first turns that waited on them then.
     held_up: BTreeSet<(u64, u32)>,
     answers: Vec<Answer<B>>,
@@ -60,6 +62,7 @@ impl<B> Waiters<B> {
             wall_alarms: TimingQueue::new(),
             mono_alarms: TimingQueue::new(),
             to_look_at: Vec::new(),
+            to_go_on: Vec::new(),
             held_up: BTreeSet::new(),
             answers: Vec::new(),
         }
@@ -180,6 +183,8 @@ impl<B: StoredBody> Core<B> {
             let Some((_, queue)) = held_up.filter(|_| self.check_leased(now, log).is_ok()) else { break };
             self.look_at(queue);
         }
+        let Waiters { to_look_at, to_go_on, .. } = &mut self.waiters;
+        to_look_at.append(to_go_on);
         while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
             let waiter = self.stop_waiting(turn);
             self.waiters.answers.push((waiter.id, Ok(Vec::new())));
@@ -227,6 +232,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn serve_earlier(&mut self, queues: &[QueueName], now: Now, log: &mut impl Log<B>) {
         for name in queues {
             if let Some(queue) = self.queues.find(name) {
+                self.touch(queue, now, log);
                 self.look_at(queue);
                 self.serve_queue(queue, now, log);
             }
@@ -243,6 +249,11 @@ impl<B: StoredBody> Core<B> {
                 .is_some_and(|watch| watch.dirty)
         };
         if !is_dirty(self) {
+            return;
+        }
+        if self.lapse_slice(queue, now, log) {
+            // Its order is known when all have; it stays dirty until then.
+            self.waiters.to_go_on.push(queue);
             return;
         }
         self.touch(queue, now, log);

@@ -23,6 +23,12 @@ impl Rig {
     }
 }
 
+fn put_many(rig: &mut Rig, name: &str, count: usize) {
+    for _ in 0..count {
+        rig.put(put_to(name), now(0)).unwrap();
+    }
+}
+
 fn waiting(ms: u64) -> Take {
     Take::from(queue("q")).wait_ms(ms)
 }
@@ -206,4 +212,72 @@ fn a_lease_that_ends_lets_the_queue_go_on_that_its_own_cap_holds_up() {
     assert_eq!(rig.serve(now(3)), []);
     assert!(rig.call(|core, log| core.forget(WaiterId(2), now(4), log)));
     assert_eq!(rig.core.next_wake(), Wake::default());
+}
+
+#[test]
+fn leases_that_run_out_together_do_so_in_slices_and_others_are_served_in_between() {
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    put_many(&mut rig, "q", 10);
+    assert_eq!(rig.take(Take::from(queue("q")).max(10).lease_ms(1_000), now(0)).unwrap().len(), 10);
+    rig.wait(1, waiting(60_000), now(0));
+    rig.wait(2, Take::from(queue("other")).wait_ms(60_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    rig.put(put_to("other").after_ms(1_000), now(0)).unwrap();
+    let standings = |rig: &mut Rig, before: usize| {
+        rig.log.0[before..]
+            .iter()
+            .filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _)))
+            .count()
+    };
+    let late = now(1_000);
+    let before = rig.log.0.len();
+    assert_eq!(ids(&rig.call(|core, log| core.serve(late, log))), [(2, 1)], "another queue's take");
+    assert_eq!(standings(&mut rig, before), 4 + 1);
+    assert!(rig.core.next_wake().is_reached(late));
+    // A call that names the queue comes when all have run out.
+    assert!(rig.core.has_lapsed(&queue("q"), late) && !rig.core.has_lapsed(&queue("other"), late));
+    let before = rig.log.0.len();
+    assert!(rig.call(|core, log| core.lapse_some(&queue("q"), late, log)));
+    assert_eq!(standings(&mut rig, before), 4);
+    assert!(!rig.call(|core, log| core.lapse_some(&queue("q"), late, log)));
+    assert!(!rig.core.has_lapsed(&queue("q"), late));
+    assert_eq!(ids(&rig.serve(late)), [(1, 1)]);
+    let counts = rig.call(|core, log| core.stats(&queue("q"), late, log)).unwrap().counts;
+    assert_eq!((counts.ready, counts.leased), (9, 1));
+}
+
+#[test]
+fn a_slice_of_leases_that_run_out_records_only_so_many_bytes() {
+    let config = CoreConfig { lapsed_bytes_a_call: 10_000, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    put_many(&mut rig, "q", 20);
+    let taken = rig.take(Take::from(queue("q")).max(20), now(0)).unwrap();
+    let error = Some("x".repeat(4_000).into());
+    for delivery in taken {
+        let retry = Action::Retry { after_ms: Some(0), error: error.clone(), priority: None };
+        rig.settle(&delivery.receipt, retry, now(0)).unwrap();
+    }
+    rig.take(Take::from(queue("q")).max(20).lease_ms(1_000), now(0)).unwrap();
+    let mut slices = 1;
+    while rig.call(|core, log| core.lapse_some(&queue("q"), now(1_000), log)) {
+        slices += 1;
+    }
+    assert_eq!(slices, 7, "three in each, and two in the last");
+    // Nor does a full store do all at once that has run out elsewhere.
+    let limits = Limits { leased: 10, ..Limits::default() };
+    let mut rig = Rig::configured(CoreConfig { lapsed_a_call: 3, ..CoreConfig::new(limits, 0) });
+    put_many(&mut rig, "q", 10);
+    rig.take(Take::from(queue("q")).max(10).lease_ms(1_000), now(0)).unwrap();
+    put_many(&mut rig, "other", 9);
+    let before = rig.log.0.len();
+    assert_eq!(rig.take(Take::from(queue("other")).max(3), now(1_000)).unwrap().len(), 3);
+    let stands =
+        rig.log.0[before..].iter().filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _)));
+    assert_eq!(stands.count(), 3 + 3);
+    assert_eq!(
+        rig.take(Take::from(queue("other")).max(9), now(1_000)).unwrap().len(),
+        6,
+        "and all of it by and by"
+    );
 }
