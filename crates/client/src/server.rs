@@ -26,10 +26,16 @@ pub struct Limits {
     pub batch: u64,
     /// Messages leased at a time.
     pub leased: u64,
+    /// Messages of one queue leased at a time.
+    pub leased_per_queue: u64,
+    /// Takes that wait on one queue at a time.
+    pub waiting_per_queue: u64,
     /// Queues at a time.
     pub queues: u64,
     /// Put tokens remembered at a time; a store that others share has no such limit.
     pub put_tokens: u64,
+    /// Put tokens of one queue remembered at a time.
+    pub put_tokens_per_queue: u64,
     /// Queues that one take may name.
     pub take_queues: u64,
     /// The longest wait of one take, in milliseconds.

@@ -136,7 +136,8 @@ const PUT: &[&str] = &[
     "exhausted",
     "shutting_down",
 ];
-const TAKE: &[&str] = &["overloaded", "too_many_leased", "too_many_waiting", "invalid_setting"];
+const TAKE: &[&str] =
+    &["overloaded", "too_many_leased", "too_many_waiting", "too_many_queues", "invalid_setting"];
 const DEAD: &[&str] = &["unknown_queue", "message_not_found", "not_dead", "key_taken"];
 const BATCH: &[&str] = &["batch_too_large", "conflicting_fields"];
 

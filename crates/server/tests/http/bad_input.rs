@@ -30,6 +30,7 @@ async fn parameters_of_a_put() {
         ("level=0", "400 unknown_level"),
         ("level=x", "400 invalid_parameter"),
         ("expires=2001-01-01T00:00:00Z", "400 expires_before_due"),
+        ("due=2000-01-01T00:00:00Z&expires=2001-01-01T00:00:00Z", "400 expires_before_due"),
         ("due=2030-01-01T00:00:00Z&expires=2030-01-01T00:00:00Z", "400 expires_before_due"),
         ("dely=5s", "400 unknown_parameter"),
         ("delay_ms=5", "400 unknown_parameter"),

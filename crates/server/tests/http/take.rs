@@ -162,6 +162,13 @@ async fn limits_of_a_take() {
     server.put("", b"2").await;
     server.take("").await;
     assert_eq!(code("").await, (429, "too_many_leased".to_owned()));
+    let waiting = server.post("/v1/queues/q/take?wait=2s");
+    let clock = async {
+        server.until_count("waiting", 1).await;
+        server.clock.advance(2_000);
+    };
+    let (answer, ()) = tokio::join!(waiting, clock);
+    assert_eq!((answer.status, answer.text()), (200, r#"{"messages":[]}"#), "one that waits is not refused");
     server.stop().await;
 }
 

@@ -57,12 +57,21 @@ pub(crate) struct ServerOptions {
     /// The most messages leased at a time
     #[arg(long, value_parser = valued("limits.leased"), value_name = "COUNT")]
     max_leased: Option<String>,
+    /// The most messages of one queue leased at a time [default: 100000]
+    #[arg(long, value_parser = valued("limits.leased_per_queue"), value_name = "COUNT")]
+    max_leased_per_queue: Option<String>,
+    /// The most takes that wait on one queue at a time [default: 100000]
+    #[arg(long, value_parser = valued("limits.waiting_per_queue"), value_name = "COUNT")]
+    max_waiting_per_queue: Option<String>,
     /// The most queues at a time
     #[arg(long, value_parser = valued("limits.queues"), value_name = "COUNT")]
     max_queues: Option<String>,
     /// The most put tokens remembered at a time, at about 64 bytes each [default: 16000000]
     #[arg(long, value_parser = valued("limits.put_tokens"), value_name = "COUNT")]
     max_put_tokens: Option<String>,
+    /// The most put tokens of one queue remembered at a time [default: 8000000]
+    #[arg(long, value_parser = valued("limits.put_tokens_per_queue"), value_name = "COUNT")]
+    max_put_tokens_per_queue: Option<String>,
     /// How much memory bodies that are under way may hold, all connections together [default: 512MiB]
     #[arg(long, value_parser = valued("limits.bodies"), value_name = "SIZE")]
     max_bodies: Option<String>,
@@ -141,8 +150,11 @@ impl ServerOptions {
             ("limits.body", &self.max_body),
             ("limits.batch", &self.max_batch),
             ("limits.leased", &self.max_leased),
+            ("limits.leased_per_queue", &self.max_leased_per_queue),
+            ("limits.waiting_per_queue", &self.max_waiting_per_queue),
             ("limits.queues", &self.max_queues),
             ("limits.put_tokens", &self.max_put_tokens),
+            ("limits.put_tokens_per_queue", &self.max_put_tokens_per_queue),
             ("limits.bodies", &self.max_bodies),
             ("store.segment", &self.segment),
             ("store.memory_limit", &self.memory_limit),
