@@ -293,10 +293,25 @@ impl Inner {
                 break;
             }
         }
-        match count > limit && !self.unknown(&new, Patience::Usual).await?.0.is_empty() {
-            true => Err(Error::TooManyQueues { limit }),
-            false => Ok(()),
+        for queue in new.iter().filter(|_| count > limit) {
+            if self.is_bare(queue).await? {
+                return Err(Error::TooManyQueues { limit });
+            }
         }
+        Ok(())
+    }
+
+    /// Whether a queue has nothing, whoever waits on it.
+    async fn is_bare(&self, queue: &QueueName) -> Result<bool> {
+        spreading!(self, queue, |spread| {
+            for at in Partition::all(queue, spread) {
+                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?.reply;
+                if !stats.get("bare").is_set() {
+                    return Ok::<_, Fault>(false);
+                }
+            }
+            Ok(true)
+        })
     }
 
     pub(super) fn note_count(&self, reply: &Reply) {
