@@ -121,6 +121,8 @@ struct Inner {
     /// When all queues are to be looked through for that, on the clock that patience goes by.
     look_ms: AtomicU64,
     leased: tokio::sync::Mutex<Leased>,
+    /// How often they were counted.
+    lease_counts: AtomicU64,
     held_up: Mutex<HeldUp>,
     /// Leases that have ended since they were looked at last.
     ended: AtomicU64,

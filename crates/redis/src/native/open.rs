@@ -123,6 +123,7 @@ impl RedisStore {
             trash: Default::default(),
             look_ms: AtomicU64::new(0),
             leased: Default::default(),
+            lease_counts: Default::default(),
             held_up: Default::default(),
             ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),

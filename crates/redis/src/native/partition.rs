@@ -131,10 +131,11 @@ impl Inner {
         loop {
             let arguments = arguments.clone().maybe("ended", Some(lapsed).filter(|ended| *ended > 0));
             let arguments = arguments.flag("late", rounds >= ROUNDS);
+            let counts = self.lease_counts();
             let reply = self.wire.call(at, script, arguments, patience).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
-                self.leases_ended(&at.queue, ended);
+                self.leases_ended(&at.queue, ended, counts);
             }
             if let Some(given_up) = reply.get("given_up").uint() {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);

@@ -39,6 +39,7 @@ impl Inner {
 
     async fn settle_in(&self, queue: &QueueName, shard: u16, settles: &[&Settle]) -> Vec<Result<Settled>> {
         let mut answers = Vec::with_capacity(settles.len());
+        let counts = self.lease_counts();
         let mut bare = false;
         let acks = settles.iter().all(|settle| settle.action == Action::Ack);
         for chunk in settles.chunks(if acks { CHUNK_ACKS } else { CHUNK }) {
@@ -74,7 +75,7 @@ impl Inner {
         let ended =
             answers.iter().filter(|answer| matches!(answer, Ok(settled) if !is_held(settled))).count();
         if ended > 0 {
-            self.leases_ended(queue, ended as u64);
+            self.leases_ended(queue, ended as u64, counts);
         }
         if bare {
             self.note_bare(queue).await;
@@ -93,12 +94,13 @@ impl Inner {
             for chunk in items.chunks(CHUNK) {
                 let at = Partition::new(&queue, shard);
                 let arguments = || Fields::new().with("items", chunk.to_vec());
+                let counts = self.lease_counts();
                 // What can not be given back comes back when its lease runs out.
                 if let Ok(answered) = self.ask(&at, Script::Settle, arguments()).await {
                     let lost = answered.reply.get("items").items().iter();
                     let ended =
                         lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
-                    self.leases_ended(&queue, ended as u64);
+                    self.leases_ended(&queue, ended as u64, counts);
                 }
             }
         }

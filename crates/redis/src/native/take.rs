@@ -444,7 +444,11 @@ impl Inner {
             }
         }
         // Those that ended meanwhile were counted or not: if not, the next count shows it.
-        self.ended.store(0, Ordering::Relaxed);
+        {
+            let _held_up = locked(&self.held_up);
+            self.lease_counts.fetch_add(1, Ordering::SeqCst);
+            self.ended.store(0, Ordering::Relaxed);
+        }
         let counted = of_each.values().fold(0_u64, |sum, (leased, _)| sum.saturating_add(*leased));
         let now_ms = self.wire.mono_ms();
         leased.known = Some(i64::try_from(counted).unwrap_or(i64::MAX));
@@ -461,11 +465,19 @@ impl Inner {
         }
     }
 
-    /// Leases of a queue have ended: there is room for as many others, and those are told who wait for it here.
-    pub(super) fn leases_ended(&self, queue: &QueueName, ended: u64) {
-        self.ended.fetch_add(ended, Ordering::Relaxed);
+    /// How often leases were counted: for [`Inner::leases_ended`], before a call that may end some.
+    pub(super) fn lease_counts(&self) -> u64 {
+        self.lease_counts.load(Ordering::SeqCst)
+    }
+
+    /// Leases of a queue have ended: there is room for as many others, and those are told who wait for it here. If they were
+    /// counted after `counts`, it is not known whether these were among them; then the next count shows it.
+    pub(super) fn leases_ended(&self, queue: &QueueName, ended: u64, counts: u64) {
         let told: Vec<QueueName> = {
             let mut held_up = locked(&self.held_up);
+            if self.lease_counts() == counts {
+                self.ended.fetch_add(ended, Ordering::Relaxed);
+            }
             held_up.ended += ended;
             let HeldUp { order, names, .. } = &mut *held_up;
             let own = names.remove(queue).then(|| queue.clone());
