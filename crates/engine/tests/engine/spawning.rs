@@ -4,13 +4,13 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dwell_engine::disk::{Disk as _, MemoryDisk};
 use dwell_engine::{Engine, Options, Spawner, SystemThreads, Work};
 use dwell_model::Key;
 use dwell_store::{Put, Take};
-use dwell_time::ManualClock;
+use dwell_time::{Clock as _, ManualClock, SystemClock};
 
 use crate::doors::{Door, DoorDisk};
 use crate::support::{Driven, dir, options, queue, start};
@@ -51,9 +51,10 @@ fn far(number: u64) -> Put {
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let clock = SystemClock::new();
+    let end = clock.now().mono_ms + PATIENCE.as_millis() as u64;
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: it never came to it");
+        assert!(clock.now().mono_ms < end, "{what}: it never came to it");
         thread::yield_now();
     }
 }
