@@ -4,7 +4,7 @@
 //! - `store`: where messages are kept; `engine`: in files, and what opening them found
 //! - `movers`: delayed queues of Redisson's that are moved beside all else
 //! - `control`: the door for `dwell engine backup`
-//! - `logging`: what it says while it runs; `samples`: what the engine counts
+//! - `logging`: what it says while it runs; `samples`: what the engine counts, `troubles`: what fails there
 //! - `signals`: what ends the server, and what makes it reload; `reload`: how it does
 //! - `notify`: tells systemd; `descriptors`: as many connections as the system allows
 
@@ -19,6 +19,7 @@ mod reload;
 mod samples;
 pub(super) mod signals;
 mod store;
+mod troubles;
 
 use std::sync::Arc;
 
@@ -151,6 +152,7 @@ impl Serve {
         let server = Server::new(Arc::clone(&opened.store), listeners, loaded.configuration.server.clone());
         let redisson = loaded.configuration.redisson.as_ref();
         let movers = movers::start(redisson, context.output).await?;
+        let _troubles = opened.engine.clone().map(troubles::Watch::begin);
         if let Some(engine) = opened.engine.clone() {
             server.show_samples(Arc::new(move || samples::of(&engine)));
         }

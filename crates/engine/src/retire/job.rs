@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell_model::{Message, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
@@ -29,7 +29,7 @@ use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
 use crate::removal::Removal;
 use crate::run::{Home, Parts, Run, Value, key_hash};
-use crate::sealed::{Kind, Name};
+use crate::sealed::{self, Kind, Name};
 use crate::troubles::Troubles;
 
 /// A due file takes no more entries when it has so many bytes.
@@ -67,6 +67,9 @@ pub(crate) struct Desk {
     next_file: Arc<AtomicU32>,
     /// How many bodies have failed their checksums when they were to be copied.
     pub(crate) damaged: Arc<AtomicU64>,
+    /// Files that messages were to be moved out of, and that could not be read: to try them again each time would leave
+    /// no room for others.
+    unreadable: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 impl Desk {
@@ -98,6 +101,7 @@ impl Desk {
             healed,
             next_file,
             damaged,
+            unreadable: Arc::default(),
         };
         desk.go_by(budget);
         desk
@@ -109,6 +113,11 @@ impl Desk {
         let generation = budget.generation();
         (self.least, self.moved) = ((generation / 8).max(2), (generation / 2).max(2));
         self.body_bytes = budget.bodies();
+    }
+
+    /// Files that nothing is moved out of, since they can not be read.
+    pub(super) fn unreadable(&self) -> BTreeSet<u32> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The name of the next file.
@@ -267,7 +276,7 @@ impl Job {
         let gone_files = settled.iter().filter(|(number, settled)| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
         let sources = if moves {
-            source::choose(cold, &settled, &needed, seen, desk.least, desk.moved)
+            source::choose(cold, &settled, &needed, &desk.unreadable(), seen, desk.least, desk.moved)
         } else {
             Vec::new()
         };
@@ -385,8 +394,10 @@ impl Job {
     fn move_out(&mut self, source: Source) {
         let before = self.to_copy.len();
         self.writes.insert(source.file.name().number, source.file.writes());
-        if self.read_out(&source).is_ok() {
-            return;
+        let Err(error) = self.read_out(&source) else { return };
+        if error.is_of_the_place() {
+            let mut unreadable = self.desk.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+            unreadable.insert(source.file.name().number);
         }
         self.to_copy.truncate(before);
         if source.until.is_none() {
@@ -398,7 +409,7 @@ impl Job {
     }
 
     /// Reads what is to be moved out of a file, to be copied with what was captured.
-    fn read_out(&mut self, source: &Source) -> io::Result<()> {
+    fn read_out(&mut self, source: &Source) -> sealed::Result<()> {
         let number = source.file.name().number;
         let file = NonZeroU32::new(number).expect("files are counted from 1");
         let (mut found, mut moved) = (Vec::new(), Vec::new());

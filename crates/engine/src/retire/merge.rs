@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Range, RangeInclusive};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -214,13 +215,17 @@ impl<V: Kept> Merging<V> {
                 let (tell, done) = mpsc::channel();
                 let notifier = Arc::clone(notifier);
                 let work = move || {
-                    let outcome = loop {
-                        match job.advance(AT_A_TIME) {
-                            Ok(None) => {}
-                            Ok(Some(runs)) => break Ok(runs),
-                            Err(error) => break Err(error),
+                    let worked = catch_unwind(AssertUnwindSafe(|| {
+                        loop {
+                            if let Some(runs) = job.advance(AT_A_TIME)? {
+                                return Ok(runs);
+                            }
                         }
-                    };
+                    }));
+                    let panicked = |_| Err(io::Error::other("the thread that merges runs has panicked"));
+                    let outcome = worked.unwrap_or_else(panicked);
+                    // What it has begun goes before it is tried again.
+                    drop(job);
                     // Nobody is there to hear it if the shard is gone.
                     let _ = tell.send(outcome);
                     notifier.notify();
@@ -250,7 +255,7 @@ impl<V: Kept> Merging<V> {
                 Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => {
-                    Some(Err(io::Error::other("the thread that merges runs has panicked")))
+                    Some(Err(io::Error::other("the thread that merges runs is gone")))
                 }
             },
         }

@@ -286,7 +286,8 @@ impl Retirement {
             return false;
         }
         self.looked_near.set(Some(now));
-        source::near_end(step.cold(), now, self.desk.least, self.desk.moved as u64).is_some()
+        let (least, most) = (self.desk.least, self.desk.moved as u64);
+        source::near_end(step.cold(), &self.desk.unreadable(), now, least, most).is_some()
     }
 
     /// Whether a thread is at work, and turns have nothing to do for it now.

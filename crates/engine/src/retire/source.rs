@@ -115,11 +115,12 @@ impl Giving {
 }
 
 /// Chooses the files, with about `most` messages to be moved out of all of them together. A file that a held message
-/// needs stays.
+/// needs stays, and so does one that is `unreadable`.
 pub(super) fn choose(
     cold: &ColdSet,
     settled: &BTreeMap<u32, Settled>,
     needed: &BTreeSet<u32>,
+    unreadable: &BTreeSet<u32>,
     now: Timestamp,
     least: usize,
     most: usize,
@@ -147,7 +148,8 @@ pub(super) fn choose(
     let mut giving = Giving { left: most as u64, given_up: BTreeSet::new() };
     let live: u64 = files.iter().map(|used| u64::from(used.live)).sum();
     let mut entries: u64 = files.iter().map(|used| u64::from(used.len)).sum();
-    files.retain(|used| used.live > 0 && !needed.contains(&used.number));
+    files
+        .retain(|used| used.live > 0 && !needed.contains(&used.number) && !unreadable.contains(&used.number));
     files.sort_unstable_by_key(|used| (used.is_spent, used.fullness(), used.number));
     for used in files.iter().filter(|used| used.is_sparse()) {
         let may_be = if used.is_spent { 2 * live + 2 * most as u64 } else { 2 * live };
@@ -166,9 +168,10 @@ pub(super) fn choose(
     }
     let Giving { left, given_up } = giving;
     let mut sources: Vec<Source> = given_up.iter().map(|number| source(*number, None)).collect();
-    if let Some(until) = near_end(cold, now, least, left) {
+    if let Some(until) = near_end(cold, unreadable, now, least, left) {
         let near = cold.files().iter().filter(|(number, file)| {
             !given_up.contains(number)
+                && !unreadable.contains(number)
                 && settled.get(number).is_some_and(|settled| !settled.is_full())
                 && file.split_from().is_some_and(|from| from <= until)
         });
@@ -179,12 +182,19 @@ pub(super) fn choose(
 
 /// Until when messages are moved out of coarse files now, about `most` of them; nothing if few are due near enough, by
 /// what is known without reading: fewer than `least` would only come into another coarse file.
-pub(super) fn near_end(cold: &ColdSet, now: Timestamp, least: usize, most: u64) -> Option<Timestamp> {
+pub(super) fn near_end(
+    cold: &ColdSet,
+    unreadable: &BTreeSet<u32>,
+    now: Timestamp,
+    least: usize,
+    most: u64,
+) -> Option<Timestamp> {
     let from = cold.split_from()?;
     if most == 0 || from > now.saturating_after(AHEAD_MS / 2) {
         return None;
     }
-    let in_all = |until: Timestamp| cold.files().values().map(|file| file.due_about(until)).sum::<u64>();
+    let readable = || cold.files().iter().filter(|(number, _)| !unreadable.contains(number));
+    let in_all = |until: Timestamp| readable().map(|(_, file)| file.due_about(until)).sum::<u64>();
     if in_all(from.max(now).saturating_after(AHEAD_MS)) < least as u64 {
         return None;
     }

@@ -6,6 +6,7 @@ mod backup;
 mod burials;
 mod conformance;
 mod crash;
+mod damaged_files;
 mod damaged_runs;
 mod doors;
 mod expiry;

@@ -45,6 +45,21 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
             "Bodies that failed their checksums when they were to be moved",
             counters.damaged,
         ),
+        gauge(
+            "dwell_engine_runs_damaged",
+            "Runs that can not be read at some place, and could not be made anew yet",
+            counters.runs_damaged,
+        ),
+        counter(
+            "dwell_engine_runs_healed",
+            "Runs that could not be read, and were made anew from due files",
+            counters.runs_healed,
+        ),
+        gauge(
+            "dwell_engine_troubles",
+            "Kinds of work in the background that have failed and not gone well since",
+            engine.troubles().len() as u64,
+        ),
     ];
     // Where the directory can not be read, the page goes without.
     if let Ok(bytes) = engine.file_bytes() {

@@ -1,0 +1,52 @@
+//! Due files that can not be read: what is moved out of others goes on.
+
+use std::collections::BTreeSet;
+
+use dwell_engine::Options;
+use dwell_engine::disk::{Disk as _, MemoryDisk};
+use dwell_model::MessageId;
+use dwell_store::{Put, Store, Target};
+use dwell_time::ManualClock;
+
+use crate::support::{Driven, dir, options, queue, start};
+
+fn put(store: &mut Driven, count: u64) -> Vec<MessageId> {
+    let put = |number| Put::new(queue("far"), format!("body {number}")).after_ms(86_400_000);
+    (0..count).map(|number| store.put(put(number)).unwrap().id).collect()
+}
+
+/// Cancels nine of ten.
+fn cancel(store: &mut Driven, ids: &[MessageId]) {
+    let engine = store.engine.clone();
+    for (_, id) in ids.iter().enumerate().filter(|(at, _)| at % 10 != 0) {
+        store.run(engine.cancel(queue("far"), vec![Target::Id(*id)])).pop().unwrap().unwrap();
+    }
+}
+
+fn files(disk: &MemoryDisk) -> BTreeSet<String> {
+    disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
+}
+
+/// Crash story: 1. the files with the least in use can not be read. 2. Each retirement chooses them to be given up, moves
+/// nothing out of them, and has come to no others: the room of what is gone never comes back.
+#[test]
+fn files_that_can_not_be_read_keep_no_others_from_being_given_up() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let first = put(&mut store, 2_000);
+    let bad = files(&store.disk);
+    let second = put(&mut store, 2_000);
+    cancel(&mut store, &first[..1_800]);
+    assert!(bad.len() > 5 && bad.is_subset(&files(&store.disk)), "nothing was given up yet");
+    bad.iter().for_each(|name| store.disk.rot_at(&dir().join(name), 100));
+    cancel(&mut store, &second[..1_800]);
+    let last = put(&mut store, 2_000);
+    for _ in 0..100 {
+        store.advance(1_000);
+    }
+    let left = files(&store.disk);
+    assert!(bad.is_subset(&left), "what can not be read stays");
+    let others = left.difference(&bad).count();
+    assert!(others < 20, "{others} other files for {} messages", last.len() + 380);
+}
