@@ -197,7 +197,7 @@ fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
     let bad = put(&mut line, "bad");
     let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:m')[1]", "0"]);
     let leases = dwell_redis::testing::text(first).strip_suffix('m').unwrap().to_owned() + "l";
-    let good: Vec<String> = (0..2).map(|_| put(&mut line, "good")).collect();
+    let good: Vec<String> = (0..3).map(|_| put(&mut line, "good")).collect();
     redis.command(&["SET", &leases, "mine"]);
     write!(line.get_mut(), "peek {}\r\n", good[0]).unwrap();
     assert_eq!(said(&mut line), format!("FOUND {} 1", good[0]));
