@@ -80,6 +80,7 @@ pub(crate) fn open(
         waiting_limit: options.waiting,
         buried_a_call: BURIED_WHEN_DRIVEN,
         swept_a_call: options.swept_a_call,
+        expired_a_call: options.expired_a_turn,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
     let mut budget = Budget::of(options.memory_limit, options.segment_bytes);

@@ -57,6 +57,10 @@ pub struct Options {
     /// other can be begun.
     #[doc(hidden)]
     pub body_reach: u32,
+    /// At how many expiries of messages in tables the shard looks in one turn. For tests and the simulation, which make it
+    /// small; 1 at least.
+    #[doc(hidden)]
+    pub expired_a_turn: usize,
     /// All time goes through this.
     pub clock: Arc<dyn Clock>,
     /// All files go through this.
@@ -112,6 +116,10 @@ impl Options {
             let reason = "a revive of many looks at one message at least".to_owned();
             return Err(OpenError::InvalidOption { option: "swept_a_call", reason });
         }
+        if self.expired_a_turn == 0 {
+            let reason = "a turn looks at one expiry at least".to_owned();
+            return Err(OpenError::InvalidOption { option: "expired_a_turn", reason });
+        }
         if self.limits.body_len > Limits::MAX_BODY_LEN {
             let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
             return Err(OpenError::InvalidOption { option: "limits.body_len", reason });
@@ -159,6 +167,7 @@ impl Default for Options {
             run_bytes: 1024 * 1024 * 1024,
             spawner: Arc::new(SystemThreads),
             body_reach: u32::MAX,
+            expired_a_turn: 4_096,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

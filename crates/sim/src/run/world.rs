@@ -98,6 +98,8 @@ impl World {
             swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
             // So short that runs are split as those of very large stores are.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
+            // So few that more expire at one instant than one turn sees to, and any command may be the first after it.
+            expired_a_turn: *rng.pick(&[1, 2, 5, 4_096]),
             ..Options::default()
         };
         World {

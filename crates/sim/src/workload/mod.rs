@@ -232,7 +232,7 @@ pub(crate) fn put(rng: &mut Rng, no: u64, now: Timestamp) -> NewPut {
         priority: priority(rng),
         max_attempts: rng.between(0, 5) as u32,
         // Well behind the latest instant that it may be due at, so that the put is never refused for it.
-        expires: rng.percent(8).then(|| latest + 5_000 + rng.below(5_000) as i64),
+        expires: rng.percent(20).then(|| expiry(rng, latest + 5_000)),
         token: rng.percent(50),
     };
     let mut put = store::Put::new(queue_name(address.queue), body::make(address));
@@ -248,6 +248,12 @@ pub(crate) fn put(rng: &mut Rng, no: u64, now: Timestamp) -> NewPut {
     put.expires = spec.expires.map(words::instant);
     put.token = spec.token.then(|| PutToken::new(&format!("put-{no}")).expect("it is visible ASCII"));
     NewPut { address, spec, put }
+}
+
+/// An expiry within five seconds or half a minute from `earliest` on; most share their instant with many others.
+fn expiry(rng: &mut Rng, earliest: i64) -> i64 {
+    const SHARED_MS: i64 = 30_000;
+    if rng.percent(70) { (earliest / SHARED_MS + 1) * SHARED_MS } else { earliest + rng.below(5_000) as i64 }
 }
 
 /// One to three queues.

@@ -24,9 +24,6 @@ use super::queue::ReadyKey;
 use super::{Core, Log, StoredBody};
 use crate::{Result, StateCounts};
 
-/// So many cold messages whose expiry has passed are looked at in one call; more of them wait for the next one.
-const EXPIRED_A_CALL: usize = 4096;
-
 /// Where a copy of a message lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyAt {
@@ -536,7 +533,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn page_in_expired(&mut self, now: Now, log: &mut impl Log<B>) {
         let Some(cold) = log.cold() else { return };
         let mut expired = Vec::new();
-        cold.expired(now, EXPIRED_A_CALL, &mut expired);
+        cold.expired(now, self.config.expired_a_call, &mut expired);
         expired.into_iter().for_each(|cold| {
             self.page_in(cold);
         });
@@ -550,7 +547,7 @@ impl<B: StoredBody> Core<B> {
         }
         let Some(cold) = log.cold() else { return Ok(()) };
         let mut expired = Vec::new();
-        let read = cold.expired_of(&self.queues.get(queue).name, now, EXPIRED_A_CALL, &mut expired);
+        let read = cold.expired_of(&self.queues.get(queue).name, now, self.config.expired_a_call, &mut expired);
         expired.into_iter().for_each(|cold| {
             self.page_in(cold);
         });

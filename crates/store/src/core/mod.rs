@@ -109,6 +109,9 @@ const LAPSED_BYTES_A_CALL: usize = 1024 * 1024;
 /// So many dead messages are revived in little more than the time of a sync.
 const SWEPT_A_CALL: usize = 1_000;
 
+/// So many expiries are looked at in less time than a sync takes.
+const EXPIRED_A_CALL: usize = 4_096;
+
 /// How a core begins.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
@@ -136,6 +139,8 @@ pub struct CoreConfig {
     pub lapsed_a_call: usize,
     /// See [`CoreConfig::lapsed_a_call`].
     pub lapsed_bytes_a_call: usize,
+    /// At how many expiries of cold messages one call looks; at least 1.
+    pub expired_a_call: usize,
 }
 
 impl CoreConfig {
@@ -154,6 +159,7 @@ impl CoreConfig {
             swept_a_call: SWEPT_A_CALL,
             lapsed_a_call: LAPSED_A_CALL,
             lapsed_bytes_a_call: LAPSED_BYTES_A_CALL,
+            expired_a_call: EXPIRED_A_CALL,
         }
     }
 }
