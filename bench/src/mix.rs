@@ -27,6 +27,8 @@ pub(crate) struct Mix {
     pub(crate) at_once: u64,
     /// They have so many priorities.
     pub(crate) priorities: u64,
+    /// All expire so many milliseconds after the first instant; 0: none.
+    pub(crate) expires_ms: u64,
 }
 
 /// Whatever is drawn for a message is drawn from its own place, and this.
@@ -40,7 +42,7 @@ pub(crate) const MARK: [u8; 8] = [0xD5, 0x1E, 0xB0, 0xD7, 0x9A, 0x3C, 0xE2, 0x61
 impl Mix {
     /// `count` messages in one queue, due within `span_ms`.
     pub(crate) fn plain(count: u64, span_ms: u64) -> Mix {
-        Mix { count, queues: 1, span_ms, keyed: 0, at_once: 0, priorities: 1 }
+        Mix { count, queues: 1, span_ms, keyed: 0, at_once: 0, priorities: 1, expires_ms: 0 }
     }
 
     fn random(number: u64) -> Random {
@@ -108,7 +110,8 @@ impl Mix {
         let put = |(number, place): (u64, usize)| {
             let body = bodies.slice(place * BODY_BYTES..(place + 1) * BODY_BYTES);
             let put = Put::new(names[self.queue(number)].clone(), body).at(self.due(number));
-            Put { key: self.key(number), priority: self.priority(number), ..put }
+            let expires = (self.expires_ms > 0).then(|| start().saturating_after(self.expires_ms));
+            Put { key: self.key(number), priority: self.priority(number), expires, ..put }
         };
         numbers.zip(0..).map(put).collect()
     }
@@ -121,9 +124,9 @@ impl Mix {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let Mix { count, queues, span_ms, keyed, at_once, priorities } = self;
+        let Mix { count, queues, span_ms, keyed, at_once, priorities, expires_ms } = self;
         json!({ "count": count, "queues": queues, "span_ms": span_ms, "keyed": keyed, "at_once": at_once,
-            "priorities": priorities })
+            "priorities": priorities, "expires_ms": expires_ms })
     }
 
     pub(crate) fn parse(value: &Value) -> Result<Mix> {
@@ -135,6 +138,7 @@ impl Mix {
             keyed: field("keyed")?,
             at_once: field("at_once")?,
             priorities: field("priorities")?,
+            expires_ms: field("expires_ms")?,
         })
     }
 }
@@ -181,7 +185,15 @@ mod tests {
 
     #[test]
     fn a_mix_is_as_it_is_described_and_survives_a_process() {
-        let mix = Mix { count: 9_000, queues: 7, span_ms: 1_000, keyed: 3, at_once: 2, priorities: 3 };
+        let mix = Mix {
+            count: 9_000,
+            queues: 7,
+            span_ms: 1_000,
+            keyed: 3,
+            at_once: 2,
+            priorities: 3,
+            expires_ms: 2_000,
+        };
         assert_eq!(Mix::parse(&mix.json()).unwrap(), mix);
         let puts: Vec<Put> = mix.puts(0..mix.count);
         let queues: std::collections::BTreeSet<_> = puts.iter().map(|put| put.queue.clone()).collect();
@@ -193,6 +205,7 @@ mod tests {
         let mut tally = Tally::default();
         puts.iter().for_each(|put| tally.add(&put.body));
         assert_eq!(tally, mix.tally(|_| true));
+        assert!(puts.iter().all(|put| put.expires == Some(start().saturating_after(2_000))));
         assert_eq!(puts[77].body[..], Mix::body(77));
     }
 

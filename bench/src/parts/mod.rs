@@ -6,6 +6,7 @@
 
 pub(crate) mod change;
 pub(crate) mod drain;
+pub(crate) mod expired;
 pub(crate) mod fill;
 pub(crate) mod get;
 pub(crate) mod reopen;
@@ -26,8 +27,17 @@ use crate::own_process::{self, Part, count, text};
 use crate::stopwatch::{Stopwatch, pause};
 
 /// All of them.
-pub(crate) const PARTS: &[Part] =
-    &[fill::PART, get::PART, change::PART, change::ONE, drain::PART, drain::MONTH, reopen::PART, sweep::PART];
+pub(crate) const PARTS: &[Part] = &[
+    fill::PART,
+    get::PART,
+    change::PART,
+    change::ONE,
+    drain::PART,
+    drain::MONTH,
+    reopen::PART,
+    sweep::PART,
+    expired::PART,
+];
 
 /// What a message of a mix takes on the disk at the most, in the journal, in due files and runs, and while they are
 /// merged: a rough bound, for who asks whether there is room.

@@ -6,6 +6,7 @@ mod delay_queue_parking;
 mod disk;
 mod engine_backlog;
 mod engine_drain;
+mod engine_expired;
 mod engine_far;
 mod engine_growth;
 mod engine_put;
@@ -52,6 +53,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     engine_restart::SCENARIO,
     engine_growth::SCENARIO,
     engine_sweeps::SCENARIO,
+    engine_expired::SCENARIO,
     lateness_longpoll::SCENARIO,
     lateness::SCENARIO,
     #[cfg(feature = "redis")]

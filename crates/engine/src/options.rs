@@ -167,7 +167,7 @@ impl Default for Options {
             run_bytes: 1024 * 1024 * 1024,
             spawner: Arc::new(SystemThreads),
             body_reach: u32::MAX,
-            expired_a_turn: 4_096,
+            expired_a_turn: 16 * 1024,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

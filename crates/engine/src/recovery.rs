@@ -60,6 +60,8 @@ pub(crate) trait Replay {
     fn record(&mut self, record: Record) -> Result<(), Refusal>;
     /// How a message stands, or that it is gone, that was put before the first record: it is in the checkpoint, or gone.
     fn old(&mut self, number: Number, standing: Option<Standing>) -> Result<(), Refusal>;
+    /// The wall clock of the batch whose records are replayed next.
+    fn begins(&mut self, wall: Timestamp) -> Result<(), Refusal>;
     /// The wall clock of the batch whose records were replayed last.
     fn time(&mut self, wall: Timestamp);
     /// All that was said of old messages is to count now.
@@ -417,6 +419,13 @@ impl<R: Replay> Scan<'_, R> {
             now: header.now,
             salt: segment.salt,
         };
+        let refuse = |refusal| match refusal {
+            Refusal::Contradiction(reason) => OpenError::damaged(&segment.path, at, reason),
+            Refusal::Unreadable(error) => error.into(),
+        };
+        if segment.name.segment >= self.start {
+            self.replay.begins(header.now).map_err(refuse)?;
+        }
         let mut decoder = Decoder::new(records, context);
         let mut count = 0;
         self.report.was_closed = false;
@@ -429,10 +438,7 @@ impl<R: Replay> Scan<'_, R> {
             })?;
             let Some(fact) = fact else { break };
             count += 1;
-            self.fact(fact, segment, at).map_err(|refusal| match refusal {
-                Refusal::Contradiction(reason) => OpenError::damaged(&segment.path, at, reason),
-                Refusal::Unreadable(error) => error.into(),
-            })?;
+            self.fact(fact, segment, at).map_err(refuse)?;
         }
         if count != header.records {
             let reason = "a batch has another number of records than its header says";

@@ -134,6 +134,16 @@ impl Replay for Rebuilding<'_> {
         Ok(())
     }
 
+    fn begins(&mut self, wall: Timestamp) -> Result<(), Refusal> {
+        self.core.replay_begins(wall);
+        let wall_before = self.core.seen();
+        if wall < wall_before {
+            // The clock stepped back. A segment that was begun before any call had noticed says so by its time alone.
+            return self.record(Record::Ripe { wall: wall_before });
+        }
+        Ok(())
+    }
+
     fn time(&mut self, wall: Timestamp) {
         self.core.replay_time(wall);
     }

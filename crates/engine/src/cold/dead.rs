@@ -1,6 +1,7 @@
 //! Dead messages of a queue that are cold, the oldest first.
 //!
-//! Files have them in the order of their due. So all dead lanes of the queue are read through, and those that died first
+//! Files have them in the order of their due; those that have [expired](super::expired) where they lie are among others. So
+//! all lanes of the queue that have any are read through, and those that died first
 //! are remembered: as many as a window holds, by death, id and place. When all of these were handed over, the lanes are
 //! read again for the next ones; but only those that can have any, since it is known of each by then from when to when
 //! its messages died. Messages that die within an hour are mostly retired together, so that few files are read twice.
@@ -10,7 +11,7 @@
 //!
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
-//!    window, or was put back since and is remembered beside it.
+//!    window, or was put back since and is remembered beside it; but for those that have expired since it was begun.
 //! 2. A window is forgotten when a file with dead messages of its queue comes or goes: they have other places then.
 
 use std::cmp::Reverse;
@@ -48,6 +49,8 @@ pub(super) struct Walk {
     back: BTreeMap<Died, Spot>,
     /// The reading for the next window.
     scan: Option<Scan>,
+    /// Whether others have died since it was begun, which it may not have.
+    is_stale: bool,
 }
 
 /// A window that is being filled.
@@ -71,7 +74,15 @@ impl Walk {
     fn new(queue: QueueName, from: Option<Died>) -> Walk {
         // Of nothing all is known up to where it begins.
         let to = HandedOver::To(from);
-        Walk { queue, from, window: BinaryHeap::new(), to, back: BTreeMap::new(), scan: None }
+        Walk {
+            queue,
+            from,
+            window: BinaryHeap::new(),
+            to,
+            back: BTreeMap::new(),
+            scan: None,
+            is_stale: false,
+        }
     }
 
     pub(super) fn is_of(&self, queue: &QueueName) -> bool {
@@ -125,14 +136,17 @@ impl Walk {
 
 /// Whether a file has dead messages of a queue.
 fn has_dead(file: &ColdFile, queue: &QueueName) -> bool {
-    file.file.lanes_of(queue).iter().any(|lane| lane.state == LaneState::Dead)
+    let mut lanes = file.file.lanes().iter().zip(&file.lanes).filter(|(lane, _)| lane.queue == *queue);
+    lanes.any(|(lane, state)| lane.state == LaneState::Dead || state.over > 0)
 }
 
+/// When an entry died that is dead, or over.
 fn died(found: &Found) -> Option<Died> {
-    match found.entry.standing.state {
-        State::Dead(death) => Some((death.at, found.entry.id)),
-        State::Scheduled | State::Ready | State::Leased(_) => None,
-    }
+    let at = match found.entry.standing.state {
+        State::Dead(death) => Some(death.at),
+        State::Scheduled | State::Ready | State::Leased(_) => found.entry.standing.expires,
+    };
+    at.map(|at| (at, found.entry.id))
 }
 
 impl ColdSet {
@@ -162,7 +176,7 @@ impl ColdSet {
         let mut to = walk.to;
         while let Some((died, spot)) = walk.next() {
             // A message that was handed over otherwise may have been put back, or not.
-            if let Some(file) = self.files.get(&spot.file).filter(|file| !file.out.has(spot.ordinal)) {
+            if let Some(file) = self.files.get(&spot.file).filter(|file| file.is_cold(spot.ordinal)) {
                 let block = (spot.file, file.file.block_of(spot.ordinal));
                 let is_full = blocks.len() >= BLOCKS && !blocks.contains(&block);
                 if graves.len() >= most || is_full {
@@ -182,6 +196,11 @@ impl ColdSet {
         self.hand_over(found, into);
         self.keep_walk(walk);
         Ok(to)
+    }
+
+    /// What may not have all that are dead now is begun anew.
+    pub(super) fn end_stale_walks(&mut self, queue: &QueueName) {
+        self.walks.retain(|walk| walk.queue != *queue || !walk.is_stale);
     }
 
     fn keep_walk(&mut self, walk: Walk) {
@@ -215,7 +234,7 @@ impl ColdSet {
         walk.back.clear();
         walk.window = BinaryHeap::new();
         let mut lanes = self.lanes_of(&walk.queue);
-        lanes.retain(|at| self.lane(*at).state == LaneState::Dead);
+        lanes.retain(|at| self.has_dead_in(*at));
         // Those that may have the oldest are read first; of some that is not known.
         lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
         Scan { after: walk.from, lanes, at: 0, died: None, oldest: BinaryHeap::new(), has_more: false }
@@ -235,7 +254,10 @@ impl ColdSet {
             }
         }
         let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
-        let Some(from) = file.next_live(at.lane as usize, scan.at.max(range.start)) else {
+        let (from, lane) = (scan.at.max(range.start), at.lane as usize);
+        let is_dead = self.lane(at).state == LaneState::Dead;
+        let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
+        let Some(from) = next else {
             if let Some(died) = scan.died.take() {
                 self.deaths.insert(at, died);
             }
@@ -247,7 +269,8 @@ impl ColdSet {
         let mut found = Vec::new();
         file.file.read(from..to, &mut found)?;
         scan.at = to;
-        let live = found.iter().filter(|found| !file.out.has(found.ordinal));
+        let is_meant = |ordinal: u32| if is_dead { !file.out.has(ordinal) } else { file.over.has(ordinal) };
+        let live = found.iter().filter(|found| is_meant(found.ordinal));
         for (died, ordinal) in live.filter_map(|found| Some((died(found)?, found.ordinal))) {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
@@ -261,6 +284,18 @@ impl ColdSet {
             }
         }
         Ok(true)
+    }
+
+    fn has_dead_in(&self, at: LaneAt) -> bool {
+        self.lane(at).state == LaneState::Dead || self.files[&at.file].lanes[at.lane as usize].over > 0
+    }
+
+    /// Cold messages of a lane have expired. Windows of its queue that were begun before do not have them; a sweep that goes on
+    /// does not mean them, and all else begins anew.
+    pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, lane: usize) {
+        let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
+        self.deaths.remove(&LaneAt { file, lane });
+        self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
     }
 
     /// A dead message that had been handed over lies in its file again.

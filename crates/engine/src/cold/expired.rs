@@ -1,19 +1,32 @@
-//! Messages that expire while they are cold: found by the expiries of their files, and handed over.
+//! Messages that expire while they are cold: found by the expiries of their files, and dead where they lie.
 //!
-//! What can not be read then is set aside by the file: a chunk of its expiries, or a block of its entries. So one rotten
-//! block keeps no other message from expiring, and is not read again by each call, but after a second, two, four, and so
-//! on up to a minute; and at once where a call asks for it. It is forgotten with its file.
+//! Nothing is written, read or handed over of a message that dies so. Its entry says when it expires, and the journal says
+//! how late it has become: so whoever opens the directory again comes to the same. While the file is open a bit says that
+//! the entry is *over*: it is out of its lane, which holds what is scheduled or ready, and is found where dead
+//! messages are looked for. Ten million that expire at one instant are ten million bits, and ten thousand reads of
+//! a few KiB; they are seen to in slices, and others are served in between. What was not come to when the process ended is
+//! looked at again, and so is what was: that is cheaper than to remember it.
+//!
+//! An entry is dead if it expires by the last time that was seen, or by the time at which its file was ripened: so a clock
+//! that steps back brings nothing to life.
+//!
+//! Expiries that can not be read are set aside by the file, a chunk at a time. So one rotten place keeps no other message
+//! from expiring, and is not read again by each call, but after a second, two, four, and so on up to a minute; and at once
+//! where a call asks for it. It is forgotten with its file.
+//!
+//! # Ground rules
+//! 1. An entry that is over is out too: what looks for pending entries passes it over as it does what is gone.
+//! 2. What lies before a file's progress and is cold is over. So an entry that is cold again is over at once if its time
+//!    has come, and nothing has to be looked at twice for it.
 
 use std::collections::BTreeMap;
 
 use dwell_model::{Now, QueueName, Timestamp};
-use dwell_store::core::ColdMessage;
 use dwell_store::{Error, Result};
 
+use super::ColdSet;
 use super::file::ColdFile;
-use super::{ColdSet, Spot};
-use crate::due::{Found, LaneState};
-use crate::journal::segment::Place;
+use crate::due::LaneState;
 use crate::sealed::ReadError;
 
 /// What was set aside waits so long at first before it is tried again, and so long at most.
@@ -21,6 +34,9 @@ const FIRST_WAIT_MS: u64 = 1_000;
 const LONGEST_WAIT_MS: u64 = 60_000;
 /// After so many reads that failed in one call nothing more is tried in it: the medium may be gone.
 const FAILURES: usize = 16;
+
+/// How many have died of which queues.
+type Died = Vec<(QueueName, u64)>;
 
 /// Where a file's expiries go on: what lies before this was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -36,8 +52,6 @@ pub(super) struct Progress {
 pub(super) struct Aside {
     /// Chunks of expiries, with the earliest of each.
     chunks: BTreeMap<u32, Timestamp>,
-    /// By block and lane the earliest that expires there.
-    blocks: BTreeMap<(u32, u32), Timestamp>,
     /// Not to be tried before this, on the monotonic clock.
     again_ms: u64,
     /// How long it was to wait the last time.
@@ -55,23 +69,9 @@ impl Aside {
         aside
     }
 
-    fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.blocks.is_empty()
-    }
-
     /// Its bytes in memory.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Aside>()
-            + (self.chunks.len() + self.blocks.len()) * 2 * size_of::<((u32, u32), Timestamp)>()
-    }
-
-    fn has_block(&self, block: u32) -> bool {
-        self.blocks.range((block, 0)..=(block, u32::MAX)).next().is_some()
-    }
-
-    fn add_block(&mut self, block: u32, lane: u32, expires: Timestamp) {
-        let earliest = self.blocks.entry((block, lane)).or_insert(expires);
-        *earliest = expires.min(*earliest);
+        size_of::<Aside>() + self.chunks.len() * 2 * size_of::<(u32, Timestamp)>()
     }
 
     /// Something of it was tried, and failed still, or it is new.
@@ -81,10 +81,9 @@ impl Aside {
     }
 }
 
-/// What one call may still read.
+/// What one call may still look at.
 struct Purse {
-    /// So many more messages.
-    messages: usize,
+    pairs: usize,
     failures: usize,
 }
 
@@ -103,39 +102,40 @@ impl Purse {
 }
 
 impl ColdFile {
-    /// Whether an entry has not been handed over, and can expire.
-    fn may_expire(&self, ordinal: u32) -> bool {
-        let lane = &self.file.lanes()[self.file.lane_of(ordinal)];
-        lane.state != LaneState::Dead && !self.out.has(ordinal)
+    /// What expires by then is dead.
+    fn over_by(&self, now: Now) -> Timestamp {
+        self.ripe.max(now.wall)
     }
 
-    /// Whether something of a queue that expires by `wall` is set aside.
-    fn has_aside(&self, queue: &QueueName, wall: Timestamp) -> bool {
+    /// An entry that is to expire next does at `at`. What had expired when the file was ripened is dead at any time.
+    fn set_next_expiry(&mut self, at: Option<Timestamp>) {
+        self.next_expiry = at.map(|at| if at <= self.ripe { Timestamp::MIN } else { at });
+    }
+
+    /// Looks at the first of its expiries, before anything else does.
+    pub(super) fn begin_expiries(&mut self) {
+        self.set_next_expiry(self.file.first_expiry());
+    }
+
+    /// Whether something of a queue that has expired is set aside.
+    fn has_aside(&self, queue: &QueueName, now: Now) -> bool {
         let Some(aside) = &self.aside else { return false };
-        let is_over = |earliest: &Timestamp| *earliest <= wall;
-        let in_chunks = aside.chunks.values().any(is_over);
-        let lanes = self.file.lanes().iter().zip(0u32..);
-        let mut lanes = lanes.filter(|(lane, _)| lane.queue == *queue && lane.state != LaneState::Dead);
-        lanes.any(|(lane, at)| {
-            let live = |from: u32, to: u32| from < to && self.out.live(from..to) > 0;
-            let range = lane.range();
-            let in_block = |block: u32| {
-                let of_block = self.file.ordinals_of(block);
-                live(range.start.max(of_block.start), range.end.min(of_block.end))
-            };
-            let blocks = aside.blocks.iter().filter(|((_, lane), _)| *lane == at);
-            in_chunks && live(range.start, range.end)
-                || blocks.into_iter().any(|((block, _), earliest)| is_over(earliest) && in_block(*block))
-        })
+        let over_by = self.over_by(now);
+        let lanes = self.file.lanes().iter().zip(&self.lanes);
+        let is_live = |lane: &crate::due::Lane| lane.queue == *queue && lane.state != LaneState::Dead;
+        aside.chunks.values().any(|earliest| *earliest <= over_by)
+            && lanes.into_iter().any(|(lane, state)| is_live(lane) && state.live > 0)
     }
 
-    /// Entries that expire by `wall` and were not looked at before. What was is not looked at again.
-    fn next_over(&mut self, now: Now, purse: &mut Purse) -> Vec<(u32, Timestamp)> {
-        let mut over = Vec::new();
+    /// Goes on with the expiries, as far as their time has come; those that were looked at are not looked at again.
+    /// Says how many have died of which lanes.
+    fn expire(&mut self, now: Now, purse: &mut Purse) -> BTreeMap<usize, u64> {
+        let (mut died, over_by) = (BTreeMap::new(), self.over_by(now));
         while let Some(from) = self.file.expiry_chunk_from(self.expired_to.chunk) {
-            self.next_expiry = Some(from);
-            if from > now.wall || purse.messages == 0 {
-                return over;
+            let from = if self.expired_to.pair > 0 { self.next_expiry.unwrap_or(from) } else { from };
+            self.set_next_expiry(Some(from));
+            if from > over_by || purse.pairs == 0 {
+                return died;
             }
             let chunk = self.expired_to.chunk;
             let next = Progress { chunk: chunk + 1, pair: 0 };
@@ -144,20 +144,24 @@ impl ColdFile {
                 continue;
             };
             let seen = self.expired_to.pair as usize;
-            let fresh = pairs[seen..].iter().take_while(|(at, _)| *at <= now.wall).take(purse.messages);
-            let fresh: Vec<(u32, Timestamp)> = fresh.map(|(at, ordinal)| (*ordinal, *at)).collect();
-            purse.messages -= fresh.len();
-            let pair = seen + fresh.len();
-            over.extend(fresh.into_iter().filter(|(ordinal, _)| self.may_expire(*ordinal)));
+            let over = pairs[seen..].iter().take_while(|(at, _)| *at <= over_by).take(purse.pairs);
+            let mut pair = seen;
+            for (_, ordinal) in over {
+                pair += 1;
+                if let Some(lane) = self.die(*ordinal) {
+                    *died.entry(lane).or_default() += 1;
+                }
+            }
+            purse.pairs -= pair - seen;
             if let Some((at, _)) = pairs.get(pair) {
                 self.expired_to.pair = u32::try_from(pair).expect("a chunk has few pairs");
-                self.next_expiry = Some(*at);
-                return over;
+                self.set_next_expiry(Some(*at));
+                return died;
             }
             self.expired_to = next;
         }
         self.next_expiry = None;
-        over
+        died
     }
 
     /// A chunk, unless it can not be read: then it is set aside.
@@ -182,177 +186,95 @@ impl ColdFile {
         purse.failed(failed, aside);
         None
     }
+
+    /// Tries that again which was set aside. What can be read now is looked at as if it had not been.
+    fn try_aside(&mut self, now: Now, purse: &mut Purse) {
+        let Some(mut aside) = self.aside.take() else { return };
+        for chunk in aside.chunks.keys().copied().collect::<Vec<u32>>() {
+            if !purse.may_try() {
+                break;
+            }
+            match self.file.expiry_chunk(chunk) {
+                Ok(_) => {
+                    aside.chunks.remove(&chunk);
+                    self.look_again_from(chunk);
+                }
+                Err(error) => purse.failed(Some(error), &mut aside),
+            }
+        }
+        if !aside.chunks.is_empty() {
+            aside.wait(now);
+            self.aside = Some(aside);
+        }
+    }
+
+    /// The expiries from a chunk on have to be looked at again.
+    fn look_again_from(&mut self, chunk: u32) {
+        if chunk < self.expired_to.chunk || chunk == self.expired_to.chunk && self.expired_to.pair > 0 {
+            self.expired_to = Progress { chunk, pair: 0 };
+            self.set_next_expiry(self.file.expiry_chunk_from(chunk));
+        }
+    }
 }
 
 impl ColdSet {
-    /// See [`Cold::expired`](dwell_store::core::Cold::expired).
-    pub(super) fn hand_over_expired(&mut self, now: Now, most: usize, into: &mut Vec<ColdMessage<Place>>) {
+    /// See [`Cold::expire`](dwell_store::core::Cold::expire).
+    pub(super) fn expire_some(&mut self, now: Now, most: usize, died: &mut Died) -> bool {
         let has_fresh = self.next_expiry.is_some_and(|next| next <= now.wall);
         let has_again = self.again_ms.is_some_and(|again| again <= now.mono_ms);
         if !has_fresh && !has_again {
-            return;
+            return true;
         }
-        let mut purse = Purse { messages: most, failures: 0 };
+        let mut purse = Purse { pairs: most, failures: 0 };
         if has_again {
             let is_due = |aside: &Aside| aside.again_ms <= now.mono_ms;
-            let due = self.files.iter().filter(|(_, file)| file.aside.as_deref().is_some_and(is_due));
-            for number in due.map(|(number, _)| *number).collect::<Vec<u32>>() {
-                self.try_aside(number, now, &mut purse, into);
-            }
+            let due = self.files.values_mut().filter(|file| file.aside.as_deref().is_some_and(is_due));
+            due.for_each(|file| file.try_aside(now, &mut purse));
         }
-        self.look_at_fresh(now, &mut purse, into);
+        self.look_at_fresh(now, &mut purse, died)
     }
 
-    /// See [`Cold::expired_of`](dwell_store::core::Cold::expired_of).
-    pub(super) fn hand_over_expired_of(
-        &mut self,
-        queue: &QueueName,
-        now: Now,
-        most: usize,
-        into: &mut Vec<ColdMessage<Place>>,
-    ) -> Result<()> {
+    /// See [`Cold::expire_unread`](dwell_store::core::Cold::expire_unread).
+    pub(super) fn expire_aside(&mut self, queue: &QueueName, now: Now, died: &mut Died) -> Result<()> {
         if self.again_ms.is_none() {
             return Ok(());
         }
-        let has_aside = |set: &ColdSet| -> Vec<u32> {
-            let files = set.files.iter().filter(|(_, file)| file.has_aside(queue, now.wall));
-            files.map(|(number, _)| *number).collect()
-        };
-        let mut purse = Purse { messages: most, failures: 0 };
-        for number in has_aside(self) {
-            self.try_aside(number, now, &mut purse, into);
+        let mut purse = Purse { pairs: usize::MAX, failures: 0 };
+        for file in self.files.values_mut().filter(|file| file.has_aside(queue, now)) {
+            file.try_aside(now, &mut purse);
         }
-        self.look_at_fresh(now, &mut purse, into);
-        let Some(number) = has_aside(self).first().copied() else { return Ok(()) };
-        let reason = self.files[&number].aside.as_ref().map_or("", |aside| &*aside.reason);
+        self.look_at_fresh(now, &mut purse, died);
+        let Some(file) = self.files.values().find(|file| file.has_aside(queue, now)) else { return Ok(()) };
+        let reason = file.aside.as_ref().map_or("", |aside| &*aside.reason);
         Err(Error::Unavailable {
             reason: format!("messages of queue '{queue}' have expired that can not be read: {reason}").into(),
         })
     }
 
-    /// Looks at the files of which something expires that was not looked at.
-    fn look_at_fresh(&mut self, now: Now, purse: &mut Purse, into: &mut Vec<ColdMessage<Place>>) {
-        let numbers: Vec<u32> = self.files.keys().copied().collect();
-        for number in numbers {
+    /// Looks at the files of which something expires that was not looked at; says whether that was all.
+    fn look_at_fresh(&mut self, now: Now, purse: &mut Purse, died: &mut Died) -> bool {
+        let is_fresh = |file: &ColdFile| file.next_expiry.is_some_and(|next| next <= now.wall);
+        let fresh = self.files.iter().filter(|(_, file)| is_fresh(file)).map(|(number, _)| *number);
+        for number in fresh.collect::<Vec<u32>>() {
+            if purse.pairs == 0 {
+                break;
+            }
             let file = self.files.get_mut(&number).expect("it was just there");
-            if purse.messages > 0 && file.next_expiry.is_some_and(|next| next <= now.wall) {
-                let over = file.next_over(now, purse);
-                self.read_over(number, over, now, purse, into);
+            let of_lanes = file.expire(now, purse);
+            for (lane, count) in of_lanes {
+                let queue = self.files[&number].file.lanes()[lane].queue.clone();
+                self.have_died(&queue, number, lane);
+                died.push((queue, count));
             }
         }
         self.next_expiry = self.files.values().filter_map(|file| file.next_expiry).min();
         let aside = self.files.values().filter_map(|file| file.aside.as_ref());
         self.again_ms = aside.map(|aside| aside.again_ms).min();
+        self.next_expiry.is_none_or(|next| next > now.wall)
     }
 
-    /// Hands entries of a file over. What lies in a block that can not be read is set aside.
-    fn read_over(
-        &mut self,
-        number: u32,
-        mut over: Vec<(u32, Timestamp)>,
-        now: Now,
-        purse: &mut Purse,
-        into: &mut Vec<ColdMessage<Place>>,
-    ) {
-        // In their order, each block is read once.
-        over.sort_unstable();
-        let mut found: Vec<(Spot, Found)> = Vec::with_capacity(over.len());
-        for (ordinal, expires) in over {
-            let file = self.files.get_mut(&number).expect("its entries were just listed");
-            let (block, lane) = (file.file.block_of(ordinal), file.file.lane_of(ordinal));
-            let is_aside = file.aside.as_ref().is_some_and(|aside| aside.has_block(block));
-            let mut failed = None;
-            if !is_aside && purse.may_try() {
-                match self.blocks.entry(file, ordinal) {
-                    Ok(one) => {
-                        found.push((Spot { file: number, ordinal }, one.clone()));
-                        continue;
-                    }
-                    Err(error) => failed = Some(error),
-                }
-            }
-            let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
-            let aside = file.aside.get_or_insert_with(|| Aside::beginning(now));
-            aside.add_block(block, lane, expires);
-            purse.failed(failed, aside);
-        }
-        self.hand_over(found, into);
-    }
-
-    /// Tries again what was set aside of a file.
-    fn try_aside(&mut self, number: u32, now: Now, purse: &mut Purse, into: &mut Vec<ColdMessage<Place>>) {
-        let file = self.files.get_mut(&number).expect("something of it is set aside");
-        let mut aside = file.aside.take().expect("something of it is set aside");
-        let chunks: Vec<u32> = aside.chunks.keys().copied().collect();
-        for chunk in chunks {
-            if !purse.may_try() {
-                break;
-            }
-            match file.file.expiry_chunk(chunk) {
-                // From there on it is looked at as if it had not been.
-                Ok(_) => {
-                    aside.chunks.remove(&chunk);
-                    file.look_again_from(chunk);
-                }
-                Err(error) => purse.failed(Some(error), &mut aside),
-            }
-        }
-        let mut blocks: Vec<u32> = aside.blocks.keys().map(|(block, _)| *block).collect();
-        blocks.dedup();
-        for block in blocks {
-            if !purse.may_try() || purse.messages == 0 {
-                break;
-            }
-            self.try_block(number, block, &mut aside, purse, into);
-        }
-        if aside.is_empty() {
-            return;
-        }
-        if purse.messages > 0 {
-            aside.wait(now);
-        }
-        self.files.get_mut(&number).expect("it was just there").aside = Some(aside);
-    }
-
-    /// Tries a block again: what of it was to expire is handed over, whatever the time is now.
-    fn try_block(
-        &mut self,
-        number: u32,
-        block: u32,
-        aside: &mut Aside,
-        purse: &mut Purse,
-        into: &mut Vec<ColdMessage<Place>>,
-    ) {
-        let file = &self.files[&number];
-        let lanes = aside.blocks.range((block, 0)..=(block, u32::MAX));
-        let lanes: Vec<u32> = lanes.map(|((_, lane), _)| *lane).collect();
-        let mut found = Vec::new();
-        for ordinal in file.file.ordinals_of(block) {
-            let is_one = |lane: usize| lanes.iter().any(|aside| *aside as usize == lane);
-            if !is_one(file.file.lane_of(ordinal)) || !file.may_expire(ordinal) {
-                continue;
-            }
-            match self.blocks.entry(file, ordinal) {
-                // One that expires later does no harm in memory.
-                Ok(one) if one.entry.standing.expires.is_some() => {
-                    found.push((Spot { file: number, ordinal }, one.clone()));
-                }
-                Ok(_) => {}
-                Err(error) => return purse.failed(Some(error), aside),
-            }
-        }
-        aside.blocks.retain(|(kept, _), _| *kept != block);
-        purse.messages = purse.messages.saturating_sub(found.len());
-        self.hand_over(found, into);
-    }
-}
-
-impl ColdFile {
-    /// The expiries from a chunk on have to be looked at again.
-    pub(super) fn look_again_from(&mut self, chunk: u32) {
-        if chunk < self.expired_to.chunk || chunk == self.expired_to.chunk && self.expired_to.pair > 0 {
-            self.expired_to = Progress { chunk, pair: 0 };
-            self.next_expiry = self.file.expiry_chunk_from(chunk);
-        }
+    /// When the next cold message expires that has not been come to, but for what can not be read.
+    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
+        self.next_expiry
     }
 }

@@ -38,8 +38,10 @@ pub(super) struct Head {
 /// What changes of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneState {
-    /// How many of its entries are cold.
+    /// How many of its entries are cold and not over.
     pub(super) live: u32,
+    /// How many are over.
+    pub(super) over: u32,
     /// No cold entry of it lies before this ordinal.
     pub(super) from: u32,
     /// What lies there, if it was looked at.
@@ -54,9 +56,11 @@ pub(crate) struct ColdFile {
     pub(crate) file: Arc<File>,
     /// For the places of its bodies.
     pub(crate) segment: Arc<Segment>,
-    /// Entries that are not cold: their messages are gone, or resident.
+    /// Entries that are not cold, their messages being gone or resident, and those that are over.
     pub(crate) out: Settled,
-    /// Scheduled entries that are due by then are ready.
+    /// Cold entries of lanes that are not dead, which have [expired](super::expired): their messages are dead.
+    pub(super) over: Settled,
+    /// Scheduled entries that are due by then are ready, and what expires by then is dead.
     pub(crate) ripe: Timestamp,
     pub(super) lanes: Vec<LaneState>,
     /// So far its expiries were looked at.
@@ -81,20 +85,57 @@ impl ColdFile {
     ) -> ColdFile {
         let lanes = file.lanes().iter().map(|lane| {
             let range = lane.range();
-            LaneState { live: out.live(range.clone()), from: range.start, head: None, bound: None }
+            LaneState { live: out.live(range.clone()), over: 0, from: range.start, head: None, bound: None }
         });
-        let (lanes, next_expiry, coarse) = (lanes.collect(), file.first_expiry(), coarse(&file, now));
-        ColdFile {
+        let (lanes, over, coarse) = (lanes.collect(), Settled::none(file.len()), coarse(&file, now));
+        let mut file = ColdFile {
             file,
             segment,
             out,
+            over,
             ripe,
             lanes,
             expired_to: Progress::default(),
-            next_expiry,
+            next_expiry: None,
             aside: None,
             coarse,
+        };
+        file.begin_expiries();
+        file
+    }
+
+    /// Whether an entry is cold, over or not.
+    pub(crate) fn is_cold(&self, ordinal: u32) -> bool {
+        !self.out.has(ordinal) || self.over.has(ordinal)
+    }
+
+    /// What is settled of it as the manifest has it: all that is not cold.
+    pub(crate) fn settled(&self) -> Settled {
+        self.out.without(&self.over)
+    }
+
+    /// A cold entry has expired. Answers the how-manieth lane it is of; nothing if it was dead or is not cold.
+    pub(super) fn die(&mut self, ordinal: u32) -> Option<usize> {
+        let lane = self.file.lane_of(ordinal);
+        if self.file.lanes()[lane].state == due::LaneState::Dead || !self.out.set(ordinal) {
+            return None;
         }
+        self.lanes[lane].live -= 1;
+        self.set_over(lane, ordinal);
+        Some(lane)
+    }
+
+    /// An entry that is out is cold, and has expired.
+    pub(crate) fn be_over(&mut self, ordinal: u32) {
+        assert!(self.out.has(ordinal), "entry {ordinal} of {} was not cold", self.file.path().display());
+        let lane = self.file.lane_of(ordinal);
+        self.set_over(lane, ordinal);
+    }
+
+    fn set_over(&mut self, lane: usize, ordinal: u32) {
+        let is_news = self.over.set(ordinal);
+        assert!(is_news, "entry {ordinal} of {} was not over", self.file.path().display());
+        self.lanes[lane].over += 1;
     }
 
     /// If it is coarse: no scheduled entry that could be moved out of it is due before this.
@@ -126,7 +167,8 @@ impl ColdFile {
         // Each lane is on the list of its queue besides, and in its order.
         let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>() + LANE_BYTES);
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
-        size_of::<ColdFile>() + lanes + self.out.memory() + self.file.memory() + aside
+        let bits = self.out.memory() + self.over.memory();
+        size_of::<ColdFile>() + lanes + bits + self.file.memory() + aside
     }
 
     /// The first cold entry of a lane from `ordinal` on.
@@ -135,22 +177,31 @@ impl ColdFile {
         self.out.next_live(ordinal).filter(|next| *next < end)
     }
 
-    /// An entry is cold no more.
-    pub(super) fn take_out(&mut self, ordinal: u32) {
-        let is_news = self.out.set(ordinal);
-        assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
-        let lane = self.file.lane_of(ordinal);
-        self.lanes[lane].live -= 1;
+    /// The first entry of a lane from `ordinal` on that is over.
+    pub(super) fn next_over(&self, lane: usize, ordinal: u32) -> Option<u32> {
+        let end = self.file.lanes()[lane].range().end;
+        self.over.next_settled(ordinal).filter(|next| *next < end)
     }
 
-    /// The same for an entry of which the lane is known.
+    /// An entry is cold no more. Says whether it was over.
+    pub(super) fn take_out(&mut self, ordinal: u32) -> bool {
+        let lane = self.file.lane_of(ordinal);
+        if self.over.clear(ordinal) {
+            self.lanes[lane].over -= 1;
+            return true;
+        }
+        self.take_out_of(lane, ordinal);
+        false
+    }
+
+    /// The same for an entry of which the lane is known, and which is not over.
     pub(super) fn take_out_of(&mut self, lane: usize, ordinal: u32) {
         let is_news = self.out.set(ordinal);
         assert!(is_news, "entry {ordinal} of {} was cold", self.file.path().display());
         self.lanes[lane].live -= 1;
     }
 
-    /// An entry is cold again. Answers the how-manieth lane it is of.
+    /// An entry is cold again, and not over. Answers the how-manieth lane it is of.
     pub(super) fn put_back(&mut self, ordinal: u32) -> usize {
         let is_news = self.out.clear(ordinal);
         assert!(is_news, "entry {ordinal} of {} was not cold", self.file.path().display());
@@ -158,13 +209,22 @@ impl ColdFile {
         let lane = &mut self.lanes[at];
         lane.live += 1;
         lane.from = lane.from.min(ordinal);
-        self.look_again_from(0);
         at
     }
 
-    /// All entries of a lane are gone.
+    /// All entries of a lane are gone, but for those that are over.
     pub(super) fn clear_lane(&mut self, lane: usize) {
         self.out.set_range(self.file.lanes()[lane].range());
         self.lanes[lane].live = 0;
+    }
+
+    /// All entries of a lane are gone that are over.
+    pub(super) fn clear_over(&mut self, lane: usize) {
+        if self.lanes[lane].over > 0 {
+            let mut gone = Settled::none(self.file.len());
+            gone.set_range(self.file.lanes()[lane].range());
+            self.over = self.over.without(&gone);
+            self.lanes[lane].over = 0;
+        }
     }
 }

@@ -38,13 +38,13 @@ impl ColdSet {
         let files = &mut self.files;
         for run in &self.numbers {
             run.find_all(gone, |Home { file, ordinal }| {
-                let Some(file) = files.get_mut(&file).filter(|file| !file.out.has(ordinal)) else {
+                let Some(file) = files.get_mut(&file).filter(|file| file.is_cold(ordinal)) else {
                     return;
                 };
-                file.take_out(ordinal);
+                let is_over = file.take_out(ordinal);
                 let lane = &file.file.lanes()[file.file.lane_of(ordinal)];
                 let (pending, dead) = counts.entry(lane.queue.clone()).or_default();
-                *(if lane.state == LaneState::Dead { dead } else { pending }) += 1;
+                *(if is_over || lane.state == LaneState::Dead { dead } else { pending }) += 1;
             })?;
         }
         Ok(counts)

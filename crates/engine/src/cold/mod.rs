@@ -1,12 +1,13 @@
 //! The cold messages of a shard: those that lie in due files and not in memory.
 //!
 //! Each file has a bitmap of the entries that are *out*: their messages are gone, or resident and so in the core's
-//! hands. All else is cold, and found here: by number and key through runs, by queue through the lanes of the files.
+//! hands. All else is cold, and found here: by number and key through runs, by queue through the lanes of the files. Of what
+//! is out some is *over*: cold too, and dead since its expiry has come.
 //! The files never change; what becomes of an entry that was handed over is for the core and the journal to say.
 //!
 //! # Layout
 //! - `file`: a due file and its bitmap
-//! - `expired`: messages that expire meanwhile
+//! - `expired`: messages that expire meanwhile, and die where they lie
 //! - `blocks`: blocks that were read a moment ago; `bodies`: bodies that were
 //! - `nearby`: where a message lies by its id
 //! - `gone`: what recovery finds to be gone
@@ -34,7 +35,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
+use dwell_model::{
+    AttemptLimit, Key, Message, MessageId, Now, Number, QueueName, Standing, State, StateKind, Timestamp,
+    as_of,
+};
 use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Which};
 use dwell_store::{Error, Result};
 
@@ -236,9 +240,15 @@ impl ColdSet {
         Some(file)
     }
 
-    /// An entry has been moved into another file: it is not cold here any more.
-    pub(crate) fn take_out(&mut self, copy: CopyAt) {
-        self.files.get_mut(&copy.file.get()).expect("a copy lies in a file").take_out(copy.ordinal);
+    /// An entry has been moved into another file: it is not cold here any more. Says whether it was over.
+    pub(crate) fn take_out(&mut self, copy: CopyAt) -> bool {
+        self.files.get_mut(&copy.file.get()).expect("a copy lies in a file").take_out(copy.ordinal)
+    }
+
+    /// Whether an entry was dead when it was written.
+    pub(crate) fn was_dead(&self, copy: CopyAt) -> bool {
+        let file = &self.files[&copy.file.get()].file;
+        file.lanes()[file.lane_of(copy.ordinal)].state == LaneState::Dead
     }
 
     /// What was due by then has been moved out of these files.
@@ -288,8 +298,9 @@ impl ColdSet {
         for file in self.files.values() {
             for (lane, state) in file.file.lanes().iter().zip(&file.lanes) {
                 let (pending, dead) = totals.entry(lane.queue.clone()).or_default();
-                let count = if lane.state == LaneState::Dead { dead } else { pending };
+                let count = if lane.state == LaneState::Dead { &mut *dead } else { pending };
                 *count += u64::from(state.live);
+                *dead += u64::from(state.over);
             }
         }
         totals
@@ -306,9 +317,9 @@ impl ColdSet {
         files + runs + keys + self.blocks.memory() + self.nearby.memory() + flows + walks + deaths
     }
 
-    /// A copy of each file's bitmap.
-    pub(crate) fn bitmaps(&self) -> BTreeMap<u32, Settled> {
-        self.files.iter().map(|(number, file)| (*number, file.out.clone())).collect()
+    /// For each file what is settled of it, and until when it is ripe.
+    pub(crate) fn states(&self) -> BTreeMap<u32, (Settled, Timestamp)> {
+        self.files.iter().map(|(number, file)| (*number, (file.settled(), file.ripe))).collect()
     }
 
     /// The latest wall time that messages were ripened with since the last such question.
@@ -370,7 +381,7 @@ impl ColdSet {
                 continue;
             };
             file.take_out_of(next.lane as usize, spot.ordinal);
-            into.push(cold_message(spot, next.found, &file.segment, file.ripe));
+            into.push(cold_message(spot, next.found, &file.segment, file.ripe, false));
             if let Some(body) = next.body {
                 bodies.add(number, body);
             }
@@ -425,8 +436,8 @@ impl ColdSet {
         into.reserve(found.len());
         for (spot, found) in found {
             let file = self.files.get_mut(&spot.file).expect("it was just read");
-            file.take_out(spot.ordinal);
-            into.push(cold_message(spot, found, &file.segment, file.ripe));
+            let is_over = file.take_out(spot.ordinal);
+            into.push(cold_message(spot, found, &file.segment, file.ripe, is_over));
         }
     }
 
@@ -453,7 +464,7 @@ impl ColdSet {
     fn home(&self, number: Number) -> sealed::Result<Option<Spot>> {
         for run in &self.numbers {
             let Some(Home { file, ordinal }) = run.home(number)? else { continue };
-            if self.files.get(&file).is_some_and(|file| !file.out.has(ordinal)) {
+            if self.files.get(&file).is_some_and(|file| file.is_cold(ordinal)) {
                 return Ok(Some(Spot { file, ordinal }));
             }
         }
@@ -465,6 +476,9 @@ impl ColdSet {
         for run in self.keys.clone() {
             for number in run.find(hash)? {
                 let Some(spot) = self.home(number)? else { continue };
+                if self.files[&spot.file].over.has(spot.ordinal) {
+                    continue;
+                }
                 let found = self.blocks.entry(&self.files[&spot.file], spot.ordinal)?;
                 let (entry, is_dead) = (&found.entry, matches!(found.entry.standing.state, State::Dead(_)));
                 let is_it = entry.queue == *queue && entry.key.as_ref() == Some(key);
@@ -487,15 +501,31 @@ fn replace<V>(runs: &mut Vec<Arc<Run<V>>>, old: &[Arc<Run<V>>], new: &[Arc<Run<V
     true
 }
 
-/// A message as it is handed over: of its file what is due by `ripe` is ready.
-fn cold_message(spot: Spot, found: Found, segment: &Arc<Segment>, ripe: Timestamp) -> ColdMessage<Place> {
+/// A message as it is handed over: dead if it is over, else ready if it is due by `ripe`.
+fn cold_message(
+    spot: Spot,
+    found: Found,
+    segment: &Arc<Segment>,
+    ripe: Timestamp,
+    is_over: bool,
+) -> ColdMessage<Place> {
     let ready_since = found.entry.ready_since;
     let mut message = message(found, segment);
-    if message.standing.state == State::Scheduled && message.standing.due <= ripe {
+    if is_over {
+        message.standing = expired(&message.standing);
+    } else if message.standing.state == State::Scheduled && message.standing.due <= ripe {
         message.standing.state = State::Ready;
     }
     let file = NonZeroU32::new(spot.file).expect("files are counted from 1");
-    ColdMessage { message, ready_since, copy: CopyAt { file, ordinal: spot.ordinal } }
+    let copy = CopyAt { file, ordinal: spot.ordinal };
+    ColdMessage { message, ready_since, copy, over_by: is_over.then_some(ripe) }
+}
+
+/// Where a message stands that nobody holds, once its expiry has come.
+pub(crate) fn expired(standing: &Standing) -> Standing {
+    let wall = standing.expires.expect("what is over has an expiry");
+    // The limit of attempts is one on leases that run out.
+    as_of(standing, Now { wall, mono_ms: 0 }, AttemptLimit::Unlimited)
 }
 
 /// A message as an entry tells it.
@@ -559,18 +589,12 @@ impl Cold<Place> for ColdSet {
         self.tell(found)
     }
 
-    fn expired(&mut self, now: Now, most: usize, into: &mut Vec<ColdMessage<Place>>) {
-        self.hand_over_expired(now, most, into);
+    fn expire(&mut self, now: Now, most: usize, died: &mut Vec<(QueueName, u64)>) -> bool {
+        self.expire_some(now, most, died)
     }
 
-    fn expired_of(
-        &mut self,
-        queue: &QueueName,
-        now: Now,
-        most: usize,
-        into: &mut Vec<ColdMessage<Place>>,
-    ) -> Result<()> {
-        self.hand_over_expired_of(queue, now, most, into)
+    fn expire_unread(&mut self, queue: &QueueName, now: Now, died: &mut Vec<(QueueName, u64)>) -> Result<()> {
+        self.expire_aside(queue, now, died)
     }
 
     fn page(
@@ -591,9 +615,13 @@ impl Cold<Place> for ColdSet {
         &mut self,
         queue: &QueueName,
         after: Option<Died>,
+        anew: bool,
         most: usize,
         into: &mut Vec<ColdMessage<Place>>,
     ) -> Result<HandedOver> {
+        if anew {
+            self.end_stale_walks(queue);
+        }
         let handed_over = self.hand_over_dead(queue, after, most, into);
         self.tell(handed_over)
     }
@@ -613,6 +641,8 @@ impl Cold<Place> for ColdSet {
             let is_dead = file.file.lanes()[at.lane as usize].state == LaneState::Dead;
             if is_dead == (which == Which::Dead) {
                 file.clear_lane(at.lane as usize);
+            } else if which == Which::Dead {
+                file.clear_over(at.lane as usize);
             }
         }
     }
@@ -632,8 +662,12 @@ impl Cold<Place> for ColdSet {
             self.dead_is_back(copy, died);
         }
         let file = self.files.get_mut(&copy.file.get()).expect("a copy lies in a file");
+        let lane = file.file.lane_of(copy.ordinal);
+        if died.is_some() && file.file.lanes()[lane].state != LaneState::Dead {
+            file.be_over(copy.ordinal);
+            return;
+        }
         let lane = file.put_back(copy.ordinal) as u32;
-        self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
         self.lower(LaneAt { file: copy.file.get(), lane }, copy.ordinal);
     }
 }

@@ -81,7 +81,7 @@ impl ColdSet {
             let (Some(lane), None) = (lanes.next(), lanes.next()) else { continue };
             let key = (due, id.as_bits());
             let found = self.blocks.find(cold, cold.file.holding(lane, key), key)?;
-            let is_cold = |ordinal: &u32| lane.range().contains(ordinal) && !cold.out.has(*ordinal);
+            let is_cold = |ordinal: &u32| lane.range().contains(ordinal) && cold.is_cold(*ordinal);
             // There is one place where it can lie, and if it does not, it was moved.
             return Ok(found.filter(is_cold).map(|ordinal| Spot { file, ordinal }));
         }

@@ -236,7 +236,7 @@ impl Beside {
     /// The next dead ones; false if there are no more.
     fn dead(&mut self, most: usize) -> bool {
         let mut handed = Vec::new();
-        let to = self.cold.dead(&queue(), self.swept, most, &mut handed).unwrap();
+        let to = self.cold.dead(&queue(), self.swept, self.swept.is_none(), most, &mut handed).unwrap();
         assert!(handed.len() <= most);
         let mut next: Vec<(Died, usize)> = Vec::new();
         for (at, known) in self.known.iter().enumerate().filter(|(_, known)| known.is_cold) {

@@ -27,12 +27,17 @@ struct Lead {
     end: u32,
     /// Later entries do not belong to it.
     until: Timestamp,
+    /// Whether it goes over what is over in the lane, instead of what is not.
+    is_over: bool,
 }
 
 impl ColdSet {
     pub(super) fn lanes_of(&self, queue: &QueueName) -> Vec<LaneAt> {
         let lanes = self.by_queue.get(queue).map_or(&[][..], |queued| &queued.lanes);
-        let has_cold = |at: &&LaneAt| self.files[&at.file].lanes[at.lane as usize].live > 0;
+        let has_cold = |at: &&LaneAt| {
+            let lane = &self.files[&at.file].lanes[at.lane as usize];
+            lane.live > 0 || lane.over > 0
+        };
         lanes.iter().filter(has_cold).copied().collect()
     }
 
@@ -55,15 +60,24 @@ impl ColdSet {
     }
 
     /// Where the first cold entry of a lane stands, or the first of `range`; what of its key is known without reading.
-    fn lead(&self, at: LaneAt, rank: u32, range: Range<u32>, until: Timestamp) -> Option<Lead> {
-        let file = &self.files[&at.file];
-        let ordinal = file.next_live(at.lane as usize, range.start).filter(|next| *next < range.end)?;
+    fn lead(
+        &self,
+        at: LaneAt,
+        rank: u32,
+        range: Range<u32>,
+        until: Timestamp,
+        is_over: bool,
+    ) -> Option<Lead> {
+        let (file, lane) = (&self.files[&at.file], at.lane as usize);
+        let next =
+            if is_over { file.next_over(lane, range.start) } else { file.next_live(lane, range.start) };
+        let ordinal = next.filter(|next| *next < range.end)?;
         let known = file.lanes[at.lane as usize].head.filter(|head| head.ordinal == ordinal);
         let ((due, id), is_exact) = match known {
             Some(head) => ((head.due, head.id.as_bits()), true),
             None => file.file.bound(self.lane(at), ordinal),
         };
-        let lead = Lead { key: (rank, due, id), is_exact, at, ordinal, end: range.end, until };
+        let lead = Lead { key: (rank, due, id), is_exact, at, ordinal, end: range.end, until, is_over };
         (due <= until).then_some(lead)
     }
 
@@ -76,7 +90,7 @@ impl ColdSet {
             return None;
         };
         file.lanes[at.lane as usize].from = from;
-        self.lead(at, rank, from..end, Timestamp::MAX)
+        self.lead(at, rank, from..end, Timestamp::MAX, false)
     }
 
     /// The same, if it may be ready. Where it is not, its lane is not looked at again before it may be.
@@ -116,6 +130,8 @@ impl ColdSet {
             (LaneState::Ready, StateKind::Ready) | (LaneState::Dead, StateKind::Dead) => all,
             (LaneState::Scheduled, StateKind::Ready) => all.start..self.unripe_from(at, ripe)?,
             (LaneState::Scheduled, StateKind::Scheduled) => self.unripe_from(at, ripe)?..all.end,
+            // Those of it that are over.
+            (LaneState::Ready | LaneState::Scheduled, StateKind::Dead) => all,
             _ => none,
         })
     }
@@ -279,7 +295,8 @@ impl ColdSet {
                 let behind = (due, id.as_bits().saturating_add(1));
                 part.start = part.start.max(self.files[&at.file].file.lower_bound(self.lane(at), behind)?);
             }
-            heap.extend(self.lead(at, 0, part, Timestamp::MAX).map(Reverse));
+            let is_over = state == StateKind::Dead && self.lane(at).state != LaneState::Dead;
+            heap.extend(self.lead(at, 0, part, Timestamp::MAX, is_over).map(Reverse));
         }
         self.merge(heap, most)
     }
@@ -294,7 +311,7 @@ impl ColdSet {
         while taken.len() < most
             && let Some(Reverse(lead)) = heap.pop()
         {
-            let Lead { at, ordinal, end, until, key: (rank, ..), .. } = lead;
+            let Lead { at, ordinal, end, until, is_over, key: (rank, ..), .. } = lead;
             let file = &self.files[&at.file];
             let found = self.blocks.entry(file, ordinal)?;
             let key = (rank, found.entry.standing.due, found.entry.id.as_bits());
@@ -306,7 +323,7 @@ impl ColdSet {
                 continue;
             }
             taken.push((Spot { file: at.file, ordinal }, found.clone()));
-            let Some(mut next) = self.lead(at, rank, ordinal + 1..end, until) else { continue };
+            let Some(mut next) = self.lead(at, rank, ordinal + 1..end, until, is_over) else { continue };
             let file = &self.files[&at.file];
             if next.ordinal < file.file.block_end(ordinal) {
                 // The block is at hand.
@@ -325,7 +342,9 @@ impl ColdSet {
     pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
         let mut cold = ColdCounts::default();
         for at in self.lanes_of(queue) {
-            let live = u64::from(self.files[&at.file].lanes[at.lane as usize].live);
+            let lane = &self.files[&at.file].lanes[at.lane as usize];
+            let live = u64::from(lane.live);
+            cold.counts.dead += u64::from(lane.over);
             let is_urgent = self.lane(at).priority < DEFAULT_PRIORITY;
             let ready = match self.lane(at).state {
                 LaneState::Dead => {

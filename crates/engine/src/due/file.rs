@@ -368,12 +368,6 @@ impl File {
         self.sound(pairs.map_err(|why| (u64::from(chunk.at), why)))
     }
 
-    /// The ordinals of the how-manieth block.
-    pub(crate) fn ordinals_of(&self, block: u32) -> Range<u32> {
-        let spot = self.index.blocks.spot(block as usize);
-        spot.first..spot.first + spot.count
-    }
-
     /// As many of the blocks from `next` on, and before `end`, as are read at a time: those that fit, or one.
     pub(super) fn run(&self, next: usize, end: usize) -> Range<usize> {
         let blocks = &self.index.blocks;

@@ -105,6 +105,29 @@ impl Page {
     }
 }
 
+impl Page {
+    /// What is settled here and not in `other`; the page has `len` ordinals.
+    fn without(&self, other: &Page, len: u32) -> Page {
+        let bits = |word: usize| match self {
+            Page::None => 0,
+            Page::All => mask(word, &(0..len)),
+            Page::Some { bits, .. } => bits[word],
+        };
+        match other {
+            Page::None => self.clone(),
+            Page::All => Page::None,
+            Page::Some { bits: gone, .. } => {
+                let mut left = Box::new([0; WORDS]);
+                left.iter_mut().enumerate().for_each(|(word, left)| *left = bits(word) & !gone[word]);
+                match left.iter().map(|word| word.count_ones()).sum::<u32>() {
+                    0 => Page::None,
+                    count => Page::Some { bits: left, count: count as u16 },
+                }
+            }
+        }
+    }
+}
+
 impl Settled {
     /// None of the `len` entries of a file.
     pub(crate) fn none(len: u32) -> Settled {
@@ -199,6 +222,44 @@ impl Settled {
             let live = self.pages[page].next_live(from, page_len(page, self.len))?;
             Some(page as u32 * PAGE + live)
         })
+    }
+
+    /// The first ordinal from `from` on that is settled.
+    pub(crate) fn next_settled(&self, from: u32) -> Option<u32> {
+        let mut at = from;
+        while at < self.len {
+            let page = (at / PAGE) as usize;
+            match &self.pages[page] {
+                Page::None => {}
+                Page::All => return Some(at),
+                Page::Some { bits, .. } => {
+                    let from = at % PAGE;
+                    let found = (from as usize / 64..WORDS).find_map(|word| {
+                        let set = bits[word] & mask(word, &(from..PAGE));
+                        (set != 0).then(|| word as u32 * 64 + set.trailing_zeros())
+                    });
+                    if let Some(found) = found {
+                        return Some(page as u32 * PAGE + found);
+                    }
+                }
+            }
+            at = (page as u32 + 1).saturating_mul(PAGE);
+        }
+        None
+    }
+
+    /// What is settled here and not in `other`, which is of the same file.
+    pub(crate) fn without(&self, other: &Settled) -> Settled {
+        assert_eq!(self.len, other.len, "both are of one file");
+        let pages = self.pages.iter().zip(&other.pages).enumerate();
+        let pages: Vec<Page> =
+            pages.map(|(at, (page, other))| page.without(other, page_len(at, self.len))).collect();
+        let counts = pages.iter().enumerate();
+        let settled = counts.map(|(at, page)| {
+            let len = page_len(at, self.len);
+            page.count(&(0..len), len)
+        });
+        Settled { len: self.len, settled: settled.sum(), pages }
     }
 
     /// The `n`-th, counted from 0, of the ordinals from `from` on that are not settled.

@@ -89,6 +89,8 @@ pub(crate) struct Batch {
     sequence: u64,
     synced: u64,
     records: u32,
+    /// Whether it is written for its time, whatever is in it.
+    keeps_time: bool,
     needs_sync: bool,
     /// Bodies begin below this place of a segment, and records take no more bytes.
     reach: u32,
@@ -113,6 +115,7 @@ impl Batch {
             sequence: 0,
             synced: 0,
             records: 0,
+            keeps_time: false,
             needs_sync: false,
             reach,
             is_out_of_reach: false,
@@ -135,7 +138,7 @@ impl Batch {
         self.context.salt = segment.salt;
         self.context.now = now;
         (self.offset, self.sequence, self.synced) = (offset, sequence, synced);
-        (self.records, self.needs_sync, self.is_out_of_reach) = (0, false, false);
+        (self.records, self.keeps_time, self.needs_sync, self.is_out_of_reach) = (0, false, false, false);
         self.bytes.clear();
         self.bytes.shrink_to(Batch::KEPT);
         self.bytes.resize(BatchHeader::LEN, 0);
@@ -157,8 +160,9 @@ impl Batch {
         self.needs_sync = true;
     }
 
+    /// Whether it need not be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.records == 0
+        self.records == 0 && !self.keeps_time
     }
 
     /// How many records it has.
@@ -228,5 +232,9 @@ impl Log<Place> for Batch {
         self.records += 1;
         self.needs_sync |= durability == Durability::Synced;
         self.carry.see(record);
+    }
+
+    fn keep_time(&mut self) {
+        self.keeps_time = true;
     }
 }

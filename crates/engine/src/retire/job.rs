@@ -152,8 +152,8 @@ pub(crate) struct Moment {
     pub(crate) start: u64,
     pub(crate) seen: Timestamp,
     pub(crate) numbering: Vec<(u32, u64)>,
-    /// For each file which of its entries are settled.
-    pub(crate) settled: BTreeMap<u32, Settled>,
+    /// For each file which of its entries are settled, and until when it was ripe.
+    pub(crate) files: BTreeMap<u32, (Settled, Timestamp)>,
 }
 
 /// A file that was written.
@@ -253,7 +253,7 @@ impl Job {
         moves: bool,
         progress: Progress,
     ) -> Job {
-        let Moment { manifest, start, seen, numbering, settled } = moment;
+        let Moment { manifest, start, seen, numbering, files } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
         to_copy.retain_mut(|one| {
             match (one.state(), one.copy) {
@@ -273,19 +273,19 @@ impl Job {
         });
         let needed: BTreeSet<u32> = held.iter().map(|held| held.copy.file.get()).collect();
         let is_gone = |number: &u32, settled: &Settled| settled.is_full() && !needed.contains(number);
-        let gone_files = settled.iter().filter(|(number, settled)| is_gone(number, settled));
+        let gone_files = files.iter().filter(|(number, (settled, _))| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
         let sources = if moves {
-            source::choose(cold, &settled, &needed, &desk.unreadable(), seen, desk.least, desk.moved)
+            source::choose(cold, &files, &needed, &desk.unreadable(), seen, desk.least, desk.moved)
         } else {
             Vec::new()
         };
         let given_up = sources.iter().filter(|source| source.until.is_none());
         gone_files.extend(given_up.map(|source| source.file.name().number));
-        let old_files = settled
+        let old_files = files
             .into_iter()
             .filter(|(number, _)| !gone_files.contains(number))
-            .map(|(number, settled)| FileState { number, ripe: cold.files()[&number].ripe, settled });
+            .map(|(number, (settled, ripe))| FileState { number, ripe, settled });
         let mut manifest = manifest;
         manifest.checkpoint = Checkpoint { start, seen, numbering, ..Checkpoint::default() };
         let may_move = desk.moved;
@@ -688,8 +688,8 @@ mod tests {
             next_number: 1,
             checkpoint: Checkpoint::default(),
         };
-        let settled = BTreeMap::new();
-        let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), settled };
+        let files = BTreeMap::new();
+        let moment = Moment { manifest, start: 1, seen: Timestamp::MIN, numbering: Vec::new(), files };
         let desk = Desk::new(Arc::new(disk.clone()), dir, 7, &Budget::of(32 << 20, 8 << 20), 1);
         let cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
         let captured = (Vec::new(), Names::default());

@@ -56,7 +56,7 @@ use dwell_time::Notifier;
 
 use crate::cold::ColdFile;
 use crate::disk::DiskFile;
-use crate::due::{File, Settled};
+use crate::due::{File, LaneState, Settled};
 use crate::journal::segment::Place;
 use crate::journal::writer::{Unretired, WriteError};
 use crate::manifest::Manifest;
@@ -368,8 +368,8 @@ impl Retirement {
             next_number: self.manifest.next_number.max(next_number),
             ..self.manifest.clone()
         };
-        let (seen, numbering, settled) = (core.seen(), core.numbering().collect(), cold.bitmaps());
-        self.phase = Phase::Capturing(Box::new(Moment { manifest, start, seen, numbering, settled }));
+        let (seen, numbering, files) = (core.seen(), core.numbering().collect(), cold.states());
+        self.phase = Phase::Capturing(Box::new(Moment { manifest, start, seen, numbering, files }));
     }
 
     /// Captures some more; when all is captured, the job begins.
@@ -381,7 +381,7 @@ impl Retirement {
         };
         for CopyAt { file, ordinal } in clean {
             // It was resident at that moment or cold, and is settled by neither.
-            if let Some(settled) = moment.settled.get_mut(&file.get()) {
+            if let Some((settled, _)) = moment.files.get_mut(&file.get()) {
                 settled.clear(ordinal);
             }
         }
@@ -541,21 +541,34 @@ impl Retirement {
         }
         let (core, cold) = step.both();
         let mut outs: Vec<Settled> = written.files.iter().map(|new| all_out(&new.file)).collect();
+        let mut overs: Vec<Vec<u32>> = vec![Vec::new(); outs.len()];
         for copy in &written.copies {
             let Some(old) = copy.moved else { continue };
             let file = &written.files[copy.file];
             // A file that is not given up has other messages still.
-            if cold.files()[&old.file.get()].out.has(old.ordinal) {
+            if !cold.files()[&old.file.get()].is_cold(old.ordinal) {
                 let body = Place { segment: Arc::clone(&file.segment), at: copy.body.at, len: copy.body.len };
                 core.placed(copy.number, body, CopyAt { file: file.number, ordinal: copy.ordinal });
-            } else {
-                outs[copy.file].clear(copy.ordinal);
-                cold.take_out(old);
+                continue;
+            }
+            let was_over = cold.take_out(old);
+            let lane = &file.file.lanes()[file.file.lane_of(copy.ordinal)];
+            match (was_over, lane.state == LaneState::Dead) {
+                // It has expired since it was written.
+                (true, false) => overs[copy.file].push(copy.ordinal),
+                (false, true) if !cold.was_dead(old) => {
+                    // It had expired then, and nobody has come to it yet.
+                    core.died_cold(&lane.queue, 1);
+                    outs[copy.file].clear(copy.ordinal);
+                }
+                _ => drop(outs[copy.file].clear(copy.ordinal)),
             }
         }
         let ripened = cold.take_ripened();
-        for (new, out) in written.files.drain(..).zip(outs) {
-            cold.add(ColdFile::new(new.file, new.segment, out, ripened, core.seen()));
+        for (new, (out, over)) in written.files.drain(..).zip(outs.into_iter().zip(overs)) {
+            let mut file = ColdFile::new(new.file, new.segment, out, ripened, core.seen());
+            over.into_iter().for_each(|ordinal| file.be_over(ordinal));
+            cold.add(file);
         }
         for number in &written.gone_files {
             if let Some(file) = cold.remove(*number) {

@@ -42,6 +42,8 @@ pub(super) struct Source {
     segment: Arc<Segment>,
     pub(super) settled: Settled,
     ripe: Timestamp,
+    /// What expires by then is dead.
+    over_by: Timestamp,
     /// Only what is scheduled and due by then; else everything, and the file is given up.
     pub(super) until: Option<Timestamp>,
 }
@@ -68,7 +70,10 @@ impl Source {
         let copy = CopyAt { file, ordinal: found.ordinal };
         let ready_since = found.entry.ready_since;
         let mut message = crate::cold::message(found, &self.segment);
-        if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
+        let is_pending = matches!(message.standing.state, State::Scheduled | State::Ready);
+        if is_pending && message.standing.expires.is_some_and(|expires| expires <= self.over_by) {
+            message.standing = crate::cold::expired(&message.standing);
+        } else if message.standing.state == State::Scheduled && message.standing.due <= self.ripe {
             message.standing.state = State::Ready;
         }
         Captured::of(message, ready_since, Some(copy), names)
@@ -118,7 +123,7 @@ impl Giving {
 /// needs stays, and so does one that is `unreadable`.
 pub(super) fn choose(
     cold: &ColdSet,
-    settled: &BTreeMap<u32, Settled>,
+    states: &BTreeMap<u32, (Settled, Timestamp)>,
     needed: &BTreeSet<u32>,
     unreadable: &BTreeSet<u32>,
     now: Timestamp,
@@ -130,14 +135,15 @@ pub(super) fn choose(
         Source {
             file: Arc::clone(&file.file),
             segment: Arc::clone(&file.segment),
-            settled: settled[&number].clone(),
-            ripe: file.ripe,
+            settled: states[&number].0.clone(),
+            ripe: states[&number].1,
+            over_by: now.max(states[&number].1),
             until,
         }
     };
-    let mut files: Vec<Used> = settled
+    let mut files: Vec<Used> = states
         .iter()
-        .map(|(number, settled)| Used {
+        .map(|(number, (settled, _))| Used {
             number: *number,
             live: settled.live(0..settled.len()),
             len: settled.len(),
@@ -172,7 +178,7 @@ pub(super) fn choose(
         let near = cold.files().iter().filter(|(number, file)| {
             !given_up.contains(number)
                 && !unreadable.contains(number)
-                && settled.get(number).is_some_and(|settled| !settled.is_full())
+                && states.get(number).is_some_and(|(settled, _)| !settled.is_full())
                 && file.split_from().is_some_and(|from| from <= until)
         });
         sources.extend(near.map(|(number, _)| source(*number, Some(until))));

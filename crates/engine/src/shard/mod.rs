@@ -55,6 +55,8 @@ pub(crate) const BURIED_WHEN_DRIVEN: usize = 2;
 
 /// A put that waits for a retirement is refused after so long.
 const HELD_MS: u64 = 3_000;
+/// What has expired in due files is seen to so long after its time at the latest, though nobody calls.
+const EXPIRY_MS: u64 = 10_000;
 /// So long a sweep leaves half of the room for messages to puts.
 const POLITE_MS: u64 = 500;
 
@@ -107,7 +109,8 @@ pub(crate) struct Shard {
     snapshots: Vec<Reply<dwell_store::Result<Snapshot>>>,
     /// Commands that wait for a retirement, the oldest first, and since when: puts and revives.
     held: VecDeque<(Command, u64)>,
-    /// Commands that wait for leases of their queues to run out, the oldest first: a slice of these each turn.
+    /// Commands that wait for leases of their queues to run out, or until no cold message is left that has expired and was
+    /// not come to, the oldest first: a slice of these each turn.
     behind: VecDeque<Command>,
     /// Revives and discards that go on, the oldest first: a slice of it each turn.
     sweeps: VecDeque<Command>,
@@ -202,7 +205,8 @@ impl Shard {
 
     /// Whether commands wait for what turns alone bring about: the next one should follow at once.
     pub(crate) fn wants_turns(&self) -> bool {
-        (self.held_go_on || !self.behind.is_empty()) && self.failed.is_none() && self.stuck.is_none()
+        let waits = self.held_go_on || !self.behind.is_empty() || self.step.core().is_behind();
+        waits && self.failed.is_none() && self.stuck.is_none()
     }
 
     /// Whether a revive or a discard has more to do than wait.
@@ -235,6 +239,11 @@ impl Shard {
             wake.by_mono(0);
         } else if let Some(waits) = &self.sweep_waits {
             wake.by_mono(waits.again_ms());
+        }
+        if self.step.core().is_behind() {
+            wake.by_mono(0);
+        } else if let Some(expires) = self.step.cold().next_expiry() {
+            wake.by_wall(expires.saturating_after(EXPIRY_MS));
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
             wake.by_mono(mono_ms);
@@ -279,6 +288,7 @@ impl Shard {
             && self.held.is_empty()
             && self.behind.is_empty()
             && self.sweeps.is_empty()
+            && !self.step.core().is_behind()
             && (self.retirement.is_idle() || self.retirement.is_writing_in_a_thread())
             && !self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now)
             && !self.writer.is_to_roll_over(&self.batch, now.wall, false)
@@ -398,6 +408,7 @@ impl Shard {
             return self.turn(inbox, now);
         }
         self.step.begin_batch();
+        self.step.catch_up(now, &mut self.batch);
         while let Some(command) = self.behind.pop_back() {
             inbox.push_front(command);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Limits, Now};
 use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, Sweeping, WaiterId};
-use dwell_store::{Action, Error, Put, Result, Settle, Swept};
+use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept};
 
 use super::ahead::Ahead;
 use super::command::{Command, Effect, Handed, Reply};
@@ -40,7 +40,8 @@ pub(crate) enum Stepped {
     Unfinished(Command),
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
-    /// It is to be run when more leases have run out of a queue that it names: a slice of them has.
+    /// It is to be run when more leases have run out of a queue that it names: a slice of them has. Or when no cold message
+    /// is left that has expired and was not come to.
     Behind(Command),
     /// Nothing comes after this.
     Closed(Effect),
@@ -112,6 +113,29 @@ impl Step {
         })
     }
 
+    /// Sees to some of the cold messages that have expired.
+    pub(crate) fn catch_up(&mut self, now: Now, batch: &mut Batch) {
+        self.core.catch_up(now, &mut Told { batch, cold: &mut self.cold });
+    }
+
+    /// Whether a command goes by all that is pending or dead in a queue of which some may have expired that was not come to:
+    /// it would have to do at once what is to be done in slices.
+    fn is_too_early(&self, command: &Command) -> bool {
+        match command {
+            Command::List { queue, .. }
+            | Command::Stats(queue, _)
+            | Command::Peek(queue, ..)
+            | Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
+            | Command::Discard(queue, Selection::All | Selection::Oldest(_), _)
+            | Command::Purge(queue, _) => self.core.is_behind_in(queue),
+            // Only if it is refused otherwise.
+            Command::Put { puts, .. } => {
+                puts.iter().any(|put| self.core.is_full_behind(&put.queue, puts.len()))
+            }
+            _ => false,
+        }
+    }
+
     /// Runs one command. `refuses_puts` says why, if there is no room for more messages.
     pub(crate) fn step(
         &mut self,
@@ -120,7 +144,7 @@ impl Step {
         batch: &mut Batch,
         refuses_puts: Option<&Error>,
     ) -> Stepped {
-        if self.is_behind(&command, now, batch) {
+        if self.is_behind(&command, now, batch) || self.core.is_behind() && self.is_too_early(&command) {
             return Stepped::Behind(command);
         }
         let core = &mut self.core;
@@ -135,8 +159,11 @@ impl Step {
             }
             Command::Take { id, take, reply } => {
                 let taken = core.take(&take, now, batch);
-                let waits = take.wait_ms > 0 && taken.as_ref().is_ok_and(Vec::is_empty);
-                if !waits {
+                let nothing = taken.as_ref().is_ok_and(Vec::is_empty);
+                if nothing && take.wait_ms == 0 && core.gave_up() {
+                    return Stepped::Behind(Command::Take { id, take, reply });
+                }
+                if !nothing || take.wait_ms == 0 {
                     let handed = taken.map(|deliveries| {
                         let bodies =
                             batch.cold.bodies_of(deliveries.iter().map(|delivery| &delivery.message));
@@ -304,6 +331,10 @@ impl Log<Place> for Told<'_> {
 
     fn record(&mut self, record: &Record, durability: Durability) {
         self.batch.record(record, durability);
+    }
+
+    fn keep_time(&mut self) {
+        self.batch.keep_time();
     }
 
     fn cold(&mut self) -> Option<&mut dyn Cold<Place>> {

@@ -1,17 +1,371 @@
-//! Messages that expire while they lie in due files alone, where some of it can not be read.
+//! Messages that expire while they lie in due files alone: many at one instant, and where some of it can not be read.
 
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use dwell_engine::Options;
-use dwell_engine::disk::{Disk as _, MemoryDisk};
-use dwell_model::Key;
-use dwell_store::{Put, Selection, Store, When};
+use dwell_engine::disk::{Crash, Disk as _, MemoryDisk};
+use dwell_model::{Cursor, Key, Setting, SettingChange, StateKind};
+use dwell_store::{Error, Put, Selection, Store, Take, Target, When};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, dir, options, queue, start};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
+const MANY: u64 = 5_000;
+/// So few expiries are looked at in a turn that more come to their time at once.
+const FEW: usize = 100;
+
+/// A store that keeps about sixty messages in memory and looks at `expired_a_turn` expiries a turn.
+fn small(disk: MemoryDisk, clock: ManualClock, expired_a_turn: usize) -> Driven {
+    let options = Options { memory_limit: 16 * 1024, expired_a_turn, ..options(&disk, &clock) };
+    Driven::open(disk, clock, options).unwrap()
+}
+
+fn fresh(expired_a_turn: usize) -> Driven {
+    small(MemoryDisk::new(), ManualClock::new(start()), expired_a_turn)
+}
+
+/// The same store, opened again.
+fn reopened(store: Driven, expired_a_turn: usize) -> Driven {
+    let (disk, clock) = store.close();
+    small(disk, clock, expired_a_turn)
+}
+
+/// Puts messages that are due in an hour and expire an hour later, a few in a call.
+fn put_expiring(store: &mut Driven, name: &str, count: u64) {
+    let expires = start().after(2 * HOUR_MS).unwrap();
+    let puts: Vec<Put> = (0..count)
+        .map(|i| Put { expires: Some(expires), ..Put::new(queue(name), format!("{i}")).after_ms(HOUR_MS) })
+        .collect();
+    put_all(store, puts);
+}
+
+/// Puts messages that are due in two hours.
+fn put_lasting(store: &mut Driven, name: &str, count: u64) {
+    let puts = (0..count).map(|i| Put::new(queue(name), format!("lasts {i}")).after_ms(2 * HOUR_MS));
+    put_all(store, puts.collect());
+}
+
+fn put_all(store: &mut Driven, mut puts: Vec<Put>) {
+    let engine = store.engine.clone();
+    while !puts.is_empty() {
+        let some = puts.split_off(puts.len().saturating_sub(40));
+        let call = engine.put(some);
+        store.run_patiently(call).into_iter().for_each(|put| assert!(put.is_ok(), "{put:?}"));
+    }
+}
+
+fn counts(store: &mut Driven, name: &str) -> (u64, u64) {
+    let engine = store.engine.clone();
+    let counts = store.run(engine.stats(queue(name))).unwrap().counts;
+    (counts.scheduled + counts.ready, counts.dead)
+}
+
+fn poll<F: Future>(call: Pin<&mut F>) -> Option<F::Output> {
+    match call.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+/// How many there are in a state, by the pages of a list.
+fn listed(store: &mut Driven, name: &str, state: StateKind, page: usize) -> usize {
+    let (engine, mut after, mut count): (_, Option<Cursor>, _) = (store.engine.clone(), None, 0);
+    loop {
+        let found = store.run(engine.list(queue(name), state, after, page)).unwrap();
+        count += found.messages.len();
+        after = found.next;
+        if after.is_none() {
+            return count;
+        }
+    }
+}
+
+#[test]
+fn a_purge_as_the_first_call_leaves_all_that_has_expired() {
+    for expired_a_turn in [FEW, Options::default().expired_a_turn] {
+        let mut store = fresh(expired_a_turn);
+        put_expiring(&mut store, "q", MANY);
+        store.clock.advance(2 * HOUR_MS);
+        let engine = store.engine.clone();
+        assert_eq!(store.run(engine.purge(queue("q"))), Ok(0));
+        assert_eq!(counts(&mut store, "q"), (0, MANY));
+        assert_eq!(listed(&mut store, "q", StateKind::Dead, 500), MANY as usize);
+    }
+}
+
+#[test]
+fn a_purge_after_an_opening_leaves_what_has_expired_and_nothing_else() {
+    let (over, pending) = (20_000, 10);
+    let mut store = fresh(1_000);
+    put_expiring(&mut store, "q", over);
+    put_lasting(&mut store, "q", pending);
+    let (disk, clock) = store.close();
+    clock.advance(2 * HOUR_MS);
+    let mut store = small(disk, clock, 1_000);
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.purge(queue("q"))), Ok(pending));
+    assert_eq!(counts(&mut store, "q"), (0, over));
+    // And it stays so, whoever opens it next.
+    let mut store = reopened(store, 1_000);
+    assert_eq!(counts(&mut store, "q"), (0, over));
+}
+
+#[test]
+fn a_purge_is_replayed_as_it_was() {
+    let mut store = fresh(FEW);
+    put_expiring(&mut store, "q", 600);
+    put_lasting(&mut store, "q", 600);
+    store.clock.advance(2 * HOUR_MS);
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.purge(queue("q"))), Ok(600));
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    let mut store = small(disk, clock, 16 * 1024);
+    assert_eq!(counts(&mut store, "q"), (0, 600));
+}
+
+#[test]
+fn a_discard_of_all_as_the_first_call_takes_all_that_has_expired() {
+    for which in [Selection::All, Selection::Oldest(u64::MAX)] {
+        let mut store = fresh(FEW);
+        put_expiring(&mut store, "q", MANY);
+        put_lasting(&mut store, "q", 10);
+        store.clock.advance(2 * HOUR_MS);
+        let engine = store.engine.clone();
+        assert_eq!(store.run(engine.discard(queue("q"), which)).unwrap().done, MANY);
+        assert_eq!(counts(&mut store, "q"), (10, 0));
+    }
+}
+
+#[test]
+fn a_revive_as_the_first_call_brings_back_all_that_has_expired() {
+    let many = 8_000;
+    for which in [Selection::All, Selection::Oldest(many)] {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        let options = Options { memory_limit: 1024 * 1024, swept_a_call: 400, ..options(&disk, &clock) };
+        let mut store = Driven::open(disk, clock, options).unwrap();
+        put_expiring(&mut store, "q", many);
+        assert!(store.engine.counters().cold > 5_000, "{:?}", store.engine.counters());
+        store.clock.advance(2 * HOUR_MS);
+        let engine = store.engine.clone();
+        let mut call = pin!(engine.revive(queue("q"), which, When::AfterMs(DAY_MS)));
+        let mut turns = 0;
+        let revived = loop {
+            if let Some(answer) = poll(call.as_mut()) {
+                break answer.unwrap().done;
+            }
+            store.driver.turn();
+            turns += 1;
+            assert!(turns < 20_000, "it comes to an end");
+        };
+        assert_eq!(revived, many);
+        assert_eq!(counts(&mut store, "q"), (many, 0));
+    }
+}
+
+#[test]
+fn a_list_says_that_more_follows_behind_what_has_expired() {
+    let mut store = fresh(FEW);
+    put_expiring(&mut store, "q", MANY);
+    put_lasting(&mut store, "q", 300);
+    store.clock.advance(2 * HOUR_MS - 1);
+    let mut store = reopened(store, FEW);
+    store.clock.advance(1);
+    assert_eq!(listed(&mut store, "q", StateKind::Ready, 100), 300);
+    let engine = store.engine.clone();
+    put_lasting(&mut store, "r", 3);
+    assert!(store.run(engine.peek(queue("r"), StateKind::Scheduled)).unwrap().is_some());
+}
+
+#[test]
+fn a_peek_finds_what_is_scheduled_behind_what_has_expired() {
+    let mut store = fresh(FEW);
+    let over = start().after(2 * HOUR_MS).unwrap();
+    // By a clock that stood further on they were put to be due later than they expire by it.
+    let early =
+        |i| Put { expires: Some(over), ..Put::new(queue("q"), format!("{i}")).after_ms(2 * HOUR_MS - 1) };
+    put_all(&mut store, (0..MANY).map(early).collect());
+    put_all(
+        &mut store,
+        (0..10).map(|i| Put::new(queue("q"), format!("lasts {i}")).after_ms(3 * HOUR_MS)).collect(),
+    );
+    store.clock.advance(2 * HOUR_MS);
+    let engine = store.engine.clone();
+    let found = store.run(engine.peek(queue("q"), StateKind::Scheduled)).unwrap();
+    assert!(found.is_some_and(|found| found.body.starts_with(b"lasts")));
+    let oldest = store.run(engine.peek(queue("q"), StateKind::Dead)).unwrap();
+    assert!(oldest.is_some());
+}
+
+#[test]
+fn stats_count_what_has_expired_and_it_takes_no_room() {
+    let mut store = fresh(FEW);
+    let engine = store.engine.clone();
+    put_expiring(&mut store, "q", MANY);
+    let limit = vec![SettingChange::Set(Setting::MaxPending(MANY))];
+    store.run(engine.configure(queue("q"), limit)).unwrap();
+    let full = store.put(Put::new(queue("q"), "one more")).unwrap_err();
+    assert!(matches!(full, Error::QueueFull { .. }), "{full}");
+    store.clock.advance(2 * HOUR_MS);
+    store.put(Put::new(queue("q"), "one more").after_ms(DAY_MS)).unwrap();
+    assert_eq!(counts(&mut store, "q"), (1, MANY));
+}
+
+#[test]
+fn a_clock_that_steps_back_brings_nothing_to_life_that_had_expired() {
+    for reopens in [false, true] {
+        let mut store = fresh(FEW);
+        put_expiring(&mut store, "q", MANY);
+        put_lasting(&mut store, "q", 5);
+        store.clock.advance(2 * HOUR_MS);
+        // Any call has seen how late it is.
+        let engine = store.engine.clone();
+        store.run(engine.stats(queue("none"))).unwrap_err();
+        if reopens {
+            store = reopened(store, FEW);
+        }
+        store.clock.step_wall(start().after(HOUR_MS + 1).unwrap());
+        assert_eq!(counts(&mut store, "q"), (5, MANY));
+        let taken = store.take(Take::from(queue("q")).max(1_000)).unwrap();
+        assert!(taken.iter().all(|taken| taken.message.body.starts_with(b"lasts")));
+        let mut store = reopened(store, FEW);
+        let (_, dead) = counts(&mut store, "q");
+        assert_eq!(dead, MANY, "nor does an opening");
+        // What was put after the step expires by the clock as it is now.
+        let expires = start().after(HOUR_MS + 60_000).unwrap();
+        let late = Put { expires: Some(expires), ..Put::new(queue("late"), "late") };
+        store.put(late).unwrap();
+        put_lasting(&mut store, "far", 500);
+        assert_eq!(counts(&mut store, "late"), (1, 0));
+        store.clock.advance(60_000);
+        assert_eq!(counts(&mut store, "late"), (0, 1));
+    }
+}
+
+#[test]
+fn what_has_died_by_its_expiry_leaves_memory() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    const LIMIT: u64 = 64 * 1024;
+    let options = Options { memory_limit: LIMIT, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    put_expiring(&mut store, "q", 2_000);
+    store.advance(2 * HOUR_MS);
+    assert_eq!(counts(&mut store, "q"), (0, 2_000));
+    for _ in 0..300 {
+        store.advance(1_000);
+        let engine = store.engine.clone();
+        store.run(engine.stats(queue("none"))).unwrap_err();
+    }
+    let counters = store.engine.counters();
+    assert!(counters.resident <= LIMIT / 224, "{counters:?}");
+    assert_eq!(counters.resident + counters.cold, 2_000);
+    // Those that expired while they were in memory have left it too, in a queue that nobody asks for.
+    put_lasting(&mut store, "far", 2_000);
+    let counters = store.engine.counters();
+    assert!(counters.resident <= LIMIT / 224, "{counters:?}");
+}
+
+/// A take over many times what memory holds: nothing of what has expired comes into memory, and the batches stay small.
+#[test]
+fn a_take_over_many_that_have_expired_hands_out_the_first_that_lives() {
+    let mut store = fresh(64);
+    put_expiring(&mut store, "q", 20_000);
+    put_lasting(&mut store, "q", 3);
+    let (disk, clock) = store.close();
+    clock.advance(2 * HOUR_MS);
+    let mut store = small(disk, clock, 64);
+    let (batches, written) = (store.engine.counters().batches, store.engine.counters().disk.written_bytes);
+    let engine = store.engine.clone();
+    store.put(Put::new(queue("other"), "here")).unwrap();
+    let mut first = pin!(engine.take(Take::from(queue("q")).max(10)));
+    let mut other = pin!(engine.take(Take::from(queue("other"))));
+    assert!(poll(first.as_mut()).is_none() && poll(other.as_mut()).is_none());
+    store.driver.turn();
+    assert_eq!(poll(other.as_mut()).expect("it waits for no other").unwrap().len(), 1);
+    let taken = store.run(first).unwrap();
+    assert_eq!(taken.len(), 3);
+    let counters = store.engine.counters();
+    assert!(counters.resident < 600, "{counters:?}");
+    let (batches, written) = (counters.batches - batches, counters.disk.written_bytes - written);
+    assert!(written < 200 * 1024, "{written} bytes in {batches} batches");
+    assert_eq!(counts(&mut store, "q"), (0, 20_000));
+}
+
+#[test]
+fn a_take_that_waits_is_answered_from_behind_what_has_expired() {
+    let mut store = fresh(64);
+    put_expiring(&mut store, "q", MANY);
+    put_lasting(&mut store, "q", 1);
+    store.clock.advance(2 * HOUR_MS - 1);
+    let mut store = reopened(store, 64);
+    store.clock.advance(1);
+    let engine = store.engine.clone();
+    let taken = store.run(engine.take(Take::from(queue("q")).wait_ms(60_000))).unwrap();
+    assert_eq!(taken.len(), 1);
+}
+
+#[test]
+fn a_kill_in_the_middle_changes_nothing() {
+    let mut store = fresh(64);
+    put_expiring(&mut store, "q", MANY);
+    put_lasting(&mut store, "q", 7);
+    store.clock.advance(2 * HOUR_MS);
+    for _ in 0..5 {
+        let engine = store.engine.clone();
+        store.run(engine.take(Take::from(queue("none")))).unwrap();
+        let (disk, clock) = store.kill();
+        disk.power_on(Crash::Keep);
+        store = small(disk, clock, 64);
+    }
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.purge(queue("q"))), Ok(7));
+    assert_eq!(counts(&mut store, "q"), (0, MANY));
+}
+
+/// Dead ones that stay, many more than a turn looks at, hide nothing that expires after them.
+#[test]
+fn what_expires_is_found_behind_many_that_have_died_long_ago() {
+    let mut store = fresh(16);
+    put_expiring(&mut store, "q", 3_000);
+    store.advance(2 * HOUR_MS);
+    assert_eq!(counts(&mut store, "q"), (0, 3_000));
+    let expires = start().after(4 * HOUR_MS).unwrap();
+    let puts = (0..10)
+        .map(|i| Put { expires: Some(expires), ..Put::new(queue("q"), format!("{i}")).after_ms(HOUR_MS) });
+    put_all(&mut store, puts.collect());
+    put_lasting(&mut store, "far", 500);
+    let mut store = reopened(store, 16);
+    store.advance(3 * HOUR_MS);
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.purge(queue("q"))), Ok(0));
+    assert_eq!(counts(&mut store, "q"), (0, 3_010));
+}
+
+#[test]
+fn what_has_expired_is_found_by_its_id_and_its_key_is_free() {
+    let mut store = fresh(FEW);
+    let key = || Some(Key::new("the key").unwrap());
+    let expires = start().after(2 * HOUR_MS).unwrap();
+    let put = Put { expires: Some(expires), key: key(), ..Put::new(queue("q"), "old").after_ms(HOUR_MS) };
+    let old = store.put(put).unwrap();
+    put_lasting(&mut store, "far", 500);
+    store.advance(2 * HOUR_MS);
+    assert_eq!(counts(&mut store, "q"), (0, 1));
+    let engine = store.engine.clone();
+    let by_id = store.run(engine.get(queue("q"), vec![Target::Id(old.id)])).pop().unwrap().unwrap();
+    assert_eq!(by_id.standing.state.kind(), StateKind::Dead);
+    assert_eq!(by_id.standing.expires, Some(expires));
+    store.put(Put { key: key(), ..Put::new(queue("q"), "new").after_ms(DAY_MS) }).unwrap();
+    let refused = store.run(engine.revive(queue("q"), Selection::Ids(vec![old.id]), When::AfterMs(DAY_MS)));
+    assert_eq!(refused.unwrap().refused_in_all, 1);
+    let mut store = reopened(store, FEW);
+    assert_eq!(counts(&mut store, "q"), (1, 1));
+}
+
 /// So many of a queue expire.
 const COUNT: u64 = 60;
 const KEY: &str = "a key like no other";
@@ -38,22 +392,30 @@ fn filled() -> Driven {
     store
 }
 
-/// The due file that has the message with the key, and where the key lies in it.
-fn keyed(disk: &MemoryDisk) -> (PathBuf, u64) {
+/// The due file that has the message with the key.
+fn keyed(disk: &MemoryDisk) -> PathBuf {
     let names = disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-"));
     let mut found = names.filter_map(|name| {
         let path = dir().join(name);
         let bytes = disk.read_file(&path)?;
-        let at = bytes.windows(KEY.len()).position(|window| window == KEY.as_bytes())?;
-        Some((path, at as u64))
+        let has_key = bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes());
+        has_key.then_some(path)
     });
     found.next().expect("the message was retired")
 }
 
-fn counts(store: &mut Driven, name: &str) -> (u64, u64) {
-    let engine = store.engine.clone();
-    let counts = store.run(engine.stats(queue(name))).unwrap().counts;
-    (counts.scheduled + counts.ready, counts.dead)
+/// Where its chunk of expiries lies: behind its checksum and its length it begins with the first of them, a varint.
+fn chunk(disk: &MemoryDisk) -> (PathBuf, u64) {
+    let path = keyed(disk);
+    let (mut left, mut varint) = (start().after(2 * HOUR_MS).unwrap().as_ms(), Vec::new());
+    while left >= 0x80 {
+        varint.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    varint.push(left as u8);
+    let bytes = disk.read_file(&path).unwrap();
+    let at = bytes.windows(varint.len()).position(|window| window == varint);
+    (path, at.expect("some of it expires") as u64)
 }
 
 /// The codes of what all calls say that sweep `q`.
@@ -68,9 +430,9 @@ fn sweeps(store: &mut Driven) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_rotten_block_keeps_nothing_else_from_expiring_and_is_not_read_by_each_call() {
+fn a_rotten_place_keeps_nothing_else_from_expiring_and_is_not_read_by_each_call() {
     let mut store = filled();
-    let (path, at) = keyed(&store.disk);
+    let (path, at) = chunk(&store.disk);
     store.disk.rot_at(&path, at);
     store.advance(2 * HOUR_MS);
     assert_eq!(counts(&mut store, "other"), (0, COUNT));
@@ -99,7 +461,7 @@ fn a_rotten_block_keeps_nothing_else_from_expiring_and_is_not_read_by_each_call(
 fn a_queue_is_swept_again_as_soon_as_all_of_it_can_be_read() {
     let mut store = filled();
     let engine = store.engine.clone();
-    let (path, at) = keyed(&store.disk);
+    let (path, at) = chunk(&store.disk);
     store.disk.rot_at(&path, at);
     store.advance(2 * HOUR_MS);
     let before = counts(&mut store, "q");
@@ -108,11 +470,7 @@ fn a_queue_is_swept_again_as_soon_as_all_of_it_can_be_read() {
     let refused = store.run(engine.purge(queue("q"))).unwrap_err();
     assert!(refused.to_string().contains("have expired that can not be read"), "{refused}");
     assert!(refused.to_string().contains("checksum"), "{refused}");
-    assert_eq!(
-        store.run(engine.purge(queue("far"))),
-        Ok(600),
-        "another queue's messages may lie beside them"
-    );
+    assert_eq!(store.run(engine.purge(queue("far"))), Ok(600), "what does not expire lies in other files");
     assert_eq!(store.run(engine.purge(queue("other"))), Ok(0));
     store.disk.heal_rot(|_| true);
     let swept = store.run(engine.discard(queue("q"), Selection::All)).unwrap();
@@ -122,7 +480,7 @@ fn a_queue_is_swept_again_as_soon_as_all_of_it_can_be_read() {
 #[test]
 fn what_can_be_read_again_expires_though_nobody_asks_for_it() {
     let mut store = filled();
-    let (path, at) = keyed(&store.disk);
+    let (path, at) = chunk(&store.disk);
     store.disk.rot_at(&path, at);
     store.advance(2 * HOUR_MS);
     assert_ne!(counts(&mut store, "q"), (0, COUNT));
@@ -135,7 +493,7 @@ fn what_can_be_read_again_expires_though_nobody_asks_for_it() {
 fn a_queue_that_can_not_be_swept_can_be_deleted() {
     let mut store = filled();
     let engine = store.engine.clone();
-    let (path, at) = keyed(&store.disk);
+    let (path, at) = chunk(&store.disk);
     store.disk.rot_at(&path, at);
     store.advance(2 * HOUR_MS);
     assert_eq!(store.run(engine.purge(queue("q"))).unwrap_err().code(), "unavailable");
@@ -147,13 +505,15 @@ fn a_queue_that_can_not_be_swept_can_be_deleted() {
 #[test]
 fn wherever_a_file_is_rotten_all_expire_or_the_queue_is_not_swept() {
     let mut refused = 0;
-    let len = {
+    let (path, at, len) = {
         let store = filled();
-        store.disk.read_file(&keyed(&store.disk).0).unwrap().len() as u64
+        let (path, at) = chunk(&store.disk);
+        let len = store.disk.read_file(&path).unwrap().len() as u64;
+        (path, at, len)
     };
-    for offset in (0..len).step_by(1 + len as usize / 60) {
+    let offsets = (0..len).step_by(1 + len as usize / 40).chain((at - 8..at + 40).step_by(4));
+    for offset in offsets {
         let mut store = filled();
-        let path = keyed(&store.disk).0;
         store.disk.rot_at(&path, offset);
         store.advance(2 * HOUR_MS);
         let (pending, dead) = counts(&mut store, "q");
@@ -168,4 +528,19 @@ fn wherever_a_file_is_rotten_all_expire_or_the_queue_is_not_swept() {
         assert_eq!(counts(&mut store, "q"), (0, COUNT), "byte {offset}");
     }
     assert!(refused > 5, "{refused}");
+}
+
+/// Its messages are dead, whether anybody can read them or not.
+#[test]
+fn a_rotten_block_is_no_reason_to_live() {
+    let mut store = filled();
+    let path = keyed(&store.disk);
+    let bytes = store.disk.read_file(&path).unwrap();
+    let at = bytes.windows(KEY.len()).position(|window| window == KEY.as_bytes()).unwrap();
+    store.disk.rot_at(&path, at as u64);
+    store.advance(2 * HOUR_MS);
+    assert_eq!(counts(&mut store, "q"), (0, COUNT));
+    let engine = store.engine.clone();
+    assert_eq!(store.run(engine.purge(queue("q"))), Ok(0));
+    assert_eq!(store.run(engine.discard(queue("q"), Selection::All)).unwrap().done, COUNT);
 }

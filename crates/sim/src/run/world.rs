@@ -99,7 +99,7 @@ impl World {
             // So short that runs are split as those of very large stores are.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
             // So few that more expire at one instant than one turn sees to, and any command may be the first after it.
-            expired_a_turn: *rng.pick(&[1, 2, 5, 4_096]),
+            expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
             ..Options::default()
         };
         World {

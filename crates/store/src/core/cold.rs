@@ -11,12 +11,16 @@
 //! 3. A leased message is never cold.
 //! 4. Of the cold, each queue knows how many it has, the least of those that are due, and when the next one is due;
 //!    the latter two as lower bounds, made exact when they are come to.
-//! 5. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices: a message
+//! 5. A cold message dies of its expiry where it lies: nothing is recorded, handed over or read of it, and it needs no
+//!    memory here. Its copy says when it expires, the log says how late it has become, and so a replay comes to the same.
+//!    [`catch_up`](Core::catch_up) sees to it in slices. Until it is through, what has expired may count as pending; every
+//!    call that would do something else for it sees to the rest first, or [gives up](Core::gave_up) and is to be repeated.
+//! 6. A capture is of one moment, the call of [`begin_capture`](Core::begin_capture), and is made in slices: a message
 //!    that changes before its slice has come is captured as it stands, and then changes.
 
 use std::num::NonZeroU32;
 
-use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, State, StateKind, Timestamp};
+use dwell_model::{Key, Message, MessageId, Now, Number, QueueName, Standing, State, StateKind, Timestamp};
 
 use super::captured::{Captured, Names};
 use super::entry::{Entry, Mark, Place, Rare};
@@ -42,6 +46,16 @@ pub struct ColdMessage<B> {
     pub ready_since: Timestamp,
     /// Where this copy lies.
     pub copy: CopyAt,
+    /// If it died of its expiry while it was cold: until when it was [ripened](Cold::ripen) last.
+    pub over_by: Option<Timestamp>,
+}
+
+impl<B> ColdMessage<B> {
+    /// Whether its expiry has come, and it is not dead yet.
+    fn expires_by(&self, now: Now) -> bool {
+        let Standing { state, expires, .. } = &self.message.standing;
+        !matches!(state, State::Dead(_)) && expires.is_some_and(|expires| expires <= now.wall)
+    }
 }
 
 /// The cold messages of a queue that go out next.
@@ -94,20 +108,15 @@ pub trait Cold<B> {
     /// What goes out next of those that are cold now.
     fn head(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdHead>;
 
-    /// Hands over messages that expire by now and are not dead, of all queues: about `most`, the rest the next time. Each
-    /// call of the core asks for them, so it costs next to nothing where there are none. What can not be read is set
-    /// aside, tried again now and then, and keeps nothing else from being handed over.
-    fn expired(&mut self, now: Now, most: usize, into: &mut Vec<ColdMessage<B>>);
+    /// Messages of all queues that expire by now, and those that had expired when they were [ripened](Cold::ripen), are
+    /// dead from now on, with their expiry as the instant of their death. Looks at about `most` expiries, and says whether
+    /// that was all; the next call goes on from there. It costs next to nothing where there are none. What can not be read
+    /// is set aside, tried again now and then, and keeps nothing else from dying. Adds to `died` how many have died of which
+    /// queues.
+    fn expire(&mut self, now: Now, most: usize, died: &mut Vec<(QueueName, u64)>) -> bool;
 
-    /// Tries those again that were set aside, if any are of this queue, and hands over what can be read now. Fails if
-    /// there are such messages of the queue still.
-    fn expired_of(
-        &mut self,
-        queue: &QueueName,
-        now: Now,
-        most: usize,
-        into: &mut Vec<ColdMessage<B>>,
-    ) -> Result<()>;
+    /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still.
+    fn expire_unread(&mut self, queue: &QueueName, now: Now, died: &mut Vec<(QueueName, u64)>) -> Result<()>;
 
     /// Hands over the first `count` messages of a queue in a state after `after`, by (due, id).
     fn page(
@@ -121,11 +130,13 @@ pub trait Cold<B> {
     ) -> Result<()>;
 
     /// Hands over dead messages of a queue that died after `after`, the oldest first: `most` at most, and fewer or none
-    /// where much has to be read; the next call goes on with that. Says how far none is left.
+    /// where much has to be read; the next call goes on with that. Says how far none is left. Of those that have expired
+    /// since `anew` was said last some may be missing.
     fn dead(
         &mut self,
         queue: &QueueName,
         after: Option<Died>,
+        anew: bool,
         most: usize,
         into: &mut Vec<ColdMessage<B>>,
     ) -> Result<HandedOver>;
@@ -139,7 +150,8 @@ pub trait Cold<B> {
     /// Messages that are due by `wall` are ready, and stay so though the clock steps back.
     fn ripen(&mut self, wall: Timestamp);
 
-    /// Takes a message back that it had handed over and that has not changed, and when that died, if it did.
+    /// Takes a message back that it had handed over and that has not changed, and when that died, if it did: it may have died
+    /// of its expiry since.
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>);
 }
 
@@ -174,6 +186,8 @@ pub(super) struct ColdView {
     head: Option<ReadyKey>,
     /// None of those that would go out before it is due before this.
     next: Option<Timestamp>,
+    /// How often the core had fallen behind when a call gave up on finding what goes out first.
+    gave_up: u64,
 }
 
 impl ColdView {
@@ -257,7 +271,8 @@ impl<B: StoredBody> Core<B> {
             return;
         }
         let queue = self.queues.find_or_insert(queue);
-        self.queues.get_mut(queue).cold = ColdView { pending, dead, head: None, next: Some(Timestamp::MIN) };
+        self.queues.get_mut(queue).cold =
+            ColdView { pending, dead, next: Some(Timestamp::MIN), ..ColdView::default() };
         self.cold += pending + dead;
     }
 
@@ -277,7 +292,8 @@ impl<B: StoredBody> Core<B> {
     /// # Panics
     /// If it is resident.
     pub fn hold(&mut self, message: Message<B>, copy: CopyAt) {
-        let slot = self.make_resident(ColdMessage { message, ready_since: Timestamp::MIN, copy });
+        let slot =
+            self.make_resident(ColdMessage { message, ready_since: Timestamp::MIN, copy, over_by: None });
         self.mark_changed(slot);
     }
 
@@ -394,7 +410,7 @@ impl<B: StoredBody> Core<B> {
     /// Lets go of clean messages until at most `keep` are resident, or none is clean that was looked at; looks at
     /// `most` at a time, and goes on from there the next time.
     pub fn evict(&mut self, keep: usize, most: usize, cold: &mut dyn Cold<B>) -> usize {
-        let (mut evicted, seen) = (0, self.seen);
+        let mut evicted = 0;
         let swept = self.oldest_sweep();
         let room = self.entries.places();
         for _ in 0..most.min(room) {
@@ -407,12 +423,11 @@ impl<B: StoredBody> Core<B> {
                 continue;
             }
             let entry = self.entries.get(slot);
-            let is_over = entry.expires().is_some_and(|expires| expires <= seen);
             // A sweep that goes on does not mean it, which nobody would know any more.
             let is_fresh =
                 swept.is_some_and(|sweep| entry.place == Place::Dead && entry.has_died_since(sweep));
             let (Some(copy), Mark::Captured, false) =
-                (entry.copy, entry.mark, entry.place.is_leased() || is_over || is_fresh)
+                (entry.copy, entry.mark, entry.place.is_leased() || is_fresh)
             else {
                 continue;
             };
@@ -425,7 +440,14 @@ impl<B: StoredBody> Core<B> {
 
     /// Says when it died, if it did.
     fn evict_one(&mut self, slot: u32) -> Option<Died> {
+        let seen = self.seen;
         let entry = self.remove(slot);
+        // Time has not acted on its queue since, and need not: what is cold dies by itself.
+        if let (true, Some(expires)) = (entry.place.is_pending(), entry.expires().filter(|at| *at <= seen)) {
+            self.queues.get_mut(entry.queue).cold.dead += 1;
+            self.cold += 1;
+            return Some((expires, entry.id));
+        }
         let found = self.queues.get_mut(entry.queue);
         let view = &mut found.cold;
         let rare = entry.rare.as_deref();
@@ -463,7 +485,7 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn make_resident(&mut self, cold: ColdMessage<B>) -> u32 {
-        let ColdMessage { message, ready_since, copy } = cold;
+        let ColdMessage { message, ready_since, copy, over_by: _ } = cold;
         let queue = self.queues.find_or_insert(&message.queue);
         let Message { id, number, body, key, headers, created, lease_ms, max_attempts, standing, .. } =
             message;
@@ -501,15 +523,16 @@ impl<B: StoredBody> Core<B> {
 
     /// Makes a cold message resident, and lets time act on it. Its queue was touched before.
     pub(super) fn draw(&mut self, cold: ColdMessage<B>, now: Now, log: &mut impl Log<B>) {
-        let expires = cold.message.standing.expires;
+        let is_over = cold.expires_by(now);
         let slot = self.page_in(cold);
-        if expires.is_some_and(|expires| expires <= now.wall) {
+        if is_over {
             self.expire(self.entries.get(slot).queue, now, log);
         }
     }
 
-    /// Makes the next cold messages of a queue resident that are due.
-    pub(super) fn feed(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+    /// Makes the next cold messages of a queue resident that are due. Says whether there were such, and all of them have
+    /// expired.
+    pub(super) fn feed(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<bool> {
         let found = self.queues.get(queue);
         let (name, ripe) = (found.name.clone(), found.ripe);
         let mut drawn = Vec::new();
@@ -517,45 +540,130 @@ impl<B: StoredBody> Core<B> {
             unreachable!("only a log that has cold messages makes them so");
         };
         cold.due(&name, ripe, &mut drawn)?;
+        let all_over = !drawn.is_empty() && drawn.iter().all(|cold| cold.expires_by(now));
         for cold in drawn {
             self.draw(cold, now, log);
         }
-        let Some(cold) = log.cold() else { return Ok(()) };
+        let Some(cold) = log.cold() else { return Ok(all_over) };
         let ColdHead { first, next } = cold.head(&name, ripe)?;
         assert!(next.is_none_or(|next| next > ripe), "what is due is not next");
         let view = &mut self.queues.get_mut(queue).cold;
         view.head = first.map(|(priority, due, id)| ReadyKey { priority, due, id });
         view.next = next;
-        Ok(())
+        Ok(all_over)
     }
 
-    /// Makes messages resident whose expiry has passed; time acts on them when their queues are touched.
-    pub(super) fn page_in_expired(&mut self, now: Now, log: &mut impl Log<B>) {
-        let Some(cold) = log.cold() else { return };
-        let mut expired = Vec::new();
-        cold.expired(now, self.config.expired_a_call, &mut expired);
-        expired.into_iter().for_each(|cold| {
-            self.page_in(cold);
-        });
+    /// Lets time act on a slice of the cold messages whose expiry has passed; says whether that was all. Whoever owns a core
+    /// with cold messages calls it before each batch of calls, and again while it [is behind](Core::is_behind): it is
+    /// what keeps those short that come after it.
+    pub fn catch_up(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        self.begin(now, log);
+        self.expire_slice(now, log)
     }
 
-    /// Before all messages of a queue in a state are swept: lets those expire that could not be read when their time
-    /// came. While there are such, nobody can say what is pending and what is dead.
-    pub(super) fn expire_unread(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+    /// Whether cold messages have expired that no slice has come to yet.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Whether cold messages of this queue may have expired that no slice has come to yet: calls that go by all that is
+    /// pending or dead would have to see to the rest at once.
+    pub fn is_behind_in(&self, queue: &QueueName) -> bool {
+        self.is_behind && self.queues.find(queue).is_some_and(|queue| self.queues.get(queue).cold.pending > 0)
+    }
+
+    /// Whether so many puts into a queue might be refused because cold messages that have expired still count.
+    pub fn is_full_behind(&self, queue: &QueueName, count: usize) -> bool {
+        let is_full = |queue: u32| {
+            let limit = self.settings(queue).max_pending;
+            limit.is_some_and(|limit| self.queues.get(queue).pending() + count as u64 > limit)
+        };
+        self.is_behind_in(queue) && self.queues.find(queue).is_some_and(is_full)
+    }
+
+    /// Whether the last call has found so many expired messages that it did not come to what is behind them, and brought
+    /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind) any more.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    fn expire_slice(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        if self.cold == 0 {
+            self.is_behind = false;
+            return true;
+        }
+        let Some(cold) = log.cold() else { return true };
+        let mut died = Vec::new();
+        let is_done = cold.expire(now, self.config.expired_a_call, &mut died);
+        if !is_done && !self.is_behind {
+            self.fell_behind += 1;
+        }
+        self.is_behind = !is_done;
+        self.count_died(died, log);
+        is_done
+    }
+
+    /// All cold messages are dead whose expiry has passed.
+    pub(super) fn expire_cold(&mut self, now: Now, log: &mut impl Log<B>) {
+        while !self.expire_slice(now, log) {}
+    }
+
+    fn count_died(&mut self, died: Vec<(QueueName, u64)>, log: &mut impl Log<B>) {
+        if !died.is_empty() {
+            // What is answered from now on depends on how late it is.
+            log.keep_time();
+        }
+        died.into_iter().for_each(|(queue, count)| self.died_cold(&queue, count));
+    }
+
+    /// So many cold messages of a queue have died of their expiry where they lie.
+    ///
+    /// # Panics
+    /// If they were not counted.
+    pub fn died_cold(&mut self, queue: &QueueName, count: u64) {
+        let queue = self.queues.find(queue).expect("what has cold messages is a queue");
+        let view = &mut self.queues.get_mut(queue).cold;
+        view.pending = view.pending.checked_sub(count).expect("what was cold was counted");
+        view.dead += count;
+    }
+
+    /// Before all messages of a queue in a state are swept: all of it is dead whose expiry has passed. Fails while some of it
+    /// can not be read: then nobody can say what is pending and what is dead.
+    pub(super) fn expire_queue(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         if self.queues.get(queue).cold.pending == 0 {
             return Ok(());
         }
-        let Some(cold) = log.cold() else { return Ok(()) };
-        let mut expired = Vec::new();
-        let read = cold.expired_of(&self.queues.get(queue).name, now, self.config.expired_a_call, &mut expired);
-        expired.into_iter().for_each(|cold| {
-            self.page_in(cold);
-        });
-        self.expire(queue, now, log);
+        self.expire_cold(now, log);
+        self.expire_unread(queue, now, log)
+    }
+
+    /// Lets those expire that could not be read when their time came. Fails if some can not still.
+    pub(super) fn expire_unread(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
+        let found = self.queues.get(queue);
+        let Some(cold) = log.cold().filter(|_| found.cold.pending > 0) else { return Ok(()) };
+        let mut died = Vec::new();
+        let read = cold.expire_unread(&found.name, now, &mut died);
+        self.count_died(died, log);
         read
     }
 
-    /// Makes the messages resident that a page of a list may show.
+    /// Whether what goes out first of a queue is not to be looked for: the last time all that was found had expired, and the
+    /// rest of that is dead soon.
+    pub(super) fn is_given_up(&mut self, queue: u32) -> bool {
+        let given_up = self.is_behind && self.queues.get(queue).cold.gave_up == self.fell_behind;
+        self.gave_up |= given_up;
+        given_up
+    }
+
+    /// Looks no further for what goes out first of a queue, before the core is not behind any more.
+    pub(super) fn give_up(&mut self, queue: u32) {
+        let view = &mut self.queues.get_mut(queue).cold;
+        view.gave_up = self.fell_behind;
+        view.look_again();
+        self.gave_up = true;
+    }
+
+    /// Makes the messages resident that a page of a list may show. False if it was too little, since some had expired.
     pub(super) fn page_in_list(
         &mut self,
         queue: u32,
@@ -564,25 +672,28 @@ impl<B: StoredBody> Core<B> {
         count: usize,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let found = self.queues.get(queue);
         if found.cold.is_empty() || state == StateKind::Leased {
-            return Ok(());
+            return Ok(true);
         }
         let (name, ripe) = (found.name.clone(), found.ripe);
         let mut drawn = Vec::new();
         if let Some(cold) = log.cold() {
             cold.page(&name, state, ripe, after, count, &mut drawn)?;
         }
+        let is_enough = !drawn.iter().any(|cold| cold.expires_by(now));
         drawn.into_iter().for_each(|cold| self.draw(cold, now, log));
-        Ok(())
+        Ok(is_enough)
     }
 
-    /// Makes the next dead messages of a queue resident that died after `after`, `most` at most.
+    /// Makes the next dead messages of a queue resident that died after `after`, `most` at most. Of those that have expired while
+    /// they were cold, after `began`, it is kept that they have died since.
     pub(super) fn page_in_dead(
         &mut self,
         queue: u32,
         after: Option<Died>,
+        (anew, began): (bool, Timestamp),
         most: usize,
         log: &mut impl Log<B>,
     ) -> Result<HandedOver> {
@@ -592,10 +703,16 @@ impl<B: StoredBody> Core<B> {
         }
         let mut drawn = Vec::new();
         let Some(cold) = log.cold() else { return Ok(HandedOver::All) };
-        let handed_over = cold.dead(&found.name, after, most, &mut drawn)?;
-        drawn.into_iter().for_each(|cold| {
-            self.page_in(cold);
-        });
+        let handed_over = cold.dead(&found.name, after, anew, most, &mut drawn)?;
+        for cold in drawn {
+            let over_by = cold.over_by.map(|ripe| ripe.max(began));
+            let slot = self.page_in(cold);
+            let sweeps = self.sweeps;
+            let rare = self.entries.get_mut(slot).rare.as_deref_mut();
+            if let Some(rare) = rare.filter(|rare| over_by.is_some_and(|by| rare.expires > Some(by))) {
+                rare.died_in = sweeps;
+            }
+        }
         Ok(handed_over)
     }
 

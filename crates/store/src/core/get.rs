@@ -1,6 +1,6 @@
 //! Reading messages, by id or key or as the first of their state, and finding them by number.
 
-use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind};
+use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, Timestamp};
 
 use super::cold::HandedOver;
 use super::{Core, Log, StoredBody};
@@ -48,9 +48,10 @@ impl<B: StoredBody> Core<B> {
             StateKind::Dead => {
                 self.begin(now, log);
                 let found = self.known(queue, now, log)?;
-                let mut after = None;
+                let (mut after, mut anew) = (None, true);
                 loop {
-                    let handed_over = self.page_in_dead(found, after, 1, log)?;
+                    let handed_over =
+                        self.page_in_dead(found, after, (std::mem::take(&mut anew), Timestamp::MAX), 1, log)?;
                     if let Some((_, slot)) = self.oldest(found, &mut after, handed_over, 1).first() {
                         return Ok(Some(self.message(*slot)));
                     }

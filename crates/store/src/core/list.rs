@@ -36,7 +36,11 @@ impl<B: StoredBody> Core<B> {
             return Ok(Page { messages: Vec::new(), unread: Vec::new(), next: after });
         }
         let after = after.map(|cursor| (cursor.due, cursor.id));
-        self.page_in_list(queue, state, after, max + 1, now, log)?;
+        if self.queues.get(queue).cold.pending > 0 {
+            self.expire_cold(now, log);
+        }
+        // What could not be read when it expired is found here, and would leave the page short.
+        while !self.page_in_list(queue, state, after, max + 1, now, log)? {}
         let mut slots = self.first_after(self.queues.get(queue), state, after, max + 1);
         let mut more = slots.len() > max;
         slots.truncate(max);

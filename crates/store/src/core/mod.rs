@@ -10,13 +10,17 @@
 //!   and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is durable when they return: make the log so before answers leave.
 //! - **Leases that run out** all at once are seen to in slices: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a
 //!   call names, call [`lapse_some`](Core::lapse_some), and make the call later if there are more.
+//! - **Cold messages that expire** are seen to in slices: call [`catch_up`](Core::catch_up) before each batch of calls. While
+//!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. All else is right
+//!   at any time, and takes longer if it comes too early.
 //! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
 //!   [`wait`](Core::wait). After each batch of calls, and when [`next_wake`](Core::next_wake) has come, call
 //!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
 //!   that has gone is [`forget`](Core::forget); what was handed to one is [`give_back`](Core::give_back).
 //! - **Opening.** Make a new core of a new incarnation; then for each batch of the log [`replay_put`](Core::replay_put)
 //!   and [`replay`](Core::replay) its records in order and say when it was by [`replay_time`](Core::replay_time);
-//!   then call [`opened`](Core::opened), once.
+//!   then call [`opened`](Core::opened), once. Where messages may be cold, say before the records of a batch what time it
+//!   carries, by [`replay_begins`](Core::replay_begins).
 //!
 //! # Ground rules
 //! 1. Time comes first: each call lets time act on the queue that it touches (due, lapsed, expired) before it
@@ -109,8 +113,8 @@ const LAPSED_BYTES_A_CALL: usize = 1024 * 1024;
 /// So many dead messages are revived in little more than the time of a sync.
 const SWEPT_A_CALL: usize = 1_000;
 
-/// So many expiries are looked at in less time than a sync takes.
-const EXPIRED_A_CALL: usize = 4_096;
+/// So many expiries are looked at in about the time of a sync.
+const EXPIRED_A_CALL: usize = 16 * 1024;
 
 /// How a core begins.
 #[derive(Clone, Debug)]
@@ -139,7 +143,7 @@ pub struct CoreConfig {
     pub lapsed_a_call: usize,
     /// See [`CoreConfig::lapsed_a_call`].
     pub lapsed_bytes_a_call: usize,
-    /// At how many expiries of cold messages one call looks; at least 1.
+    /// At how many expiries of cold messages one call of [`Core::catch_up`] looks; at least 1.
     pub expired_a_call: usize,
 }
 
@@ -176,6 +180,13 @@ pub struct Core<B> {
     random: Random,
     /// The wall time of the last call.
     seen: Timestamp,
+    /// Whether cold messages have expired that no slice has come to yet, and how often that has begun to be so.
+    is_behind: bool,
+    fell_behind: u64,
+    /// Whether the call has not come to what is behind expired messages.
+    gave_up: bool,
+    /// The wall time of the batch that is replayed.
+    replaying: Timestamp,
     /// Counts calls, so that each lets time act on a queue once.
     call: u64,
     entries: Slab<Entry<B>>,
@@ -216,7 +227,7 @@ impl<B: StoredBody> Core<B> {
     /// A core without messages.
     ///
     /// # Panics
-    /// If shard or incarnation are over their maximum, if numbers do not rise, or if nothing is buried or swept.
+    /// If shard or incarnation are over their maximum, if numbers do not rise, or if nothing is buried, swept or expires.
     pub fn new(config: CoreConfig) -> Core<B> {
         assert!(config.shard <= MessageId::MAX_SHARD, "shard {} is too high", config.shard);
         assert!(config.incarnation <= MessageId::MAX_INCARNATION, "incarnation {}", config.incarnation);
@@ -224,12 +235,17 @@ impl<B: StoredBody> Core<B> {
         assert!(config.buried_a_call > 0, "what a purge has removed is forgotten some time");
         assert!(config.swept_a_call > 0, "a sweep goes on");
         assert!(config.lapsed_a_call > 0 && config.lapsed_bytes_a_call > 0, "leases run out some time");
+        assert!(config.expired_a_call > 0, "what has expired is come to some time");
         Core {
             next_counter: 0,
             next_number: config.next_number,
             next_lease: 0,
             random: Random::new(config.seed),
             seen: Timestamp::MIN,
+            replaying: Timestamp::MIN,
+            is_behind: false,
+            fell_behind: 0,
+            gave_up: false,
             call: 0,
             entries: Slab::new(),
             leases: Slab::new(),

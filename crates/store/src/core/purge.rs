@@ -18,7 +18,7 @@ impl<B: StoredBody> Core<B> {
     pub fn purge(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> Result<u64> {
         self.begin(now, log);
         let Some(queue) = self.touched(name, now, log) else { return Ok(0) };
-        self.expire_unread(queue, now, log)?;
+        self.expire_queue(queue, now, log)?;
         let purged = self.queues.get(queue).pending();
         if purged > 0 {
             log.record(&Record::Purged { queue: name.clone() }, Durability::Synced);

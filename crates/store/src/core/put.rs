@@ -57,7 +57,14 @@ impl<B: StoredBody> Core<B> {
                 OnConflict::Replace => {}
             }
         }
-        self.check_room(queue, &put.queue, owner, max_pending)?;
+        if let Err(full) = self.check_room(queue, &put.queue, owner, max_pending) {
+            // What has expired takes no room, whether it was come to or not.
+            if !self.is_behind_in(&put.queue) {
+                return Err(full);
+            }
+            self.expire_cold(now, log);
+            self.check_room(queue, &put.queue, owner, max_pending)?;
+        }
         let (id, number) = self.next_identity(due)?;
 
         let replaces = owner.map(|owner| self.replace(owner, now, log));

@@ -3,9 +3,10 @@
 //! Ground rules:
 //! 1. A record says what has become of a message, never how: replaying needs no transition logic, so that a
 //!    later version of the state machine reads an old log as it was meant.
-//! 2. Every change is recorded as it is made, in order, but for one: that a scheduled message became ready.
+//! 2. Every change is recorded as it is made, in order, but for two: that a scheduled message became ready, and that a cold
+//!    one died of its expiry.
 //!    The log keeps the wall time of each batch instead (that of its last call), and replay lets due messages
-//!    become ready by it. Where the wall clock steps back, the core records the last time before the step.
+//!    become ready by it, and cold ones die that expire by it. Where the wall clock steps back, the core records the last time before the step.
 //! 3. Settings, purges and the like are one record each, whatever their size; replayed at the same place
 //!    among the other records, they meet the same messages.
 
@@ -143,6 +144,10 @@ pub trait Log<B> {
 
     /// Takes any other fact.
     fn record(&mut self, record: &Record, durability: Durability);
+
+    /// What the clock says was come to without a record: the wall time of the batch has to be kept though nothing else may be in
+    /// it. [`Durability::Written`].
+    fn keep_time(&mut self) {}
 
     /// Who keeps the messages that are not in memory; `None` if all of them are.
     fn cold(&mut self) -> Option<&mut dyn Cold<B>> {

@@ -86,6 +86,7 @@ impl<B: StoredBody> Core<B> {
                 self.tokens.remember(&queue, &token, answer, until);
             }
             Record::Ripe { wall } => {
+                self.expire_cold(Now { wall, mono_ms: 0 }, log);
                 self.ripen_all(wall);
                 if let Some(cold) = log.cold() {
                     cold.ripen(wall);
@@ -100,6 +101,7 @@ impl<B: StoredBody> Core<B> {
             }
             Record::Purged { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
+                    self.replay_expired(queue, log)?;
                     self.purge_all(queue, log);
                     self.bury(usize::MAX);
                     self.queues.remove_if_bare(queue);
@@ -107,6 +109,7 @@ impl<B: StoredBody> Core<B> {
             }
             Record::Discarded { queue } => {
                 if let Some(queue) = self.queues.find(&queue) {
+                    self.replay_expired(queue, log)?;
                     self.discard_all(queue, log);
                     self.bury(usize::MAX);
                     self.queues.remove_if_bare(queue);
@@ -211,6 +214,18 @@ impl<B: StoredBody> Core<B> {
         Some((self.queues.get(entry.queue).name.clone(), entry.key()?.clone()))
     }
 
+    /// Says which wall time the batch carries whose records are replayed next: what had expired by then was dead to all that is
+    /// recorded there.
+    pub fn replay_begins(&mut self, wall: Timestamp) {
+        self.replaying = wall;
+    }
+
+    /// What of a queue was cold and had expired when a record was made that sweeps it is dead.
+    fn replay_expired(&mut self, queue: u32, log: &mut impl Log<B>) -> Result<(), ReplayError> {
+        let now = Now { wall: self.replaying, mono_ms: 0 };
+        self.expire_queue(queue, now, log).map_err(|_| unreadable(None))
+    }
+
     /// Says which wall time the batch carries whose records were replayed last.
     pub fn replay_time(&mut self, wall: Timestamp) {
         self.seen = wall;
@@ -263,9 +278,10 @@ impl<B: StoredBody> Core<B> {
     ) -> crate::Result<()> {
         // Time has acted before the record, and must not act behind it.
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
-        let (mut after, most) = (None, self.config.swept_a_call);
+        let (mut after, mut anew, most) = (None, true, self.config.swept_a_call);
         loop {
-            let handed_over = self.page_in_dead(queue, after, most, log)?;
+            let handed_over =
+                self.page_in_dead(queue, after, (std::mem::take(&mut anew), Timestamp::MAX), most, log)?;
             let slice = self.oldest(queue, &mut after, handed_over, most);
             let is_last = slice.len() < most && handed_over == HandedOver::All;
             for (_, slot) in slice {

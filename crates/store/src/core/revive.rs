@@ -44,7 +44,7 @@ impl<B: StoredBody> Core<B> {
         self.check_selection(&which)?;
         let queue = self.touched(name, now, log);
         if let (Some(queue), Selection::All | Selection::Oldest(_)) = (queue, &which) {
-            self.expire_unread(queue, now, log)?;
+            self.expire_queue(queue, now, log)?;
             if self.means_all(queue, &which) {
                 return Ok(Sweeping::Done(self.discard_at_once(queue, log)));
             }
@@ -83,7 +83,7 @@ impl<B: StoredBody> Core<B> {
                 queue.into_iter().for_each(|queue| self.queues.remove_if_bare(queue));
             }
             (Some(queue), which) => {
-                self.expire_unread(queue, now, log)?;
+                self.expire_queue(queue, now, log)?;
                 return self.begin_sweep(queue, &which, deed, now, log);
             }
             (None, _) => {}

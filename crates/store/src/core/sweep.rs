@@ -8,7 +8,8 @@
 //! 1. A slice goes on behind the message that the one before it looked at last, by (death, id). A message that is refused
 //!    stays dead and is not looked at again.
 //! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
-//!    not meant. A message in memory knows between which sweeps it died, and does not leave memory while a sweep goes on
+//!    not meant. A message in memory knows between which sweeps it died, but for one that was cold then and expired, of which
+//!    the instant says it; and does not leave memory while a sweep goes on
 //!    that it has to tell it to.
 //! 3. A sweep ends: it looks at no more than were dead when it began, or as many of the oldest as it was asked for.
 
@@ -36,8 +37,12 @@ pub struct Sweep {
     deed: Deed,
     /// Where it goes on: behind this message.
     after: Option<Died>,
+    /// Whether it has not looked for anything yet.
+    is_new: bool,
     /// The how-manieth of all sweeps it is.
     number: u64,
+    /// The wall time when it began: what was cold then and expires later has died since.
+    began: Timestamp,
     /// So many messages are meant.
     meant: u64,
     /// It goes on for as long as this is there.
@@ -107,7 +112,9 @@ impl<B: StoredBody> Core<B> {
             queue: found.name.clone(),
             deed,
             after: None,
+            is_new: true,
             number: self.sweeps,
+            began: now.wall,
             meant,
             _under_way: under_way,
             looked: 0,
@@ -154,7 +161,8 @@ impl<B: StoredBody> Core<B> {
         if most == 0 {
             return Ok(Sweeping::Done(sweep.swept));
         }
-        let handed_over = match self.page_in_dead(queue, sweep.after, most, log) {
+        let is_new = std::mem::take(&mut sweep.is_new);
+        let handed_over = match self.page_in_dead(queue, sweep.after, (is_new, sweep.began), most, log) {
             Ok(handed_over) => handed_over,
             Err(error) => return Err(sweep.interrupted(error)),
         };

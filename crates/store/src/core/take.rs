@@ -36,7 +36,22 @@ impl<B: StoredBody> Core<B> {
             self.serve_earlier(&take.queues, now, log);
         }
         let queues: Vec<u32> = take.queues.iter().filter_map(|name| self.queues.find(name)).collect();
+        if self.is_behind() && self.gives_up_on_any(&queues, now, log) {
+            return Ok(Vec::new());
+        }
         self.hand_out(&queues, take, now, log)
+    }
+
+    /// Whether what goes out first is not to be found yet in one of these queues: what the others have may come behind it.
+    fn gives_up_on_any(&mut self, queues: &[u32], now: Now, log: &mut impl Log<B>) -> bool {
+        // Not for those that were served before.
+        self.gave_up = false;
+        for queue in queues {
+            self.touch(*queue, now, log);
+            // What can not be read is told when it is handed out.
+            let _ = self.head(*queue, now, log);
+        }
+        self.gave_up()
     }
 
     /// Hands out what is due in `queues`, by (priority, due, id) across them.
@@ -180,7 +195,14 @@ impl<B: StoredBody> Core<B> {
             if cold.is_none_or(|cold| first.is_some_and(|(key, _)| key < cold)) {
                 return Ok(first.map(|(key, slot)| (key, queue, slot)));
             }
-            self.feed(queue, now, log)?;
+            if self.is_given_up(queue) {
+                return Ok(None);
+            }
+            let all_over = self.feed(queue, now, log)?;
+            if all_over && self.is_behind() {
+                self.give_up(queue);
+                return Ok(None);
+            }
         }
     }
 

@@ -26,7 +26,7 @@ impl<B: StoredBody> Core<B> {
             self.look_at_all_waited_on();
         }
         self.seen = now.wall;
-        self.page_in_expired(now, log);
+        self.gave_up = false;
         self.end_pauses(now.wall, log);
     }
 
@@ -49,9 +49,10 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Sets those aside whose expiry has passed, in all queues. A message that can not be read even now lives on: no
-    /// answer has told anyone of its end, and the calls that count it fail.
+    /// Sets those aside whose expiry has passed, in all queues: at once, since nobody could tell them from others later. What
+    /// can not be read now dies when it can: it had expired when it was ripened.
     fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {
+        self.expire_cold(now, log);
         let queues: Vec<u32> = self.queues.all().collect();
         for queue in queues {
             let _unread = self.expire_unread(queue, now, log);

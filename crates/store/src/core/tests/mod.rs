@@ -94,12 +94,27 @@ impl Rig {
         answer
     }
 
+    /// Lets all that is cold expire whose time has come.
+    fn catch_up(&mut self, now: Now) {
+        while !self.core.catch_up(now, &mut self.log) {
+            self.core.check();
+        }
+        self.log.0.push(Told::Time(self.core.seen()));
+    }
+
     fn put(&mut self, put: Put, now: Now) -> Result<PutAnswer> {
         self.call(|core, log| core.put(vec![put], now, log)).remove(0)
     }
 
     fn take(&mut self, take: Take, now: Now) -> Result<Vec<Delivery>> {
-        self.call(|core, log| core.take(&take, now, log))
+        self.call(|core, log| {
+            let taken = core.take(&take, now, log);
+            if !core.gave_up() || taken.as_ref().is_ok_and(|taken| !taken.is_empty()) {
+                return taken;
+            }
+            while !core.catch_up(now, log) {}
+            core.take(&take, now, log)
+        })
     }
 
     /// Revives in one go.

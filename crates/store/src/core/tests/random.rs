@@ -274,6 +274,8 @@ impl Walk {
     pub(super) fn make(&mut self, call: &Call) {
         let now = self.now;
         self.latest = self.latest.max(now.wall);
+        self.rig.core.catch_up(now, &mut self.rig.log);
+        self.rig.log.0.push(Told::Time(self.rig.core.seen()));
         match call {
             Call::Advance(ms) => {
                 self.now.wall = now.wall.after(u64::from(*ms)).unwrap();
@@ -352,9 +354,11 @@ impl Walk {
                 let _ = self.rig.call(|core, log| core.list(&name(*queue), *state, None, 2, now, log));
             }
             Call::Stats(queue) => {
+                self.rig.catch_up(now);
                 let _ = self.rig.call(|core, log| core.stats(&name(*queue), now, log));
             }
             Call::Serve => {
+                self.rig.catch_up(now);
                 let answers = self.rig.call(|core, log| core.serve(now, log));
                 self.rig.core.check_served(now);
                 answers.into_iter().for_each(|(_, answer)| self.hand_over(answer));
@@ -398,6 +402,7 @@ impl Walk {
     /// Looks at everything; what time has brought about by now is recorded.
     pub(super) fn see(&mut self) -> Seen {
         let now = self.now;
+        self.rig.catch_up(now);
         let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log)).unwrap();
         // A queue that is only waited on is not there for anybody after a restart.
         queues.retain(|stats| stats.counts != Default::default() || !stats.own.is_empty());

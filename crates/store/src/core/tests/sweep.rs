@@ -256,6 +256,7 @@ fn walk(moves: &[Move]) {
             Move::Begin { queue, oldest, discard } => {
                 let queue = name(*queue);
                 // Time has its say first, and some that it kills are meant.
+                walk.rig.catch_up(now);
                 drop(walk.rig.call(|core, log| core.stats(&queue, now, log)));
                 let which = oldest.map_or(Selection::All, Selection::Oldest);
                 let all = which == Selection::All;
