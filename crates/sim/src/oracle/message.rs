@@ -217,7 +217,8 @@ impl Message {
         let left = |until: i64| now.mono + (until - now.wall).clamp(0, lease.lease_ms);
         let until = Span { lo: left(lease.until_wall.lo), hi: left(lease.until_wall.hi) };
         let mut reopened = self.clone();
-        reopened.standing.phase = Phase::Leased(Lease { until, ..lease });
+        // The process that was to see to what it could not read is gone.
+        reopened.standing.phase = Phase::Leased(Lease { until, unread: false, ..lease });
         reopened
     }
 }

@@ -142,7 +142,8 @@ pub(super) fn sent_back(state: &State, due: Due, free: bool, heard: bool, at: At
                 after.due = due.span(&at.window);
                 after.since = at.begin;
             }
-            message.change(|standing| *standing = after);
+            // Nobody was told of it: the power may fail before it is written.
+            message.change_unsynced(at, |standing| *standing = after);
             version.settled_by_time(place, at).into_iter().chain(given_back.into_iter().flatten()).collect()
         };
         let versions = states.iter().flat_map(|state| state.versions(place, at, false));
