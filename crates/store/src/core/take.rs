@@ -36,14 +36,15 @@ impl<B: StoredBody> Core<B> {
             self.serve_earlier(&take.queues, now, log);
         }
         let queues: Vec<u32> = take.queues.iter().filter_map(|name| self.queues.find(name)).collect();
-        if self.is_behind() && self.gives_up_on_any(&queues, now, log) {
+        if self.is_behind() && (self.gives_up_on_any(&queues, now, log) || self.gives_up_on_earlier(&queues))
+        {
             return Ok(Vec::new());
         }
         self.hand_out(&queues, take, now, log)
     }
 
     /// Whether what goes out first is not to be found yet in one of these queues: what the others have may come behind it.
-    fn gives_up_on_any(&mut self, queues: &[u32], now: Now, log: &mut impl Log<B>) -> bool {
+    pub(super) fn gives_up_on_any(&mut self, queues: &[u32], now: Now, log: &mut impl Log<B>) -> bool {
         // Not for those that were served before.
         self.gave_up = false;
         for queue in queues {
@@ -111,6 +112,8 @@ impl<B: StoredBody> Core<B> {
                 continue;
             }
             match self.head(queue, now, log) {
+                // What the other queues have may come behind what is not to be found yet.
+                Ok(None) if self.is_behind() && self.is_given_up(queue) => break,
                 Ok(head) => heads.replace_first(head),
                 // What has been handed out leaves in order; the next take says what is wrong.
                 Err(_) => break,

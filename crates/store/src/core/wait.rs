@@ -37,7 +37,8 @@ pub(super) struct Waiters<B> {
     wall_alarms: TimingQueue<u32>,
     mono_alarms: TimingQueue<u32>,
     to_look_at: Vec<u32>,
-    /// Those of which more leases are to run out than one slice did: they come on that list when all others were served.
+    /// Those of which more leases are to run out than one slice did, or whose first take waits for what another queue has that
+    /// is not to be found yet: they come on that list when all others were served.
     to_go_on: Vec<u32>,
     /// Queues that the store's cap of leases holds up, by the first turns that waited on them then.
     held_up: BTreeSet<(u64, u32)>,
@@ -185,11 +186,51 @@ impl<B: StoredBody> Core<B> {
         }
         let Waiters { to_look_at, to_go_on, .. } = &mut self.waiters;
         to_look_at.append(to_go_on);
+        to_look_at.sort_unstable();
+        to_look_at.dedup();
+        self.end_waits(now);
+        std::mem::take(&mut self.waiters.answers)
+    }
+
+    /// Answers those with nothing whose wait is over, but not before it is known that there is nothing.
+    fn end_waits(&mut self, now: Now) {
+        let mut unknown = Vec::new();
         while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
+            if self.is_given_up_for(turn) {
+                unknown.push(turn);
+                continue;
+            }
             let waiter = self.stop_waiting(turn);
             self.waiters.answers.push((waiter.id, Ok(Vec::new())));
         }
-        std::mem::take(&mut self.waiters.answers)
+        for turn in unknown {
+            let Waiters { by_turn, ends, .. } = &mut self.waiters;
+            if let Some(waiter) = by_turn.get_mut(&turn) {
+                waiter.end = ends.insert(mono(now.mono_ms), turn);
+            }
+        }
+    }
+
+    /// Whether what goes out first was not to be found yet in a queue that this take waits on.
+    fn is_given_up_for(&mut self, turn: u64) -> bool {
+        self.is_behind() && self.queues_of(turn).into_iter().any(|queue| self.is_given_up(queue))
+    }
+
+    /// Whether what goes out first is not to be found yet in a queue that this take waits on.
+    fn gives_up_on_waiter(&mut self, turn: u64, now: Now, log: &mut impl Log<B>) -> bool {
+        self.is_behind() && self.gives_up_on_any(&self.queues_of(turn), now, log)
+    }
+
+    fn queues_of(&self, turn: u64) -> Vec<u32> {
+        self.waiters.by_turn.get(&turn).map(|waiter| waiter.queues.clone()).unwrap_or_default()
+    }
+
+    /// Whether the oldest take that waits on one of these queues waits on until it is known what its others have.
+    pub(super) fn gives_up_on_earlier(&mut self, queues: &[u32]) -> bool {
+        queues.iter().any(|queue| {
+            let turn = self.first_turn(*queue);
+            turn.is_some_and(|turn| self.is_given_up_for(turn))
+        })
     }
 
     /// Serves the queues on the list of those to be looked at.
@@ -259,6 +300,11 @@ impl<B: StoredBody> Core<B> {
         self.touch(queue, now, log);
         self.hold_up(queue, None);
         while let Some((turn, has_head)) = self.next_served(queue, now, log) {
+            if self.gives_up_on_waiter(turn, now, log) {
+                // What another of its queues has may go out first. This one stays dirty until that is known.
+                self.waiters.to_go_on.push(queue);
+                return;
+            }
             let Waiter { id, take, queues, .. } = self.unlist(turn);
             let answer = has_head.and_then(|()| self.hand_out(&queues, &take, now, log));
             self.waiters.answers.push((id, answer));
