@@ -69,14 +69,17 @@ impl Driven {
         queues.into_iter().map(|stats| stats.name).collect()
     }
 
-    /// All messages of all queues, by number; a queue that has a damaged body says so instead.
+    /// All messages of all queues, by number; one whose body is damaged, or a queue that cannot be listed, as an error.
     pub(super) fn dump(&mut self) -> Vec<Result<Message>> {
         let store = self.engine.clone();
         let mut messages = Vec::new();
         for queue in self.queues() {
             for state in StateKind::ALL {
                 match self.run(store.list(queue.clone(), state, None, 10_000)) {
-                    Ok(page) => messages.extend(page.messages.into_iter().map(Ok)),
+                    Ok(page) => {
+                        messages.extend(page.messages.into_iter().map(Ok));
+                        messages.extend(page.unread.into_iter().map(|(_, error)| Err(error)));
+                    }
                     Err(error) => messages.push(Err(error)),
                 }
             }
