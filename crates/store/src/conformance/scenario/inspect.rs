@@ -280,8 +280,6 @@ pub fn a_store_that_serves_is_ready(factory: &Factory) {
     assert_eq!(stage.store().ready(), Ok(()), "there is no queue yet");
     stage.put(message("m"));
     assert_eq!(stage.store().ready(), Ok(()));
-    stage.restart();
-    assert_eq!(stage.store().ready(), Ok(()));
 }
 
 pub fn queues_page_by_name(factory: &Factory) {
