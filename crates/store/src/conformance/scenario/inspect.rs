@@ -276,7 +276,7 @@ pub fn a_queue_without_messages_waiters_and_settings_leaves_the_listing(factory:
 }
 
 pub fn a_store_that_serves_is_ready(factory: &Factory) {
-    let mut stage = Stage::open(factory);
+    let stage = Stage::open(factory);
     assert_eq!(stage.store().ready(), Ok(()), "there is no queue yet");
     stage.put(message("m"));
     assert_eq!(stage.store().ready(), Ok(()));
