@@ -1,4 +1,4 @@
-//! What fails in the background of the engine, said in the log: once when it begins, again when its reason changes, and when
+//! Logs what fails in the background of the engine: once when it begins, again when its reason changes, and when
 //! it is over.
 
 use std::collections::BTreeMap;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use dwell_engine::{Engine, Trouble, Work};
 use tokio::task::JoinHandle;
 
-/// So often it is looked.
+/// How often the engine is asked.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Looks, until it is dropped.
+/// The task that asks. It ends when this is dropped.
 pub(super) struct Watch(JoinHandle<()>);
 
 impl Watch {
     pub(super) fn begin(engine: Engine) -> Watch {
         Watch(tokio::spawn(async move {
-            let mut told = Told::default();
+            let mut reported = Reported::default();
             loop {
                 tokio::time::sleep(EVERY).await;
-                for line in told.news(engine.troubles()) {
+                for line in reported.news(engine.troubles()) {
                     match line {
                         Line::Fails(work, reason) => {
                             tracing::warn!(work = work.word(), "work in the background fails: {reason}");
@@ -40,19 +40,19 @@ impl Drop for Watch {
     }
 }
 
-/// Something to be said.
+/// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Fails(Work, String),
     IsOver(Work),
 }
 
-/// What was said.
+/// The last reason that was logged for each kind of work.
 #[derive(Debug, Default)]
-struct Told(BTreeMap<Work, String>);
+struct Reported(BTreeMap<Work, String>);
 
-impl Told {
-    /// What of this was not said yet.
+impl Reported {
+    /// Returns what has changed since the last call.
     fn news(&mut self, troubles: Vec<Trouble>) -> Vec<Line> {
         let now: BTreeMap<Work, String> =
             troubles.into_iter().map(|trouble| (trouble.work, trouble.reason)).collect();
@@ -77,17 +77,17 @@ mod tests {
             Trouble { work, reason: reason.to_owned(), since, times }
         };
         let fails = |work, reason: &str| Line::Fails(work, reason.to_owned());
-        let mut told = Told::default();
-        assert_eq!(told.news(Vec::new()), []);
+        let mut reported = Reported::default();
+        assert_eq!(reported.news(Vec::new()), []);
         let flush = |times| trouble(Work::Flush, "no room", times);
-        assert_eq!(told.news(vec![flush(1)]), [fails(Work::Flush, "no room")]);
-        assert_eq!(told.news(vec![flush(7)]), []);
+        assert_eq!(reported.news(vec![flush(1)]), [fails(Work::Flush, "no room")]);
+        assert_eq!(reported.news(vec![flush(7)]), []);
         let keys = trouble(Work::MergeKeys, "keys-1 is damaged", 1);
-        assert_eq!(told.news(vec![flush(8), keys]), [fails(Work::MergeKeys, "keys-1 is damaged")]);
+        assert_eq!(reported.news(vec![flush(8), keys]), [fails(Work::MergeKeys, "keys-1 is damaged")]);
         let keys = trouble(Work::MergeKeys, "keys-2 is damaged", 2);
         let expected = [Line::IsOver(Work::Flush), fails(Work::MergeKeys, "keys-2 is damaged")];
-        assert_eq!(told.news(vec![keys]), expected);
-        assert_eq!(told.news(Vec::new()), [Line::IsOver(Work::MergeKeys)]);
-        assert_eq!(told.news(Vec::new()), []);
+        assert_eq!(reported.news(vec![keys]), expected);
+        assert_eq!(reported.news(Vec::new()), [Line::IsOver(Work::MergeKeys)]);
+        assert_eq!(reported.news(Vec::new()), []);
     }
 }
