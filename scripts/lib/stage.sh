@@ -3,31 +3,43 @@
 
 passed=0
 failed=()
+# What the stage printed that runs now; and the last lines of those that failed, for whoever sees the end of a log alone.
+stage_log=$(mktemp)
+failures_log=$(mktemp)
+trap 'rm -f "$stage_log" "$failures_log"' EXIT
 stage_seconds_max=$((45 * 60))
 
 # stage NAME COMMAND...
 # A stage that fails is noted, and the next one runs all the same.
 stage() {
-    local name=$1 start=$SECONDS status=0
+    local name=$1 start=$SECONDS status=0 log tee
     shift
     printf '\n== %s\n' "$name"
+    exec {log}> >(tee "$stage_log")
+    tee=$!
     if [ "$(type -t "$1")" = function ]; then
-        "$@" </dev/null || status=$?
+        "$@" </dev/null >&"$log" 2>&1 || status=$?
     else
-        timeout --kill-after=30 "$stage_seconds_max" "$@" </dev/null || status=$?
+        timeout --kill-after=30 "$stage_seconds_max" "$@" </dev/null >&"$log" 2>&1 || status=$?
     fi
+    exec {log}>&-
+    # The log is whole when tee ends; a process that was left behind would keep it going.
+    timeout 10 tail --pid="$tee" -f /dev/null || true
     if [ "$status" = 0 ]; then
         passed=$((passed + 1))
         printf '== %s: passed in %d s\n' "$name" $((SECONDS - start))
     else
         failed+=("$name")
-        printf '== %s: FAILED in %d s (status %d): %s\n' "$name" $((SECONDS - start)) "$status" "$*"
+        printf '== %s: FAILED in %d s (status %d): %s\n' "$name" $((SECONDS - start)) "$status" "$*" | tee -a "$failures_log"
+        grep -E '^(error|test .* FAILED|failures:|thread .* panicked|---- )' "$stage_log" | head -40 >>"$failures_log" || true
+        tail -n 40 "$stage_log" >>"$failures_log"
     fi
 }
 
 # The closing lines; fails if a stage did.
 finish() {
     printf '\n== all stages: %d s\n' "$SECONDS"
+    cat "$failures_log"
     local name
     for name in "${failed[@]}"; do
         echo "failed: $name"

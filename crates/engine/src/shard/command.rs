@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
-use dwell_store::core::{Sweep, WaiterId};
+use dwell_store::core::{Peek, Sweep, WaiterId};
 use dwell_store::{
     Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
     Settled, Swept, Take, Target, When,
@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Get(QueueName, Vec<Target>, Reply<Vec<Result<Message<Place>>>>),
     Locate(Vec<Number>, Reply<Result<Located>>),
     Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
+    /// The rest of a peek at the oldest of many dead messages.
+    PeekOn(Peek, Reply<Result<Option<Message<Place>>>>),
     List {
         queue: QueueName,
         state: StateKind,
@@ -221,6 +223,7 @@ impl Command {
             | Command::Purge(queue, _)
             | Command::DeleteQueue(queue, _) => holds(queue),
             Command::GoOn(sweep, _) => holds(sweep.queue()),
+            Command::PeekOn(peek, _) => holds(peek.queue()),
             Command::Forget(_)
             | Command::Locate(..)
             | Command::Queues(..)
@@ -241,7 +244,7 @@ impl Command {
             Command::Cancel(_, items, _) | Command::Get(_, items, _) => items.len() <= FEW,
             Command::Reschedule(_, items, _) => items.len() <= FEW,
             Command::Locate(items, _) => items.len() <= FEW,
-            Command::TakeId { .. } | Command::Peek(..) | Command::Stats(..) => true,
+            Command::TakeId { .. } | Command::Peek(..) | Command::PeekOn(..) | Command::Stats(..) => true,
             Command::Forget(_)
             | Command::GiveBack(_)
             | Command::Unread(_)
@@ -279,7 +282,7 @@ impl Command {
             Command::Get(_, items, reply) => each(reply, items.len(), error),
             Command::Locate(_, reply) => one(reply, error),
             Command::List { reply, .. } => one(reply, error),
-            Command::Peek(_, _, reply) => one(reply, error),
+            Command::Peek(_, _, reply) | Command::PeekOn(_, reply) => one(reply, error),
             Command::Stats(_, reply) | Command::Configure(_, _, reply) => one(reply, error),
             Command::Queues(_, _, reply) => one(reply, error),
             Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Limits, Now};
-use dwell_store::core::{Cold, Core, Durability, Log, PutRecord, Record, Sweeping, WaiterId};
+use dwell_model::{Limits, Message, Now, StateKind};
+use dwell_store::core::{Cold, Core, Durability, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
 use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept};
 
 use super::ahead::Ahead;
@@ -29,6 +29,9 @@ pub(crate) struct Step {
     waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
     /// Whether the batch has a slice of leases that have run out, and leaves others to the next.
     has_slice: bool,
+    /// Whether a peek of this batch has read files for dead messages, and goes on in the next: one does at a time, so that
+    /// what it has found so far is not displaced by others.
+    peeks: bool,
 }
 
 /// What came of a command, its records apart.
@@ -41,7 +44,7 @@ pub(crate) enum Stepped {
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
     /// It is to be run when more leases have run out of a queue that it names: a slice of them has. Or when no cold message
-    /// is left that has expired and was not come to.
+    /// is left that has expired and was not come to; or when the batch is over, if it reads files a piece at a time.
     Behind(Command),
     /// Nothing comes after this.
     Closed(Effect),
@@ -49,7 +52,7 @@ pub(crate) enum Stepped {
 
 impl Step {
     pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
-        Step { core, cold, ahead: None, waiting: HashMap::new(), has_slice: false }
+        Step { core, cold, ahead: None, waiting: HashMap::new(), has_slice: false, peeks: false }
     }
 
     /// From now on a thread reads ahead of takes: bodies, and messages in files.
@@ -90,6 +93,7 @@ impl Step {
     /// A batch begins.
     pub(crate) fn begin_batch(&mut self) {
         self.has_slice = false;
+        self.peeks = false;
     }
 
     /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
@@ -215,7 +219,20 @@ impl Step {
             Command::List { queue, state, after, max, reply } => {
                 Effect::look(reply, core.list(&queue, state, after, max, now, batch))
             }
-            Command::Peek(queue, state, reply) => Effect::look(reply, core.peek(&queue, state, now, batch)),
+            Command::Peek(queue, StateKind::Dead, reply) if self.peeks && core.has_cold_dead(&queue) => {
+                return Stepped::Behind(Command::Peek(queue, StateKind::Dead, reply));
+            }
+            Command::PeekOn(peek, reply) if self.peeks => {
+                return Stepped::Behind(Command::PeekOn(peek, reply));
+            }
+            Command::Peek(queue, state, reply) => {
+                let peeking = core.peek(&queue, state, now, batch);
+                return peeked(peeking, reply, &mut self.peeks);
+            }
+            Command::PeekOn(peek, reply) => {
+                let peeking = core.go_on_peeking(peek, now, batch);
+                return peeked(peeking, reply, &mut self.peeks);
+            }
             Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
             Command::Queues(after, max, reply) => {
                 Effect::look(reply, core.queues(after.as_ref(), max, now, batch))
@@ -316,6 +333,23 @@ fn swept(sweeping: Result<Sweeping>, reply: Reply<Result<Swept>>) -> Stepped {
         Ok(Sweeping::Done(swept)) => Stepped::Answered(Effect::change(reply, Ok(swept))),
         Err(refusal) => Stepped::Answered(Effect::change(reply, Err(refusal))),
     }
+}
+
+/// A peek is over, or reads more in the next batch.
+fn peeked(
+    peeking: Result<Peeking<Place>>,
+    reply: Reply<Result<Option<Message<Place>>>>,
+    peeks: &mut bool,
+) -> Stepped {
+    let found = match peeking {
+        Ok(Peeking::Unfinished(peek)) => {
+            *peeks = true;
+            return Stepped::Behind(Command::PeekOn(peek, reply));
+        }
+        Ok(Peeking::Done(found)) => Ok(found),
+        Err(refusal) => Err(refusal),
+    };
+    Stepped::Answered(Effect::look(reply, found))
 }
 
 /// Where the core's records go, and where its cold messages come from.

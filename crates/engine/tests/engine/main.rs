@@ -18,6 +18,7 @@ mod long_runs;
 mod mortal;
 mod offline;
 mod opening;
+mod peeks;
 mod pressure;
 mod processes;
 mod reads;

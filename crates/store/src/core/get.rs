@@ -2,9 +2,35 @@
 
 use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, Timestamp};
 
-use super::cold::HandedOver;
+use super::cold::{Died, HandedOver};
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};
+
+/// A peek at the oldest dead message that goes on.
+#[derive(Debug)]
+pub struct Peek {
+    queue: QueueName,
+    /// Nothing is dead up to here.
+    after: Option<Died>,
+    /// Whether it has not looked for anything yet.
+    is_new: bool,
+}
+
+/// How far a peek is.
+#[derive(Debug)]
+pub enum Peeking<B> {
+    /// It is over.
+    Done(Option<Message<B>>),
+    /// [`Core::go_on_peeking`] looks further.
+    Unfinished(Peek),
+}
+
+impl Peek {
+    /// The queue that it looks into.
+    pub fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+}
 
 impl<B: StoredBody> Core<B> {
     /// See [`Store::get`](crate::Store::get).
@@ -24,7 +50,8 @@ impl<B: StoredBody> Core<B> {
         })
     }
 
-    /// See [`Store::peek`](crate::Store::peek).
+    /// See [`Store::peek`](crate::Store::peek). Where many dead messages are cold it reads some of them;
+    /// [`Core::go_on_peeking`] reads the rest.
     ///
     /// # Errors
     /// [`Error::UnknownQueue`], [`Error::Unavailable`].
@@ -34,33 +61,61 @@ impl<B: StoredBody> Core<B> {
         state: StateKind,
         now: Now,
         log: &mut impl Log<B>,
-    ) -> Result<Option<Message<B>>> {
+    ) -> Result<Peeking<B>> {
         match state {
             StateKind::Scheduled | StateKind::Leased => {
-                Ok(self.list(queue, state, None, 1, now, log)?.messages.pop())
+                Ok(Peeking::Done(self.list(queue, state, None, 1, now, log)?.messages.pop()))
             }
             StateKind::Ready => {
                 self.begin(now, log);
                 let found = self.known(queue, now, log)?;
                 let first = self.first_ready(found, now, log)?;
-                Ok(first.map(|(_, _, slot)| self.message(slot)))
+                Ok(Peeking::Done(first.map(|(_, _, slot)| self.message(slot))))
             }
             StateKind::Dead => {
-                self.begin(now, log);
-                let found = self.known(queue, now, log)?;
-                let (mut after, mut anew) = (None, true);
-                loop {
-                    let handed_over =
-                        self.page_in_dead(found, after, (std::mem::take(&mut anew), Timestamp::MAX), 1, log)?;
-                    if let Some((_, slot)) = self.oldest(found, &mut after, handed_over, 1).first() {
-                        return Ok(Some(self.message(*slot)));
-                    }
-                    if handed_over == HandedOver::All {
-                        return Ok(None);
-                    }
-                }
+                let peek = Peek { queue: queue.clone(), after: None, is_new: true };
+                self.go_on_peeking(peek, now, log)
             }
         }
+    }
+
+    /// Looks further for the oldest dead message. What dies between two calls may be missed: it died after the peek began.
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`], [`Error::Unavailable`].
+    pub fn go_on_peeking(&mut self, mut peek: Peek, now: Now, log: &mut impl Log<B>) -> Result<Peeking<B>> {
+        self.begin(now, log);
+        let found = self.known(&peek.queue, now, log)?;
+        let is_new = std::mem::take(&mut peek.is_new);
+        let handed_over = self.page_in_dead(found, peek.after, (is_new, Timestamp::MAX), 1, log)?;
+        let first = self.oldest(found, &mut peek.after, handed_over, 1).first().map(|(_, slot)| *slot);
+        Ok(match (first, handed_over) {
+            (None, HandedOver::To(_)) => Peeking::Unfinished(peek),
+            (first, _) => Peeking::Done(first.map(|slot| self.message(slot))),
+        })
+    }
+
+    /// Does all the rest of a peek, for who has nothing to do in between.
+    ///
+    /// # Errors
+    /// As for [`Core::go_on_peeking`].
+    pub fn finish_peek(
+        &mut self,
+        mut peeking: Peeking<B>,
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Option<Message<B>>> {
+        loop {
+            match peeking {
+                Peeking::Done(found) => return Ok(found),
+                Peeking::Unfinished(peek) => peeking = self.go_on_peeking(peek, now, log)?,
+            }
+        }
+    }
+
+    /// Whether a peek at the oldest dead message of a queue may have to read files for it.
+    pub fn has_cold_dead(&self, queue: &QueueName) -> bool {
+        self.queues.find(queue).is_some_and(|queue| self.queues.get(queue).cold.dead > 0)
     }
 
     /// See [`Store::locate`](crate::Store::locate).

@@ -95,6 +95,7 @@ use wait::Waiters;
 
 pub use captured::{Captured, Names};
 pub use cold::{Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which};
+pub use get::{Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;
 pub use sweep::{Sweep, Sweeping};

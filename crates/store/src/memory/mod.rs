@@ -280,7 +280,10 @@ impl Store for MemoryStore {
     }
 
     async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
-        self.shared.call(|core, now| core.peek(&queue, state, now, &mut NoLog))?
+        self.shared.call(|core, now| {
+            let peeking = core.peek(&queue, state, now, &mut NoLog)?;
+            core.finish_peek(peeking, now, &mut NoLog)
+        })?
     }
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {

@@ -1,0 +1,109 @@
+//! Peeks at the oldest of many dead messages that lie in due files: a piece of the files a turn.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use dwell_engine::Options;
+use dwell_engine::disk::MemoryDisk;
+use dwell_model::{Message, StateKind};
+use dwell_store::{Put, Result, Store};
+use dwell_time::ManualClock;
+
+use crate::support::{Driven, options, queue, start};
+
+const HOUR_MS: u64 = 3_600_000;
+/// With their headers they take three megabytes of due files, and a turn reads half of one.
+const MANY: u64 = 3_000;
+
+/// A store with so many dead messages in each of these queues, which died of their expiry where they lie. The oldest is the
+/// one that was put last.
+fn with_dead(names: &[&str]) -> Driven {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let small = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, small).unwrap();
+    for name in names {
+        for first in (0..MANY).step_by(20) {
+            let put = |i: u64| {
+                let mut put = Put::new(queue(name), format!("{i}")).after_ms(HOUR_MS);
+                put.expires = start().after(2 * HOUR_MS - i);
+                put.headers.insert("long".into(), "x".repeat(1_000));
+                put
+            };
+            let engine = store.engine.clone();
+            let answers = store.run_patiently(engine.put((first..first + 20).map(put).collect()));
+            assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        }
+    }
+    store.clock.advance(2 * HOUR_MS);
+    for name in names {
+        let engine = store.engine.clone();
+        assert_eq!(store.run(engine.stats(queue(name))).unwrap().counts.dead, MANY);
+    }
+    store
+}
+
+type Peek = Pin<Box<dyn Future<Output = Result<Option<Message>>>>>;
+
+fn peek(store: &Driven, name: &str) -> Peek {
+    let engine = store.engine.clone();
+    let name = queue(name);
+    Box::pin(async move { engine.peek(name, StateKind::Dead).await })
+}
+
+fn answer(call: &mut Peek) -> Option<Message> {
+    match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer.unwrap().expect("many are dead")),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_peek_of_many_dead_messages_leaves_turns_to_others() {
+    let mut store = with_dead(&["q"]);
+    let mut call = peek(&store, "q");
+    let mut turns = 0;
+    let found = loop {
+        if let Some(found) = answer(&mut call) {
+            break found;
+        }
+        store.driver.turn();
+        turns += 1;
+        assert!(turns < 1_000, "it comes to an end");
+        store.put(Put::new(queue("other"), "beside it").after_ms(HOUR_MS)).unwrap();
+    };
+    assert!(turns >= 4, "{turns} turns");
+    assert_eq!(found.body, format!("{}", MANY - 1));
+}
+
+#[test]
+fn peeks_of_more_queues_than_are_walked_at_a_time_all_end() {
+    let names = ["a", "b", "c", "d"];
+    let mut store = with_dead(&names);
+    let mut calls: Vec<Option<Peek>> = names.iter().map(|name| Some(peek(&store, name))).collect();
+    let mut turns = 0;
+    while calls.iter().any(Option::is_some) {
+        for call in &mut calls {
+            if let Some(found) = call.as_mut().and_then(answer) {
+                assert_eq!(found.body, format!("{}", MANY - 1));
+                *call = None;
+            }
+        }
+        store.driver.turn();
+        turns += 1;
+        assert!(turns < 1_000, "all come to an end");
+    }
+}
+
+#[test]
+fn a_peek_that_goes_on_is_refused_when_the_store_closes() {
+    let mut store = with_dead(&["q"]);
+    let mut call = peek(&store, "q");
+    assert!(answer(&mut call).is_none());
+    store.driver.turn();
+    assert!(answer(&mut call).is_none());
+    store.close();
+    let Poll::Ready(refused) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it is answered");
+    };
+    assert_eq!(refused.unwrap_err().code(), "closed");
+}
