@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use dwell_engine::Options;
 use dwell_engine::disk::MemoryDisk;
-use dwell_model::{Message, StateKind};
+use dwell_model::{Headers, Message, StateKind};
 use dwell_store::{Put, Result, Store};
 use dwell_time::ManualClock;
 
@@ -25,8 +25,8 @@ fn with_dead(names: &[&str]) -> Driven {
         for first in (0..MANY).step_by(20) {
             let put = |i: u64| {
                 let mut put = Put::new(queue(name), format!("{i}")).after_ms(HOUR_MS);
-                put.expires = start().after(2 * HOUR_MS - i);
-                put.headers.insert("long".into(), "x".repeat(1_000));
+                put.expires = start().after(2 * HOUR_MS - i).ok();
+                put.headers = Headers::new([("long", "x".repeat(1_000).as_str())]).unwrap();
                 put
             };
             let engine = store.engine.clone();
