@@ -165,6 +165,9 @@ pub(super) fn numbers_room(
 /// runs, where it costs little and each run is asked as often as the longest (Dayan, Athanassoulis and Idreos, "Monkey:
 /// Optimal Navigable Key-Value Store", 2017).
 pub(super) fn room<V: Value>(total: u64, all: u64, most: u64) -> u64 {
+    if total == 0 {
+        return 0;
+    }
     let pairs = if total <= all / 16 { 2 * total } else { total };
     let fits = most.saturating_mul(8) / V::FILTER_BITS;
     if all <= fits {

@@ -34,6 +34,22 @@ fn runs(disk: &MemoryDisk) -> Vec<usize> {
 }
 
 #[test]
+fn messages_without_a_key_are_retired_beside_more_keys_than_filters_have_room_for() {
+    let mut store = open(MemoryDisk::new(), ManualClock::new(start()));
+    for number in 0..COUNT {
+        let put = Put::new(queue("far"), format!("body {number}")).after_ms(86_400_000).key(key(number));
+        store.put(put).unwrap();
+    }
+    let before = store.engine.counters();
+    for number in 0..COUNT {
+        store.put(Put::new(queue("plain"), format!("{number}")).after_ms(86_400_000)).unwrap();
+    }
+    let after = store.engine.counters();
+    assert!(after.cold > before.cold + COUNT as u64 / 2, "{after:?}");
+    assert_all_there(&mut store);
+}
+
+#[test]
 fn runs_are_split_where_they_grow_too_long_and_merged_as_one() {
     let mut store = open(MemoryDisk::new(), ManualClock::new(start()));
     for number in 0..COUNT {
