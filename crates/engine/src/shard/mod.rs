@@ -242,7 +242,10 @@ impl Shard {
         }
         if self.step.core().is_behind() {
             wake.by_mono(0);
-        } else if let Some(expires) = self.step.cold().next_expiry() {
+        } else if let Some(expires) =
+            self.step.cold().next_expiry().filter(|_| self.step.core().cold_len() > 0)
+        {
+            // Where nothing is cold nothing is seen to, and so the files would name what has expired for ever.
             wake.by_wall(expires.saturating_after(EXPIRY_MS));
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
@@ -571,6 +574,8 @@ impl Shard {
 
     fn must_sync(&mut self, closes: bool, now: Now) -> bool {
         if !self.writer.is_unsynced() {
+            // A new segment syncs what is before it.
+            self.unsynced_since = None;
             return false;
         }
         let since = *self.unsynced_since.get_or_insert(now.mono_ms);
