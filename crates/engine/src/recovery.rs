@@ -347,6 +347,10 @@ impl<R: Replay> Scan<'_, R> {
         }
         if segment.name.segment >= self.start && self.floor == 0 {
             self.floor = header.next_number;
+            if !self.report.forgotten.is_empty() {
+                // It begins with all of them. Some may have been reset, or gone with their queues, where damage was forgotten.
+                self.carry.forget_settings();
+            }
         }
         let file = Arc::clone(&segment.file);
         let mut reader = SegmentReader::new(file, segment.salt, Some(header.incarnation)).map_err(io)?;
