@@ -70,7 +70,7 @@ pub(crate) fn open(
     if manifest.incarnation >= MessageId::MAX_INCARNATION {
         return Err(OpenError::Exhausted { dir: dir.to_owned(), times: manifest.incarnation });
     }
-    let restored = backup::taken_at(disk, dir);
+    let restored = backup::taken_at(disk, dir)?;
     if restored.is_some() {
         // It may be opened in several places, and its ids are not to be those of another.
         manifest.incarnation = backup::fresh_incarnation(dir, manifest.incarnation, options.seed())?;

@@ -220,7 +220,8 @@ impl Shard {
     /// Commands that wait for a retirement, or for their next slice, and will not be done.
     pub(crate) fn take_held(&mut self) -> impl Iterator<Item = Command> {
         let held = self.held.drain(..).map(|(command, _)| command);
-        held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..))
+        let snapshots = self.snapshots.drain(..).map(Command::Snapshot);
+        held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..)).chain(snapshots)
     }
 
     /// When the next turn is due if no command comes.
@@ -653,9 +654,6 @@ impl Shard {
         let reason: Box<str> = format!("the journal could not be written: {error}").into();
         let outcome = Outcome::Failed(reason.clone());
         let waiting = self.step.dismiss();
-        for reply in std::mem::take(&mut self.snapshots) {
-            let _ = reply.send(Err(unavailable(&reason)));
-        }
         self.failed = Some(reason);
         for effect in effects.into_iter().chain(waiting) {
             effect.release(&outcome);
