@@ -365,3 +365,36 @@ fn a_damaged_body_is_handed_to_nobody() {
     let error = store.take(Take::from(queue("q"))).unwrap_err();
     assert!(error.to_string().contains("journal-000-000000000001 is damaged at byte"), "{error}");
 }
+
+/// Messages that are leased when all else is retired are read again when the store is opened: each block of their files once,
+/// whatever the order in which they came into memory.
+#[test]
+fn messages_that_are_leased_are_read_block_by_block() {
+    const COUNT: u64 = 1_000;
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let opened = Options { memory_limit: 8 << 20, segment_bytes: 64 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, opened.clone()).unwrap();
+    let engine = store.engine.clone();
+    let long = "x".repeat(1_000);
+    // What came side by side into memory is due far apart, and lies in blocks of a few messages.
+    for i in 0..COUNT {
+        let mut put = Put::new(queue("q"), "body").after_ms(1 + i * 7_919 % COUNT);
+        put.headers = Headers::new([("long", long.as_str())]).unwrap();
+        store.put(put).unwrap();
+    }
+    store.clock.advance(COUNT + 1);
+    let taken = store.take(Take::from(queue("q")).max(COUNT as usize).lease_ms(86_400_000)).unwrap();
+    assert_eq!(taken.len() as u64, COUNT);
+    let before = engine.counters().checkpoints;
+    while engine.counters().checkpoints < before + 2 {
+        for _ in 0..100 {
+            store.put(Put::new(queue("far"), vec![7; 1_000]).after_ms(86_400_000)).unwrap();
+        }
+    }
+    drop(engine);
+    let (disk, clock) = store.close();
+    // Few blocks are kept.
+    let store = Driven::open(disk, clock, Options { memory_limit: 16 * 1024, ..opened }).unwrap();
+    let reads = store.engine.counters().disk.reads;
+    assert!(reads < COUNT / 2, "{reads} reads for {COUNT} messages");
+}
