@@ -337,10 +337,11 @@ impl Writer {
         self.sequence = active.sequence;
         self.synced = active.sequence;
         let sealed = std::mem::replace(&mut self.active, active);
+        sealed.segment.file.keep_open(false);
         self.kept.push_back(Kept {
             segment: sealed.segment,
             records: sealed.records,
-            bytes: sealed.end,
+            bytes: sealed.end - sealed.begun,
             tokens_until: batch.carry.tokens_until,
             revived: batch.carry.revived,
         });
@@ -389,6 +390,7 @@ fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now
 fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
     let name = SegmentName { directory: home.directory, shard: home.shard, segment: number };
     let file = home.disk.create(&home.dir.join(name.file_name()))?;
+    file.keep_open(true);
     Ok(Arc::new(Segment::new(name, &home.dir, file)))
 }
 
