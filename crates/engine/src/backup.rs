@@ -142,14 +142,26 @@ fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> io::Result<()> {
 }
 
 /// When the directory was backed up that is opened now for the first time; nothing if it is no such one.
-pub(crate) fn taken_at(disk: &dyn Disk, dir: &Path) -> Option<Timestamp> {
-    let file = disk.open(&dir.join(MARKER)).ok()?;
-    let mut bytes = vec![0; file.size().ok()?.min(1024) as usize];
-    file.read_at(&mut bytes, 0).ok()?;
+///
+/// # Errors
+/// That it is none is known only where there is no marker: one that can not be read refuses the opening.
+pub(crate) fn taken_at(disk: &dyn Disk, dir: &Path) -> Result<Option<Timestamp>, OpenError> {
+    let marker = dir.join(MARKER);
+    let read = || {
+        let file = disk.open(&marker)?;
+        let mut bytes = vec![0; file.size()?.min(1024) as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok::<Vec<u8>, io::Error>(bytes)
+    };
+    let bytes = match read() {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(OpenError::io(&marker, error)),
+    };
     let text = String::from_utf8_lossy(&bytes);
     let at = text.strip_prefix(TEXT).and_then(|at| at.trim().parse().ok());
     // That it is a backup counts, whatever has become of the text.
-    Some(at.unwrap_or(Timestamp::MIN))
+    Ok(Some(at.unwrap_or(Timestamp::MIN)))
 }
 
 /// Makes a directory that is to be written anew, and sees that nothing is in it.

@@ -87,6 +87,8 @@ impl Engine {
         options: Options,
         with_threads: bool,
     ) -> std::result::Result<(Engine, Driver), OpenError> {
+        // The program may go to another directory while this one is open.
+        let dir = &std::path::absolute(dir).map_err(|error| OpenError::io(dir, error))?;
         let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files);
         let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());

@@ -25,7 +25,7 @@ use dwell_model::{MessageId, Now, Number};
 use dwell_store::core::{Core, CoreConfig};
 
 use crate::backup;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Held};
 use crate::cold::{ColdFile, ColdSet};
 use crate::disk::{CountedDisk, Disk, DiskLock, failure};
 use crate::due::File;
@@ -70,7 +70,7 @@ pub(crate) fn open(
     if manifest.incarnation >= MessageId::MAX_INCARNATION {
         return Err(OpenError::Exhausted { dir: dir.to_owned(), times: manifest.incarnation });
     }
-    let restored = backup::taken_at(disk, dir);
+    let restored = backup::taken_at(disk, dir)?;
     if restored.is_some() {
         // It may be opened in several places, and its ids are not to be those of another.
         manifest.incarnation = backup::fresh_incarnation(dir, manifest.incarnation, options.seed())?;
@@ -241,7 +241,10 @@ pub(crate) fn take_in(
     for (queue, (pending, dead)) in cold.totals() {
         core.set_cold(&queue, pending, dead);
     }
-    for held in &checkpoint.held {
+    let mut held: Vec<&Held> = checkpoint.held.iter().collect();
+    // They are named in the order of their places in memory. In that of files each block is read once.
+    held.sort_unstable_by_key(|held| held.copy);
+    for held in held {
         let mut message = cold.read(held.copy)?.ok_or_else(|| damaged("a held message lies in no file"))?;
         if message.number != held.number {
             return Err(damaged("a held message is another than the manifest says"));

@@ -36,8 +36,8 @@ pub struct Options {
     /// time; it is set aside before it is used. 64 MiB by default.
     pub segment_bytes: u64,
     /// With fewer bytes than this left to write, puts are refused while all else goes on. `None` stands for a quarter of
-    /// `segment_bytes`, and as much again as the journal holds since the last retirement, so that the next one has
-    /// room; where twice that is not left, it begins early.
+    /// `segment_bytes`, and as much again as the journal holds since the last retirement and a segment begins with,
+    /// so that the next one has room; where twice that is not left, it begins early.
     pub low_water_bytes: Option<u64>,
     /// What messages may take in memory, in bytes, with all that finds them; 4 KiB at least, 16 MiB to be of use.
     /// Bodies are not held in memory. What does not fit is retired to due files and read from there when its time

@@ -149,6 +149,7 @@ pub(crate) fn recover(
         report: OpenReport { segments: segments.len() as u64, forgotten, ..OpenReport::default() },
         sequence: 0,
         before: 0,
+        begun: Begun::default(),
         mark: 0,
         start: manifest.checkpoint.start,
         floor: 0,
@@ -179,9 +180,10 @@ pub(crate) fn recover(
         let before = scan.report.records;
         end = scan.segment(&segment, &header, firsts.get(i).copied())?;
         last = Some(header);
-        let records = scan.report.records - before;
+        let Begun { bytes, records } = scan.begun;
+        let records = scan.report.records - before - records;
         let Carry { tokens_until, revived, .. } = scan.carry;
-        kept.push_back(Kept { segment, records, bytes: end, tokens_until, revived });
+        kept.push_back(Kept { segment, records, bytes: end - bytes, tokens_until, revived });
     }
     scan.replay.look_up().map_err(|refusal| match refusal {
         Refusal::Unreadable(error) => error.into(),
@@ -302,6 +304,13 @@ fn highest_mark(torn: &Opened) -> Result<u64, OpenError> {
     Ok(reader.rest(0).map_err(io)?.mark)
 }
 
+/// What a segment begins with: its header, and the settings of all queues.
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
+    bytes: u64,
+    records: u64,
+}
+
 /// Reading on, segment after segment.
 struct Scan<'a, R> {
     replay: &'a mut R,
@@ -311,6 +320,8 @@ struct Scan<'a, R> {
     sequence: u64,
     /// The segment that was read before.
     before: u64,
+    /// What the segment that is read begins with.
+    begun: Begun,
     mark: u64,
     /// The first segment that is not in the checkpoint.
     start: u64,
@@ -347,11 +358,16 @@ impl<R: Replay> Scan<'_, R> {
         }
         if segment.name.segment >= self.start && self.floor == 0 {
             self.floor = header.next_number;
+            if !self.report.forgotten.is_empty() {
+                // It begins with all of them. Some may have been reset, or gone with their queues, where damage was forgotten.
+                self.carry.forget_settings();
+            }
         }
         let file = Arc::clone(&segment.file);
         let mut reader = SegmentReader::new(file, segment.salt, Some(header.incarnation)).map_err(io)?;
         let mut at = SegmentHeader::LEN as u64;
         self.unproven.clear();
+        self.begun = Begun { bytes: at, records: 0 };
         loop {
             let sequence = self.sequence + 1;
             let is_needed = segment.name.segment >= self.start || next_first.is_none();
@@ -427,7 +443,7 @@ impl<R: Replay> Scan<'_, R> {
             self.replay.begins(header.now).map_err(refuse)?;
         }
         let mut decoder = Decoder::new(records, context);
-        let mut count = 0;
+        let (mut count, mut is_of_settings) = (0, true);
         self.report.was_closed = false;
         loop {
             let fact = decoder.next().map_err(|unreadable| match unreadable {
@@ -438,6 +454,7 @@ impl<R: Replay> Scan<'_, R> {
             })?;
             let Some(fact) = fact else { break };
             count += 1;
+            is_of_settings &= matches!(fact, Fact::Record(Record::Configured { .. }));
             self.fact(fact, segment, at).map_err(refuse)?;
         }
         if count != header.records {
@@ -453,7 +470,11 @@ impl<R: Replay> Scan<'_, R> {
         self.sequence = header.sequence;
         self.unproven.push_back((header.sequence, at));
         self.drop_proven();
-        Ok((BatchHeader::LEN + records.len()) as u64)
+        let len = (BatchHeader::LEN + records.len()) as u64;
+        if at == SegmentHeader::LEN as u64 && is_of_settings {
+            self.begun = Begun { bytes: at + len, records: u64::from(count) };
+        }
+        Ok(len)
     }
 
     /// Damage where nothing but tokens of puts is needed.

@@ -36,6 +36,12 @@ struct News {
     gone: NumberSet,
 }
 
+impl News {
+    fn is_empty(&self) -> bool {
+        self.stand.is_empty() && self.gone_due.is_empty() && self.gone.is_empty()
+    }
+}
+
 /// A state that is built again.
 pub(crate) struct Rebuilding<'a> {
     core: &'a mut Core<Place>,
@@ -91,12 +97,17 @@ impl Replay for Rebuilding<'_> {
 
     fn record(&mut self, record: Record) -> Result<(), Refusal> {
         match &record {
-            // These go by which messages there are.
-            Record::Ripe { .. }
-            | Record::Purged { .. }
-            | Record::Discarded { .. }
-            | Record::Revived { .. }
-            | Record::Deleted { .. } => self.look_up()?,
+            // These go by which messages there are: of all queues,
+            Record::Ripe { .. } => self.look_up()?,
+            // or of one. Of a queue without cold messages nothing is remembered.
+            Record::Purged { queue }
+            | Record::Discarded { queue }
+            | Record::Revived { queue, .. }
+            | Record::Deleted { queue } => {
+                if self.core.has_cold(queue) {
+                    self.look_up()?;
+                }
+            }
             Record::Stands { .. }
             | Record::Gone { .. }
             | Record::Answered { .. }
@@ -149,6 +160,9 @@ impl Replay for Rebuilding<'_> {
     }
 
     fn look_up(&mut self) -> Result<(), Refusal> {
+        if self.news.is_empty() {
+            return Ok(());
+        }
         self.look_up_gone()?;
         let News { mut stand, gone, .. } = std::mem::take(&mut self.news);
         let counts = self.cold.settle(&gone)?;

@@ -267,10 +267,15 @@ impl ColdSet {
                 died.push((queue, count));
             }
         }
+        self.find_next_expiry();
+        self.next_expiry.is_none_or(|next| next > now.wall)
+    }
+
+    /// When something is to be looked at next, of the files that there are now.
+    pub(super) fn find_next_expiry(&mut self) {
         self.next_expiry = self.files.values().filter_map(|file| file.next_expiry).min();
         let aside = self.files.values().filter_map(|file| file.aside.as_ref());
         self.again_ms = aside.map(|aside| aside.again_ms).min();
-        self.next_expiry.is_none_or(|next| next > now.wall)
     }
 
     /// When the next cold message expires that has not been come to, but for what can not be read.

@@ -237,6 +237,7 @@ impl ColdSet {
             }
         }
         self.blocks.forget(number);
+        self.find_next_expiry();
         Some(file)
     }
 

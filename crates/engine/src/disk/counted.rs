@@ -182,6 +182,10 @@ impl DiskFile for CountedFile {
         self.file.will_read(offset, len);
     }
 
+    fn keep_open(&self, keep: bool) {
+        self.file.keep_open(keep);
+    }
+
     fn set_size(&self, len: u64) -> io::Result<()> {
         add(&self.tally.others, 1);
         self.file.set_size(len)

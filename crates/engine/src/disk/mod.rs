@@ -141,6 +141,12 @@ pub trait DiskFile: Debug + Send + Sync {
         let _ = (offset, len);
     }
 
+    /// Says whether it is to be kept open from now on, whatever else is used: as long as it is, nothing that keeps other files
+    /// from being opened keeps this one from being written.
+    fn keep_open(&self, keep: bool) {
+        let _ = keep;
+    }
+
     /// Cuts or extends it with zeros to `len` bytes.
     ///
     /// # Errors

@@ -5,7 +5,9 @@
 //! 1. What was written and not synced yet: an error of writing it back is told to those alone who had the file open
 //!    then (<https://wiki.postgresql.org/wiki/Fsync_Errors>).
 //! 2. What has lost its name, removed or renamed, while somebody holds it: it could not be found again.
-//! 3. What a call is under way on.
+//! 3. What is to be [kept open](DiskFile::keep_open), such as the segment that is written: that it could not be opened
+//!    again just then would be a write that failed.
+//! 4. What a call is under way on.
 
 use std::collections::HashMap;
 use std::io;
@@ -52,6 +54,7 @@ struct Handle {
     file: Option<Arc<dyn DiskFile>>,
     unsynced: bool,
     nameless: bool,
+    kept: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,7 +68,7 @@ impl PooledDisk {
     }
 
     fn pooled(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        let handle = Handle { file: Some(file), unsynced: false, nameless: false };
+        let handle = Handle { file: Some(file), unsynced: false, nameless: false, kept: false };
         let pooled = Arc::new(PooledFile {
             pool: Arc::clone(&self.pool),
             path: path.to_owned(),
@@ -151,7 +154,7 @@ impl PooledFile {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let may_close = !handle.unsynced && !handle.nameless;
+        let may_close = !handle.unsynced && !handle.nameless && !handle.kept;
         if may_close {
             handle.file = None;
         }
@@ -253,6 +256,10 @@ impl DiskFile for Owner {
         if let Ok(file) = self.0.open() {
             file.will_read(offset, len);
         }
+    }
+
+    fn keep_open(&self, keep: bool) {
+        lock(&self.0.handle).kept = keep;
     }
 
     fn set_size(&self, len: u64) -> io::Result<()> {
@@ -437,6 +444,25 @@ mod tests {
         let last = written(&disk, 3);
         reads(&last, 3);
         assert_eq!(watched.open_files(), 1);
+    }
+
+    #[test]
+    fn what_is_to_be_kept_open_is_until_that_ends() {
+        let watched = Watched::new();
+        let disk = PooledDisk::new(Arc::new(watched.clone()), 2);
+        let kept = written(&disk, 0);
+        kept.keep_open(true);
+        let files: Vec<_> = (1..6).map(|number| written(&disk, number)).collect();
+        for _ in 0..3 {
+            (1..6).zip(&files).for_each(|(number, file)| reads(file, number));
+        }
+        assert_eq!(watched.open_files(), 2, "it is one of them");
+        // It can not be found by its name: it was never closed.
+        watched.remove(&path(0)).unwrap();
+        reads(&kept, 0);
+        kept.keep_open(false);
+        (1..6).zip(&files).for_each(|(number, file)| reads(file, number));
+        assert!(kept.read_at(&mut [0; 8], 0).is_err());
     }
 
     #[test]

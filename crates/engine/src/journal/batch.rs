@@ -70,6 +70,11 @@ impl Carry {
         })
     }
 
+    /// Nothing is known of the settings; a segment that follows begins with all of them.
+    pub(crate) fn forget_settings(&mut self) {
+        self.settings.clear();
+    }
+
     /// A new segment has begun.
     pub(crate) fn begin_segment(&mut self) {
         self.tokens_until = Timestamp::MIN;

@@ -79,9 +79,9 @@ impl Home {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) segment: Arc<Segment>,
-    /// How many records it holds.
+    /// How many records it holds, but for the settings that it begins with.
     pub(crate) records: u64,
-    /// How many bytes of it were written.
+    /// How many bytes they take.
     pub(crate) bytes: u64,
     /// See [`Carry::tokens_until`].
     pub(crate) tokens_until: Timestamp,
@@ -94,7 +94,7 @@ pub(crate) struct Kept {
 pub(crate) struct Unretired {
     pub(crate) segments: usize,
     pub(crate) records: u64,
-    /// What a retirement of it writes at the most, but for what it moves besides.
+    /// What a retirement of it writes at the most, but for what it moves besides. What segments begin with is none of it.
     pub(crate) bytes: u64,
 }
 
@@ -297,12 +297,18 @@ impl Writer {
     /// The segments that are needed for their messages.
     pub(crate) fn unretired(&self) -> Unretired {
         let is_needed = |kept: &&Kept| kept.segment.name.segment >= self.checkpoint.segment;
-        let active = Unretired { segments: 1, records: self.active.records, bytes: self.active.end };
+        let Active { records, begun, end, .. } = self.active;
+        let active = Unretired { segments: 1, records, bytes: end - begun };
         self.kept.iter().filter(is_needed).fold(active, |sum, kept| Unretired {
             segments: sum.segments + 1,
             records: sum.records + kept.records,
             bytes: sum.bytes + kept.bytes,
         })
+    }
+
+    /// How many bytes a segment begins with: the newest one did.
+    pub(crate) fn begun(&self) -> u64 {
+        self.active.begun
     }
 
     /// Gives back what was set aside and not used. Nothing depends on it.
@@ -337,10 +343,11 @@ impl Writer {
         self.sequence = active.sequence;
         self.synced = active.sequence;
         let sealed = std::mem::replace(&mut self.active, active);
+        sealed.segment.file.keep_open(false);
         self.kept.push_back(Kept {
             segment: sealed.segment,
             records: sealed.records,
-            bytes: sealed.end,
+            bytes: sealed.end - sealed.begun,
             tokens_until: batch.carry.tokens_until,
             revived: batch.carry.revived,
         });
@@ -389,6 +396,7 @@ fn removable(kept: &VecDeque<Kept>, checkpoint: Start, active_revived: bool, now
 fn create(home: &Home, number: u64) -> Result<Arc<Segment>, WriteError> {
     let name = SegmentName { directory: home.directory, shard: home.shard, segment: number };
     let file = home.disk.create(&home.dir.join(name.file_name()))?;
+    file.keep_open(true);
     Ok(Arc::new(Segment::new(name, &home.dir, file)))
 }
 

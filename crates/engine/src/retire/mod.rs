@@ -346,6 +346,13 @@ impl Retirement {
         match &self.phase {
             Phase::Idle if pinned(step) >= self.budget.changed(step.core()) => Some(self.not_before_ms),
             Phase::Idle if self.merges_by_turns() => Some(0),
+            _ => self.next_step(),
+        }
+    }
+
+    /// When one that is under way is to go on, if that is for turns to do.
+    pub(crate) fn next_step(&self) -> Option<u64> {
+        match &self.phase {
             Phase::Writing { worker: Worker::Unstarted { again_ms, .. }, .. } => Some(*again_ms),
             Phase::Idle | Phase::Writing { worker: Worker::Thread { .. }, .. } => None,
             Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => Some(0),

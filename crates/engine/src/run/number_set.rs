@@ -23,6 +23,11 @@ impl NumberSet {
         page[(at / 64) as usize] |= 1 << (at % 64);
     }
 
+    /// Whether nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
     /// Whether it has one of them; it may say so though it has none, of more numbers than it has room for.
     pub(crate) fn may_have(&self, numbers: Range<u64>) -> bool {
         let Some(last) = numbers.end.checked_sub(1).filter(|last| *last >= numbers.start) else {

@@ -99,7 +99,7 @@ pub(crate) struct Shard {
     scarce: Option<u64>,
     /// So many bytes may be written before room is looked at again; 0 while there is too little.
     unchecked: u64,
-    /// Whether the last puts were refused for want of room.
+    /// Whether puts are refused for want of room.
     is_short: bool,
     /// When the oldest batch that is not synced was written, on the monotonic clock.
     unsynced_since: Option<u64>,
@@ -137,6 +137,13 @@ struct Stuck {
 struct SweepWaits {
     since: u64,
     part: Part,
+}
+
+/// How many bytes may be written, how many of them are kept from puts, and how many the journal holds that are to be retired.
+struct Room {
+    room: u64,
+    keep: u64,
+    journal: u64,
 }
 
 impl SweepWaits {
@@ -220,7 +227,8 @@ impl Shard {
     /// Commands that wait for a retirement, or for their next slice, and will not be done.
     pub(crate) fn take_held(&mut self) -> impl Iterator<Item = Command> {
         let held = self.held.drain(..).map(|(command, _)| command);
-        held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..))
+        let snapshots = self.snapshots.drain(..).map(Command::Snapshot);
+        held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..)).chain(snapshots)
     }
 
     /// When the next turn is due if no command comes.
@@ -229,7 +237,9 @@ impl Shard {
             return Wake::default();
         }
         if let Some(stuck) = &self.stuck {
-            return Wake { wall: None, mono_ms: Some(stuck.again_at_ms) };
+            let mut wake = Wake { wall: None, mono_ms: Some(stuck.again_at_ms) };
+            self.retirement.next_step().into_iter().for_each(|mono_ms| wake.by_mono(mono_ms));
+            return wake;
         }
         let mut wake = self.step.core().next_wake();
         if let Some((_, since)) = self.held.front() {
@@ -242,7 +252,10 @@ impl Shard {
         }
         if self.step.core().is_behind() {
             wake.by_mono(0);
-        } else if let Some(expires) = self.step.cold().next_expiry() {
+        } else if let Some(expires) =
+            self.step.cold().next_expiry().filter(|_| self.step.core().cold_len() > 0)
+        {
+            // Where nothing is cold nothing is seen to, and so the files would name what has expired for ever.
             wake.by_wall(expires.saturating_after(EXPIRY_MS));
         }
         if let Some(mono_ms) = self.retirement.next_wake(&self.step) {
@@ -266,6 +279,10 @@ impl Shard {
             return;
         }
         if self.stuck.is_some() && !self.try_stuck(inbox, now) {
+            if self.stuck.is_some() && !self.retirement.is_idle() {
+                // The files that it makes needless may be the room that is waited for.
+                self.go_on_retiring(inbox, now);
+            }
             return;
         }
         if !inbox.is_empty() || self.next_wake().is_reached(now) {
@@ -327,23 +344,32 @@ impl Shard {
                 }
             }
         } else {
-            match self.retirement.step(&mut self.step, now) {
-                retire::Stepped::Quiet => {}
-                retire::Stepped::Checkpointed => drop(self.tally.checkpoints.fetch_add(1, Ordering::Relaxed)),
-                retire::Stepped::Failed(error) => {
-                    self.fail(&error, Vec::new());
-                    return self.turn(inbox, now);
-                }
+            self.go_on_retiring(inbox, now);
+            if self.failed.is_some() {
+                return;
             }
-            let (segment, is_idle) = (self.retirement.start(), self.retirement.is_idle());
-            let has_files = !is_idle || self.retirement.has_files();
-            self.writer.set_checkpoint(Start { segment, has_files });
         }
         self.retirement.evict(&mut self.step);
         self.count();
         if !self.snapshots.is_empty() && !self.retirement.is_placing() {
             self.snapshot();
         }
+    }
+
+    /// Goes on a little with retiring messages. A batch may wait for room meanwhile.
+    fn go_on_retiring(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
+        match self.retirement.step(&mut self.step, now) {
+            retire::Stepped::Quiet => {}
+            retire::Stepped::Checkpointed => drop(self.tally.checkpoints.fetch_add(1, Ordering::Relaxed)),
+            retire::Stepped::Failed(error) => {
+                let effects = self.stuck.take().map(|stuck| stuck.effects).unwrap_or_default();
+                self.fail(&error, effects);
+                return self.turn(inbox, now);
+            }
+        }
+        let (segment, is_idle) = (self.retirement.start(), self.retirement.is_idle());
+        let has_files = !is_idle || self.retirement.has_files();
+        self.writer.set_checkpoint(Start { segment, has_files });
     }
 
     /// Answers those who wait for a snapshot: all that was answered before is in it.
@@ -418,6 +444,9 @@ impl Shard {
         let refuses_puts = puts.then(|| self.no_room()).flatten();
         if puts {
             self.is_short = refuses_puts.is_some();
+        } else if self.is_short {
+            // Where nothing is put nobody else notices that there is room again.
+            self.is_short = self.room().is_some_and(|Room { room, keep, .. }| room < keep);
         }
         let mut effects = Vec::new();
         let mut closes = false;
@@ -571,6 +600,8 @@ impl Shard {
 
     fn must_sync(&mut self, closes: bool, now: Now) -> bool {
         if !self.writer.is_unsynced() {
+            // A new segment syncs what is before it.
+            self.unsynced_since = None;
             return false;
         }
         let since = *self.unsynced_since.get_or_insert(now.mono_ms);
@@ -624,14 +655,8 @@ impl Shard {
         if self.unchecked > 0 {
             return None;
         }
-        let room = match self.writer.room() {
-            Ok(room) => room,
-            // A disk that can not say is not known to be full.
-            Err(_) => return None,
-        };
+        let Room { room, keep, journal } = self.room()?;
         let LowWater { bytes, and_journal } = self.low_water;
-        let journal = if and_journal { self.writer.unretired().bytes } else { 0 };
-        let keep = bytes + journal;
         self.scarce = (and_journal && room < keep + journal).then_some(bytes);
         if room >= keep {
             // What is written takes room, and is to be retired besides.
@@ -643,14 +668,23 @@ impl Shard {
         Some(Error::DiskFull { reason: reason.into() })
     }
 
+    /// How much room there is. A disk that can not say is not known to be full.
+    fn room(&self) -> Option<Room> {
+        let LowWater { bytes, and_journal } = self.low_water;
+        let room = self.writer.room().ok()?;
+        if !and_journal {
+            return Some(Room { room, keep: bytes, journal: 0 });
+        }
+        let journal = self.writer.unretired().bytes;
+        // The next retirement writes as much, and begins with a new segment.
+        Some(Room { room, keep: bytes + journal + self.writer.begun(), journal })
+    }
+
     /// Nothing is known of what the disk holds now: says so to all who wait, and accepts nothing more.
     fn fail(&mut self, error: &std::io::Error, effects: Vec<Effect>) {
         let reason: Box<str> = format!("the journal could not be written: {error}").into();
         let outcome = Outcome::Failed(reason.clone());
         let waiting = self.step.dismiss();
-        for reply in std::mem::take(&mut self.snapshots) {
-            let _ = reply.send(Err(unavailable(&reason)));
-        }
         self.failed = Some(reason);
         for effect in effects.into_iter().chain(waiting) {
             effect.release(&outcome);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dwell_model::Wake;
 use dwell_time::{Clock, Sleeper};
 
 use super::inbox::Inbox;
@@ -37,6 +38,12 @@ impl Driver {
     /// slices: see [`Options::swept_a_call`](crate::Options::swept_a_call). False once the engine is closed.
     pub fn turn(&mut self) -> bool {
         self.turns.take()
+    }
+
+    /// When the next turn is due if no command comes. At rest that is later than now: whoever drives the engine may let
+    /// time pass until then.
+    pub fn next_wake(&self) -> Wake {
+        self.turns.next_wake()
     }
 
     /// Lets a thread take the turns, and callers at the seat.

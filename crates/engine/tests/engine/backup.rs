@@ -2,18 +2,80 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use dwell_engine::disk::{Calls, Disk, Fault, MemoryDisk, RealDisk};
 use dwell_engine::offline::{self, check};
 use dwell_engine::{BackupError, Engine, Options};
 use dwell_model::{Message, MessageId, StateKind};
-use dwell_store::{Action, Put, Settle, Take};
+use dwell_store::{Action, Put, Settle, Store as _, Take};
 use dwell_time::{Clock, ManualClock, SystemClock};
 use pollster::block_on;
 
 use crate::support::{Driven, TempDir, dir, options, queue, start};
+
+/// Whether a turn closes the store while a backup waits for its moment, or takes both in.
+#[test]
+fn a_backup_that_is_asked_for_before_a_close_hears_that_the_store_is_closed() {
+    for waits in [false, true] {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        let options = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
+        let mut store = Driven::open(disk, clock, options).unwrap();
+        let mut at = 0;
+        // While a retirement tells messages of their copies, a snapshot waits. Some turns later it is over.
+        while waits && store.engine.counters().checkpoints == 0 {
+            at += 1;
+            assert!(at < 1_000);
+            let put = Put::new(queue("q"), "x").after_ms(3_600_000);
+            let (engine, mut context) = (store.engine.clone(), Context::from_waker(Waker::noop()));
+            let mut call = pin!(engine.put(vec![put]));
+            while call.as_mut().poll(&mut context).is_pending() && store.engine.counters().checkpoints == 0 {
+                store.driver.turn();
+            }
+        }
+        let (engine, now) = (store.engine.clone(), store.clock.now());
+        let mut backup = pin!(engine.backup(Path::new("/backup"), now, false));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(backup.as_mut().poll(&mut context).is_pending());
+        if waits {
+            store.driver.turn();
+            assert!(backup.as_mut().poll(&mut context).is_pending(), "it was taken in, and waits");
+        }
+        store.engine.close().unwrap();
+        assert!(!store.driver.turn());
+        match backup.as_mut().poll(&mut context) {
+            Poll::Ready(made) => assert_eq!(made.unwrap_err().code(), "closed", "{waits}"),
+            Poll::Pending => panic!("nobody will answer it"),
+        }
+    }
+}
+
+/// Crash story: 1. a backup is opened for the first time by a process that is short of open files, or on a medium that fails to
+/// read just then. 2. What says that it is a backup could not be read, and so it counted as none: its ids and numbers were
+/// those of the original.
+#[test]
+fn a_backup_whose_marker_can_not_be_read_is_not_opened_as_if_it_were_none() {
+    let mut store = small();
+    store.put(Put::new(queue("q"), "x")).unwrap();
+    backup(&mut store, Path::new("/backup")).unwrap();
+    let moved = MemoryDisk::new();
+    for name in store.disk.list(Path::new("/backup")).unwrap() {
+        moved.put_file(&dir().join(&name), store.disk.read_file(&Path::new("/backup").join(&name)).unwrap());
+    }
+    let open = |disk: &MemoryDisk| Engine::open_driven(dir(), options(disk, &store.clock));
+    let unreadable = moved.copied();
+    unreadable.unreadable_at(&dir().join("BACKUP"), 0, 1);
+    assert_eq!(open(&unreadable).map(drop).unwrap_err().code(), "io");
+    for after in 0..20 {
+        let disk = moved.copied();
+        disk.run_out_of_files(after, 1);
+        let restored = open(&disk).map(|(engine, _)| engine.report().restored);
+        assert!(!matches!(restored, Ok(None)), "without file {after}: {restored:?}");
+    }
+}
 
 /// A store with so little memory that it retires messages all the time.
 fn small() -> Driven {

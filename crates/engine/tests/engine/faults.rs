@@ -396,3 +396,151 @@ fn a_batch_that_is_longer_than_one_can_be_is_refused_and_nothing_panics() {
     disk.power_on(Crash::Drop);
     assert_eq!(Driven::on(disk, clock).numbers().len(), 150);
 }
+
+/// Crash story: 1. so many files may be open, and others are used more than the segment that is written: it is closed. 2. It can
+/// not be opened again just then. 3. The write that needed it is taken for one that failed, and the store serves no more.
+#[test]
+fn the_segment_that_is_written_needs_no_opening() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let opened = Options {
+        memory_limit: 16 * 1024,
+        open_files: Options::MIN_OPEN_FILES,
+        segment_bytes: 1 << 20,
+        ..options(&disk, &clock)
+    };
+    let mut store = Driven::open(disk, clock, opened).unwrap();
+    let mut ids = Vec::new();
+    for i in 0..600 {
+        ids.push(
+            store.put(Put::new(queue("q"), format!("{i}")).after_ms(86_400_000 * (1 + i % 200))).unwrap().id,
+        );
+    }
+    store.driver.turn();
+    assert!(store.engine.counters().due_files > 6, "{:?}", store.engine.counters());
+    let engine = store.engine.clone();
+    for id in ids {
+        store.run(engine.get(queue("q"), vec![dwell_store::Target::Id(id)])).pop().unwrap().unwrap();
+    }
+    store.disk.fail(Fault { calls: Calls::Opens, after: 0, times: u64::MAX, error: ErrorKind::Other });
+    store.put(Put::new(queue("q"), "written")).unwrap();
+}
+
+fn due_files(disk: &MemoryDisk) -> Vec<String> {
+    let names = dwell_engine::disk::Disk::list(disk, crate::support::dir()).unwrap();
+    names.into_iter().filter(|name| name.starts_with("due-")).collect()
+}
+
+/// Crash story: 1. a retirement has written anew what is left of some due files, and these are to go. 2. The disk is full just
+/// then, and an ack waits for room. 3. Nothing else is done while it waits: the files stay, and with them the full disk.
+#[test]
+fn the_files_that_a_retirement_has_made_needless_go_while_a_batch_waits_for_room() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let small = Options { memory_limit: 256 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, small).unwrap();
+    let engine = store.engine.clone();
+    let far = |i: u64| Put::new(queue("q"), vec![7; 50]).after_ms(86_400_000 + i);
+    let ids: Vec<_> = (0..2_000).map(|i| store.put(far(i)).unwrap().id).collect();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let (mut checkpoints, mut was_freed) = (engine.counters().checkpoints, false);
+    // What is left of each file is written anew when most of it is gone.
+    for (i, id) in ids.into_iter().enumerate().filter(|(i, _)| i % 10 > 0) {
+        let mut cancel = std::pin::pin!(engine.cancel(queue("q"), vec![dwell_store::Target::Id(id)]));
+        while cancel.as_mut().poll(&mut context).is_pending() {
+            store.driver.turn();
+            if std::mem::replace(&mut checkpoints, engine.counters().checkpoints) == checkpoints {
+                continue;
+            }
+            let before = due_files(&store.disk);
+            let full =
+                Fault { calls: Calls::Writes, after: 0, times: u64::MAX, error: ErrorKind::StorageFull };
+            store.disk.fail(full);
+            let change = dwell_model::SettingChange::Set(dwell_model::Setting::LeaseMs(1_000 + i as u64));
+            let mut stuck = std::pin::pin!(engine.configure(queue("q"), vec![change]));
+            assert!(stuck.as_mut().poll(&mut context).is_pending());
+            for _ in 0..20 {
+                store.advance(100);
+            }
+            assert!(stuck.as_mut().poll(&mut context).is_pending(), "it waits for room");
+            let after = due_files(&store.disk);
+            was_freed |= before.iter().any(|name| !after.contains(name));
+            store.disk.heal();
+            store.run_patiently(stuck).unwrap();
+            checkpoints = engine.counters().checkpoints;
+        }
+    }
+    assert!(was_freed, "{checkpoints} retirements, and no file went while a batch waited");
+}
+
+fn long_setting() -> dwell_model::SettingChange {
+    dwell_model::SettingChange::Set(dwell_model::Setting::Levels(
+        (1..=30).map(|level| level * 1_000_000_007).collect(),
+    ))
+}
+
+/// Crash story: 1. queues have more settings than the low-water mark has bytes, and the disk has little room. 2. Retirements begin
+/// early then, for so many bytes of the journal. 3. Each begins a segment that has as many at once, its settings, and so the
+/// next is due when it is over, though nothing is left to be retired.
+#[test]
+fn settings_alone_are_worth_no_retirement_however_little_room_there_is() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let opened = Options {
+        memory_limit: 4 << 20,
+        segment_bytes: 64 * 1024,
+        low_water_bytes: None,
+        ..options(&disk, &clock)
+    };
+    let mut store = Driven::open(disk, clock, opened.clone()).unwrap();
+    let engine = store.engine.clone();
+    for name in 0..300 {
+        store.run(engine.configure(queue(&format!("queue-{name}")), vec![long_setting()])).unwrap();
+    }
+    for _ in 0..2 {
+        for reopened in [false, true] {
+            if reopened {
+                let (disk, clock) = store.close();
+                store = Driven::open(disk, clock, opened.clone()).unwrap();
+            }
+            let engine = store.engine.clone();
+            store.disk.set_capacity(Some(store.disk.used() + 40 * 1024));
+            // It is looked how much room there is.
+            drop(store.put(Put::new(queue("q"), vec![7; 1_000]).after_ms(86_400_000)));
+            for _ in 0..100 {
+                store.run(engine.queues(None, 1)).unwrap();
+            }
+            let before = engine.counters().checkpoints;
+            for _ in 0..400 {
+                store.run(engine.queues(None, 1)).unwrap();
+            }
+            let more = engine.counters().checkpoints - before;
+            assert!(more <= 1, "{more} retirements, and nothing is put");
+            store.disk.set_capacity(None);
+        }
+    }
+}
+
+/// Crash story: 1. a put is refused for want of room, and each segment that can go is worth a new one. 2. There is room again,
+/// and nothing is put: that was never noticed.
+#[test]
+fn room_that_came_back_is_noticed_though_nothing_is_put() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let opened = Options { low_water_bytes: Some(16 * 1024), ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, opened).unwrap();
+    let engine = store.engine.clone();
+    let put = || Put::new(queue("q"), vec![7; 1_000]);
+    while store.disk.read_file(&crate::support::segment(2)).is_none() {
+        store.put(put()).unwrap();
+    }
+    store.disk.set_capacity(Some(store.disk.used()));
+    let refused = (0..100).find_map(|_| store.put(put()).err()).unwrap();
+    assert_eq!(refused.code(), "disk_full");
+    store.disk.set_capacity(None);
+    store.run(engine.stats(queue("q"))).unwrap();
+    // Now the first segment can go, which alone is worth no new one.
+    let taken = store.take(Take::from(queue("q")).max(100)).unwrap();
+    let acks =
+        taken.into_iter().map(|taken| Settle { receipt: taken.receipt, action: Action::Ack }).collect();
+    assert!(store.run(engine.settle(acks)).iter().all(Result::is_ok));
+    drop(store.run(engine.stats(queue("q"))));
+    drop(store.run(engine.stats(queue("q"))));
+    assert!(store.disk.read_file(&crate::support::segment(3)).is_none());
+}

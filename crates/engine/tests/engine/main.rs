@@ -25,6 +25,7 @@ mod reads;
 mod recovery;
 mod restart;
 mod spawning;
+mod spins;
 mod support;
 mod sweeps;
 mod threads;

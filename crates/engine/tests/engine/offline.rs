@@ -10,7 +10,7 @@ use dwell_engine::disk::{Disk, DiskFile, DiskLock, MemoryDisk};
 use dwell_engine::offline::{self, Filter, RepairReport, check, dump, repair, stats};
 use dwell_engine::{OpenError, Options};
 use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, State, StateKind};
-use dwell_store::{Action, OnConflict, Put, Settle, Store, Take, Target, When};
+use dwell_store::{Action, OnConflict, Put, Selection, Settle, Store, Take, Target, When};
 use dwell_time::{Clock, ManualClock};
 
 use crate::support::{Chance, Driven, dir, options, queue, start};
@@ -569,5 +569,80 @@ fn that_no_file_can_be_opened_is_never_taken_for_damage() {
             }
         }
         assert!(was_whole, "{name} needs no more than that");
+    }
+}
+
+/// A message that died of its expiry where it lay, and what became of it then.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// Its queue was purged: it was dead by then.
+    Purged,
+    /// And it was brought back, and is there.
+    Revived,
+    /// And acked.
+    Acked,
+    /// Another has its key.
+    Replaced,
+    /// The clock stepped back.
+    SteppedBack,
+}
+
+#[test]
+fn what_expired_in_due_files_is_repaired_to_what_became_of_it_then() {
+    const HOUR_MS: u64 = 3_600_000;
+    for then in [Then::Purged, Then::Revived, Then::Acked, Then::Replaced, Then::SteppedBack] {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        let memory_limit = Options::MIN_MEMORY_LIMIT;
+        let small = Options { memory_limit, ..options(&disk, &clock) };
+        let mut store = Driven::open(disk, clock, small).unwrap();
+        let engine = store.engine.clone();
+        let key = || "k".parse().unwrap();
+        let expires = Some(start().after(HOUR_MS).unwrap());
+        let put = Put { expires, ..Put::new(queue("q"), "mortal").after_ms(HOUR_MS / 2) };
+        let mortal = store.put(put.key(key())).unwrap();
+        for i in 0..200 {
+            store.put(Put::new(queue("far"), format!("{i}")).after_ms(100 * HOUR_MS)).unwrap();
+        }
+        store.clock.advance(HOUR_MS + 1);
+        // A call that says how late it is, and does nothing else.
+        assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.dead, 1, "{then:?}");
+        let back = || async {
+            let swept = engine.revive(queue("q"), Selection::Ids(vec![mortal.id]), When::Now).await;
+            assert_eq!(swept.unwrap().done, 1);
+        };
+        if let Then::Purged | Then::Revived | Then::Acked = then {
+            store.put(Put::new(queue("q"), "purged")).unwrap();
+            assert_eq!(store.run(engine.purge(queue("q"))), Ok(1));
+        }
+        match then {
+            Then::Purged => {}
+            Then::Revived => store.run(back()),
+            Then::Acked => {
+                store.run(back());
+                let taken = store.take(Take::from(queue("q"))).unwrap().remove(0);
+                assert_eq!(taken.message.id, mortal.id);
+                store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
+            }
+            Then::Replaced => {
+                store.put(Put::new(queue("q"), "new").after_ms(HOUR_MS).key(key())).unwrap();
+            }
+            Then::SteppedBack => store.clock.step_wall(start()),
+        }
+        drop(engine);
+        let (disk, clock) = store.kill();
+        disk.power_on(dwell_engine::disk::Crash::Keep);
+        let (report, new) = mend(&disk, &clock, 5).unwrap();
+        assert!(report.check.is_sound() && report.lost.is_empty(), "{then:?}: {report:?}");
+        assert_eq!((report.idle_records, &report.keyless), (0, &Vec::new()), "{then:?}");
+        let found = messages(&disk, dir(), &clock);
+        let is_there = found.iter().find(|message| message.id == mortal.id);
+        let kind = is_there.map(|message| message.standing.state.kind());
+        let expected = match then {
+            Then::Purged | Then::Replaced | Then::SteppedBack => Some(StateKind::Dead),
+            Then::Revived => Some(StateKind::Ready),
+            Then::Acked => None,
+        };
+        assert_eq!(kind, expected, "{then:?}");
+        assert_eq!(messages(&new, new_dir(), &clock), found, "{then:?}");
     }
 }

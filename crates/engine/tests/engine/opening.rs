@@ -169,3 +169,16 @@ fn an_opening_that_was_cut_short_before_its_manifest_is_begun_anew() {
     let engine = store.engine.clone();
     assert!(store.run(engine.queues(None, 10)).unwrap().is_empty());
 }
+
+/// Crash story: 1. a program opens `data` where it stands, and changes to another directory, as daemons do. 2. The next segment
+/// is begun there, where there is no `data`.
+#[test]
+fn a_directory_is_where_it_was_when_it_was_opened_though_the_program_goes_elsewhere() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let (engine, driver) = Engine::open_driven("some/data", options(&disk, &clock)).unwrap();
+    let whole = std::env::current_dir().unwrap().join("some/data");
+    assert!(disk.read_file(&whole.join("MANIFEST")).is_some());
+    assert!(disk.read_file(Path::new("some/data/MANIFEST")).is_none());
+    drop((engine, driver));
+    assert_eq!(code(Engine::open("", small())), "io");
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::{Driven, dir, options, queue, segment, start};
 use dwell_engine::disk::{Crash, Disk, MemoryDisk};
 use dwell_engine::{Driver, Engine, OpenError, Options};
-use dwell_model::{Number, Setting, SettingChange};
+use dwell_model::{Number, Pause, Setting, SettingChange, SettingName};
 use dwell_store::{Action, Put, Settle, Store, Take};
 use dwell_time::ManualClock;
 
@@ -269,4 +269,109 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
     }
     // One batch of one put, or the rest of the segment, or all of it where its header is damaged.
     assert_eq!(answered.iter().max(), Some(&(count - 1)), "{answered:?}");
+}
+
+/// What ends a setting where nothing but tokens is needed.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Reset,
+    Deleted,
+    /// In a segment of its own, whose header is damaged.
+    ResetInTheNextSegment,
+}
+
+/// Crash story: 1. a queue is paused, and not any more, in a segment that stays for a token alone. 2. A bit rots where the pause
+/// was reset. 3. The store is opened: no queue is paused. But the new segment begins with the settings that all
+/// segments tell of, the damaged one too. 4. It is opened once more, and the queue is paused for good.
+#[test]
+fn damage_where_nothing_but_tokens_is_needed_brings_back_no_setting() {
+    for end in [End::Reset, End::Deleted, End::ResetInTheNextSegment] {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        let (memory_limit, segment_bytes) = (16 * 1024, 8 * 1024);
+        let small = |disk: &MemoryDisk| Options { memory_limit, segment_bytes, ..options(disk, &clock) };
+        let mut store = Driven::open(disk.clone(), clock.clone(), small(&disk)).unwrap();
+        let engine = store.engine.clone();
+        let far = || Put::new(queue("far"), "body").after_ms(86_400_000);
+        store.put(far().token("t".parse().unwrap())).unwrap();
+        let pause = SettingChange::Set(Setting::Pause(Pause::Indefinite));
+        store.run(engine.configure(queue("q"), vec![pause])).unwrap();
+        if let End::ResetInTheNextSegment = end {
+            while store.disk.read_file(&segment(2)).is_none() {
+                store.put(far()).unwrap();
+            }
+            store.put(far().token("t2".parse().unwrap())).unwrap();
+        }
+        let at = end_of_batches(&store.disk.read_file(&segment(1)).unwrap(), 72);
+        match end {
+            End::Deleted => drop(store.run(engine.delete_queue(queue("q"))).unwrap()),
+            End::Reset | End::ResetInTheNextSegment => {
+                let reset = SettingChange::Reset(SettingName::Pause);
+                store.run(engine.configure(queue("q"), vec![reset])).unwrap();
+            }
+        }
+        let before = store.engine.counters().checkpoints;
+        for _ in 0..300 {
+            store.put(far()).unwrap();
+        }
+        assert!(store.engine.counters().checkpoints > before + 1);
+        drop(engine);
+        let (disk, _) = store.kill();
+        disk.power_on(Crash::Keep);
+        match end {
+            End::Reset | End::Deleted => disk.rot_at(&segment(1), at as u64 + 50),
+            End::ResetInTheNextSegment => disk.rot_at(&segment(2), 20),
+        }
+        let mut store = Driven::open(disk.clone(), clock.clone(), small(&disk)).unwrap();
+        for opening in 1..=2 {
+            assert!(!store.engine.report().forgotten.is_empty(), "{end:?}, opening {opening}");
+            let engine = store.engine.clone();
+            store.put(Put::new(queue("q"), "now")).unwrap();
+            let own = store.run(engine.stats(queue("q"))).unwrap().own;
+            assert_eq!(own.iter().count(), 0, "{end:?}, opening {opening}");
+            assert_eq!(store.take(Take::from(queue("q"))).unwrap().len(), 1, "{end:?}, opening {opening}");
+            drop(engine);
+            let (disk, clock) = store.close();
+            store = Driven::open(disk.clone(), clock, small(&disk)).unwrap();
+        }
+    }
+}
+
+/// A store with many messages in due files alone, and behind them a journal that acks some; before each ack a queue comes and
+/// is deleted, or none. Says how many reads the next opening took.
+fn reads_of_an_opening(deletes: bool) -> u64 {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let small = Options { memory_limit: 16 * 1024, segment_bytes: 64 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, small).unwrap();
+    for i in 0..2_000 {
+        store.put(Put::new(queue("work"), format!("body {i}")).after_ms(i)).unwrap();
+    }
+    assert!(store.engine.counters().cold > 1_500);
+    let (disk, clock) = store.close();
+    clock.advance(10_000);
+    let large = Options { segment_bytes: 64 << 20, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, large.clone()).unwrap();
+    let engine = store.engine.clone();
+    for i in 0..1_000 {
+        if deletes {
+            let short_lived = queue(&format!("short-lived-{i}"));
+            store.put(Put::new(short_lived.clone(), "x")).unwrap();
+            assert_eq!(store.run(engine.delete_queue(short_lived)), Ok(1));
+        }
+        let taken = store.take(Take::from(queue("work"))).unwrap().remove(0);
+        store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
+    }
+    assert_eq!(store.engine.counters().checkpoints, 0);
+    drop(engine);
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    let mut store = Driven::open(disk, clock, large).unwrap();
+    let reads = store.engine.counters().disk.reads;
+    assert_eq!(store.numbers().len(), 1_000);
+    reads
+}
+
+#[test]
+fn queues_that_come_and_go_cost_an_opening_no_look_at_all_that_is_pending() {
+    let (without, with) = (reads_of_an_opening(false), reads_of_an_opening(true));
+    assert!(with <= without + 10, "{with} reads with 1,000 deletes, {without} without");
 }

@@ -14,6 +14,9 @@ use dwell_time::{Clock, ManualClock};
 
 pub(crate) const DIR: &str = "/data";
 
+/// So many turns in a row may do nothing that is counted: what is captured, and told of its copy, is not, a few at a time.
+const IDLE_TURNS: usize = 10_000;
+
 pub(crate) fn dir() -> &'static Path {
     Path::new(DIR)
 }
@@ -152,9 +155,27 @@ impl Driven {
         let _ = self.run(store.queues(None, 10_000));
     }
 
+    /// Lets time pass, and sees that the engine would sleep again then, or has something to do.
     pub(crate) fn advance(&mut self, ms: u64) {
         self.clock.advance(ms);
         self.driver.turn();
+        self.expect_no_spin();
+    }
+
+    /// # Panics
+    /// If the engine says turn after turn that the next one is due at once, and nothing is done in any.
+    fn expect_no_spin(&mut self) {
+        for _ in 0..IDLE_TURNS {
+            let before = self.engine.counters();
+            if !self.driver.next_wake().is_reached(self.clock.now()) {
+                return;
+            }
+            self.driver.turn();
+            if self.engine.counters() != before {
+                return;
+            }
+        }
+        panic!("the engine spins: {:?} is always over", self.driver.next_wake());
     }
 
     /// Closes it as a graceful shutdown does, and opens it again.

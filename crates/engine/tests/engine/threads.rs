@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use dwell_engine::disk::MemoryDisk;
-use dwell_engine::{Engine, Options};
+use dwell_engine::{Durability, Engine, Options};
 use dwell_model::StateKind;
 use dwell_store::{Action, Error, Put, Settle, Store, Take};
 use dwell_time::{ManualClock, SystemClock};
@@ -154,4 +154,43 @@ fn futures_of_any_runtime_are_answered() {
         let ready = engine.list(queue("q"), StateKind::Ready, None, 10).await;
         assert_eq!(ready.unwrap_err().code(), "unknown_queue");
     });
+}
+
+/// Crash story: 1. messages that expire are written to due files. 2. All of them are purged. 3. Their expiry comes. 4. Nothing
+/// is cold, so nothing is looked at, and the files say for ever that something has expired: the thread does not sleep again.
+#[test]
+fn an_engine_sleeps_though_what_has_expired_in_files_is_all_gone() {
+    const HOUR_MS: u64 = 3_600_000;
+    let clock = ManualClock::new(start());
+    let (memory_limit, segment_bytes) = (64 * 1024, 64 * 1024);
+    let options = Options { memory_limit, segment_bytes, ..options(&MemoryDisk::new(), &clock) };
+    let engine = Engine::open(dir(), options).unwrap();
+    let store = engine.blocking();
+    let expires = Some(start().after(2 * HOUR_MS).unwrap());
+    for i in 0..400 {
+        let put = Put { expires, ..Put::new(queue("q"), format!("{i}")).after_ms(HOUR_MS) };
+        store.put_one(put).unwrap();
+    }
+    while engine.counters().checkpoints == 0 {
+        thread::yield_now();
+    }
+    assert_eq!(store.purge(queue("q")), Ok(400));
+    clock.advance(2 * HOUR_MS + 10_001);
+    assert!(clock.await_asleep(1, PATIENCE), "the thread finds something to do again and again");
+}
+
+/// Crash story: 1. a put fills a segment. 2. At the end of the interval the next one is begun, and what is before it synced.
+/// 3. Nothing is left to be synced, and it is still said since when something waits for it: the thread does not sleep again.
+#[test]
+fn an_interval_that_ends_with_a_new_segment_and_nothing_in_it_is_over() {
+    let clock = ManualClock::new(start());
+    let (durability, segment_bytes) = (Durability::IntervalMs(50), 4096);
+    let options = Options { durability, segment_bytes, ..options(&MemoryDisk::new(), &clock) };
+    let engine = Engine::open(dir(), options).unwrap();
+    engine.blocking().put_one(Put::new(queue("q"), vec![7; 5_000]).after_ms(3_600_000)).unwrap();
+    assert!(clock.await_asleep(1, PATIENCE));
+    let segments = engine.counters().segments;
+    clock.advance(50);
+    assert!(clock.await_asleep(1, PATIENCE), "the thread finds something to sync again and again");
+    assert_eq!(engine.counters().segments, segments + 1);
 }

@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     WrongBytes,
     /// A setting that reads otherwise than it was set, or a pause that did not hold.
     Setting,
+    /// Says again and again that there is something to do, and does nothing.
+    Spin,
     /// Anything else that no order of the commands explains.
     Contradiction,
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use dwell_engine::disk::{Calls, Crash, Fault};
-use dwell_engine::{Engine, OpenError};
+use dwell_engine::{Durability, Engine, OpenError};
 
 use super::world::{Running, World};
 use crate::mutants::MutantStore;
@@ -141,6 +141,8 @@ impl World {
 
     fn brew_anything(&mut self) {
         match self.rng.below(1_000) {
+            // Where syncs come at intervals it only fails when all that was answered is durable.
+            0..20 if self.options.durability != Durability::Always => {}
             0..20 => {
                 let change = self.disk.changes() + self.rng.between(1, 8);
                 self.trace.add(format_args!("  power to fail at change {change}"));
@@ -250,7 +252,7 @@ impl World {
     /// The process ends, one way or the other, and the store is opened again and looked through.
     pub(super) fn strike(&mut self) {
         let choice = self.rng.below(10);
-        if self.disk.is_off() || choice < 5 {
+        if self.disk.is_off() || choice < 5 && self.is_durable() {
             self.fail_power();
         } else if choice < 8 || self.has_failed || !self.weather.lets_write(self.reading()) {
             self.trace.add(format_args!("  killed"));
@@ -261,6 +263,18 @@ impl World {
         }
         self.open();
         self.audit();
+    }
+
+    /// Whether the oracle may expect that a loss of power takes nothing that was answered. Where syncs come at intervals, lets
+    /// one pass: what was answered before it is durable then.
+    fn is_durable(&mut self) -> bool {
+        let Durability::IntervalMs(ms) = self.options.durability else { return true };
+        if self.has_failed || !self.weather.lets_write(self.reading()) {
+            return false;
+        }
+        self.clock.advance(ms);
+        self.turn();
+        !self.has_failed && self.weather.lets_write(self.reading())
     }
 
     /// Nothing that was under way will be answered.
@@ -373,7 +387,13 @@ impl World {
             self.trace.add(format_args!("  rot at {spot:?}"));
         }
         match self.rng.below(10) {
-            0..2 => self.disk.power_off_at(self.rng.between(1, 12)),
+            0..2 => {
+                let change = self.rng.between(1, 12);
+                // What a process that was killed had answered may not be synced yet.
+                if self.options.durability == Durability::Always {
+                    self.disk.power_off_at(change);
+                }
+            }
             2 => {
                 let calls = *self.rng.pick(&[Calls::Reads, Calls::Writes, Calls::Syncs, Calls::Changes]);
                 let after = self.rng.below(10);

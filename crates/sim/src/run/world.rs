@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use dwell_engine::disk::MemoryDisk;
-use dwell_engine::{Driver, Engine, Options};
+use dwell_engine::{Driver, Durability, Engine, Options};
 use dwell_model::{Limits, Timestamp};
 use dwell_store::Store;
 use dwell_time::{Clock as _, ManualClock};
@@ -20,6 +20,11 @@ use crate::mutants::{Mutant, MutantDisk, StoreFault};
 use crate::oracle::{Kind, Op, Oracle, Reading, Rules};
 use crate::rng::Rng;
 use crate::workload::Pool;
+
+/// After so many ticks the store is to come to rest. In between it is met with retirements half done.
+const TICKS_TO_REST: u64 = 16;
+/// It takes fewer turns than this.
+const TURNS_TO_REST: usize = 20_000;
 
 /// A store that is open.
 pub(super) struct Running {
@@ -98,6 +103,11 @@ impl World {
             swept_a_call: *rng.pick(&[1, 1, 2, 3, 1_000]),
             // So short that runs are split as those of very large stores are.
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
+            // The disk forgets what was answered within the interval; see `disaster`.
+            durability: match seed % 5 {
+                4 => Durability::IntervalMs([1, 50, 2_000][(seed % 3) as usize]),
+                _ => Durability::Always,
+            },
             // So few that more expire at one instant than one turn sees to, and any command may be the first after it.
             expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
             ..Options::default()
@@ -188,9 +198,27 @@ impl World {
             self.abandon();
         }
         self.turn();
+        if tick.is_multiple_of(TICKS_TO_REST) {
+            self.expect_rest();
+        }
         if self.disk.is_off() {
             self.strike();
         }
+    }
+
+    /// Lets the store do all that it says is to be done now: that comes to an end.
+    pub(super) fn expect_rest(&mut self) {
+        for _ in 0..TURNS_TO_REST {
+            let now = self.clock.now();
+            let driver = self.running.as_ref().map(|running| &running.driver);
+            if self.disk.is_off() || driver.is_none_or(|driver| !driver.next_wake().is_reached(now)) {
+                return;
+            }
+            self.turn();
+        }
+        let wake = self.running.as_ref().map(|running| running.driver.next_wake());
+        let text = format!("after {TURNS_TO_REST} turns at one instant the next is due still: {wake:?}");
+        self.oracle.accuse(Kind::Spin, text);
     }
 
     /// Lets the store do what there is to do, and hears its answers.

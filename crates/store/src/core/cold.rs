@@ -260,6 +260,11 @@ impl<B: StoredBody> Core<B> {
         self.cold
     }
 
+    /// Whether any message of a queue is cold.
+    pub fn has_cold(&self, queue: &QueueName) -> bool {
+        self.queues.find(queue).is_some_and(|queue| !self.queues.get(queue).cold.is_empty())
+    }
+
     /// How many resident messages have changed since they were captured last, or never were.
     pub fn changed_len(&self) -> usize {
         self.changed

@@ -220,6 +220,12 @@ impl<B: StoredBody> Core<B> {
         self.replaying = wall;
     }
 
+    /// Lets all that is cold expire by that time, for whoever looks for messages before the next record.
+    pub fn replay_expiry(&mut self, cold: Option<&mut dyn Cold<B>>) {
+        let now = Now { wall: self.replaying, mono_ms: 0 };
+        self.expire_cold(now, &mut Replaying(cold));
+    }
+
     /// What of a queue was cold and had expired when a record was made that sweeps it is dead.
     fn replay_expired(&mut self, queue: u32, log: &mut impl Log<B>) -> Result<(), ReplayError> {
         let now = Now { wall: self.replaying, mono_ms: 0 };

@@ -137,6 +137,9 @@ impl Copy<'_> {
     ) -> Result<(), OpenError> {
         let begun = self.writer.begin_batch(&mut self.batch, header.now, false);
         begun.map_err(|error| failed(self.target, error))?;
+        if !is_old {
+            self.pass_time(header)?;
+        }
         let mut decoder = Decoder::new(records, context(segment, header));
         loop {
             match decoder.next() {
@@ -196,6 +199,22 @@ impl Copy<'_> {
             self.writer.append(&mut self.batch).map_err(|error| failed(self.target, error))?;
         }
         Ok(())
+    }
+
+    /// What had expired by the time that a batch carries was dead to all that is recorded in it. The copy carries the same time,
+    /// though nothing else of it may be left.
+    fn pass_time(&mut self, header: &BatchHeader) -> Result<(), OpenError> {
+        self.batch.keep_time();
+        let (core, cold) = self.step.both();
+        core.replay_begins(header.now);
+        let before = core.seen();
+        let passed = if header.now < before {
+            core.replay_with(Record::Ripe { wall: before }, Some(cold))
+        } else {
+            core.replay_expiry(Some(cold));
+            Ok(())
+        };
+        passed.map_err(|error| self.contradiction(&error))
     }
 
     /// The answer to a put is remembered though the message lies elsewhere.
