@@ -100,6 +100,8 @@ impl World {
             run_bytes: [Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes][(seed % 3) as usize],
             // So few that more expire at one instant than one turn sees to, and any command may be the first after it.
             expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
+            // So few that more run out at one instant than one slice lets, and takes wait for the rest.
+            lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
         World {
