@@ -81,6 +81,7 @@ pub(crate) fn open(
         buried_a_call: BURIED_WHEN_DRIVEN,
         swept_a_call: options.swept_a_call,
         expired_a_call: options.expired_a_turn,
+        lapsed_a_call: options.lapsed_a_slice,
         ..CoreConfig::new(options.limits.clone(), options.seed())
     };
     let mut budget = Budget::of(options.memory_limit, options.segment_bytes);

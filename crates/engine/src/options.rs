@@ -61,6 +61,9 @@ pub struct Options {
     /// small; 1 at least.
     #[doc(hidden)]
     pub expired_a_turn: usize,
+    /// How many leases run out in a slice. For tests and the simulation, which make it small; 1 at least.
+    #[doc(hidden)]
+    pub lapsed_a_slice: usize,
     /// All time goes through this.
     pub clock: Arc<dyn Clock>,
     /// All files go through this.
@@ -120,6 +123,10 @@ impl Options {
             let reason = "a turn looks at one expiry at least".to_owned();
             return Err(OpenError::InvalidOption { option: "expired_a_turn", reason });
         }
+        if self.lapsed_a_slice == 0 {
+            let reason = "a slice lets one lease run out at least".to_owned();
+            return Err(OpenError::InvalidOption { option: "lapsed_a_slice", reason });
+        }
         if self.limits.body_len > Limits::MAX_BODY_LEN {
             let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
             return Err(OpenError::InvalidOption { option: "limits.body_len", reason });
@@ -168,6 +175,7 @@ impl Default for Options {
             spawner: Arc::new(SystemThreads),
             body_reach: u32::MAX,
             expired_a_turn: 16 * 1024,
+            lapsed_a_slice: 1_000,
             clock: Arc::new(SystemClock::new()),
             disk: Arc::new(RealDisk),
             seed: None,

@@ -294,6 +294,97 @@ fn a_producer_that_is_stopped_before_it_wakes_a_task_delays_others_once() {
     assert_eq!(producer.recv_timeout(PATIENCE), Ok(true));
 }
 
+/// A waker that blocks whoever wakes by it until it is told to go on, and says so.
+struct Holds {
+    begun: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Wake for Holds {
+    fn wake(self: Arc<Self>) {
+        let _ = self.begun.lock().unwrap().send(());
+        let _ = self.go_on.lock().unwrap().recv_timeout(PATIENCE * 2);
+    }
+}
+
+/// The timer of all tasks of the process is held by a waker of a queue of its own, until what comes out is dropped.
+fn hold_timer() -> Sender<()> {
+    let ((tell, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
+    let queue = DelayQueue::<u32>::new();
+    let mut bad = queue.take_timeout_async(MS);
+    let holds = Holds { begun: Mutex::new(tell), go_on: Mutex::new(go_on) };
+    assert!(poll_with(&mut bad, holds).is_pending());
+    begun.recv_timeout(PATIENCE).expect("the timer rings");
+    let_go
+}
+
+#[test]
+fn no_thread_waits_for_the_timer_of_tasks() {
+    let (queue, held) = (DelayQueue::new(), hold_timer());
+    queue.put(1, MS * 20).unwrap();
+    let mut leads = queue.take_async();
+    assert!(poll_with(&mut leads, Count::default()).is_pending());
+    let thread = in_thread({
+        let queue = queue.clone();
+        move || queue.take()
+    });
+    assert_eq!(thread.recv_timeout(PATIENCE), Ok(Ok(1)), "it came after a task that leads");
+    drop((leads, held));
+
+    let (queue, held) = (DelayQueue::new(), hold_timer());
+    let (mut leads, count) = (queue.take_async(), Arc::new(Count::default()));
+    assert!(poll_by(&mut leads, &count).is_pending());
+    let thread = in_thread({
+        let queue = queue.clone();
+        move || queue.take()
+    });
+    await_waiting(&queue, 2);
+    queue.put(1, MS * 20).unwrap();
+    assert_eq!(count.get(), 1, "who has waited longest is called");
+    assert!(poll_by(&mut leads, &count).is_pending());
+    assert_eq!(thread.recv_timeout(PATIENCE), Ok(Ok(1)), "it was there before a task that leads");
+    drop(held);
+}
+
+/// A waker that blocks whoever drops the last of it until it is told to go on, and says so.
+struct HoldsWhenDropped(Holds);
+
+impl Wake for HoldsWhenDropped {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for HoldsWhenDropped {
+    fn drop(&mut self) {
+        let Holds { begun, go_on } = &self.0;
+        let _ = begun.lock().unwrap().send(());
+        let _ = go_on.lock().unwrap().recv_timeout(PATIENCE * 2);
+    }
+}
+
+#[test]
+fn a_waker_that_blocks_when_dropped_leaves_its_leader_with_a_timer() {
+    let queue = DelayQueue::new();
+    let ((tell, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
+    let holds = Holds { begun: Mutex::new(tell), go_on: Mutex::new(go_on) };
+    let (mut first, mut second) = (queue.take_async(), queue.take_async());
+    assert!(poll_with(&mut first, Count::default()).is_pending());
+    assert!(poll_with(&mut second, HoldsWhenDropped(holds)).is_pending());
+    queue.put(1, MS * 20).unwrap();
+    // The first was called. The second is polled anew before it is back, leads, and is stopped where its old waker goes.
+    let leads = in_thread(move || {
+        let pending = poll_with(&mut second, Count::default()).is_pending();
+        (pending, second)
+    });
+    begun.recv_timeout(PATIENCE).expect("its old waker is dropped");
+    let waker = Arc::new(Told::default());
+    let told = waker.told();
+    assert!(poll_by(&mut first, &waker).is_pending());
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "the leader's timer has rung, and it was not back");
+    assert_eq!(poll_by(&mut first, &waker), Poll::Ready(Ok(1)));
+    let_go.send(()).unwrap();
+    assert!(leads.recv_timeout(PATIENCE).unwrap().0);
+}
+
 /// Asks the queue something while the queue is written to it.
 struct Curious<'a>(&'a DelayQueue<u32>, Vec<usize>);
 

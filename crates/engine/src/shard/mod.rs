@@ -212,7 +212,8 @@ impl Shard {
 
     /// Whether commands wait for what turns alone bring about: the next one should follow at once.
     pub(crate) fn wants_turns(&self) -> bool {
-        let waits = self.held_go_on || !self.behind.is_empty() || self.step.core().is_behind();
+        let core = self.step.core();
+        let waits = self.held_go_on || !self.behind.is_empty() || core.is_behind() || core.is_unserved();
         waits && self.failed.is_none() && self.stuck.is_none()
     }
 

@@ -27,8 +27,6 @@ pub(crate) struct Step {
     /// Who reads bodies before they are asked for, if anybody does.
     ahead: Option<Ahead>,
     waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
-    /// Whether the batch has a slice of leases that have run out, and leaves others to the next.
-    has_slice: bool,
     /// Whether a peek of this batch has read files for dead messages, and goes on in the next: one does at a time, so that
     /// what it has found so far is not displaced by others.
     peeks: bool,
@@ -52,7 +50,7 @@ pub(crate) enum Stepped {
 
 impl Step {
     pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
-        Step { core, cold, ahead: None, waiting: HashMap::new(), has_slice: false, peeks: false }
+        Step { core, cold, ahead: None, waiting: HashMap::new(), peeks: false }
     }
 
     /// From now on a thread reads ahead of takes: bodies, and messages in files.
@@ -92,29 +90,14 @@ impl Step {
 
     /// A batch begins.
     pub(crate) fn begin_batch(&mut self) {
-        self.has_slice = false;
         self.peeks = false;
     }
 
     /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
     fn is_behind(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
-        let (core, has_slice) = (&mut self.core, &mut self.has_slice);
+        let core = &mut self.core;
         let log = &mut Told { batch, cold: &mut self.cold };
-        if let Command::Queues(after, max, _) = command {
-            while let Some(queue) = core.first_lapsed(after.as_ref(), *max, now) {
-                *has_slice = *has_slice || core.lapse_some(&queue, now, log);
-                if *has_slice {
-                    return true;
-                }
-            }
-        }
-        command.names_any(|queue| {
-            if !core.has_lapsed(queue, now) {
-                return false;
-            }
-            *has_slice = *has_slice || core.lapse_some(queue, now, log);
-            *has_slice
-        })
+        command.names_any(|queue| core.has_lapsed(queue, now) && core.lapse_some(queue, now, log))
     }
 
     /// Sees to some of the cold messages that have expired.
@@ -235,7 +218,11 @@ impl Step {
             }
             Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
             Command::Queues(after, max, reply) => {
-                Effect::look(reply, core.queues(after.as_ref(), max, now, batch))
+                let page = core.queues(after.as_ref(), max, now, batch);
+                if core.gave_up() {
+                    return Stepped::Behind(Command::Queues(after, max, reply));
+                }
+                Effect::look(reply, page)
             }
             Command::Configure(queue, changes, reply) => {
                 Effect::change(reply, core.configure(&queue, changes, now, batch))

@@ -1,11 +1,12 @@
 //! Due files that can not be read: what is moved out of others goes on.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 
 use dwell_engine::Options;
-use dwell_engine::disk::{Disk as _, MemoryDisk};
+use dwell_engine::disk::{Calls, Disk as _, Fault, MemoryDisk};
 use dwell_model::MessageId;
-use dwell_store::{Put, Store, Target};
+use dwell_store::{Action, Put, Settle, Store, Take, Target};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, dir, options, queue, start};
@@ -50,4 +51,40 @@ fn files_that_can_not_be_read_keep_no_others_from_being_given_up() {
     assert!(bad.is_subset(&left), "what can not be read stays");
     let stay = sparse.intersection(&left).count();
     assert!(stay * 3 <= sparse.len(), "{stay} of {} sparse files stay", sparse.len());
+}
+
+#[test]
+fn a_queue_that_can_not_be_counted_is_nothing_to_the_listing_of_the_others() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { memory_limit: 64 * 1024, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let engine = store.engine.clone();
+    for at in 0..1_000 {
+        for name in ["bad", "worse"] {
+            store.put(Put::new(queue(name), format!("body {at}")).after_ms(60_000 + at * 1_000)).unwrap();
+        }
+    }
+    store.put(Put::new(queue("good"), "x")).unwrap();
+    let good = store.take(Take::from(queue("good")).lease_ms(86_400_000)).unwrap().remove(0);
+    store.advance(500_000);
+    store.disk.fail(Fault { calls: Calls::Reads, after: 0, times: u64::MAX, error: ErrorKind::Other });
+    for name in ["bad", "worse"] {
+        assert_eq!(store.run(engine.stats(queue(name))).unwrap_err().code(), "unavailable", "{name}");
+    }
+    let mut list = |store: &mut Driven, after: Option<&str>, max| {
+        let page = store.run(engine.queues(after.map(queue), max))?;
+        Ok::<Vec<String>, dwell_store::Error>(page.iter().map(|stats| stats.name.to_string()).collect())
+    };
+    assert_eq!(list(&mut store, None, 10).unwrap(), ["good"]);
+    assert_eq!(list(&mut store, None, 1).unwrap(), ["good"], "a page is as long as there are queues");
+    assert_eq!(list(&mut store, Some("bad"), 1).unwrap(), ["good"]);
+    assert_eq!(list(&mut store, Some("good"), 10), Ok(vec![]), "the end of a walk over all");
+    let ready = store.engine.clone();
+    assert_eq!(store.run(ready.ready()), Ok(()));
+    store.settle(Settle { receipt: good.receipt, action: Action::Ack }).unwrap();
+    assert_eq!(list(&mut store, None, 10).unwrap_err().code(), "unavailable", "none of all");
+    assert_eq!(list(&mut store, Some("bad"), 10).unwrap_err().code(), "unavailable");
+    assert_eq!(store.run(ready.ready()).unwrap_err().code(), "unavailable");
+    store.disk.heal_reads();
+    assert_eq!(list(&mut store, None, 10).unwrap(), ["bad", "worse"]);
 }

@@ -110,6 +110,8 @@ impl World {
             },
             // So few that more expire at one instant than one turn sees to, and any command may be the first after it.
             expired_a_turn: *rng.pick(&[1, 2, 5, 16 * 1024]),
+            // So few that more run out at one instant than one slice lets, and takes wait for the rest.
+            lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
         World {

@@ -85,6 +85,12 @@ impl<B: StoredBody> Core<B> {
             assert_eq!(found.dead.by_due.len(), found.dead.by_death.len(), "dead of {}", found.name);
             let expiries = expiring.remove(&queue).unwrap_or_default();
             assert_eq!(found.expiries.len(), expiries, "expiries of {}", found.name);
+            let expects = |head| self.queues.expects_lapse(queue, head);
+            assert!(
+                found.leased.next_due().is_none_or(expects),
+                "leases of {} run out some time",
+                found.name
+            );
             self.check_waiting(queue, found);
         }
         let pauses = self.queues.all().filter_map(|queue| Some((self.queues.get(queue).pause_end()?, queue)));

@@ -587,7 +587,9 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Whether the last call has found so many expired messages that it did not come to what is behind them, and brought
-    /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind) any more.
+    /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind) any more. Or that it depends on
+    /// more leases to run out than its slice had room for, or on takes that came earlier and are not served yet: to be repeated
+    /// after the next [`serve`](Core::serve).
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }

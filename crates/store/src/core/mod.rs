@@ -8,13 +8,15 @@
 //!   earlier than that of the call before counts as a step of the clock back.
 //! - **Calls** answer at once, but for [`revive`](Core::revive) and [`discard`](Core::discard) of many: those do a slice,
 //!   and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is durable when they return: make the log so before answers leave.
-//! - **Leases that run out** all at once are seen to in slices: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a
-//!   call names, call [`lapse_some`](Core::lapse_some), and make the call later if there are more.
+//! - **Leases that run out** all at once are seen to in slices, of which there is one between two calls of
+//!   [`serve`](Core::serve) and one in each: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a call names, call
+//!   [`lapse_some`](Core::lapse_some), and make the call later if there are more. A take without wait, or a call of
+//!   [`queues`](Core::queues), may have [given up](Core::gave_up) for the same reason: repeat it after the next serve.
 //! - **Cold messages that expire** are seen to in slices: call [`catch_up`](Core::catch_up) before each batch of calls. While
 //!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. All else is right
 //!   at any time, and takes longer if it comes too early.
 //! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
-//!   [`wait`](Core::wait). After each batch of calls, and when [`next_wake`](Core::next_wake) has come, call
+//!   [`wait`](Core::wait). After each batch of calls, whether any take waits or not, and when [`next_wake`](Core::next_wake) has come, call
 //!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
 //!   that has gone is [`forget`](Core::forget); what was handed to one is [`give_back`](Core::give_back).
 //! - **Opening.** Make a new core of a new incarnation; then for each batch of the log [`replay_put`](Core::replay_put)
@@ -86,6 +88,7 @@ use cold::Capturing;
 use entry::{Entry, Held, Mark};
 use grave::Graves;
 use index::{Numbering, SlotTable, TextHash};
+use lapse::Slice;
 use numbers::Numbers;
 use queues::Queues;
 use random::Random;
@@ -140,7 +143,8 @@ pub struct CoreConfig {
     pub buried_a_call: usize,
     /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest; at least 1.
     pub swept_a_call: usize,
-    /// How many leases one call of [`Core::lapse_some`] lets run out, and about how many bytes it records; at least 1.
+    /// How many leases a slice lets run out, and about how many bytes it records: each call of [`Core::serve`] has one, and
+    /// all calls between two of them; at least 1.
     pub lapsed_a_call: usize,
     /// See [`CoreConfig::lapsed_a_call`].
     pub lapsed_bytes_a_call: usize,
@@ -192,8 +196,8 @@ pub struct Core<B> {
     call: u64,
     entries: Slab<Entry<B>>,
     leases: Slab<Held>,
-    /// No lease ends before this, by the monotonic clock: a lower bound, made exact when it is come to.
-    lapse_from_ms: u64,
+    /// So many leases may still run out before the next serve.
+    slice: Slice,
     queues: Queues,
     /// Queues whose own pause ends by itself, by that instant.
     pauses: BTreeSet<(Timestamp, u32)>,
@@ -250,7 +254,7 @@ impl<B: StoredBody> Core<B> {
             call: 0,
             entries: Slab::new(),
             leases: Slab::new(),
-            lapse_from_ms: u64::MAX,
+            slice: Slice::of(&config),
             queues: Queues::new(),
             pauses: BTreeSet::new(),
             numbering: Numbering::new(config.number_step),

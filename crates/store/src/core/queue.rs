@@ -39,6 +39,8 @@ pub(super) struct Queue {
     pub(super) ready_urgent: u64,
     /// Leased messages, by their deadlines in monotonic milliseconds.
     pub(super) leased: Timers,
+    /// No lease of it ends before this, and where that is noted among all queues.
+    pub(super) lapse: Option<(i64, Handle)>,
     /// Scheduled and ready messages that expire, by that instant.
     pub(super) expiries: Timers,
     pub(super) dead: Dead,
@@ -108,6 +110,7 @@ impl Queue {
             ready: Ready::default(),
             ready_urgent: 0,
             leased: Timers::default(),
+            lapse: None,
             expiries: Timers::default(),
             dead: Dead::default(),
             cold: ColdView::default(),

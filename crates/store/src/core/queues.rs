@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use dwell_model::QueueName;
+use dwell_time::TimingQueue;
 
 use super::index::{SlotTable, TextHash};
 use super::queue::Queue;
@@ -17,6 +18,9 @@ pub(super) struct Queues {
     slots: Slab<Queue>,
     by_hash: SlotTable,
     by_name: BTreeMap<QueueName, u32>,
+    /// Those that have leases, by a moment before which none of them ends, in monotonic milliseconds: made exact when it is
+    /// come to.
+    lapses: TimingQueue<u32>,
     /// The one that was found last: the items of a call are mostly of one queue.
     last: Cell<u32>,
     /// Those that are gone, and whose numbers the messages still have that were removed with them.
@@ -30,6 +34,7 @@ impl Queues {
             slots: Slab::new(),
             by_hash: SlotTable::new(),
             by_name: BTreeMap::new(),
+            lapses: TimingQueue::new(),
             last: Cell::new(0),
             gone: BTreeSet::new(),
         }
@@ -61,9 +66,12 @@ impl Queues {
 
     /// Lets go of a queue that nothing keeps.
     pub(super) fn remove_if_bare(&mut self, queue: u32) {
-        let found = self.slots.get(queue);
+        let found = self.slots.get_mut(queue);
         if !found.is_bare() || self.gone.contains(&queue) {
             return;
+        }
+        if let Some((_, alarm)) = found.lapse.take() {
+            self.lapses.cancel(alarm);
         }
         self.by_hash.remove(self.hash.queue(&found.name), queue);
         self.by_name.remove(&found.name);
@@ -101,6 +109,37 @@ impl Queues {
     /// The queue with this number, if there is one now.
     pub(super) fn find_mut(&mut self, queue: u32) -> Option<&mut Queue> {
         self.slots.find_mut(queue)
+    }
+
+    /// A lease of a queue ends at `deadline`.
+    pub(super) fn expect_lapse(&mut self, queue: u32, deadline: i64) {
+        let found = self.slots.get_mut(queue);
+        match found.lapse {
+            Some((at, _)) if at <= deadline => {}
+            Some((_, alarm)) => {
+                self.lapses.reschedule(alarm, deadline);
+                found.lapse = Some((deadline, alarm));
+            }
+            None => found.lapse = Some((deadline, self.lapses.insert(deadline, queue))),
+        }
+    }
+
+    /// No lease of any queue ends before this, if there are leases.
+    pub(super) fn next_lapse(&self) -> Option<i64> {
+        self.lapses.next_due()
+    }
+
+    /// A queue of which leases may have ended by `now`. It is forgotten which of its leases ends first.
+    pub(super) fn pop_lapsed(&mut self, now: i64) -> Option<u32> {
+        let (_, queue) = self.lapses.pop_due(now)?;
+        self.slots.get_mut(queue).lapse = None;
+        Some(queue)
+    }
+
+    /// Whether it is known of a queue that none of its leases ends before this.
+    pub(super) fn expects_lapse(&self, queue: u32, deadline: i64) -> bool {
+        let lapse = self.slots.get(queue).lapse;
+        lapse.is_some_and(|(at, alarm)| at <= deadline && self.lapses.get(alarm) == Some(&queue))
     }
 
     /// Up to `max` queues, by name, from the first after `after` on.

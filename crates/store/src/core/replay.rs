@@ -263,7 +263,7 @@ impl<B: StoredBody> Core<B> {
             let held = self.leases.get_mut(held);
             held.lease = held.lease.rebased(now);
             let (timer, deadline, bound) = (held.timer, held.lease.deadline_mono_ms, held.lease.bound);
-            self.lapse_from_ms = self.lapse_from_ms.min(deadline);
+            self.queues.expect_lapse(queue, mono(deadline));
             let is_there = self.queues.get_mut(queue).leased.reschedule(timer, mono(deadline));
             assert!(is_there, "the timer of a lease in force is there");
             if bound {

@@ -268,7 +268,7 @@ impl<B: StoredBody> Core<B> {
             }
             State::Leased(lease) => {
                 let timer = queue.leased.insert(mono(lease.deadline_mono_ms), slot);
-                self.lapse_from_ms = self.lapse_from_ms.min(lease.deadline_mono_ms);
+                self.queues.expect_lapse(entry.queue, mono(lease.deadline_mono_ms));
                 Place::Leased(self.leases.insert(Held { lease, timer }))
             }
             State::Dead(death) => {

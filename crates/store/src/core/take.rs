@@ -32,8 +32,10 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         check_lease(take.lease_ms)?;
         self.config.limits.check_batch(take.queues.len())?;
-        if self.has_waiters() {
-            self.serve_earlier(&take.queues, now, log);
+        if self.has_waiters() && !self.serve_earlier(&take.queues, now, log) {
+            // What they are to get is not known yet.
+            self.gave_up = true;
+            return Ok(Vec::new());
         }
         let queues: Vec<u32> = take.queues.iter().filter_map(|name| self.queues.find(name)).collect();
         if self.is_behind() && (self.gives_up_on_any(&queues, now, log) || self.gives_up_on_earlier(&queues))
@@ -257,7 +259,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn check_leased(&mut self, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let limit = self.config.limits.leased;
         // Leases of queues that nobody asks for any more would hold the cap for ever.
-        if self.leases.len() >= limit && self.lapse_from_ms <= now.mono_ms {
+        if self.leases.len() >= limit && self.may_have_lapsed(now) {
             self.lapse_all(now, log);
         }
         if self.leases.len() < limit { Ok(()) } else { Err(Error::TooManyLeased { limit }) }

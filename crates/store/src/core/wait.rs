@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use dwell_model::{Now, Pause, QueueName, Receipt, Timestamp, Wake};
 use dwell_time::{Handle, TimingQueue};
 
+use super::lapse::Slice;
 use super::queue::{HeldUp, mono};
 use super::stand::check_lease;
 use super::{Core, Log, StoredBody};
@@ -37,12 +38,15 @@ pub(super) struct Waiters<B> {
     wall_alarms: TimingQueue<u32>,
     mono_alarms: TimingQueue<u32>,
     to_look_at: Vec<u32>,
-    /// Those of which more leases are to run out than one slice did, or whose first take waits for what another queue has that
-    /// is not to be found yet: they come on that list when all others were served.
+    /// Those that are unfinished: more leases are to run out than the slice lets, their own or of another queue of the take that
+    /// is first; what another of its queues has is not to be found yet; or enough was handed out. They come on that list when
+    /// all others were served.
     to_go_on: Vec<u32>,
     /// Queues that the store's cap of leases holds up, by the first turns that waited on them then.
     held_up: BTreeSet<(u64, u32)>,
     answers: Vec<Answer<B>>,
+    /// How many messages the answers have.
+    handed_out: usize,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,7 @@ impl<B> Waiters<B> {
             to_go_on: Vec::new(),
             held_up: BTreeSet::new(),
             answers: Vec::new(),
+            handed_out: 0,
         }
     }
 
@@ -164,11 +169,15 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Answers the takes that have messages now, in the order of their coming on each queue, and those whose
-    /// wait is over. Of several queues that have messages, the one whose first take came earliest is served first.
+    /// wait is over. Of several queues that have messages, the one whose first take came earliest is served first. When as many
+    /// messages were handed out as one call may have items, or a slice of leases has run out, the next call goes on.
     pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
+        // What the calls before have used of theirs is not taken from those who wait.
+        self.slice = Slice::of(&self.config);
         if !self.has_waiters() {
-            // Queues on the list were waited on when they changed, and are no longer.
+            // Queues on the lists were waited on when they changed, and are no longer.
             self.waiters.to_look_at.clear();
+            self.waiters.to_go_on.clear();
             return Vec::new();
         }
         self.begin(now, log);
@@ -188,15 +197,17 @@ impl<B: StoredBody> Core<B> {
         to_look_at.append(to_go_on);
         to_look_at.sort_unstable();
         to_look_at.dedup();
-        self.end_waits(now);
+        self.end_waits(now, log);
+        self.slice = Slice::of(&self.config);
+        self.waiters.handed_out = 0;
         std::mem::take(&mut self.waiters.answers)
     }
 
     /// Answers those with nothing whose wait is over, but not before it is known that there is nothing.
-    fn end_waits(&mut self, now: Now) {
+    fn end_waits(&mut self, now: Now, log: &mut impl Log<B>) {
         let mut unknown = Vec::new();
         while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
-            if self.is_given_up_for(turn) {
+            if self.lapses_for(turn, now, log) || self.is_unserved_for(turn) || self.is_given_up_for(turn) {
                 unknown.push(turn);
                 continue;
             }
@@ -219,6 +230,18 @@ impl<B: StoredBody> Core<B> {
     /// Whether what goes out first is not to be found yet in a queue that this take waits on.
     fn gives_up_on_waiter(&mut self, turn: u64, now: Now, log: &mut impl Log<B>) -> bool {
         self.is_behind() && self.gives_up_on_any(&self.queues_of(turn), now, log)
+    }
+
+    /// Whether more leases are to run out of the queues that this take waits on than the slice lets.
+    fn lapses_for(&mut self, turn: u64, now: Now, log: &mut impl Log<B>) -> bool {
+        let waiter = self.waiters.by_turn.get(&turn);
+        let has_lapsed = waiter.is_some_and(|waiter| self.has_lapsed_in_any(&waiter.queues, now));
+        has_lapsed && self.lapse_slice_of(&self.queues_of(turn), now, log)
+    }
+
+    /// Whether a queue that this take waits on is still to be looked at.
+    fn is_unserved_for(&mut self, turn: u64) -> bool {
+        self.queues_of(turn).into_iter().any(|queue| self.is_dirty(queue))
     }
 
     fn queues_of(&self, turn: u64) -> Vec<u32> {
@@ -247,6 +270,11 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
+    /// Whether the last [`serve`](Core::serve) was not through with all: another is to follow at once.
+    pub fn is_unserved(&self) -> bool {
+        !self.waiters.to_look_at.is_empty()
+    }
+
     /// When [`serve`](Core::serve) may next have an answer if nothing is called until then. Ask it after `serve`.
     /// Without takes that wait there is no such moment.
     pub fn next_wake(&self) -> Wake {
@@ -264,49 +292,56 @@ impl<B: StoredBody> Core<B> {
         if !waiters.held_up.is_empty() {
             // Any lease that ends makes room; those of queues that nobody waits on have no alarm.
             let has_room = self.leases.len() < self.config.limits.leased;
-            wake.by_mono(if has_room { 0 } else { self.lapse_from_ms });
+            let lapse = self.queues.next_lapse().map_or(u64::MAX, i64::unsigned_abs);
+            wake.by_mono(if has_room { 0 } else { lapse });
         }
         wake
     }
 
-    /// Serves the takes that wait on these queues already.
-    pub(super) fn serve_earlier(&mut self, queues: &[QueueName], now: Now, log: &mut impl Log<B>) {
+    /// Serves the takes that wait on these queues already. False if some are not served yet that may get something.
+    pub(super) fn serve_earlier(&mut self, queues: &[QueueName], now: Now, log: &mut impl Log<B>) -> bool {
+        let mut is_done = true;
         for name in queues {
             if let Some(queue) = self.queues.find(name) {
                 self.touch(queue, now, log);
                 self.look_at(queue);
-                self.serve_queue(queue, now, log);
+                is_done &= self.serve_queue(queue, now, log);
             }
         }
+        is_done
     }
 
-    /// Serves the takes that wait on a queue, for as long as it has messages for them.
-    fn serve_queue(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
-        // A queue on the list may have lost its waiters since, and its number may be another's.
-        let is_dirty = |core: &mut Core<B>| {
-            core.queues
-                .find_mut(queue)
-                .and_then(|found| found.watch.as_deref())
-                .is_some_and(|watch| watch.dirty)
-        };
-        if !is_dirty(self) {
-            return;
+    /// Whether a queue is waited on and to be looked at.
+    fn is_dirty(&mut self, queue: u32) -> bool {
+        // One on the list may have lost its waiters since, and its number may be another's.
+        let watch = self.queues.find_mut(queue).and_then(|found| found.watch.as_deref());
+        watch.is_some_and(|watch| watch.dirty)
+    }
+
+    /// Serves the takes that wait on a queue, for as long as it has messages for them. False if it is to go on: it stays dirty
+    /// until then.
+    fn serve_queue(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
+        if !self.is_dirty(queue) {
+            return true;
         }
+        // What holds it up is found out anew: one that is to go on is not held up.
+        self.hold_up(queue, None);
         if self.lapse_slice(queue, now, log) {
-            // Its order is known when all have; it stays dirty until then.
+            // Its order is known when all have.
             self.waiters.to_go_on.push(queue);
-            return;
+            return false;
         }
         self.touch(queue, now, log);
-        self.hold_up(queue, None);
         while let Some((turn, has_head)) = self.next_served(queue, now, log) {
-            if self.gives_up_on_waiter(turn, now, log) {
-                // What another of its queues has may go out first. This one stays dirty until that is known.
+            // What another of its queues has may go out first.
+            let is_unknown = self.lapses_for(turn, now, log) || self.gives_up_on_waiter(turn, now, log);
+            if is_unknown || self.waiters.handed_out >= self.config.limits.batch {
                 self.waiters.to_go_on.push(queue);
-                return;
+                return false;
             }
             let Waiter { id, take, queues, .. } = self.unlist(turn);
             let answer = has_head.and_then(|()| self.hand_out(&queues, &take, now, log));
+            self.waiters.handed_out += answer.as_ref().map_or(0, Vec::len);
             self.waiters.answers.push((id, answer));
             self.let_go(&queues);
         }
@@ -316,6 +351,7 @@ impl<B: StoredBody> Core<B> {
             watch.dirty = false;
         }
         self.set_alarms(queue, now);
+        true
     }
 
     /// The oldest take that waits on a queue, if the queue has something to hand out and may, or can not tell.

@@ -122,12 +122,10 @@ impl fmt::Debug for MemoryStore {
 impl State {
     /// Serves the takes that wait, and finds out whether the timer has to look again.
     fn outgoing(&mut self, now: Now) -> Outgoing {
-        if !self.core.has_waiters() {
-            return Outgoing { answers: Vec::new(), wake_timer: false };
-        }
+        let has_waiters = self.core.has_waiters();
         let answers = self.core.serve(now, &mut NoLog);
-        let wake = self.core.next_wake();
-        Outgoing { answers: self.addressed(answers), wake_timer: self.timer.is_earlier(wake) }
+        let wake_timer = has_waiters && self.timer.is_earlier(self.core.next_wake());
+        Outgoing { answers: self.addressed(answers), wake_timer }
     }
 
     fn addressed(
@@ -172,6 +170,21 @@ impl Shared {
         if !unread.is_empty() {
             // A store that closes meanwhile has nobody to hand them to.
             let _ = self.call(|core, now| core.give_back(&unread, now, &mut NoLog));
+        }
+    }
+
+    /// Makes a call that may give up while leases run out, again and again until it knows, or once if its caller waits.
+    async fn until_known<T>(
+        &self,
+        waits: bool,
+        mut call: impl FnMut(&mut Core<Bytes>, Now) -> T,
+    ) -> Result<T> {
+        loop {
+            let (answer, gave_up) = self.call(|core, now| (call(core, now), core.gave_up()))?;
+            if !gave_up || waits {
+                return Ok(answer);
+            }
+            let_others().await;
         }
     }
 
@@ -227,8 +240,9 @@ impl Store for MemoryStore {
     }
 
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
-        let taken = self.shared.call(|core, now| core.take(&take, now, &mut NoLog))??;
-        if !taken.is_empty() || take.wait_ms == 0 || take.max == 0 {
+        let waits = take.wait_ms > 0 && take.max > 0;
+        let taken = self.shared.until_known(waits, |core, now| core.take(&take, now, &mut NoLog)).await??;
+        if !taken.is_empty() || !waits {
             return Ok(taken);
         }
         Waiting::begin(&self.shared, take)?.await
@@ -291,7 +305,7 @@ impl Store for MemoryStore {
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.shared.call(|core, now| core.queues(after.as_ref(), max, now, &mut NoLog))?
+        self.shared.until_known(false, |core, now| core.queues(after.as_ref(), max, now, &mut NoLog)).await?
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

@@ -191,3 +191,33 @@ fn the_timer_ends_with_the_store() {
     assert!(shared.upgrade().is_none(), "its thread holds the store no longer");
     assert_eq!(clock.asleep(), 0);
 }
+
+#[test]
+fn whoever_asks_is_told_of_all_leases_that_run_out_though_they_do_in_slices() {
+    const LEASED: usize = 2_500;
+    let clock = clock();
+    let store = store(&clock);
+    let (a, b): (QueueName, QueueName) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let lease_all = || {
+        let puts = (0..LEASED).map(|_| Put::new(b.clone(), "body")).collect();
+        assert!(block_on(store.put(puts)).iter().all(Result::is_ok));
+        let take = Take::from(b.clone()).max(LEASED).lease_ms(1_000);
+        assert_eq!(block_on(store.take(take)).unwrap().len(), LEASED);
+    };
+    lease_all();
+    clock.advance(1_000);
+    let page = block_on(store.queues(None, 10)).unwrap();
+    assert_eq!(page.iter().map(|stats| stats.counts.ready).collect::<Vec<_>>(), [LEASED as u64]);
+    block_on(store.purge(b.clone())).unwrap();
+
+    lease_all();
+    let both = Take::from_all([a.clone(), b.clone()]).max(1).wait_ms(60_000);
+    let hear = take_in_thread(&store, both);
+    assert!(clock.await_asleep(1, PATIENCE));
+    clock.advance(1_000);
+    let puts = (0..2).map(|_| Put::new(a.clone(), "body")).collect();
+    assert!(block_on(store.put(puts)).iter().all(Result::is_ok));
+    let taken = block_on(store.take(Take::from(a).max(9))).unwrap();
+    assert_eq!(taken.len(), 2, "who waits is handed the first of the other queue");
+    assert_eq!(hear.recv_timeout(PATIENCE).unwrap().unwrap()[0].message.queue, b);
+}

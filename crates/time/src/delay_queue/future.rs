@@ -100,20 +100,27 @@ impl<T> Turn<T> {
             queue.finish(state);
             break (Poll::Ready(outcome), None);
         };
+        // What is dropped may block, and others may rely on the alarm.
+        self.set_alarm(until, context);
         drop(forgotten);
-        self.set_alarm(until);
         outcome
     }
 
-    fn set_alarm(&mut self, until: Option<i64>) {
+    fn set_alarm(&mut self, until: Option<i64>, context: &Context<'_>) {
         // A clock that is moved by hand calls us when it has moved.
         let Some((at, ticket)) = until.filter(|_| self.queue.has_timer()).zip(self.ticket) else {
             self.alarm = None;
             return;
         };
         if !self.alarm.as_ref().is_some_and(|alarm| alarm.is_set_to(at)) {
-            let timer = self.queue.timer().expect("the process is granted a thread for its timer");
-            self.alarm = Some(timer.set_alarm(at, &self.queue.consumers, ticket));
+            self.alarm = match self.queue.timer() {
+                Ok(timer) => Some(timer.set_alarm(at, &self.queue.consumers, ticket)),
+                Err(_) => {
+                    // The process is not granted the thread: the task looks again as soon as it is polled, and asks again.
+                    let _ = Wake::task(context.waker()).fire();
+                    None
+                }
+            };
         }
     }
 }

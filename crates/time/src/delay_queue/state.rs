@@ -3,6 +3,8 @@
 //! # The rules
 //! - *Leader and followers*: of the waiting consumers at most one, the leader, has a timer for the head's instant;
 //!   the others wait without one.
+//! - A thread times itself, and a task needs the timer of all tasks, which somebody else's waker may block: so a task leads only
+//!   where no thread waits. A thread that comes to wait takes the lead from a task, and one that waits is called to.
 //! - While items and waiting consumers are there, somebody is going to look: there is a leader whose timer is not
 //!   after the head's instant, or a consumer was called and is not back yet. [`State::settle`] restores this, and every
 //!   operation that changes something ends with it. Who is back and waits again takes the lead where the leader's
@@ -211,6 +213,7 @@ impl<T> State<T> {
             if !consumers.is_one_called() {
                 calls.consumer = match leader(self.leader, &consumers) {
                     Some(leader) if head < self.leader_until => consumers.call(leader),
+                    Some(leader) if !consumers.is_thread(leader) => consumers.call_first_thread(),
                     Some(_) => None,
                     None => consumers.call_first(),
                 };
@@ -285,7 +288,8 @@ impl<T> State<T> {
         self.consumers.len()
     }
 
-    /// A consumer begins or goes on to wait; it leads if nobody does, or nobody who wakes in time. The moment at which it
+    /// A consumer begins or goes on to wait; it leads if nobody does, or nobody who wakes in time, or it is a thread and who does
+    /// is a task. The moment at which it
     /// wants to be woken, and the way to wake it that is replaced: to be dropped when the lock has been let go.
     ///
     /// It may not let the lock go before the [watch](State::watch) is set.
@@ -301,7 +305,12 @@ impl<T> State<T> {
             self.leader.take_if(|leader| *leader == ticket);
             return (deadline, forgotten);
         };
-        if leader(self.leader, &consumers).is_none() || head < self.leader_until {
+        let takes_lead = match leader(self.leader, &consumers) {
+            Some(leader) if consumers.is_thread(leader) => head < self.leader_until,
+            Some(_) => head < self.leader_until || consumers.is_thread(ticket),
+            None => true,
+        };
+        if takes_lead {
             self.leader = Some(ticket);
         }
         if self.leader != Some(ticket) {

@@ -6,7 +6,7 @@
 //!
 //! Wakers run on this thread. One that panics is nobody's but its owner's trouble (`waiters.rs`). One that blocks
 //! holds up the timers of all tasks of the process for as long as it blocks: [`Waker::wake`](std::task::Waker::wake) must not
-//! block, and those of the runtimes do not. Threads that wait do not depend on this one.
+//! block, and those of the runtimes do not. Threads that wait time themselves ([the rules](super::state)).
 
 use std::fmt;
 use std::io;

@@ -8,7 +8,7 @@
 //!   Threads always come back, and are not watched.
 //! - Being called twice, or coming back though the call was lost, does no harm: a ticket is all that is kept of a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -142,6 +142,8 @@ struct Called {
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     waiting: BTreeMap<Ticket, Waiter>,
+    /// Those of them that are threads.
+    threads: BTreeSet<Ticket>,
     called: BTreeMap<Ticket, Called>,
     /// How many tickets there were, and how many calls.
     tickets: u64,
@@ -161,6 +163,11 @@ impl Waiters {
         self.waiting.contains_key(&ticket)
     }
 
+    /// Whether that one waits, and is a thread: it can time itself.
+    pub(super) fn is_thread(&self, ticket: Ticket) -> bool {
+        self.threads.contains(&ticket)
+    }
+
     /// Starts or continues to wait. Gives back the wake that is replaced.
     pub(super) fn wait(
         &mut self,
@@ -173,6 +180,9 @@ impl Waiters {
             Ticket(self.tickets)
         });
         self.called.remove(&ticket);
+        if matches!(wake, Wake::Thread(_)) {
+            self.threads.insert(ticket);
+        }
         let replaced = self.waiting.insert(ticket, Waiter { wake, deadline });
         (ticket, replaced.map(|waiter| waiter.wake))
     }
@@ -185,18 +195,25 @@ impl Waiters {
     /// A waiter waits no longer, called or not.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Wake> {
         self.called.remove(&ticket);
+        self.threads.remove(&ticket);
         self.waiting.remove(&ticket).map(|waiter| waiter.wake)
     }
 
     pub(super) fn call(&mut self, ticket: Ticket) -> Option<Call> {
         let waiter = self.waiting.remove(&ticket)?;
+        self.threads.remove(&ticket);
         Some(self.note_call(ticket, waiter))
     }
 
     /// Calls whoever has waited longest.
     pub(super) fn call_first(&mut self) -> Option<Call> {
-        let (ticket, waiter) = self.waiting.pop_first()?;
-        Some(self.note_call(ticket, waiter))
+        let (ticket, _) = self.waiting.first_key_value()?;
+        self.call(*ticket)
+    }
+
+    /// Calls the thread that has waited longest, if any waits.
+    pub(super) fn call_first_thread(&mut self) -> Option<Call> {
+        self.call(*self.threads.first()?)
     }
 
     fn note_call(&mut self, ticket: Ticket, Waiter { wake, .. }: Waiter) -> Call {
@@ -212,8 +229,9 @@ impl Waiters {
         overdue.map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Takes all who wait, in constant time. They are not counted as called: nobody relies on them.
+    /// Takes all who wait. They are not counted as called: nobody relies on them.
     pub(super) fn dismiss(&mut self) -> impl Iterator<Item = Wake> + use<> {
+        self.threads.clear();
         mem::take(&mut self.waiting).into_values().map(|waiter| waiter.wake)
     }
 

@@ -12,7 +12,7 @@ mod waiting;
 use bytes::Bytes;
 use dwell_model::{Limits, Now, QueueName, Receipt, Timestamp};
 
-use super::{Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
+use super::{Answer, Cold, Core, CoreConfig, Durability, Log, PutRecord, Record};
 use crate::{Action, Delivery, Put, PutAnswer, Result, Selection, Settle, Settled, Swept, Take, When};
 
 /// Where the tests' clock starts.
@@ -69,6 +69,8 @@ struct Rig {
     config: CoreConfig,
     /// All answers.
     said: Vec<String>,
+    /// What was answered to takes that wait while another take was repeated.
+    served: Vec<Answer<Bytes>>,
 }
 
 impl Rig {
@@ -82,7 +84,13 @@ impl Rig {
     }
 
     fn configured(config: CoreConfig) -> Rig {
-        Rig { core: Core::new(config.clone()), log: Recorder::default(), config, said: Vec::new() }
+        Rig {
+            core: Core::new(config.clone()),
+            log: Recorder::default(),
+            config,
+            said: Vec::new(),
+            served: Vec::new(),
+        }
     }
 
     /// Makes a call, ends the batch, and verifies the indexes.
@@ -107,14 +115,23 @@ impl Rig {
     }
 
     fn take(&mut self, take: Take, now: Now) -> Result<Vec<Delivery>> {
-        self.call(|core, log| {
+        let mut served = Vec::new();
+        let taken = self.call(|core, log| {
             let taken = core.take(&take, now, log);
             if !core.gave_up() || taken.as_ref().is_ok_and(|taken| !taken.is_empty()) {
                 return taken;
             }
             while !core.catch_up(now, log) {}
-            core.take(&take, now, log)
-        })
+            loop {
+                let taken = core.take(&take, now, log);
+                if !core.gave_up() || taken.as_ref().is_ok_and(|taken| !taken.is_empty()) {
+                    return taken;
+                }
+                served.extend(core.serve(now, log));
+            }
+        });
+        self.served.extend(served);
+        taken
     }
 
     /// Revives in one go.

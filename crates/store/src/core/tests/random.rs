@@ -226,14 +226,17 @@ impl Walk {
 
     pub(super) fn random() -> Walk {
         let defaults = Settings { lease_ms: 1_000, token_ms: 1_000, ..Settings::default() };
-        Walk::new(Rig::with(Limits {
+        let limits = Limits {
             leased: 6,
             leased_per_queue: 4,
             waiting_per_queue: 3,
             queues: 3,
             defaults,
             ..Limits::default()
-        }))
+        };
+        // So few at a time that what was purged is there for long, and that leases run out in several slices.
+        let config = CoreConfig { buried_a_call: 1, lapsed_a_call: 2, ..CoreConfig::new(limits, 7) };
+        Walk::new(Rig::configured(config))
     }
 
     fn message(&self, at: u8) -> (QueueName, MessageId) {
@@ -359,7 +362,14 @@ impl Walk {
             }
             Call::Serve => {
                 self.rig.catch_up(now);
-                let answers = self.rig.call(|core, log| core.serve(now, log));
+                let mut answers = std::mem::take(&mut self.rig.served);
+                answers.extend(self.rig.call(|core, log| core.serve(now, log)));
+                let mut turns = 0;
+                while self.rig.core.next_wake().is_reached(now) {
+                    answers.extend(self.rig.call(|core, log| core.serve(now, log)));
+                    turns += 1;
+                    assert!(turns < 100, "it goes on for ever");
+                }
                 self.rig.core.check_served(now);
                 answers.into_iter().for_each(|(_, answer)| self.hand_over(answer));
             }
@@ -403,6 +413,10 @@ impl Walk {
     pub(super) fn see(&mut self) -> Seen {
         let now = self.now;
         self.rig.catch_up(now);
+        for queue in 0..QUEUES {
+            // All leases run out that are to: a page of queues lets no more of them than a slice.
+            let _ = self.rig.call(|core, log| core.stats(&name(queue), now, log));
+        }
         let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log)).unwrap();
         // A queue that is only waited on is not there for anybody after a restart.
         queues.retain(|stats| stats.counts != Default::default() || !stats.own.is_empty());

@@ -1,10 +1,14 @@
 //! Takes that wait, and when their owner is told to wake.
 
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use dwell_model::{Pause, Setting, SettingChange, Settings, Wake};
 
 use super::*;
 use crate::Error;
-use crate::core::{Answer, WaiterId};
+use crate::core::WaiterId;
 
 impl Rig {
     fn wait(&mut self, id: u64, take: Take, now: Now) {
@@ -31,6 +35,25 @@ fn put_many(rig: &mut Rig, name: &str, count: usize) {
 
 fn waiting(ms: u64) -> Take {
     Take::from(queue("q")).wait_ms(ms)
+}
+
+/// How many messages came to stand elsewhere, since so many facts were told.
+fn standings(rig: &Rig, before: usize) -> usize {
+    rig.log.0[before..].iter().filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _))).count()
+}
+
+/// Serves until nothing is left to do now; how many messages came to stand elsewhere in each serve, and the answers.
+fn serve_in_turns(rig: &mut Rig, now: Now) -> (Vec<usize>, Vec<(u64, usize)>) {
+    let (mut turns, mut answered) = (Vec::new(), Vec::new());
+    while rig.core.next_wake().is_reached(now) {
+        assert!(turns.len() < 100, "it goes on for ever");
+        let before = rig.log.0.len();
+        let answers = rig.call(|core, log| core.serve(now, log));
+        answered.extend(ids(&answers));
+        turns.push(standings(rig, before));
+    }
+    rig.core.check_served(now);
+    (turns, answered)
 }
 
 fn ids(answers: &[Answer<Bytes>]) -> Vec<(u64, usize)> {
@@ -224,25 +247,21 @@ fn leases_that_run_out_together_do_so_in_slices_and_others_are_served_in_between
     rig.wait(2, Take::from(queue("other")).wait_ms(60_000), now(0));
     assert_eq!(rig.serve(now(0)), []);
     rig.put(put_to("other").after_ms(1_000), now(0)).unwrap();
-    let standings = |rig: &mut Rig, before: usize| {
-        rig.log.0[before..]
-            .iter()
-            .filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _)))
-            .count()
-    };
     let late = now(1_000);
     let before = rig.log.0.len();
     assert_eq!(ids(&rig.call(|core, log| core.serve(late, log))), [(2, 1)], "another queue's take");
-    assert_eq!(standings(&mut rig, before), 4 + 1);
+    assert_eq!(standings(&rig, before), 4 + 1);
     assert!(rig.core.next_wake().is_reached(late));
     // A call that names the queue comes when all have run out.
     assert!(rig.core.has_lapsed(&queue("q"), late) && !rig.core.has_lapsed(&queue("other"), late));
     let before = rig.log.0.len();
     assert!(rig.call(|core, log| core.lapse_some(&queue("q"), late, log)));
-    assert_eq!(standings(&mut rig, before), 4);
-    assert!(!rig.call(|core, log| core.lapse_some(&queue("q"), late, log)));
-    assert!(!rig.core.has_lapsed(&queue("q"), late));
+    assert_eq!(standings(&rig, before), 4);
+    let before = rig.log.0.len();
     assert_eq!(ids(&rig.serve(late)), [(1, 1)]);
+    assert_eq!(standings(&rig, before), 2 + 1);
+    assert!(!rig.core.has_lapsed(&queue("q"), late));
+    assert!(!rig.call(|core, log| core.lapse_some(&queue("q"), late, log)));
     let counts = rig.call(|core, log| core.stats(&queue("q"), late, log)).unwrap().counts;
     assert_eq!((counts.ready, counts.leased), (9, 1));
 }
@@ -261,6 +280,10 @@ fn a_slice_of_leases_that_run_out_records_only_so_many_bytes() {
     rig.take(Take::from(queue("q")).max(20).lease_ms(1_000), now(0)).unwrap();
     let mut slices = 1;
     while rig.call(|core, log| core.lapse_some(&queue("q"), now(1_000), log)) {
+        let before = rig.log.0.len();
+        assert!(rig.call(|core, log| core.lapse_some(&queue("q"), now(1_000), log)), "all calls share it");
+        assert_eq!(standings(&rig, before), 0);
+        assert_eq!(rig.serve(now(1_000)), []);
         slices += 1;
     }
     assert_eq!(slices, 7, "three in each, and two in the last");
@@ -272,12 +295,127 @@ fn a_slice_of_leases_that_run_out_records_only_so_many_bytes() {
     put_many(&mut rig, "other", 9);
     let before = rig.log.0.len();
     assert_eq!(rig.take(Take::from(queue("other")).max(3), now(1_000)).unwrap().len(), 3);
-    let stands =
-        rig.log.0[before..].iter().filter(|told| matches!(told, Told::Record(Record::Stands { .. }, _)));
-    assert_eq!(stands.count(), 3 + 3);
+    assert_eq!(standings(&rig, before), 3 + 3);
     assert_eq!(
         rig.take(Take::from(queue("other")).max(9), now(1_000)).unwrap().len(),
         6,
         "and all of it by and by"
     );
+}
+
+#[test]
+fn a_queue_that_the_cap_held_up_goes_on_when_more_of_its_leases_run_out_than_one_slice_does() {
+    // In a thread: what is shown here is that it ends.
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let limits = Limits { leased: 10, ..Limits::default() };
+        let mut rig = Rig::configured(CoreConfig { lapsed_a_call: 3, ..CoreConfig::new(limits, 0) });
+        put_many(&mut rig, "q", 11);
+        rig.take(Take::from(queue("q")).max(10).lease_ms(1_000), now(0)).unwrap();
+        rig.wait(1, waiting(60_000), now(0));
+        assert_eq!(rig.serve(now(0)), []);
+        tell.send(serve_in_turns(&mut rig, now(1_000))).unwrap();
+    });
+    let (turns, answered) = told.recv_timeout(Duration::from_secs(30)).expect("it serves, and returns");
+    assert_eq!((turns, answered), (vec![3, 3, 3, 1 + 1], vec![(1, 1)]));
+}
+
+#[test]
+fn leases_of_another_queue_of_a_take_that_waits_run_out_in_slices_too() {
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    put_many(&mut rig, "b", 10);
+    rig.take(Take::from(queue("b")).max(10).lease_ms(1_000), now(0)).unwrap();
+    rig.wait(1, Take::from_all([queue("a"), queue("b")]).wait_ms(60_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    put_many(&mut rig, "a", 2);
+    let late = now(1_000);
+    // Who comes later gets nothing before it is known what the other is to get.
+    let before = rig.log.0.len();
+    let taken = rig.call(|core, log| core.take(&Take::from(queue("a")), late, log));
+    assert!(standings(&rig, before) <= 4, "and {taken:?}");
+    assert_eq!(taken, Ok(vec![]));
+    assert!(rig.core.gave_up(), "it is to come again");
+    let (turns, answered) = serve_in_turns(&mut rig, late);
+    assert!(turns.iter().all(|count| *count <= 4 + 1), "{turns:?}");
+    assert_eq!(answered, [(1, 1)]);
+    assert_eq!(rig.take(Take::from(queue("a")).max(9), late).unwrap().len(), 2, "b's came first");
+}
+
+#[test]
+fn all_queues_whose_leases_run_out_together_share_a_slice() {
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    for name in ["a", "b", "c", "d"] {
+        put_many(&mut rig, name, 3);
+        rig.take(Take::from(queue(name)).max(3).lease_ms(1_000), now(0)).unwrap();
+    }
+    for (id, name) in [(1, "a"), (2, "b"), (3, "c"), (4, "d")] {
+        rig.wait(id, Take::from(queue(name)).max(1).wait_ms(60_000), now(0));
+    }
+    assert_eq!(rig.serve(now(0)), []);
+    let (turns, answered) = serve_in_turns(&mut rig, now(1_000));
+    assert_eq!(turns.len(), 3, "{turns:?}");
+    assert!(turns.iter().all(|count| *count <= 4 + 2), "{turns:?}");
+    assert_eq!(answered, [(1, 1), (2, 1), (3, 1), (4, 1)]);
+}
+
+#[test]
+fn a_wait_that_ends_while_leases_run_out_is_answered_with_what_these_bring() {
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    put_many(&mut rig, "q", 10);
+    rig.take(Take::from(queue("q")).max(10).lease_ms(1_000), now(0)).unwrap();
+    rig.wait(1, waiting(1_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    let (turns, answered) = serve_in_turns(&mut rig, now(1_000));
+    assert_eq!((turns, answered), (vec![4, 4, 2 + 1], vec![(1, 1)]));
+    // What a paused queue has keeps no wait from its end.
+    let mut rig = Rig::configured(rig.config.clone());
+    put_many(&mut rig, "q", 10);
+    rig.take(Take::from(queue("q")).max(10).lease_ms(1_000), now(0)).unwrap();
+    rig.configure(Setting::Pause(Pause::Indefinite), now(0));
+    rig.wait(1, waiting(1_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    assert_eq!(serve_in_turns(&mut rig, now(1_000)).1, [(1, 0)]);
+}
+
+#[test]
+fn a_serve_hands_out_about_as_much_as_one_call_may() {
+    let mut rig = Rig::with(Limits { batch: 4, ..Limits::default() });
+    for id in 1..=5 {
+        rig.wait(id, waiting(60_000).max(3), now(0));
+    }
+    assert_eq!(rig.serve(now(0)), []);
+    put_many(&mut rig, "q", 15);
+    // Nor does who comes later get anything before them.
+    assert_eq!(rig.call(|core, log| core.take(&Take::from(queue("q")), now(1), log)), Ok(vec![]));
+    assert!(rig.core.gave_up(), "it is to come again");
+    let (turns, answered) = serve_in_turns(&mut rig, now(1));
+    assert_eq!(turns, [0, 6, 3], "six were handed out when the take came");
+    assert_eq!(answered, [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3)]);
+    assert_eq!(rig.take(Take::from(queue("q")), now(1)), Ok(vec![]));
+}
+
+#[test]
+fn a_page_of_queues_lets_no_more_leases_run_out_than_a_slice() {
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    for at in 0..10 {
+        let name = format!("q{at}");
+        rig.put(put_to(&name), now(0)).unwrap();
+        rig.take(Take::from(queue(&name)).lease_ms(1_000), now(0)).unwrap();
+    }
+    let mut turns = Vec::new();
+    let page = loop {
+        let before = rig.log.0.len();
+        let page = rig.call(|core, log| core.queues(None, 9, now(1_000), log)).unwrap();
+        turns.push(standings(&rig, before));
+        if !rig.core.gave_up() {
+            break page;
+        }
+        assert_eq!(rig.serve(now(1_000)), []);
+    };
+    assert_eq!(turns, [4, 4, 1]);
+    assert!(page.len() == 9 && page.iter().all(|stats| stats.counts.ready == 1));
 }
