@@ -71,7 +71,7 @@ fn a_queue_that_can_not_be_counted_is_nothing_to_the_listing_of_the_others() {
     for name in ["bad", "worse"] {
         assert_eq!(store.run(engine.stats(queue(name))).unwrap_err().code(), "unavailable", "{name}");
     }
-    let mut list = |store: &mut Driven, after: Option<&str>, max| {
+    let list = |store: &mut Driven, after: Option<&str>, max| {
         let page = store.run(engine.queues(after.map(queue), max))?;
         Ok::<Vec<String>, dwell_store::Error>(page.iter().map(|stats| stats.name.to_string()).collect())
     };
