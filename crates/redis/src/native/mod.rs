@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language; `confirm`:
-//!   connections for calls that replicas confirm; `said`: what an error of the server says; `recent`: a set with a bound
+//!   connections for calls that replicas confirm; `said`: what an error of the server says; `recent`: a map with a bound
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
@@ -44,7 +44,7 @@ mod waiting;
 mod walk;
 mod wire;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -65,6 +65,7 @@ use directory::{Entered, Numbers, Pace};
 use layout::Partition;
 use lost::Used;
 use pack::Pack;
+use recent::Recent;
 use returns::Returns;
 use take::{HeldUp, Leased};
 use timer::Timer;
@@ -93,8 +94,8 @@ struct Inner {
     /// The default settings, as scripts are told.
     defaults: Pack,
     clock: Arc<dyn Clock>,
-    /// Queues that are spread otherwise than by default, as far as this process knows.
-    spreads: Mutex<HashMap<QueueName, u16>>,
+    /// Queues that are spread otherwise than by default, as far as this process knows. One that is forgotten says so again.
+    spreads: Mutex<Recent<QueueName, u16>>,
     /// Where the next message without a key or token goes, in a queue that is spread.
     turn: AtomicUsize,
     numbers: tokio::sync::Mutex<Numbers>,

@@ -1,6 +1,5 @@
 //! Opening: what a Redis must be, who came before us, and what runs besides the calls.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,6 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
+use super::partition::SPREADS;
+use super::recent::Recent;
 use super::timer::Timer;
 use super::wire::{Wire, locked, random};
 use super::{Inner, RedisStore, settings};
@@ -85,6 +86,7 @@ impl RedisStore {
     #[doc(hidden)]
     pub fn kept_for_test(&self) -> (usize, usize) {
         let places = self.inner.wire.places() + locked(&self.inner.bound).places();
+        let places = places + locked(&self.inner.spreads).len();
         (self.inner.timer.sleepers(), places)
     }
 
@@ -107,7 +109,7 @@ impl RedisStore {
             defaults: settings::defaults(&limits.defaults),
             limits,
             clock,
-            spreads: std::sync::Mutex::new(HashMap::new()),
+            spreads: std::sync::Mutex::new(Recent::new(SPREADS)),
             turn: AtomicUsize::new(random() as usize),
             numbers: Default::default(),
             entered: Default::default(),
