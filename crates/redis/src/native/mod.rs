@@ -48,7 +48,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use async_trait::async_trait;
 use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
@@ -132,6 +132,8 @@ struct Inner {
     walks: Mutex<Walks>,
     /// The policy of a server that was set to evict since the store was opened.
     evicting: Mutex<Option<String>>,
+    /// A test says when it beats.
+    is_still: AtomicBool,
     /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.
     policy_ms: AtomicU64,
     timer: Timer,

@@ -1,6 +1,6 @@
 //! Opening: what a Redis must be, who came before us, and what runs besides the calls.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -81,6 +81,12 @@ impl RedisStore {
         Ok(())
     }
 
+    /// From now on it does so only when it is told to. Call it at once after opening.
+    #[doc(hidden)]
+    pub fn beat_no_more_for_test(&self) {
+        self.inner.is_still.store(true, Ordering::Relaxed);
+    }
+
     /// What this process keeps in memory, for tests of its bounds: how many sleeps, and of how many partitions it knows
     /// something beyond a call.
     #[doc(hidden)]
@@ -132,6 +138,7 @@ impl RedisStore {
             waiters: Default::default(),
             walks: Default::default(),
             evicting: Default::default(),
+            is_still: AtomicBool::new(false),
             policy_ms: AtomicU64::new(0),
             timer,
             returns: Default::default(),
@@ -209,6 +216,9 @@ async fn beat(store: Weak<Inner>) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
+        if inner.is_still.load(Ordering::Relaxed) {
+            return;
+        }
         inner.wire.tidy();
         inner.forget_walks();
         let heard = inner.be_heard().await;
