@@ -777,6 +777,13 @@ async fn a_prefix_that_reads_like_an_error_is_no_error() {
         one(store.put(vec![message("m")])).await.unwrap();
         let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:m").as_bytes()]);
         let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
+        // A script that finds it says so itself, with the key's name.
+        let keys = leases.strip_suffix('l').unwrap().to_owned() + "k";
+        redis.spoil(&keys, false);
+        let put = one(store.put(vec![message("m").priority(3)])).await;
+        assert_foreign(&put.unwrap_err(), &keys, "a put");
+        redis.command::<Value>(&[b"DEL", keys.as_bytes()]);
+        // The server says so, without the name.
         redis.spoil(&leases, false);
         let put = one(store.put(vec![message("m").priority(3)])).await;
         assert_foreign(&put.unwrap_err(), &leases, "a put");
