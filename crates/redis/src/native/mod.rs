@@ -64,6 +64,7 @@ use bound::Bound;
 use directory::{Entered, Numbers, Pace};
 use layout::Partition;
 use lost::Used;
+use open::Stranger;
 use pack::Pack;
 use recent::Recent;
 use returns::Returns;
@@ -132,6 +133,8 @@ struct Inner {
     walks: Mutex<Walks>,
     /// The policy of a server that was set to evict since the store was opened.
     evicting: Mutex<Option<String>>,
+    /// Why the directory does not know this process yet, where it was opened without.
+    stranger: Mutex<Option<Stranger>>,
     /// A test says when it beats.
     is_still: AtomicBool,
     /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.
@@ -146,6 +149,9 @@ impl RedisStore {
         &self,
         call: impl Future<Output = T> + Send + 'static,
     ) -> std::result::Result<T, Error> {
+        if let Some(refusal) = self.inner.refuses(false) {
+            return Err(refusal);
+        }
         let inner = Arc::clone(&self.inner);
         let call = async move {
             inner.await_returns().await;
@@ -180,7 +186,7 @@ impl Drop for RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        if let Some(refusal) = self.inner.refuses_puts() {
+        if let Some(refusal) = self.inner.refuses(true).or_else(|| self.inner.refuses_puts()) {
             return vec![Err(refusal); puts.len()];
         }
         let inner = Arc::clone(&self.inner);
@@ -188,6 +194,9 @@ impl Store for RedisStore {
     }
 
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        if let Some(refusal) = self.inner.refuses(take.bound) {
+            return Err(refusal);
+        }
         waiting::take(&self.inner, &self.runtime, take).await
     }
 
@@ -198,6 +207,9 @@ impl Store for RedisStore {
         lease_ms: Option<u64>,
         bound: bool,
     ) -> Result<Delivery> {
+        if let Some(refusal) = self.inner.refuses(bound) {
+            return Err(refusal);
+        }
         waiting::take_id(&self.inner, &self.runtime, queue, id, lease_ms, bound).await
     }
 
@@ -248,6 +260,9 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<()> {
+        if let Some(refusal) = self.inner.refuses(false) {
+            return Err(refusal);
+        }
         let inner = Arc::clone(&self.inner);
         match self.runtime.spawn(async move { inner.ready().await }).await {
             Ok(answer) => answer,
@@ -256,6 +271,9 @@ impl Store for RedisStore {
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        if let Some(refusal) = self.inner.refuses(true) {
+            return Err(refusal);
+        }
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.configure(&queue, changes).await }).await?
     }
