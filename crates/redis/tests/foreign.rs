@@ -717,6 +717,8 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     let listed = other.queues(None, 10).await.unwrap();
     let names: Vec<_> = listed.iter().map(|stats| (stats.name.as_str(), stats.counts.leased)).collect();
     assert_eq!(names, [("good", 2), ("orders", 0)]);
+    assert_eq!(listed[0].unread, None);
+    assert_foreign(listed[1].unread.as_ref().unwrap(), &leases, "the queue itself, in a list");
     let found = one(other.get(good.clone(), vec![Target::Id(id)])).await.unwrap();
     assert_eq!(found.standing.state.kind(), StateKind::Leased);
     // What is tidied up now and then is tidied up for the others: a process that was silent for long is gone.
