@@ -125,6 +125,8 @@ long_redis() {
         cargo test --locked -p dwell-redis --test single behaves_as_the_model_does
     stage "long: model test, a cluster" env DWELL_CASES=2000 \
         cargo test --locked -p dwell-redis --test cluster behaves_as_the_model_does
+    stage "long: a million takes that wait" env DWELL_TAKES=1000000 \
+        cargo test --locked -p dwell-redis --test many -- --ignored --nocapture a_million_takes
 }
 
 part_sim() {

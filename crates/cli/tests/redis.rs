@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{PATIENCE, Running, Server, dwell, run, until};
 use dwell_model::Timestamp;
 use dwell_redis::testing::{Server as Redis, free_port};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A take that waits asks anew every ten seconds, whatever it hears. What comes earlier came in time.
 const BEFORE_THE_SWEEP_MS: u64 = 5_000;
@@ -211,6 +211,14 @@ fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
     assert!(get(&server, "/metrics").1.contains("\ndwell_up 1\n"));
     let (status, listed) = get(&server, "/v1/queues");
     assert!(status == 200 && listed.contains("\"good\""), "{listed}");
+    assert!(listed.contains("\"unread\":[{\"queue\":\"bad\",\"error\":{"), "{listed}");
+    let lines = server.dwell(&["queues", "--json"]).ok().lines();
+    assert_eq!((&lines[0]["queue"], &lines[0]["counts"]["ready"]), (&json!("good"), &json!(1)), "{lines:?}");
+    assert_eq!((&lines[1]["queue"], &lines[1]["error"]["code"]), (&json!("bad"), &json!("foreign_data")));
+    assert_eq!(server.dwell(&["stats"]).ok().json()["unread"], 1);
+    let metrics = get(&server, "/metrics").1;
+    assert!(metrics.contains("\ndwell_queues 2\n"), "{metrics}");
+    assert!(!metrics.contains("dwell_messages{queue=\"bad\""), "nobody says that it has nothing: {metrics}");
 }
 
 #[test]

@@ -204,6 +204,8 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
     problem["code"] = json!("unavailable");
     let unread = json!({ "id": put["id"], "error": problem });
     held.hold_value::<Page>("MessagePage", &json!({ "messages": [], "unread": [unread] }));
+    let unread = json!({ "queue": "q", "error": problem });
+    held.hold_value::<QueuePage>("QueuePage", &json!({ "queues": [], "unread": [unread] }));
     held.hold::<QueueStats>(
         "Queue",
         "PATCH",

@@ -55,7 +55,7 @@ pub use error::{Error, Problem};
 pub use look::Page;
 pub use message::{Counts, Message};
 pub use put::{PutAnswer, PutOutcome};
-pub use queue::{BackoffSettings, QueuePage, QueueSettings, QueueStats, Removed, StateCounts};
+pub use queue::{BackoffSettings, QueuePage, QueueSettings, QueueStats, Removed, StateCounts, UnreadQueue};
 pub use retry::Pauses;
 pub use server::{Limits, ServerInfo};
 pub use settle::Settled;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::path::Path;
 use crate::transport::{Call, Payload};
-use crate::{Client, Result, text};
+use crate::{Client, Problem, Result, text};
 
 /// A queue as it is now. It serialises to the JSON that it came as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,9 +89,22 @@ pub struct BackoffSettings {
 pub struct QueuePage {
     /// The queues.
     pub queues: Vec<QueueStats>,
+    /// Queues of this page that are there and that the store can not read now, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadQueue>,
     /// Where the next page begins; `None` after the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// A queue that is there and can not be read now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadQueue {
+    /// Its name.
+    #[serde(with = "text")]
+    pub queue: QueueName,
+    /// Why.
+    pub error: Problem,
 }
 
 /// How many messages were removed.

@@ -98,7 +98,7 @@ impl Redis {
     /// Makes it hold this and nothing else.
     fn restore(&mut self, held: &Held) {
         let mut commands = redis::pipe();
-        commands.cmd("FLUSHALL").ignore();
+        commands.atomic().cmd("FLUSHALL").ignore();
         for (key, dump) in held {
             commands.cmd("RESTORE").arg(key).arg(0).arg(dump).ignore();
         }
@@ -138,7 +138,10 @@ struct Stage {
 }
 
 async fn open(address: dwell_redis::Address, clock: &Arc<dyn Clock>) -> Result<RedisStore, OpenError> {
-    RedisStore::open_for_test(address, Limits::default(), Arc::clone(clock)).await
+    let store = RedisStore::open_for_test(address, Limits::default(), Arc::clone(clock)).await?;
+    // What is compared before and after a call must be the call's doing alone.
+    store.beat_no_more_for_test();
+    Ok(store)
 }
 
 impl Stage {
@@ -714,6 +717,8 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     let listed = other.queues(None, 10).await.unwrap();
     let names: Vec<_> = listed.iter().map(|stats| (stats.name.as_str(), stats.counts.leased)).collect();
     assert_eq!(names, [("good", 2), ("orders", 0)]);
+    assert_eq!(listed[0].unread, None);
+    assert_foreign(listed[1].unread.as_ref().unwrap(), &leases, "the queue itself, in a list");
     let found = one(other.get(good.clone(), vec![Target::Id(id)])).await.unwrap();
     assert_eq!(found.standing.state.kind(), StateKind::Leased);
     // What is tidied up now and then is tidied up for the others: a process that was silent for long is gone.
@@ -774,6 +779,13 @@ async fn a_prefix_that_reads_like_an_error_is_no_error() {
         one(store.put(vec![message("m")])).await.unwrap();
         let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:m").as_bytes()]);
         let leases = keys[0].strip_suffix('m').unwrap().to_owned() + "l";
+        // A script that finds it says so itself, with the key's name.
+        let keys = leases.strip_suffix('l').unwrap().to_owned() + "k";
+        redis.spoil(&keys, false);
+        let put = one(store.put(vec![message("m").priority(3)])).await;
+        assert_foreign(&put.unwrap_err(), &keys, "a put");
+        redis.command::<Value>(&[b"DEL", keys.as_bytes()]);
+        // The server says so, without the name.
         redis.spoil(&leases, false);
         let put = one(store.put(vec![message("m").priority(3)])).await;
         assert_foreign(&put.unwrap_err(), &leases, "a put");

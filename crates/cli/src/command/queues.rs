@@ -1,7 +1,7 @@
 //! `dwell queues`
 
 use clap::Args;
-use dwell_client::{Client, QueueStats};
+use dwell_client::{Client, QueueStats, UnreadQueue};
 
 use super::{Context, Outcome};
 use crate::exit::{Exit, Failure};
@@ -22,13 +22,19 @@ impl Queues {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let mut rows = Vec::new();
-        each_queue(&client, |queue| {
-            if context.output.is_human() {
+        let is_human = context.output.is_human();
+        each_queue(&client, |queue| match queue {
+            Listed::Read(queue) if is_human => {
                 rows.push(row(&queue));
                 Ok(())
-            } else {
-                context.output.show(&queue, |_| Ok(()))
             }
+            Listed::Read(queue) => context.output.show(&queue, |_| Ok(())),
+            Listed::Unread(queue) if is_human => {
+                let UnreadQueue { queue, error } = queue;
+                context.output.remark(&format!("{queue} is not shown: {}", error.detail));
+                Ok(())
+            }
+            Listed::Unread(queue) => context.output.show(&queue, |_| Ok(())),
         })?;
         if !rows.is_empty() {
             let heading = ["queue", "scheduled", "ready", "leased", "dead", "waiting", "next due", ""];
@@ -38,15 +44,23 @@ impl Queues {
     }
 }
 
-/// Visits all queues by name.
+/// A queue of a list.
+pub(super) enum Listed {
+    Read(QueueStats),
+    /// It is there, and can not be read now.
+    Unread(UnreadQueue),
+}
+
+/// Visits all queues, a page at a time: those that can be read by name, then the others.
 pub(super) fn each_queue(
     client: &Client,
-    mut visit: impl FnMut(QueueStats) -> Result<(), Failure>,
+    mut visit: impl FnMut(Listed) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut cursor: Option<String> = None;
     loop {
         let page = client.queues(cursor.as_deref(), PAGE)?;
-        page.queues.into_iter().try_for_each(&mut visit)?;
+        let (queues, unread) = (page.queues.into_iter(), page.unread.into_iter());
+        queues.map(Listed::Read).chain(unread.map(Listed::Unread)).try_for_each(&mut visit)?;
         cursor = page.next;
         if cursor.is_none() {
             return Ok(());

@@ -7,7 +7,7 @@ use dwell_client::{QueueStats, StateCounts};
 use dwell_model::QueueName;
 use serde::Serialize;
 
-use super::queues::each_queue;
+use super::queues::{Listed, each_queue};
 use super::{Context, Outcome};
 use crate::exit::Exit;
 use crate::human::{STRONG, WAITING, instant, pairs, pause};
@@ -28,6 +28,14 @@ struct ServerStats {
     queues: u64,
     counts: StateCounts,
     waiting: u64,
+    /// How many queues can not be read now: they are in none of the other figures.
+    #[serde(skip_serializing_if = "is_none")]
+    unread: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Stats {
@@ -39,8 +47,13 @@ impl Stats {
             return Ok(Exit::Ok);
         }
         let none = StateCounts { scheduled: 0, ready: 0, ready_urgent: 0, leased: 0, dead: 0 };
-        let mut stats = ServerStats { version: client.info()?.version, queues: 0, counts: none, waiting: 0 };
+        let version = client.info()?.version;
+        let mut stats = ServerStats { version, queues: 0, counts: none, waiting: 0, unread: 0 };
         each_queue(&client, |queue| {
+            let Listed::Read(queue) = queue else {
+                stats.unread += 1;
+                return Ok(());
+            };
             stats.queues += 1;
             stats.waiting += queue.waiting;
             stats.counts.scheduled += queue.counts.scheduled;
@@ -53,6 +66,9 @@ impl Stats {
         context.output.show(&stats, |out| {
             writeln!(out, "{STRONG}{}{STRONG:#}", client.server())?;
             let mut rows = vec![("version", stats.version.clone()), ("queues", stats.queues.to_string())];
+            if stats.unread > 0 {
+                rows.push(("queues that can not be read", stats.unread.to_string()));
+            }
             rows.extend(counts(&stats.counts, stats.waiting));
             pairs(out, &rows)
         })?;

@@ -239,10 +239,13 @@ impl Link {
     async fn cluster(&self) -> RedisResult<ClusterConnection> {
         let groups = self.0.nodes.groups(&self.address().nodes);
         let limit = self.address().timeout() * 2 / u32::try_from(groups.len()).unwrap_or(1);
+        // A node that does not answer is tried twice, as one that was named and as one that the others tell of; then they
+        // are asked.
+        let connecting = limit / 3;
         let mut last = None;
         for group in groups {
             // Its making can hang where no node answers as it should.
-            let made = tokio::time::timeout(limit, self.cluster_through(&group, limit / 2)).await;
+            let made = tokio::time::timeout(limit, self.cluster_through(&group, connecting)).await;
             match made.unwrap_or_else(|_| Err(nobody())) {
                 Ok(connection) => {
                     self.0.nodes.rely_on(group.is_seen);

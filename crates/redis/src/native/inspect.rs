@@ -307,6 +307,7 @@ impl Inner {
             next_due: told.next_due,
             settings: told.own.over(&self.limits.defaults),
             own: told.own,
+            unread: None,
         }
     }
 
@@ -356,33 +357,29 @@ impl Inner {
         Ok(told)
     }
 
-    /// See [`Store::queues`](dwell_store::Store::queues). A queue under whose keys lies what is not ours is listed with
-    /// nothing; one that can not be asked is passed over. Asked alone, either says why.
+    /// See [`Store::queues`](dwell_store::Store::queues). A queue under whose keys lies what is not ours, and one that can not be
+    /// asked, is there with why.
     pub(super) async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let max = max.min(self.limits.batch);
-        let (mut listed, mut failed) = (Vec::new(), None);
-        let from_start = after.is_none();
+        let mut listed = Vec::new();
         let (mut after, mut asked) = (after, 0);
         while listed.len() < max {
             // Who wants one queue asks for one, and for more at a time where those have nothing any more.
             asked = (max - listed.len()).max(asked * 2).min(NAMES);
             let page = self.survey(after.as_ref(), asked, Patience::Brief).await?;
             for (queue, stats) in page.queues.into_iter().take(max - listed.len()) {
-                match stats {
-                    Ok(stats) => listed.push(stats),
-                    Err(Error::ForeignData { .. }) => listed.push(self.stats_of(&queue, Told::default())),
-                    Err(error) => failed = Some(error),
-                }
+                let unread = |error| {
+                    let nothing = self.stats_of(&queue, Told::default());
+                    QueueStats { unread: Some(error), ..nothing }
+                };
+                listed.push(stats.unwrap_or_else(unread));
             }
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        match failed {
-            Some(error) if listed.is_empty() && from_start => Err(error),
-            _ => Ok(listed),
-        }
+        Ok(listed)
     }
 
     /// See [`Store::ready`](dwell_store::Store::ready): one script. On a cluster the node that has the directory may be away

@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - `lua/`: the scripts; `scripts` puts them together, `wire` calls them, `pack` speaks their language; `confirm`:
-//!   connections for calls that replicas confirm; `said`: what an error of the server says; `recent`: a set with a bound
+//!   connections for calls that replicas confirm; `said`: what an error of the server says; `recent`: a map with a bound
 //! - `layout`, `message`, `settings`: where things lie, and how they are read
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
@@ -44,11 +44,11 @@ mod waiting;
 mod walk;
 mod wire;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use async_trait::async_trait;
 use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
@@ -64,7 +64,9 @@ use bound::Bound;
 use directory::{Entered, Numbers, Pace};
 use layout::Partition;
 use lost::Used;
+use open::Stranger;
 use pack::Pack;
+use recent::Recent;
 use returns::Returns;
 use take::{HeldUp, Leased};
 use timer::Timer;
@@ -93,8 +95,8 @@ struct Inner {
     /// The default settings, as scripts are told.
     defaults: Pack,
     clock: Arc<dyn Clock>,
-    /// Queues that are spread otherwise than by default, as far as this process knows.
-    spreads: Mutex<HashMap<QueueName, u16>>,
+    /// Queues that are spread otherwise than by default, as far as this process knows. One that is forgotten says so again.
+    spreads: Mutex<Recent<QueueName, u16>>,
     /// Where the next message without a key or token goes, in a queue that is spread.
     turn: AtomicUsize,
     numbers: tokio::sync::Mutex<Numbers>,
@@ -131,6 +133,10 @@ struct Inner {
     walks: Mutex<Walks>,
     /// The policy of a server that was set to evict since the store was opened.
     evicting: Mutex<Option<String>>,
+    /// Why the directory does not know this process yet, where it was opened without.
+    stranger: Mutex<Option<Stranger>>,
+    /// A test says when it beats.
+    is_still: AtomicBool,
     /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.
     policy_ms: AtomicU64,
     timer: Timer,
@@ -143,6 +149,9 @@ impl RedisStore {
         &self,
         call: impl Future<Output = T> + Send + 'static,
     ) -> std::result::Result<T, Error> {
+        if let Some(refusal) = self.inner.refuses(false) {
+            return Err(refusal);
+        }
         let inner = Arc::clone(&self.inner);
         let call = async move {
             inner.await_returns().await;
@@ -177,7 +186,7 @@ impl Drop for RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        if let Some(refusal) = self.inner.refuses_puts() {
+        if let Some(refusal) = self.inner.refuses(true).or_else(|| self.inner.refuses_puts()) {
             return vec![Err(refusal); puts.len()];
         }
         let inner = Arc::clone(&self.inner);
@@ -185,6 +194,9 @@ impl Store for RedisStore {
     }
 
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        if let Some(refusal) = self.inner.refuses(take.bound) {
+            return Err(refusal);
+        }
         waiting::take(&self.inner, &self.runtime, take).await
     }
 
@@ -195,6 +207,9 @@ impl Store for RedisStore {
         lease_ms: Option<u64>,
         bound: bool,
     ) -> Result<Delivery> {
+        if let Some(refusal) = self.inner.refuses(bound) {
+            return Err(refusal);
+        }
         waiting::take_id(&self.inner, &self.runtime, queue, id, lease_ms, bound).await
     }
 
@@ -245,6 +260,9 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<()> {
+        if let Some(refusal) = self.inner.refuses(false) {
+            return Err(refusal);
+        }
         let inner = Arc::clone(&self.inner);
         match self.runtime.spawn(async move { inner.ready().await }).await {
             Ok(answer) => answer,
@@ -253,6 +271,9 @@ impl Store for RedisStore {
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        if let Some(refusal) = self.inner.refuses(true) {
+            return Err(refusal);
+        }
         let inner = Arc::clone(&self.inner);
         self.run(async move { inner.configure(&queue, changes).await }).await?
     }

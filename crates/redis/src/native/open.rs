@@ -1,7 +1,7 @@
 //! Opening: what a Redis must be, who came before us, and what runs besides the calls.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::layout::{DIRECTORY, LAYOUT, LAYOUTS, directory};
+use super::partition::SPREADS;
+use super::recent::Recent;
 use super::timer::Timer;
 use super::wire::{Wire, locked, random};
 use super::{Inner, RedisStore, settings};
@@ -34,6 +36,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl RedisStore {
     /// Opens the store at an address. Call it on the Tokio runtime that is to run its calls.
+    ///
+    /// Of a cluster that serves though a node is away it opens. Where that is the node with the directory, the process is
+    /// made known as soon as it is back; until then what needs the directory is refused with [`Error::Unavailable`]: puts,
+    /// settings, and takes that bind leases.
     ///
     /// # Errors
     /// [`OpenError`], before anything is written: nobody answers, the server is too old, or is set to evict; or what
@@ -75,9 +81,16 @@ impl RedisStore {
     /// Redis is away.
     #[doc(hidden)]
     pub async fn beat_for_test(&self) -> Result<(), Error> {
+        self.inner.present_late().await?;
         let gone = self.inner.be_heard().await?;
         Box::pin(self.inner.tidy(gone)).await;
         Ok(())
+    }
+
+    /// From now on it does so only when it is told to. Call it at once after opening.
+    #[doc(hidden)]
+    pub fn beat_no_more_for_test(&self) {
+        self.inner.is_still.store(true, Ordering::Relaxed);
     }
 
     /// What this process keeps in memory, for tests of its bounds: how many sleeps, and of how many partitions it knows
@@ -85,6 +98,7 @@ impl RedisStore {
     #[doc(hidden)]
     pub fn kept_for_test(&self) -> (usize, usize) {
         let places = self.inner.wire.places() + locked(&self.inner.bound).places();
+        let places = places + locked(&self.inner.spreads).len();
         (self.inner.timer.sleepers(), places)
     }
 
@@ -95,19 +109,15 @@ impl RedisStore {
         test_clock: Option<Arc<dyn Clock>>,
     ) -> Result<RedisStore, OpenError> {
         let runtime = Handle::current();
-        let at = address.to_string();
-        let client = address.client.clone();
         let link = Link::open(address).await?;
         check(&link).await?;
-        look(&link).await?;
-        let unreachable = |reason: String| OpenError::Unreachable { at: at.clone(), reason };
-        let timer = Timer::start(&clock).map_err(|error| unreachable(error.to_string()))?;
+        let timer = Timer::start(&clock).map_err(|error| unreachable(&link, &error))?;
         let inner = Inner {
             wire: Wire::new(link, test_clock),
             defaults: settings::defaults(&limits.defaults),
             limits,
             clock,
-            spreads: std::sync::Mutex::new(HashMap::new()),
+            spreads: std::sync::Mutex::new(Recent::new(SPREADS)),
             turn: AtomicUsize::new(random() as usize),
             numbers: Default::default(),
             entered: Default::default(),
@@ -130,26 +140,85 @@ impl RedisStore {
             waiters: Default::default(),
             walks: Default::default(),
             evicting: Default::default(),
+            stranger: Default::default(),
+            is_still: AtomicBool::new(false),
             policy_ms: AtomicU64::new(0),
             timer,
             returns: Default::default(),
         };
         // Dropped where it can not be introduced, it stops what runs besides the calls.
         let store = RedisStore { inner: Arc::new(inner), runtime };
-        let there = store.inner.introduce(client.as_deref()).await;
-        let there = there.map_err(|error| match error {
-            Error::ForeignData { reason } => OpenError::Foreign { found: reason.into() },
-            error => unreachable(error.to_string()),
-        })?;
-        if let Some(there) = there {
-            return Err(OpenError::Spread { there, asked: store.inner.limits.defaults.spread });
+        match store.inner.present().await {
+            Err(away) if away.is_retryable() && store.inner.is_served_elsewhere().await => {
+                *locked(&store.inner.stranger) = Some(Stranger::of(&away));
+            }
+            answer => answer?,
         }
         store.runtime.spawn(beat(Arc::downgrade(&store.inner)));
         Ok(store)
     }
 }
 
+/// Why the directory does not know this process yet.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    why: Error,
+    /// The directory has answered, and refuses the process as it was opened.
+    is_refused: bool,
+}
+
+impl Stranger {
+    fn of(refusal: &OpenError) -> Stranger {
+        let reason = refusal.to_string().into();
+        let why = match refusal {
+            OpenError::Foreign { .. } | OpenError::Layout { .. } => Error::ForeignData { reason },
+            _ => Error::Unavailable { reason },
+        };
+        Stranger { why, is_refused: !refusal.is_retryable() }
+    }
+}
+
 impl Inner {
+    /// Looks at what the directory is, and says there that this process is.
+    async fn present(&self) -> Result<(), OpenError> {
+        let link = &self.wire.link;
+        look(link).await?;
+        match self.introduce(link.address().client.as_deref()).await {
+            Ok(None) => Ok(()),
+            Ok(Some(there)) => Err(OpenError::Spread { there, asked: self.limits.defaults.spread }),
+            Err(Error::ForeignData { reason }) => Err(OpenError::Foreign { found: reason.into() }),
+            Err(error) => Err(unreachable(link, &error)),
+        }
+    }
+
+    /// Whether the nodes of a cluster serve that do not have the directory.
+    async fn is_served_elsewhere(&self) -> bool {
+        let link = &self.wire.link;
+        link.address().kind() == Kind::Cluster && link.cluster_serves().await
+    }
+
+    /// Presents a process that was opened while the directory was away, once it is there.
+    ///
+    /// # Errors
+    /// It is not there yet, or refuses the process.
+    async fn present_late(&self) -> Result<(), Error> {
+        if locked(&self.stranger).is_none() {
+            return Ok(());
+        }
+        let stranger = self.present().await.err().map(|refusal| Stranger::of(&refusal));
+        let answer = stranger.as_ref().map_or(Ok(()), |stranger| Err(stranger.why.clone()));
+        *locked(&self.stranger) = stranger;
+        answer
+    }
+
+    /// Why a call is refused: the directory does not know this process, and the call needs that it does; or it refuses the
+    /// process, and so all of its calls.
+    pub(super) fn refuses(&self, needs_directory: bool) -> Option<Error> {
+        let stranger = locked(&self.stranger);
+        let refusing = stranger.as_ref().filter(|stranger| needs_directory || stranger.is_refused);
+        refusing.map(|stranger| stranger.why.clone())
+    }
+
     /// What has time: all of it is tried again at a later beat. What can not be done for one queue keeps nobody from doing it
     /// for the others.
     async fn tidy(&self, gone: Vec<Bytes>) {
@@ -207,9 +276,15 @@ async fn beat(store: Weak<Inner>) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
+        if inner.is_still.load(Ordering::Relaxed) {
+            return;
+        }
         inner.wire.tidy();
         inner.forget_walks();
-        let heard = inner.be_heard().await;
+        let heard = match inner.present_late().await {
+            Ok(()) => inner.be_heard().await,
+            Err(error) => Err(error),
+        };
         pause = if heard.is_ok() { BEAT } else { AGAIN };
         let Ok(gone) = heard else { continue };
         if tidying.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -218,12 +293,13 @@ async fn beat(store: Weak<Inner>) {
     }
 }
 
-/// What every server of the address must be.
+fn unreachable(link: &Link, error: &dyn Display) -> OpenError {
+    OpenError::Unreachable { at: link.address().to_string(), reason: error.to_string() }
+}
+
+/// What every server of the address must be that is there.
 async fn check(link: &Link) -> Result<(), OpenError> {
-    let failed = |error: redis::RedisError| OpenError::Unreachable {
-        at: link.address().to_string(),
-        reason: error.to_string(),
-    };
+    let failed = |error: redis::RedisError| unreachable(link, &error);
     let texts = info(link, "server").await.map_err(failed)?;
     let needs_aof = link.address().confirm.is_some_and(|confirm| confirm.aof);
     // Valkey names a Redis that it is compatible with.
@@ -274,10 +350,7 @@ fn fields<'a>(texts: &'a [String], name: &'a str) -> impl Iterator<Item = &'a st
 
 /// What lies where the directory would.
 async fn look(link: &Link) -> Result<(), OpenError> {
-    let failed = |error: redis::RedisError| OpenError::Unreachable {
-        at: link.address().to_string(),
-        reason: error.to_string(),
-    };
+    let failed = |error: redis::RedisError| unreachable(link, &error);
     let directory = directory(link.address().prefix());
     for (name, expected) in DIRECTORY {
         let key = format!("{directory}{name}");

@@ -20,6 +20,10 @@ pub(super) const BODIES: usize = 256 * 1024;
 /// So many calls pay for what time has brought about, before one that need not goes on without.
 const ROUNDS: u32 = 8;
 
+/// Of so many queues that are spread otherwise than by default it is remembered how, and of as many again for a while: one
+/// that is forgotten costs a script more. A take names far fewer.
+pub(super) const SPREADS: usize = 16_384;
+
 /// Why a call on a partition has no answer.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -76,9 +80,9 @@ impl Inner {
     pub(super) fn note_spread(&self, queue: &QueueName, spread: u16) {
         let mut spreads = locked(&self.spreads);
         if spread == self.limits.defaults.spread {
-            spreads.remove(queue);
+            spreads.forget(queue);
         } else {
-            spreads.insert(queue.clone(), spread);
+            spreads.meet(queue.clone(), spread);
         }
     }
 
@@ -225,5 +229,37 @@ pub(super) fn out_of_range(now: Timestamp, delay_ms: u64) -> Error {
     match now.after(delay_ms) {
         Err(refusal) => refusal.into(),
         Ok(due) => Invalid::DueOutOfRange { ms: due.as_ms() }.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::{Limits, Setting, SettingChange};
+    use dwell_store::{Put, Store as _, Take};
+
+    use super::*;
+    use crate::RedisStore;
+    use crate::testing::Server;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn how_queues_are_spread_that_were_asked_for_once_is_not_kept_for_ever() {
+        const PUTS: usize = 30;
+        let server = Server::start();
+        let store = RedisStore::open(server.address(), Limits::default()).await.unwrap();
+        let wide = QueueName::new("wide").unwrap();
+        store.configure(wide.clone(), vec![SettingChange::Set(Setting::Spread(3))]).await.unwrap();
+        for put in store.put(vec![Put::new(wide.clone(), "m"); PUTS]).await {
+            put.unwrap();
+        }
+        for n in 0..3 * SPREADS {
+            store.inner.note_spread(&QueueName::new(&format!("q{n}")).unwrap(), 3);
+        }
+        let kept = locked(&store.inner.spreads).len();
+        let places = store.kept_for_test().1;
+        assert!(kept <= 2 * SPREADS && kept <= places, "{kept} are remembered, {places} with all else");
+        // One that was forgotten says so, and is served as before.
+        assert_eq!(store.inner.spread(&wide), 1);
+        let taken = store.take(Take::from(wide.clone()).max(PUTS)).await.unwrap();
+        assert_eq!((taken.len(), store.inner.spread(&wide)), (PUTS, 3));
     }
 }

@@ -1,42 +1,42 @@
-//! What was met with lately: a set that forgets what nobody has asked for in a long while, and so has a bound.
+//! What was met with lately: a map that forgets what nobody has asked for in a long while, and so has a bound.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A set in two halves. Whatever is asked for is in the newer one from then on; when that is full it becomes the older one,
+/// A map in two halves. Whatever is asked for is in the newer one from then on; when that is full it becomes the older one,
 /// and what was in this before is forgotten.
 #[derive(Debug)]
-pub(super) struct Recent<T> {
-    newer: HashSet<T>,
-    older: HashSet<T>,
+pub(super) struct Recent<K, V = ()> {
+    newer: HashMap<K, V>,
+    older: HashMap<K, V>,
     half: usize,
 }
 
-impl<T: Eq + Hash + Clone> Recent<T> {
+impl<K: Eq + Hash, V> Recent<K, V> {
     /// Remembers at least the last `half` that were asked for, and at most twice as many.
-    pub(super) fn new(half: usize) -> Recent<T> {
-        Recent { newer: HashSet::new(), older: HashSet::new(), half }
+    pub(super) fn new(half: usize) -> Recent<K, V> {
+        Recent { newer: HashMap::new(), older: HashMap::new(), half }
     }
 
-    /// Whether it was met with; it is kept for longer then.
-    pub(super) fn knows(&mut self, item: &T) -> bool {
-        if self.newer.contains(item) {
-            return true;
+    /// What is known of it, if it was met with; it is kept for longer then.
+    pub(super) fn get(&mut self, key: &K) -> Option<&V> {
+        if let Some((key, value)) = self.older.remove_entry(key) {
+            self.meet(key, value);
         }
-        match self.older.take(item) {
-            Some(item) => {
-                self.meet(item);
-                true
-            }
-            None => false,
-        }
+        self.newer.get(key)
     }
 
-    pub(super) fn meet(&mut self, item: T) {
-        if self.newer.len() >= self.half {
+    pub(super) fn meet(&mut self, key: K, value: V) {
+        if self.newer.len() >= self.half && !self.newer.contains_key(&key) {
             self.older = std::mem::take(&mut self.newer);
         }
-        self.newer.insert(item);
+        self.older.remove(&key);
+        self.newer.insert(key, value);
+    }
+
+    pub(super) fn forget(&mut self, key: &K) {
+        self.newer.remove(key);
+        self.older.remove(key);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -51,16 +51,31 @@ mod tests {
     #[test]
     fn what_is_asked_for_again_and_again_stays_and_what_is_not_goes() {
         let mut recent = Recent::new(100);
-        recent.meet(0);
+        recent.meet(0, 'a');
         for item in 1..10_000 {
-            assert!(!recent.knows(&item));
-            recent.meet(item);
+            assert_eq!(recent.get(&item), None);
+            recent.meet(item, 'b');
             if item % 50 == 0 {
-                assert!(recent.knows(&0), "after {item}");
+                assert_eq!(recent.get(&0), Some(&'a'), "after {item}");
             }
             assert!(recent.len() <= 200);
         }
-        assert!((9_901..10_000).all(|item| recent.knows(&item)), "the last hundred");
-        assert!(!recent.knows(&1));
+        assert!((9_901..10_000).all(|item| recent.get(&item).is_some()), "the last hundred");
+        assert_eq!(recent.get(&1), None);
+    }
+
+    #[test]
+    fn what_was_said_last_holds() {
+        let mut recent = Recent::new(2);
+        for item in 0..3 {
+            recent.meet(item, 'a');
+        }
+        // One that lies in the older half.
+        recent.meet(0, 'b');
+        assert_eq!((recent.len(), recent.get(&0)), (3, Some(&'b')));
+        recent.forget(&0);
+        recent.forget(&1);
+        assert_eq!((recent.len(), recent.get(&0)), (1, None));
+        assert_eq!(recent.get(&2), Some(&'a'));
     }
 }

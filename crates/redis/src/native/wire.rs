@@ -101,10 +101,10 @@ impl Wire {
         patience: Patience,
     ) -> Result<Reply, Error> {
         let keys = at.keys(self.link.address().prefix());
-        let is_checked = locked(&self.checked).knows(at);
+        let is_checked = locked(&self.checked).get(at).is_some();
         if !is_checked {
             self.check(&keys, &PARTITION, patience).await?;
-            locked(&self.checked).meet(at.clone());
+            locked(&self.checked).meet(at.clone(), ());
         }
         let called = match script.is_recorded() {
             false => self.run(script, &keys, arguments, patience).await,

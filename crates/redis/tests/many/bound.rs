@@ -187,6 +187,23 @@ async fn names_that_were_asked_for_once_are_not_kept_for_ever() {
     assert_eq!(freed[0].message.id, id);
 }
 
+/// The longest argument that a command had since the log of slow ones was cleared, which has all.
+fn longest_argument(bed: &Bed) -> usize {
+    let entries: Vec<redis::Value> =
+        redis::from_redis_value(bed.server.command(&["SLOWLOG", "GET", "100000"])).unwrap();
+    let arguments = entries.into_iter().flat_map(|entry| {
+        let redis::Value::Array(mut parts) = entry else { panic!("an entry is a list") };
+        redis::from_redis_value::<Vec<Vec<u8>>>(parts.swap_remove(3)).unwrap()
+    });
+    let len = |argument: Vec<u8>| {
+        // One that is longer than 128 bytes ends with how many more there were.
+        let text = String::from_utf8_lossy(&argument);
+        let more = text.rsplit_once("... (").and_then(|(_, more)| more.strip_suffix(" more bytes)"));
+        more.map_or(argument.len(), |more| 128 + more.parse::<usize>().unwrap())
+    };
+    arguments.map(len).max().unwrap()
+}
+
 /// The directory has lost where a process binds leases, in more partitions than one script says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
@@ -203,7 +220,12 @@ async fn what_was_forgotten_of_a_process_is_said_again_by_and_by() {
     let keys: Vec<Vec<u8>> = redis::from_redis_value(bed.server.command(&["KEYS", "{dwell}:p:*"])).unwrap();
     let _: () = redis::cmd("DEL").arg(keys).query(&mut connection).unwrap();
     bed.server.command(&["CONFIG", "RESETSTAT"]);
+    bed.server.command(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
+    bed.server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    bed.server.command(&["SLOWLOG", "RESET"]);
     bed.step(&[&process]).await;
+    let longest = longest_argument(&bed);
+    assert!(longest < 6_000, "a script was told {longest} bytes at once");
     assert_eq!(known(&bed), before);
     let saids = bed.server.info("cmdstat_sadd").unwrap();
     assert!(saids.starts_with(&format!("calls={NAMES},")), "{saids}");

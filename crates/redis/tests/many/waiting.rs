@@ -150,6 +150,65 @@ async fn takes_that_are_answered_leave_no_task_and_no_timer_until_their_time_wou
     assert!(is_over, "{before} tasks and {sleepers} timers have become {after} and {kept}");
 }
 
+/// What this process has in memory now.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Each of them waits for an hour, and is answered while it waits. `DWELL_TAKES` says how many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and a process of its own; ./scripts/test --long runs it"]
+async fn a_million_takes_that_are_answered_leave_tasks_timers_and_memory_as_they_were() {
+    const AT_ONCE: usize = 64;
+    const QUEUES: usize = 4;
+    const MORE_KIB: u64 = 16 * 1024;
+    let takes = std::env::var("DWELL_TAKES").map_or(1_000_000, |value| value.parse().expect("a number"));
+    let server = Server::start();
+    let store = Arc::new(RedisStore::open(server.address(), Limits::default()).await.unwrap());
+    let queues: Vec<_> = (0..QUEUES).map(|n| queue(&format!("q{n}"))).collect();
+    let round = async || {
+        let waiting: Vec<JoinHandle<Vec<Delivery>>> = (0..AT_ONCE)
+            .map(|n| {
+                let (store, name) = (Arc::clone(&store), queues[n % QUEUES].clone());
+                tokio::spawn(
+                    async move { store.take(Take::from(name).max(1).wait_ms(3_600_000)).await.unwrap() },
+                )
+            })
+            .collect();
+        for name in &queues {
+            let puts = vec![Put::new(name.clone(), "m"); AT_ONCE / QUEUES];
+            assert!(store.put(puts).await.iter().all(Result::is_ok));
+        }
+        let mut acks = Vec::with_capacity(AT_ONCE);
+        for take in waiting {
+            let taken = within("a take", take).await.unwrap().pop().unwrap();
+            acks.push(Settle { receipt: taken.receipt, action: Action::Ack });
+        }
+        assert!(store.settle(acks).await.iter().all(Result::is_ok));
+    };
+    // What is made once is made: connections, threads, what the allocator keeps.
+    for _ in 0..100 {
+        round().await;
+    }
+    let figures = || (tasks(), store.kept_for_test().0, resident_kib());
+    let (before_tasks, before_timers, before_kib) = figures();
+    println!("0 takes: {before_tasks} tasks, {before_timers} timers, {before_kib} KiB");
+    let rounds = usize::div_ceil(takes, AT_ONCE);
+    for part in 1..=10_usize {
+        for _ in rounds * (part - 1) / 10..rounds * part / 10 {
+            round().await;
+        }
+        let (tasks, timers, kib) = figures();
+        let line =
+            format!("{} takes: {tasks} tasks, {timers} timers, {kib} KiB", rounds * part / 10 * AT_ONCE);
+        println!("{line}");
+        assert!(tasks <= before_tasks + AT_ONCE && timers <= before_timers + AT_ONCE, "{line}");
+        assert!(kib <= before_kib + MORE_KIB, "it began with {before_kib} KiB; {line}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_over_many_queues_costs_a_few_tasks_and_has_a_limit() {
     const QUEUES: usize = 1_024;

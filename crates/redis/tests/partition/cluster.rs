@@ -321,16 +321,110 @@ async fn a_node_that_is_away_is_no_matter_to_lists_of_the_others_queues_and_to_r
             continue;
         }
         let listed = listed.unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(listed.len(), there, "{what}");
-        assert!(listed.iter().all(|stats| stats.counts.ready == 1));
-        for n in 0..24 {
-            let name = QueueName::new(&format!("q{n:02}")).unwrap();
-            let is_listed = listed.iter().any(|stats| stats.name == name);
-            if !is_listed {
-                let alone = within("a queue that is away", store.stats(name)).await;
-                assert!(is_unavailable(&alone), "{what}: {alone:?}");
-                break;
+        let names: Vec<_> = listed.iter().map(|stats| stats.name.to_string()).collect();
+        assert_eq!(names, (0..24).map(|n| format!("q{n:02}")).collect::<Vec<_>>(), "{what}: all are named");
+        let (read, unread): (Vec<_>, Vec<_>) = listed.into_iter().partition(|stats| stats.unread.is_none());
+        assert_eq!(read.len(), there, "{what}");
+        assert!(read.iter().all(|stats| stats.counts.ready == 1));
+        for stats in &unread {
+            let why = stats.unread.as_ref().map_or(Ok(()), |error| Err(error.clone()));
+            assert!(is_unavailable(&why), "{what}: {why:?}");
+        }
+        let alone = within("a queue that is away", store.stats(unread[0].name.clone())).await;
+        assert!(is_unavailable(&alone), "{what}: {alone:?}");
+        // However short the pages are.
+        let page = within("a page", store.queues(None, 1)).await.unwrap();
+        assert_eq!(page[0].name.as_str(), "q00", "{what}");
+    }
+}
+
+/// A process begins while a node is away, one with queues alone or the one that has the directory too: it is cut off, or does
+/// not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_begins_while_a_node_is_away_serves_the_queues_of_the_others() {
+    let mut cluster = Cluster::start();
+    let proxies = behind_proxies(&mut cluster).await;
+    let nodes: Vec<_> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+    let url = format!("redis-cluster://{}?retry_ms=1000&timeout_ms=1500", nodes.join(","));
+    let before = open(&url).await;
+    let mut queues = std::collections::BTreeMap::new();
+    for n in 0.. {
+        let had: Vec<usize> = (0..3).map(|node| partitions(&mut cluster, node)).collect();
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        before.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        let node = (0..3).find(|node| partitions(&mut cluster, *node) > had[*node]).unwrap();
+        queues.entry(node).or_insert(name);
+        if queues.len() == 3 {
+            break;
+        }
+    }
+    let directory = cluster.place("{dwell}:m").1;
+    let put = async |store: &RedisStore, name: &QueueName| {
+        within("a put", store.put(vec![Put::new(name.clone(), "m")])).await.pop().unwrap()
+    };
+    for (directory_goes, how) in
+        [(false, Link::Cut), (false, Link::Deaf), (true, Link::Cut), (true, Link::Deaf)]
+    {
+        let what = format!("the directory goes: {directory_goes}, {how:?}");
+        let away = if directory_goes { directory } else { (directory + 1) % 3 };
+        proxies[away].set(how);
+        let opened = within("opening", RedisStore::open(url.parse().unwrap(), Limits::default())).await;
+        let store = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let limits = {
+            let mut limits = Limits::default();
+            limits.defaults.spread = 2;
+            limits
+        };
+        // The default spread is another: only the directory can tell.
+        let other = match directory_goes {
+            true => Some(within("opening", RedisStore::open(url.parse().unwrap(), limits)).await.unwrap()),
+            false => None,
+        };
+        for (node, name) in &queues {
+            let what = format!("{what}, node {node}");
+            let stats = within("stats", store.stats(name.clone())).await;
+            let taken = within("a take", store.take(Take::from(name.clone()).max(1))).await;
+            let bound = within("a take", store.take(Take::from(name.clone()).max(1).bound())).await;
+            if *node == away {
+                assert!(is_unavailable(&stats), "{what}: {stats:?}");
+                assert!(taken.as_ref().is_err_and(Error::is_retryable), "{what}: {taken:?}");
+            } else {
+                assert_eq!(stats.unwrap().counts.ready, 1, "{what}");
+                let receipt = taken.unwrap().pop().unwrap().receipt;
+                assert_eq!(settle(&store, receipt, Action::Ack).await, Ok(Settled::Gone), "{what}");
             }
+            let refused = put(&store, name).await.map(drop);
+            if *node == away || directory_goes {
+                assert!(refused.as_ref().is_err_and(Error::is_retryable), "{what}: {refused:?}");
+                assert!(bound.as_ref().is_err_and(Error::is_retryable), "{what}: {bound:?}");
+            } else {
+                assert_eq!((refused, bound), (Ok(()), Ok(Vec::new())), "{what}");
+            }
+        }
+        assert_eq!(within("readiness", store.ready()).await, Ok(()), "{what}");
+        proxies[away].set(Link::Whole);
+        // It is made known to the directory as soon as that is back, and then it is like any other.
+        for name in queues.values() {
+            comes_true(async || put(&store, name).await.is_ok()).await;
+            let bound = Take::from(name.clone()).max(100).bound();
+            for delivery in within("a take", store.take(bound)).await.unwrap() {
+                assert_eq!(settle(&store, delivery.receipt, Action::Ack).await, Ok(Settled::Gone), "{what}");
+            }
+        }
+        if let Some(other) = other {
+            let name = &queues[&directory];
+            comes_true(async || {
+                let refused = other.stats(name.clone()).await;
+                refused.is_err_and(|error| error.to_string().contains("spread over 1 partitions"))
+            })
+            .await;
+            assert!(within("a take", other.take(Take::from(name.clone()))).await.is_err(), "{what}");
+            assert!(within("readiness", other.ready()).await.is_err(), "{what}");
+        }
+        drop(store);
+        for name in queues.values() {
+            within("a purge", before.purge(name.clone())).await.unwrap();
+            put(&before, name).await.unwrap();
         }
     }
 }

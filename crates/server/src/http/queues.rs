@@ -10,7 +10,7 @@ use dwell_model::{Setting, SettingChange};
 use super::call::Call;
 use super::reply::json;
 use super::{App, Problem, listing};
-use crate::json::{LimitsOut, NoFieldsIn, PauseIn, QueueOut, QueuesOut, RemovedOut, SettingsIn, Text};
+use crate::json::{LimitsOut, NoFieldsIn, PauseIn, QueueOut, QueuesOut, RemovedOut, SettingsIn};
 
 const DEFAULT_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
@@ -22,9 +22,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
     query.finish()?;
     let (queues, is_more) = listing::page(&*app.store, &call.caller(), after, max).await?;
-    let next = queues.last().filter(|_| is_more).map(|last| Text(last.name.clone()));
-    let queues = queues.into_iter().map(QueueOut::from).collect();
-    Ok(json(StatusCode::OK, &QueuesOut { queues, next }))
+    Ok(json(StatusCode::OK, &QueuesOut::of(queues, is_more)))
 }
 
 /// `GET /v1/queues/{queue}`

@@ -409,9 +409,34 @@ impl From<QueueStats> for QueueOut {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "QueuePage")]
 pub(crate) struct QueuesOut {
-    pub(crate) queues: Vec<QueueOut>,
+    queues: Vec<QueueOut>,
+    /// Queues that are there and can not be read now, and why; left out where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<Text<QueueName>>,
+    unread: Option<Vec<UnreadQueueOut>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<Text<QueueName>>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "UnreadQueue")]
+struct UnreadQueueOut {
+    queue: Text<QueueName>,
+    error: Problem,
+}
+
+impl QueuesOut {
+    /// A page of what a store has listed; with where the next one begins, if there is one.
+    pub(crate) fn of(found: Vec<QueueStats>, is_more: bool) -> QueuesOut {
+        let next = found.last().filter(|_| is_more).map(|last| Text(last.name.clone()));
+        let (mut queues, mut unread) = (Vec::with_capacity(found.len()), Vec::new());
+        for mut stats in found {
+            match stats.unread.take() {
+                None => queues.push(QueueOut::from(stats)),
+                Some(error) => unread.push(UnreadQueueOut { queue: Text(stats.name), error: error.into() }),
+            }
+        }
+        QueuesOut { queues, unread: Some(unread).filter(|unread| !unread.is_empty()), next }
+    }
 }
 
 /// What the server accepts at most.

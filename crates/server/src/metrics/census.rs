@@ -72,6 +72,10 @@ impl Census {
             after = Some(last.name.clone());
             for stats in &page {
                 census.queues += 1;
+                if stats.unread.is_some() {
+                    // What it has is not known: no series says that it has nothing.
+                    continue;
+                }
                 let standing = Standing::of(stats);
                 if is_shown(&stats.name) {
                     census.shown.push((stats.name.clone(), standing));

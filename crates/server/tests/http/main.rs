@@ -26,3 +26,4 @@ mod support;
 mod take;
 mod tls;
 mod tokens;
+mod unread;

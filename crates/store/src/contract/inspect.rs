@@ -67,6 +67,8 @@ pub struct QueueStats {
     pub settings: Settings,
     /// Those of them that are its own.
     pub own: OwnSettings,
+    /// In a list of queues, why this one can not be read now: then all else here but the name says nothing.
+    pub unread: Option<Error>,
 }
 
 /// How many messages of a list are looked through for the first one of its state.

@@ -280,8 +280,8 @@ pub trait Store: Send + Sync {
     /// [`Error::UnknownQueue`].
     async fn stats(&self, queue: QueueName) -> Result<QueueStats>;
 
-    /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others, and is not
-    /// there; its [`stats`](Store::stats) say why. That none of all can be read is an error.
+    /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others: it is
+    /// there with its name, and why ([`QueueStats::unread`]), which its [`stats`](Store::stats) say too.
     ///
     /// # Contract
     /// - A queue without messages, waiters and settings leaves the listing

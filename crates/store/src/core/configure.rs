@@ -41,7 +41,8 @@ impl<B: StoredBody> Core<B> {
         if queue.is_none() && own.is_empty() {
             let counts = StateCounts::default();
             let name = name.clone();
-            return Ok(QueueStats { name, counts, waiting: 0, next_due: None, settings: in_force, own });
+            let settings = in_force;
+            return Ok(QueueStats { name, counts, waiting: 0, next_due: None, settings, own, unread: None });
         }
         if queue.is_none() && self.queues.len() >= self.config.limits.queues {
             return Err(Error::TooManyQueues { limit: self.config.limits.queues });

@@ -81,6 +81,7 @@ impl<B: StoredBody> Core<B> {
             next_due: next_due.into_iter().chain(cold.next_due).min(),
             settings: self.settings(queue).clone(),
             own: found.own.as_ref().map(|own| own.own.clone()).unwrap_or_default(),
+            unread: None,
         }
     }
 }

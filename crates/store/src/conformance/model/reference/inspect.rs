@@ -75,6 +75,7 @@ impl Reference {
             next_due,
             settings: self.settings(queue),
             own: self.own.get(queue).cloned().unwrap_or_default(),
+            unread: None,
         }
     }
 

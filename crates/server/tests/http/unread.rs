@@ -1,0 +1,158 @@
+//! Lists of queues of which some can not be read now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_server::{Server, ServerConfig};
+use dwell_store::{
+    Cancelled, Delivery, Error, MemoryStore, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When,
+};
+use dwell_time::SystemClock;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::support::{Connection, soon, tokens};
+
+/// Can read only the queues whose names begin otherwise.
+struct Partly(MemoryStore);
+
+fn why(queue: &QueueName) -> Option<Error> {
+    let reason = format!("the node of {queue} is away");
+    queue.as_str().starts_with("away").then(|| Error::Unavailable { reason: reason.into() })
+}
+
+#[async_trait]
+impl Store for Partly {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.0.put(puts).await
+    }
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        self.0.take(take).await
+    }
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.0.take_id(queue, id, lease_ms, bound).await
+    }
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.0.settle(settles).await
+    }
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.0.cancel(queue, targets).await
+    }
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.0.reschedule(queue, moves).await
+    }
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.0.get(queue, targets).await
+    }
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        self.0.locate(numbers).await
+    }
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.0.list(queue, state, after, max).await
+    }
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        match why(&queue) {
+            Some(error) => Err(error),
+            None => self.0.stats(queue).await,
+        }
+    }
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        let mut listed = self.0.queues(after, max).await?;
+        listed.iter_mut().for_each(|stats| stats.unread = why(&stats.name));
+        Ok(listed)
+    }
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.0.configure(queue, changes).await
+    }
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.0.revive(queue, which, when).await
+    }
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.0.discard(queue, which).await
+    }
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.0.purge(queue).await
+    }
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.0.delete_queue(queue).await
+    }
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+}
+
+/// In pages of each length, as one who may know all, and as one who may know some.
+#[tokio::test]
+async fn queues_that_can_not_be_read_are_named_with_why_and_no_page_ends_early() {
+    let all = ["away-1", "away-2", "b", "away-x.y", "c", "d"];
+    let store = Partly(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    for name in all {
+        store.put(vec![Put::new(QueueName::new(name).unwrap(), "m")]).await.pop().unwrap().unwrap();
+    }
+    let mut config = ServerConfig::default();
+    config.http.listen = "127.0.0.1:0".parse().unwrap();
+    config.http.tokens =
+        tokens(&[("all", &["manage:*"]), ("some", &["take:away-1", "take:c"]), ("metrics", &["metrics"])]);
+    let server = Server::bind(Arc::new(store), config).await.unwrap();
+    let address = server.http_addr();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async {
+        let _ = stopped.await;
+    }));
+    let mut connection = Connection::open(address).await;
+    for (token, known) in [("all", &all[..]), ("some", &["away-1", "c"])] {
+        let authorization = format!("Bearer {token}");
+        for max in [1, 2, 3, 6, 100] {
+            let (mut seen, mut cursor) = (BTreeMap::new(), String::new());
+            for _ in 0..20 {
+                let target = format!("/v1/queues?max={max}{cursor}");
+                connection.request("GET", &target, &[("authorization", &authorization)], b"").await;
+                let page = connection.answer().await;
+                assert_eq!(page.status, 200, "{page:?}");
+                let page = page.json();
+                let none = Vec::new();
+                let (queues, unread) =
+                    (page["queues"].as_array().unwrap(), page["unread"].as_array().unwrap_or(&none));
+                assert_ne!(page["unread"], json!([]), "it is left out where there are none");
+                assert!(page["next"].is_null() || queues.len() + unread.len() == max, "{max}: {page}");
+                for queue in queues {
+                    assert_eq!(queue["counts"]["ready"], 1, "{page}");
+                    seen.insert(queue["queue"].as_str().unwrap().to_owned(), true);
+                }
+                for queue in unread {
+                    let (name, error) = (queue["queue"].as_str().unwrap(), &queue["error"]);
+                    assert_eq!((&error["code"], &error["retryable"]), (&json!("unavailable"), &json!(true)));
+                    assert!(error["detail"].as_str().unwrap().contains(name), "{page}");
+                    seen.insert(name.to_owned(), false);
+                }
+                let Some(next) = page["next"].as_str() else { break };
+                assert!(known.contains(&next), "{token} is told of {next}");
+                cursor = format!("&cursor={next}");
+            }
+            let expected = known.iter().map(|name| ((*name).to_owned(), !name.starts_with("away")));
+            assert_eq!(seen, expected.collect::<BTreeMap<_, _>>(), "as {token}, {max} a page");
+        }
+    }
+    connection.request("GET", "/metrics", &[("authorization", "Bearer metrics")], b"").await;
+    let metrics = connection.answer().await.text().to_owned();
+    assert!(metrics.contains("\ndwell_queues 6\n"), "{metrics}");
+    assert!(metrics.contains("dwell_messages{queue=\"b\",state=\"ready\"} 1\n"), "{metrics}");
+    assert!(!metrics.contains("queue=\"away"), "no gauge says that they have nothing: {metrics}");
+    drop(stop);
+    soon("it stops", running).await.unwrap();
+}
