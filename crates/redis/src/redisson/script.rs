@@ -14,7 +14,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerError
 
 use super::error::Error;
 use super::keys::Keys;
-use crate::Link;
+use crate::{Kind, Link};
 
 /// One script.
 pub(crate) struct Script {
@@ -55,7 +55,7 @@ impl Script {
         }
         let mut lost = None;
         for pause in AGAIN_AFTER {
-            let error = match self.run(link, &keys, &arguments).await {
+            let error = match self.run_once(link, &keys, &arguments).await {
                 Err(error) if is_lost(&error) || (lost.is_some() && is_away(&error)) => error,
                 // After a timeout the caller has waited long enough.
                 answer => return answer,
@@ -63,10 +63,29 @@ impl Script {
             lost.get_or_insert(error);
             tokio::time::sleep(pause).await;
         }
-        match (self.run(link, &keys, &arguments).await, lost) {
+        match (self.run_once(link, &keys, &arguments).await, lost) {
             (Err(error), Some(lost)) if is_lost(&error) || is_away(&error) => Err(lost),
             (answer, _) => answer,
         }
+    }
+
+    /// Once, with what may have been carried out said to be lost. The client of a cluster gives a call that was sent the error that
+    /// another one met with: [`Link::send`].
+    async fn run_once<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> RedisResult<T> {
+        let is_cluster = link.address().kind() == Kind::Cluster;
+        self.run(link, keys, arguments).await.map_err(|error| {
+            match self.changes && is_cluster && error.code().is_none() && !error.is_timeout() {
+                true => {
+                    RedisError::from((ErrorKind::Io, "a node of the cluster was lost", error.to_string()))
+                }
+                false => error,
+            }
+        })
     }
 
     async fn run<T: FromRedisValue>(
