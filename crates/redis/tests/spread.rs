@@ -136,6 +136,8 @@ async fn a_take_of_the_least_batch_brings_what_is_due_though_it_has_not_heard_of
     let store = open(&server).await;
     let least = Limits { batch: 1, ..Limits::default() };
     let other = RedisStore::open(server.address(), least).await.unwrap();
+    // Leases were counted, which would tell it.
+    assert!(take(&other, 1).await.is_empty());
     set_spread(&store, SPREAD).await.unwrap();
     put_all(&store, vec![message("m")]).await;
     assert_eq!(take(&other, 1).await.len(), 1);

@@ -77,15 +77,9 @@ impl Script {
         keys: &[String],
         arguments: &[Vec<u8>],
     ) -> RedisResult<T> {
-        let is_cluster = link.address().kind() == Kind::Cluster;
-        self.run(link, keys, arguments).await.map_err(|error| {
-            match self.changes && is_cluster && error.code().is_none() && !error.is_timeout() {
-                true => {
-                    RedisError::from((ErrorKind::Io, "a node of the cluster was lost", error.to_string()))
-                }
-                false => error,
-            }
-        })
+        let may_be_done = self.changes && link.address().kind() == Kind::Cluster;
+        let answer = self.run(link, keys, arguments).await;
+        answer.map_err(|error| if may_be_done { of_cluster(error) } else { error })
     }
 
     async fn run<T: FromRedisValue>(
@@ -113,6 +107,14 @@ impl Script {
 /// After how long a call whose answer was lost is made again, each time.
 const AGAIN_AFTER: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(200)];
+
+/// An error of a cluster that no server has answered with may be another call's: said as that of a lost connection.
+fn of_cluster(error: RedisError) -> RedisError {
+    match error.code().is_none() && !error.is_timeout() {
+        true => (ErrorKind::Io, "a node of the cluster was lost", error.to_string()).into(),
+        false => error,
+    }
+}
 
 /// Whether a command may have been carried out, and its answer was lost with the connection.
 fn is_lost(error: &RedisError) -> bool {
@@ -218,7 +220,27 @@ scripts! {
 
 #[cfg(test)]
 mod tests {
-    use super::all;
+    use redis::{ErrorKind, RedisError};
+
+    use super::super::error::Error;
+    use super::{all, is_lost, of_cluster};
+
+    #[test]
+    fn what_no_server_of_a_cluster_has_answered_may_have_been_done() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        for error in [
+            RedisError::from((ErrorKind::ClusterConnectionNotFound, "no connection found")),
+            RedisError::from((ErrorKind::Client, "the cluster could not be refreshed")),
+            RedisError::from(refused()),
+        ] {
+            let error = of_cluster(error);
+            assert!(is_lost(&error), "{error}");
+            assert!(matches!(Error::of("", &error), Error::OutcomeUnknown { .. }), "{error}");
+        }
+        let said = redis::parse_redis_value(b"-TRYAGAIN Multiple keys request\r\n").unwrap();
+        let error = of_cluster(said.extract_error().unwrap_err());
+        assert!(!is_lost(&error) && matches!(Error::of("", &error), Error::Unavailable { .. }), "{error}");
+    }
 
     #[test]
     fn every_script_says_its_keys_its_reply_and_its_cost() {

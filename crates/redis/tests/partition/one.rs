@@ -365,7 +365,7 @@ fn keyed_apart(count: usize) -> Vec<Put> {
         text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, fnv) % u64::from(SPREAD)
     };
     let some = |what: &str, part: u64| -> Vec<String> {
-        let names = (0..1_000).map(|n| format!("{what} {n}"));
+        let names = (0..1_000).map(|n| format!("{what}-{n}"));
         names.filter(|name| of_text(name) == part).take(count).collect()
     };
     let names = some("key", 1).into_iter().zip(some("token", 2));
