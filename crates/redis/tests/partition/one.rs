@@ -404,7 +404,7 @@ async fn a_put_that_is_there_is_answered_though_its_token_can_not_be_told() {
     assert_eq!(store.stats(queue()).await.unwrap().counts.ready, 1, "it is there: {answer:?}");
     let answer = answer.unwrap();
     for _ in 0..2 {
-        assert_eq!(put(&store, named.clone()).await, Ok(answer.clone()), "again");
+        assert_eq!(put(&store, named.clone()).await, Ok(answer), "again");
     }
 }
 
