@@ -421,3 +421,17 @@ async fn numbers_are_not_given_twice_after_the_last_steps_were_lost() {
     let distinct: HashSet<_> = given.iter().collect();
     assert_eq!(distinct.len(), given.len(), "{given:?}");
 }
+
+/// Numbers end, and a store that is refused some does not go on beyond them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_that_have_run_out_are_refused_each_time() {
+    let server = Server::start();
+    let store = open(server.address()).await;
+    let last = dwell_model::Number::MAX.get() / 256;
+    server.command(&["HSET", "{dwell}:m", "v", "3", "b", &last.to_string()]);
+    for _ in 0..3 {
+        let refused = put(&store, message("m")).await.unwrap_err();
+        assert_eq!(refused.code(), "exhausted", "{refused}");
+    }
+    assert!(matches!(store.stats(queue()).await, Err(Error::UnknownQueue { .. })), "nothing was put");
+}

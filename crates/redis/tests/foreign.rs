@@ -684,6 +684,28 @@ async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_oth
     assert_eq!((counts.ready, counts.leased, counts.dead), (0, 0, 1));
 }
 
+/// The same where the others lie in another queue.
+#[tokio::test]
+async fn a_message_that_can_not_be_read_costs_no_other_queue_an_attempt() {
+    let mut redis = Redis::start();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = open(redis.server.address(), &shared).await.unwrap();
+    let headers = Headers::new([("a", "b")]).unwrap();
+    let id = one(store.put(vec![Put { headers, ..message("damaged") }])).await.unwrap().id;
+    let field = id.as_bits().to_be_bytes()[8..].to_vec();
+    let headers = redis.partition() + "H";
+    redis.command::<Value>(&[b"HSET", headers.as_bytes(), &field, b"\0\x01a\0\x01\xff"]);
+    let good = QueueName::new("good").unwrap();
+    one(store.put(vec![Put::new(good.clone(), "whole")])).await.unwrap();
+    let taken = store.take(Take::from_all([queue(), good.clone()]).max(10)).await.unwrap();
+    let bodies: Vec<_> =
+        taken.iter().map(|one| (&one.message.body[..], one.message.standing.attempt())).collect();
+    assert_eq!(bodies, [(&b"whole"[..], 1)]);
+    let ack = Settle { receipt: taken[0].receipt.clone(), action: Action::Ack };
+    assert_eq!(store.settle(vec![ack]).await, [Ok(Settled::Gone)]);
+}
+
 /// One queue that is out of order, and others.
 #[tokio::test]
 async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dwell_model::{Limits, QueueName};
 use dwell_redis::testing::{Cluster, Sentinels, Server, free_port};
@@ -139,4 +141,53 @@ async fn a_user_without_the_rights_is_refused_and_told_which() {
     );
     assert!(!refused.to_string().contains("sesame"), "{refused}");
     assert_eq!(server.command(&["DBSIZE"]), redis::Value::Int(0));
+}
+
+/// A primary that has become a replica, of Redis 6.2: what a script meets with there has an `ERR` before it.
+#[tokio::test]
+async fn a_server_that_takes_no_more_writes_of_scripts_is_left() {
+    let said = "-ERR Error running script (call to f_86fde4ef5751c44fce94a7d39215086ca601922b): @user_script:1: \
+                @user_script: 1: -READONLY You can't write against a read only replica.\r\n";
+    for (said, is_left) in [
+        (said, true),
+        ("-READONLY You can't write against a read only replica.\r\n", true),
+        ("-ERR no\r\n", false),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}?connections=1", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
+        let server = tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(answer_all(connection, said));
+            }
+        });
+        let link = Link::open(url.parse().unwrap()).await.unwrap();
+        let refused = link.send(redis::cmd("EVAL").arg("return 1").arg(0)).await;
+        assert!(refused.is_err(), "{refused:?}");
+        link.send(&redis::cmd("PING")).await.unwrap();
+        assert_eq!(connections.load(Ordering::SeqCst), if is_left { 2 } else { 1 }, "{said}");
+        server.abort();
+    }
+}
+
+/// Answers each command that is no script with `PONG`.
+async fn answer_all(connection: tokio::net::TcpStream, to_scripts: &str) {
+    let mut bytes = [0; 4096];
+    loop {
+        connection.readable().await.unwrap();
+        let read = match connection.try_read(&mut bytes) {
+            Ok(0) => return,
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => return,
+        };
+        let asked = String::from_utf8_lossy(&bytes[..read]).into_owned();
+        for command in asked.split('*').skip(1) {
+            let answer = if command.contains("EVAL") { to_scripts } else { "+PONG\r\n" };
+            connection.writable().await.unwrap();
+            assert_eq!(connection.try_write(answer.as_bytes()).unwrap(), answer.len());
+        }
+    }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use dwell_model::{Key, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::testing::Server;
 use dwell_redis::{OpenError, RedisStore};
-use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settle, Store, Take, Target};
+use dwell_store::{
+    Action, Cancelled, Delivery, Error, Put, Selection, Settle, Settled, Store, Take, Target, When,
+};
 use dwell_time::{Clock, ManualClock};
 
 const SPREAD: u16 = 4;
@@ -125,6 +127,52 @@ async fn a_spread_is_fixed_while_there_are_messages() {
     put_all(&other, (0..40).map(|n| message(&n.to_string())).collect()).await;
     let shards: HashSet<_> = take(&other, 40).await.iter().map(|one| one.message.id.shard()).collect();
     assert_eq!(shards.len(), usize::from(SPREAD));
+}
+
+/// Of the least batch, to learn of the spread is not the whole call.
+#[tokio::test]
+async fn a_take_of_the_least_batch_brings_what_is_due_though_it_has_not_heard_of_a_spread() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let least = Limits { batch: 1, ..Limits::default() };
+    let other = RedisStore::open(server.address(), least).await.unwrap();
+    // Leases were counted, which would tell it.
+    assert!(take(&other, 1).await.is_empty());
+    set_spread(&store, SPREAD).await.unwrap();
+    put_all(&store, vec![message("m")]).await;
+    assert_eq!(take(&other, 1).await.len(), 1);
+}
+
+/// What a process does first to a queue of whose spread it has not heard.
+#[tokio::test]
+async fn a_process_that_has_not_heard_of_a_spread_finds_what_ids_and_receipts_name() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let others = [open(&server).await, open(&server).await, open(&server).await, open(&server).await];
+    set_spread(&store, SPREAD).await.unwrap();
+    put_all(&store, (0..16).map(|n| message(&n.to_string())).collect()).await;
+    let beyond = |taken: &[Delivery]| taken.iter().find(|one| one.message.id.shard() > 0).unwrap().clone();
+    let held = beyond(&take(&store, 8).await);
+    let [settles, takes, discards, revives] = &others;
+    let ack = Settle { receipt: held.receipt.clone(), action: Action::Ack };
+    assert_eq!(settles.settle(vec![ack.clone()]).await, [Ok(Settled::Gone)]);
+    assert_eq!(settles.settle(vec![ack]).await, [Err(Error::LeaseLost)]);
+
+    let held = beyond(&take(&store, 8).await);
+    let release = Action::Release { after_ms: None, priority: None };
+    store.settle(vec![Settle { receipt: held.receipt, action: release }]).await.pop().unwrap().unwrap();
+    let taken = takes.take_id(queue(), held.message.id, None, false).await.unwrap();
+    assert_eq!(taken.message.id, held.message.id);
+
+    let bury = |receipt| Settle { receipt, action: Action::Bury { reason: None, priority: None } };
+    takes.settle(vec![bury(taken.receipt)]).await.pop().unwrap().unwrap();
+    let dead = Selection::Ids(vec![held.message.id]);
+    let swept = revives.revive(queue(), dead.clone(), When::Now).await.unwrap();
+    assert_eq!((swept.done, swept.refused_in_all), (1, 0), "{swept:?}");
+    let taken = takes.take_id(queue(), held.message.id, None, false).await.unwrap();
+    takes.settle(vec![bury(taken.receipt)]).await.pop().unwrap().unwrap();
+    let swept = discards.discard(queue(), dead).await.unwrap();
+    assert_eq!((swept.done, swept.refused_in_all), (1, 0), "{swept:?}");
 }
 
 #[tokio::test]

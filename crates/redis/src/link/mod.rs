@@ -38,6 +38,7 @@ pub(crate) use self::hints::Ear;
 use self::hints::Hints;
 use self::nodes::{Group, Nodes};
 use crate::address::Node;
+use crate::said::Said;
 use crate::{Address, Kind, OpenError};
 
 /// Connections to one Redis; clones share them.
@@ -338,8 +339,7 @@ async fn ask_for_nodes(link: Link, mut connection: ClusterConnection) {
 fn must_reconnect(error: &RedisError, line: &Line) -> bool {
     match line {
         Line::Server(_) => {
-            let demoted = matches!(error.kind(), ErrorKind::Server(redis::ServerErrorKind::ReadOnly));
-            error.is_io_error() || error.is_unrecoverable_error() || demoted
+            error.is_io_error() || error.is_unrecoverable_error() || is_said(error, &["READONLY"])
         }
         // It repairs itself, but not from having lost all of its connections.
         Line::Cluster(_) => {
@@ -353,17 +353,12 @@ const PUT_OFF_MS: [u64; 4] = [5, 15, 40, 100];
 
 /// Whether a node has refused a command without doing anything, since the cluster changes.
 fn was_put_off(error: &RedisError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Server(
-            ServerErrorKind::Moved
-                | ServerErrorKind::Ask
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-        )
-    )
+    is_said(error, &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"])
+}
+
+/// Whether a server has answered with one of these codes, of itself or of a script's command.
+fn is_said(error: &RedisError, codes: &[&str]) -> bool {
+    Said::of(error).is_some_and(|said| codes.contains(&said.code))
 }
 
 /// The node that a command whose key has moved already is to be sent to, while the slot moves.

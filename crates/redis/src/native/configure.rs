@@ -14,6 +14,7 @@ use super::partition::{Answered, Fault, spreading, unreadable};
 use super::scripts::Script;
 use super::settings::{read, stored};
 use super::spread::Moving;
+use super::wire::unknown_after;
 
 impl Inner {
     /// See [`Store::configure`](dwell_store::Store::configure).
@@ -93,18 +94,23 @@ impl Inner {
         if !reply.get("done").is_set() {
             return Ok(None);
         }
+        // From here on they are changed, or may be.
+        let broken_off = |fault| match fault {
+            Fault::Failed(error) => Fault::Failed(unknown_after(error)),
+            Fault::Spread => fault,
+        };
         if moves {
-            if self.finish_change(queue).await? != next_spread {
+            if self.finish_change(queue).await.map_err(unknown_after)? != next_spread {
                 return Err(fixed().into());
             }
         } else {
             // What is broken off here is done by whoever reads the queue's stats next.
             for at in Partition::all(queue, spread).into_iter().skip(1) {
                 let step = Fields::new().with("next", number).maybe("own", after.as_deref());
-                self.ask(&at, Script::Configure, step).await?;
+                self.ask(&at, Script::Configure, step).await.map_err(broken_off)?;
             }
         }
-        let told = self.tell(queue, next_spread).await?;
+        let told = self.tell(queue, next_spread).await.map_err(broken_off)?;
         let bare = told.bare;
         let stats = self.stats_of(queue, told);
         if bare {

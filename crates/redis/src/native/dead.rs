@@ -10,6 +10,7 @@ use super::message::{id, instant};
 use super::pack::{Fields, Reply};
 use super::partition::{Fault, foreign_item, refused_instant, spreading, unreadable, when};
 use super::scripts::Script;
+use super::wire::unknown_after;
 
 /// How many one script revives or discards.
 const CHUNK: usize = 48;
@@ -90,10 +91,12 @@ impl Inner {
                     .with("list", wanted)
                     .maybe("death", after.map(|(death, _)| death))
                     .maybe("after", after.map(|(_, id)| id_bytes(id).to_vec()).as_deref());
-                let answered = self.ask(&at, Script::Dead, arguments).await.map_err(failed)?;
+                let answered = self.ask(&at, Script::Dead, arguments).await.map_err(failed);
+                let answered = answered.map_err(|error| broken_off(error, swept.done > 0))?;
                 for reply in answered.reply.get("refs").items() {
                     let read = || Some((reply.at(0).int()?, id(reply.at(1))?));
-                    oldest.push((read().ok_or_else(|| unreadable(queue))?, at.index));
+                    let place = read().ok_or_else(|| broken_off(unreadable(queue), swept.done > 0))?;
+                    oldest.push((place, at.index));
                 }
             }
             oldest.sort();
@@ -108,7 +111,7 @@ impl Inner {
         Ok(swept)
     }
 
-    /// Says how many were done or refused.
+    /// Says how many were done or refused. Where it is broken off, what was done before is in `swept` and not known to the caller.
     async fn sweep_ids(
         &self,
         queue: &QueueName,
@@ -120,19 +123,21 @@ impl Inner {
         let mut answered = 0;
         let mut bare = false;
         for chunk in ids.chunks(CHUNK) {
-            let answers =
-                spreading!(self, queue, |spread| self.sweep_chunk(queue, spread, chunk, fate).await);
-            let (answers, nothing_left) = answers?;
-            bare = nothing_left;
+            let mut answers = vec![None; chunk.len()];
+            let whole = spreading!(self, queue, |spread| self
+                .sweep_chunk(queue, spread, chunk, fate, &mut answers)
+                .await);
             for (id, answer) in chunk.iter().zip(answers) {
                 match answer {
-                    Ok(()) => {
+                    None => {}
+                    Some(Ok(())) => {
                         answered += 1;
                         swept.done += 1;
                     }
                     // Somebody else was at it before us.
-                    Err(Error::NotDead { .. } | Error::MessageNotFound { .. }) if named == Named::ByUs => {}
-                    Err(error) => {
+                    Some(Err(Error::NotDead { .. } | Error::MessageNotFound { .. }))
+                        if named == Named::ByUs => {}
+                    Some(Err(error)) => {
                         answered += 1;
                         swept.refused_in_all += 1;
                         if swept.refused.len() < Swept::MAX_REFUSED {
@@ -141,6 +146,7 @@ impl Inner {
                     }
                 }
             }
+            bare = whole.map_err(|error| broken_off(error, swept.done > 0))?;
         }
         if bare {
             self.note_bare(queue).await;
@@ -154,12 +160,13 @@ impl Inner {
         spread: u16,
         ids: &[MessageId],
         fate: Fate,
-    ) -> std::result::Result<(Vec<Result<()>>, bool), Fault> {
-        let missing = || Err(Error::MessageNotFound { queue: queue.clone() });
-        let mut answers = vec![missing(); ids.len()];
+        answers: &mut [Option<Result<()>>],
+    ) -> std::result::Result<bool, Fault> {
         let mut bare = false;
         for at in Partition::all(queue, spread) {
-            let here: Vec<_> = (0..ids.len()).filter(|index| ids[*index].shard() == at.index).collect();
+            let lies_here = |id: &MessageId| Partition::of_id(queue, id.shard(), spread) == at;
+            let here = (0..ids.len()).filter(|index| answers[*index].is_none() && lies_here(&ids[*index]));
+            let here: Vec<_> = here.collect();
             if here.is_empty() {
                 continue;
             }
@@ -172,10 +179,10 @@ impl Inner {
             let answered = self.on(&at, spread, Script::Dead, arguments).await?;
             bare = is_bare(&answered.reply);
             for (index, reply) in here.into_iter().zip(answered.reply.get("items").items()) {
-                answers[index] = answer(queue, reply);
+                answers[index] = Some(answer(queue, reply));
             }
         }
-        Ok((answers, bare))
+        Ok(bare)
     }
 }
 
@@ -186,6 +193,14 @@ fn answer(queue: &QueueName, reply: &Reply) -> Result<()> {
         (Some("alive"), Some(id)) => Err(Error::NotDead { id }),
         (Some("key"), Some(id)) => Err(Error::KeyTaken { id }),
         _ => Err(foreign_item(reply).unwrap_or_else(|| unreadable(queue))),
+    }
+}
+
+/// What has ended a call of several scripts. Where some of them have done something, the error alone would say that nothing was.
+pub(super) fn broken_off(error: Error, some_done: bool) -> Error {
+    match some_done {
+        true => unknown_after(error),
+        false => error,
     }
 }
 

@@ -119,15 +119,16 @@ impl Inner {
                 let arguments = Fields::new().with("blocks", blocks).with("floor", numbers.floor);
                 let reply = self.wire.directory(Script::Numbers, arguments).await?;
                 let first = reply.get("first").uint().ok_or_else(unreadable)?;
+                let (next, end) = (first * BLOCK + 1, (first + blocks) * BLOCK + 1);
+                // Before they are kept: else the next call would use what is left of them.
+                if end > Number::MAX.get() {
+                    return Err(Error::Exhausted { what: "message numbers" });
+                }
                 numbers.floor = first + blocks;
-                numbers.next = first * BLOCK + 1;
-                numbers.end = numbers.next + blocks * BLOCK;
+                (numbers.next, numbers.end) = (next, end);
                 (numbers.since_ms, numbers.blocks) = (now_ms, blocks);
                 self.reserved.store(first + blocks, Ordering::Relaxed);
                 locked(&self.pace).note_reserved(blocks);
-                if numbers.end > Number::MAX.get() {
-                    return Err(Error::Exhausted { what: "message numbers" });
-                }
             }
             reserved.push(numbers.next);
             numbers.next += 1;
@@ -210,7 +211,8 @@ impl Inner {
                 let Some(at) = part.text().and_then(Partition::of_entry) else { continue };
                 let asked =
                     Fields::new().with("fields", fields.clone()).with("block", block.to_string().as_str());
-                let asked = self.ask(&at, Script::Unused, asked.with("shard", u32::from(at.index))).await;
+                let asked = asked.with("shard", u32::from(at.index));
+                let asked = self.ask_within(&at, Script::Unused, asked, Patience::Once).await;
                 // One that can not be asked may use it still.
                 if asked.is_ok_and(|asked| asked.reply.get("unused").is_set()) {
                     unused.push(Pack::from(at.entry().as_str()));
@@ -343,7 +345,8 @@ impl Inner {
         let is_gone = spreading!(self, queue, |spread| {
             let mut is_used = false;
             for at in Partition::all(queue, spread) {
-                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?.reply;
+                let stats = self.on_within(&at, spread, Script::Stats, Fields::new(), Patience::Once).await?;
+                let stats = stats.reply;
                 if !stats.get("bare").is_set() {
                     return Ok(false);
                 }
@@ -355,8 +358,8 @@ impl Inner {
             }
             for at in Partition::all(queue, spread) {
                 let arguments = Fields::new().maybe("reg", reg);
-                let retired = self.on(&at, spread, Script::Retire, arguments).await?.reply;
-                if !retired.get("gone").is_set() {
+                let retired = self.on_within(&at, spread, Script::Retire, arguments, Patience::Once).await?;
+                if !retired.reply.get("gone").is_set() {
                     return Ok::<_, Fault>(false);
                 }
             }

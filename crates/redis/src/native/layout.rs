@@ -15,6 +15,12 @@ impl Partition {
         Partition { queue: queue.clone(), index }
     }
 
+    /// The one that is asked for an id: the first one for an id of a partition that the queue does not have, as far as is known
+    /// here. It knows whether the queue has more by now.
+    pub(super) fn of_id(queue: &QueueName, shard: u16, spread: u16) -> Partition {
+        Partition::new(queue, if shard < spread { shard } else { 0 })
+    }
+
     pub(super) fn all(queue: &QueueName, spread: u16) -> Vec<Partition> {
         (0..spread).map(|index| Partition::new(queue, index)).collect()
     }

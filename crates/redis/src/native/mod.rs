@@ -178,7 +178,7 @@ impl RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        self.inner.waiters.close();
+        self.inner.waiters.close(&self.inner.returns);
         self.inner.timer.stop();
     }
 }

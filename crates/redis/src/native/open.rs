@@ -9,6 +9,7 @@ use bytes::Bytes;
 use dwell_model::Limits;
 use dwell_store::Error;
 use dwell_time::{Clock, SystemClock};
+use futures_util::future::join_all;
 use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -66,7 +67,7 @@ impl RedisStore {
     ///
     /// Without it, all of that happens a little later. It gives up after two seconds.
     pub async fn leave(&self) {
-        self.inner.waiters.close();
+        self.inner.waiters.close(&self.inner.returns);
         let left = async {
             self.inner.pay_returns().await;
             self.inner.free_bound(&self.inner.wire.process).await
@@ -83,7 +84,8 @@ impl RedisStore {
     pub async fn beat_for_test(&self) -> Result<(), Error> {
         self.inner.present_late().await?;
         let gone = self.inner.be_heard().await?;
-        Box::pin(self.inner.tidy(gone)).await;
+        let inner = &self.inner;
+        tokio::join!(inner.free_gone(gone), inner.look_at_policy(), Box::pin(inner.tidy()));
         Ok(())
     }
 
@@ -221,26 +223,17 @@ impl Inner {
 
     /// What has time: all of it is tried again at a later beat. What can not be done for one queue keeps nobody from doing it
     /// for the others.
-    async fn tidy(&self, gone: Vec<Bytes>) {
-        let free_bound = async {
-            for process in gone {
-                let _ = self.free_silent(&process).await;
-            }
-        };
+    async fn tidy(&self) {
         let clear_blocks = async { while self.clear_old_blocks().await.unwrap_or(false) {} };
         // What it can not be asked now is asked at the next beat.
         let find_lost = async { drop(self.find_lost().await) };
         let leave_unbound = async { drop(self.leave_unbound().await) };
-        let look_at_policy = self.look_at_policy();
-        tokio::join!(
-            free_bound,
-            self.clear_trash(),
-            clear_blocks,
-            self.retire_bare(),
-            find_lost,
-            leave_unbound,
-            look_at_policy
-        );
+        tokio::join!(self.clear_trash(), clear_blocks, self.retire_bare(), find_lost, leave_unbound);
+    }
+
+    /// Frees what is bound to processes that are gone. Those that can not be freed now are at a later beat.
+    async fn free_gone(&self, gone: Vec<Bytes>) {
+        join_all(gone.iter().map(|process| self.free_silent(process))).await;
     }
 
     /// Somebody may have set a server to evict since it was looked at last, or have set it right.
@@ -271,7 +264,8 @@ impl Inner {
 
 /// Beats for as long as the store is there. Nothing that has time holds a beat up: who is not heard of is taken for gone.
 async fn beat(store: Weak<Inner>) {
-    let mut tidying: Option<JoinHandle<()>> = None;
+    // Each goes on by itself: what takes long of one keeps nobody from the others.
+    let (mut freeing, mut looking, mut tidying) = (Gate::default(), Gate::default(), Gate::default());
     let mut pause = BEAT;
     loop {
         tokio::time::sleep(pause).await;
@@ -287,8 +281,21 @@ async fn beat(store: Weak<Inner>) {
         };
         pause = if heard.is_ok() { BEAT } else { AGAIN };
         let Ok(gone) = heard else { continue };
-        if tidying.as_ref().is_none_or(JoinHandle::is_finished) {
-            tidying = Some(tokio::spawn(async move { Box::pin(inner.tidy(gone)).await }));
+        let (freed, looked) = (Arc::clone(&inner), Arc::clone(&inner));
+        freeing.enter(async move { freed.free_gone(gone).await });
+        looking.enter(async move { looked.look_at_policy().await });
+        tidying.enter(async move { Box::pin(inner.tidy()).await });
+    }
+}
+
+/// Lets one in at a time; who finds another one inside does not come in.
+#[derive(Default)]
+struct Gate(Option<JoinHandle<()>>);
+
+impl Gate {
+    fn enter(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        if self.0.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.0 = Some(tokio::spawn(work));
         }
     }
 }

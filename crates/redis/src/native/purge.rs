@@ -6,13 +6,13 @@ use dwell_model::{QueueName, SettingChange, SettingName};
 use dwell_store::{Error, Result};
 
 use super::Inner;
-use super::dead::failed;
+use super::dead::{broken_off, failed};
 use super::inspect::{NAMES, Patience, is_bare};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{Fault, spreading};
 use super::scripts::Script;
-use super::wire::locked;
+use super::wire::{locked, unknown_after};
 
 /// How many messages one script clears away.
 const CHUNK: u32 = 128;
@@ -42,17 +42,20 @@ impl Inner {
             let reset = vec![SettingChange::Reset(SettingName::Spread)];
             match self.configure(queue, reset).await {
                 Ok(_) | Err(Error::SettingFixed { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(unknown_after(error)),
             }
         }
         Ok(done)
     }
 
     pub(super) async fn drop_all(&self, queue: &QueueName, what: Fields) -> Result<Dropped> {
-        let (done, has_spread, bare) = spreading!(self, queue, |spread| {
-            let (mut done, mut has_spread, mut bare) = (0, false, true);
+        // What was dropped is dropped, though the spread turns out to be another one on the way.
+        let (mut done, mut has_spread, mut begun) = (0, false, false);
+        let dropped = spreading!(self, queue, |spread| {
+            let mut bare = true;
             for at in Partition::all(queue, spread) {
                 let reply = self.on(&at, spread, Script::Drop, what.clone()).await?.reply;
+                begun = true;
                 done += reply.get("done").uint().unwrap_or(0);
                 has_spread |= reply.get("kept").is_set();
                 bare &= is_bare(&reply);
@@ -60,8 +63,9 @@ impl Inner {
                     locked(&self.trash).insert(at);
                 }
             }
-            Ok::<_, Fault>((done, has_spread, bare))
-        })?;
+            Ok::<_, Fault>(bare)
+        });
+        let bare = dropped.map_err(|error| broken_off(error, begun))?;
         // The first of it at once; the rest when there is time. What this process does not come to is found by another:
         // the queue stays registered as long, and its stats tell.
         let here: Vec<_> = locked(&self.trash).iter().filter(|at| at.queue == *queue).cloned().collect();

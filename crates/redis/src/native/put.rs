@@ -135,6 +135,7 @@ impl Inner {
         }
     }
 
+    /// How its items ended, or the first of them.
     async fn put_chunk(
         &self,
         at: &Partition,
@@ -144,7 +145,13 @@ impl Inner {
         if spread > 1 && items.iter().any(|item| item.put.token.is_some() && item.put.key.is_some()) {
             let mut outcomes = Vec::with_capacity(items.len());
             for item in items {
-                outcomes.push(self.put_under_token(at, spread, item).await?);
+                match self.put_under_token(at, spread, item).await {
+                    Ok(outcome) => outcomes.push(outcome),
+                    Err(Fault::Failed(error)) => outcomes.push(Outcome::Answered(Err(error))),
+                    // What was put is put; the others go where they belong by now.
+                    Err(Fault::Spread) if !outcomes.is_empty() => break,
+                    Err(Fault::Spread) => return Err(Fault::Spread),
+                }
             }
             return Ok(outcomes);
         }
@@ -156,7 +163,7 @@ impl Inner {
     /// 1. That partition is asked for the token's answer. 2. The message is put, and its own partition remembers the
     ///    token with it. 3. The token's partition is told.
     ///
-    /// A process that dies between 2 and 3 leaves the token known where the same message would be put again.
+    /// A process that dies between 2 and 3, or can not do 3, leaves the token known where the same message would be put again.
     async fn put_under_token(
         &self,
         at: &Partition,
@@ -183,7 +190,8 @@ impl Inner {
         if let (true, Outcome::Answered(Ok(answer))) = (home != *at, &outcome) {
             let told = Fields::new().with("t", token.as_str()).with("r", packed_answer(answer));
             let told = Fields::new().with("items", vec![told]).flag("past", true);
-            self.put_items(&home, spread, told).await?;
+            // It is put, whatever becomes of this.
+            let _ = self.put_items(&home, spread, told).await;
         }
         Ok(outcome)
     }

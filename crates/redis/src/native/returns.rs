@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell_model::{QueueName, Receipt};
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::Inner;
+use super::inspect::Patience;
 use super::layout::Partition;
 use super::pack::Fields;
 use super::scripts::Script;
@@ -20,8 +22,7 @@ const AWHILE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Returns {
     state: Mutex<Owed>,
-    /// Held by whoever gives back.
-    gate: tokio::sync::Mutex<()>,
+    /// Something of it has been done, or is known.
     paid: Notify,
 }
 
@@ -32,7 +33,8 @@ struct Owed {
     left: BTreeSet<QueueName>,
     /// Takes under way whose callers have gone: what they bring is not known yet.
     under_way: usize,
-    paying: bool,
+    /// How many tasks are giving receipts back.
+    paying: usize,
 }
 
 impl Returns {
@@ -58,7 +60,26 @@ impl Returns {
 
     fn is_clear(&self) -> bool {
         let state = locked(&self.state);
-        state.receipts.is_empty() && state.left.is_empty() && state.under_way == 0 && !state.paying
+        state.receipts.is_empty() && state.left.is_empty() && state.under_way == 0 && state.paying == 0
+    }
+
+    /// What is to be done now. Whoever takes receipts says when they are given back.
+    fn take(&self) -> (Vec<Receipt>, BTreeSet<QueueName>) {
+        let mut state = locked(&self.state);
+        let receipts = std::mem::take(&mut state.receipts);
+        // One that asks for a queue yet would note itself again.
+        let left = if state.under_way == 0 { std::mem::take(&mut state.left) } else { BTreeSet::new() };
+        state.paying += usize::from(!receipts.is_empty());
+        drop(state);
+        if !left.is_empty() {
+            self.paid.notify_waiters();
+        }
+        (receipts, left)
+    }
+
+    fn given_back(&self) {
+        locked(&self.state).paying -= 1;
+        self.paid.notify_waiters();
     }
 }
 
@@ -66,43 +87,43 @@ impl Inner {
     /// Gives back what is to be given back, so that the next call sees it there. What is long on its way, from a node that is away or
     /// to it, keeps nobody.
     pub(super) async fn await_returns(self: &Arc<Inner>) {
-        if !self.returns.is_clear() {
-            let inner = Arc::clone(self);
-            // Once begun it goes to its end: what it has taken in hand is nowhere else.
-            let paying = tokio::spawn(async move { inner.pay_returns().await });
-            let _ = tokio::time::timeout(AWHILE, paying).await;
+        if self.returns.is_clear() {
+            return;
         }
+        let inner = Arc::clone(self);
+        // Once begun it goes to its end: what it has taken in hand is nowhere else.
+        tokio::spawn(async move { inner.pay_returns().await });
+        let cleared = async {
+            loop {
+                let paid = self.returns.paid.notified();
+                if self.returns.is_clear() {
+                    return;
+                }
+                paid.await;
+            }
+        };
+        let _ = tokio::time::timeout(AWHILE, cleared).await;
     }
 
-    /// Gives back what is to be given back, so that the next call sees it there.
+    /// Gives back what is to be given back, until there is nothing more. Several do so side by side: one that waits for a node that
+    /// is away keeps nobody's messages.
     pub(super) async fn pay_returns(&self) {
         let returns = &self.returns;
-        while !returns.is_clear() {
-            let arrived = returns.paid.notified();
-            tokio::pin!(arrived);
-            arrived.as_mut().enable();
-            let _gate = returns.gate.lock().await;
-            let (receipts, left) = {
-                let mut state = locked(&returns.state);
-                let receipts = std::mem::take(&mut state.receipts);
-                // One that asks for a queue yet would note itself again.
-                let left =
-                    if state.under_way == 0 { std::mem::take(&mut state.left) } else { BTreeSet::new() };
-                state.paying = !receipts.is_empty() || !left.is_empty();
-                (receipts, left)
-            };
-            if !receipts.is_empty() || !left.is_empty() {
-                self.give_back(receipts).await;
-                for queue in left {
-                    self.unwait(&queue).await;
-                }
-                locked(&returns.state).paying = false;
+        loop {
+            let paid = returns.paid.notified();
+            if returns.is_clear() {
+                return;
+            }
+            let (receipts, left) = returns.take();
+            if receipts.is_empty() && left.is_empty() {
+                paid.await;
                 continue;
             }
-            drop(_gate);
-            if locked(&returns.state).under_way > 0 {
-                arrived.await;
+            if !receipts.is_empty() {
+                self.give_back(receipts).await;
+                returns.given_back();
             }
+            join_all(left.iter().map(|queue| self.unwait(queue))).await;
         }
     }
 
@@ -110,10 +131,11 @@ impl Inner {
         if self.waiters.count(queue) > 0 {
             return;
         }
-        for at in Partition::all(queue, self.spread(queue)) {
+        let told = Partition::all(queue, self.spread(queue)).into_iter().map(|at| async move {
+            let process = Fields::new().with("process", &self.wire.process[..]);
             // What can not be told now is forgotten after a minute.
-            let _ =
-                self.ask(&at, Script::Unwait, Fields::new().with("process", &self.wire.process[..])).await;
-        }
+            let _ = self.ask_within(&at, Script::Unwait, process, Patience::Once).await;
+        });
+        join_all(told).await;
     }
 }

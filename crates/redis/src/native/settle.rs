@@ -10,7 +10,7 @@ use super::Inner;
 use super::layout::{Partition, id_bytes};
 use super::message::{instant, reason};
 use super::pack::{Fields, Pack, Reply};
-use super::partition::{Fault, foreign_item, out_of_range, spreading, unreadable};
+use super::partition::{foreign_item, out_of_range, spreading, unreadable};
 use super::scripts::Script;
 use super::wire::random;
 
@@ -45,18 +45,11 @@ impl Inner {
         for chunk in settles.chunks(if acks { CHUNK_ACKS } else { CHUNK }) {
             let settled = spreading!(self, queue, |spread| {
                 let asked = if acks { packed_acks(chunk) } else { packed_all(chunk) };
-                if shard >= spread {
-                    // No message of this queue has such an id; an item may still be invalid.
-                    return Ok::<_, Fault>(None);
-                }
-                let at = Partition::new(queue, shard);
-                Ok(Some(self.on(&at, spread, Script::Settle, asked).await?))
+                let at = Partition::of_id(queue, shard, spread);
+                self.on(&at, spread, Script::Settle, asked).await
             });
             match settled {
-                Ok(None) => answers.extend(chunk.iter().map(|settle| {
-                    Err(check(&settle.action).map_or_else(Error::from, |()| Error::LeaseLost))
-                })),
-                Ok(Some(answered)) => {
+                Ok(answered) => {
                     bare = answered.reply.get("bare").is_set();
                     if answered.reply.get("all").uint() == Some(chunk.len() as u64) {
                         answers.extend(chunk.iter().map(|_| Ok(Settled::Gone)));
@@ -90,20 +83,22 @@ impl Inner {
             let item = proof(&receipt).with("a", 5_u32).into();
             groups.entry((receipt.queue, receipt.id.shard())).or_default().push(item);
         }
-        for ((queue, shard), items) in groups {
+        // Side by side: one that does not answer keeps nobody from the others.
+        let given = groups.into_iter().map(|((queue, shard), items)| async move {
+            let at = Partition::new(&queue, shard);
             for chunk in items.chunks(CHUNK) {
-                let at = Partition::new(&queue, shard);
-                let arguments = || Fields::new().with("items", chunk.to_vec());
+                let arguments = Fields::new().with("items", chunk.to_vec());
                 let counts = self.lease_counts();
                 // What can not be given back comes back when its lease runs out.
-                if let Ok(answered) = self.ask(&at, Script::Settle, arguments()).await {
+                if let Ok(answered) = self.ask(&at, Script::Settle, arguments).await {
                     let lost = answered.reply.get("items").items().iter();
                     let ended =
                         lost.filter(|reply| !matches!(reply.at(0).text(), Some("lost" | "foreign"))).count();
                     self.leases_ended(&queue, ended as u64, counts);
                 }
             }
-        }
+        });
+        join_all(given.collect::<Vec<_>>()).await;
     }
 }
 

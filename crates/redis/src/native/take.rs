@@ -24,6 +24,9 @@ use super::wire::locked;
 /// How many messages one script hands out.
 const CHUNK: usize = 128;
 
+/// How often a take learns of a queue's spread, or of room for more leases, at least.
+const LEARNT: usize = 16;
+
 /// How long is counted, at most; the queues that have not answered by then are counted again later.
 const COUNT_MS: u64 = 2_000;
 const COUNT_AGAIN_MS: u64 = 10_000;
@@ -134,7 +137,9 @@ impl Inner {
         }
         let mut taken = Taken::default();
         let mut bytes_left = take.max_bytes;
-        for _ in 0..self.limits.batch {
+        // What is learnt on the way is no round: the least batch brings what is due all the same.
+        let (mut rounds, mut learnt) = (0, 0);
+        while rounds < self.limits.batch && learnt < LEARNT.max(self.limits.batch) {
             let wanted = CHUNK.min(max - taken.deliveries.len());
             if wanted == 0 {
                 break;
@@ -144,11 +149,15 @@ impl Inner {
                 .await
             {
                 Ok(round) => round,
-                Err(Fault::Spread) => continue,
+                Err(Fault::Spread) => {
+                    learnt += 1;
+                    continue;
+                }
                 // What was handed out is in good hands.
                 Err(Fault::Failed(_)) if !taken.deliveries.is_empty() => break,
                 Err(Fault::Failed(error)) => return Err(error),
             };
+            rounds += 1;
             if let Some(left) = &mut bytes_left {
                 let bytes: usize = round.deliveries.iter().map(|delivery| delivery.message.body.len()).sum();
                 *left = left.saturating_sub(bytes);
@@ -298,7 +307,10 @@ impl Inner {
             match answered {
                 Ok(answered) => {
                     on |= answered.reply.get("on").is_set();
-                    all.extend(deliveries(&at.queue, &answered)?);
+                    match deliveries(&at.queue, &answered) {
+                        Ok(deliveries) => all.extend(deliveries),
+                        Err(error) => failed = Some(error.into()),
+                    }
                 }
                 Err(fault) => failed = Some(fault),
             }
@@ -350,10 +362,7 @@ impl Inner {
         let take = Take { lease_ms, bound, ..Take::from(queue.clone()) };
         let room = self.reserve(1).await;
         let taken = spreading!(self, queue, |spread| {
-            if message.shard() >= spread {
-                return Ok(Err(Error::MessageNotFound { queue: queue.clone() }));
-            }
-            let at = Partition::new(queue, message.shard());
+            let at = Partition::of_id(queue, message.shard(), spread);
             let _binding = match bound {
                 true => Some(self.enter_bound([&at]).await?),
                 false => None,

@@ -8,7 +8,8 @@
 //! scripts a sweep while nothing happens. Askers are futures of a few tasks, whatever the number of queues: `askers`.
 //!
 //! A take that may wait is listed from its first poll on, and asks once by itself; so those that find something at
-//! once are served side by side.
+//! once are served side by side. It holds back until one that came before it has found something: where there was nothing
+//! for that one, it waits behind it.
 //!
 //! Ground rules:
 //! 1. A take is served by one task at a time: its ticket is busy then.
@@ -27,6 +28,7 @@ use dwell_model::{MessageId, QueueName, Receipt, Timestamp};
 use dwell_store::{Delivery, Error, Result, Take};
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
+use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
@@ -51,6 +53,10 @@ const HINTS: Duration = Duration::from_secs(1);
 
 /// So long an asker lets others have what they took before it.
 const OTHERS: Duration = Duration::from_millis(5);
+
+/// So long a take that has just come holds back for one that came before it and asks for the first time: a node that does not
+/// answer that one keeps nobody longer.
+const BEHIND: Duration = Duration::from_secs(2);
 
 type Answer = Result<Vec<Delivery>>;
 
@@ -82,6 +88,19 @@ struct Watched {
     look: Arc<Mutex<Look>>,
     /// Whether somebody asks for it.
     asked: bool,
+    /// A take has found something when it asked by itself, and none has found nothing since.
+    flows: bool,
+    /// Heard of by takes that hold back: a take has left this queue, or one of the two above has changed.
+    moved: Arc<Notify>,
+}
+
+/// Whether a take that has just come asks by itself.
+enum Place {
+    Asks,
+    /// Others wait before it.
+    InLine,
+    /// One before it asks for the first time.
+    Behind(OwnedNotified),
 }
 
 /// Its asker asks whether there is something, without any take.
@@ -137,8 +156,8 @@ impl Waiters {
         }
     }
 
-    /// Answers all with nothing.
-    pub(super) fn close(&self) {
+    /// Answers all with nothing. What is just being handed to one of them goes back.
+    pub(super) fn close(&self, returns: &Returns) {
         let takes = {
             let mut waits = locked(&self.0);
             waits.closed = true;
@@ -147,9 +166,13 @@ impl Waiters {
             std::mem::take(&mut waits.takes)
         };
         for waiting in takes.into_values() {
-            if let Some(answer) = locked(&waiting.ticket.state).answer.take() {
+            let mut state = locked(&waiting.ticket.state);
+            if let Some(answer) = state.answer.take() {
                 let _ = answer.send(Ok(Vec::new()));
             }
+            state.go(returns);
+            drop(state);
+            waiting.ticket.freed.notify_waiters();
         }
     }
 
@@ -161,6 +184,7 @@ impl Waiters {
         for queue in waiting.queues.iter() {
             if let Some(watched) = waits.queues.get_mut(queue) {
                 watched.turns.remove(&turn);
+                watched.moved.notify_waiters();
                 if watched.turns.is_empty() {
                     // Its asker sees that there is nobody left.
                     watched.notify.notify_one();
@@ -192,10 +216,10 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
     inner.check_take(&take)?;
     let (ticket, answer) = Ticket::new();
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
-    let (turn, waiting, is_first) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
+    let (turn, waiting) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
     let mut taking = Taking::new(inner, runtime, ticket, answer);
     taking.end = Some((turn, inner.timer.sleep_until(end_ms)));
-    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting, is_first));
+    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting));
     taking.await
 }
 
@@ -233,15 +257,19 @@ async fn serve(
 }
 
 /// The first time that a waiting take asks. Where others wait already, it does not go before them.
-async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, is_first: bool) {
+async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting) {
     inner.await_returns().await;
+    let asks = inner.waiters.may_ask(turn, &waiting).await;
     if !waiting.ticket.begin() {
         return;
     }
-    let answer = match is_first {
+    let answer = match asks {
         true => inner.take(&waiting.take, false).await.map(|taken| taken.deliveries),
         false => Ok(Vec::new()),
     };
+    if let Ok(deliveries) = &answer {
+        inner.waiters.note_found(deliveries);
+    }
     let answer = match answer {
         Ok(none) if none.is_empty() => inner.check_queues_waited_on(&waiting.queues).await.map(|()| none),
         answer => answer,
@@ -269,6 +297,15 @@ fn leave_waiting(inner: &Arc<Inner>, runtime: &Handle, turn: u64, waiting: &Wait
     false
 }
 
+impl Serving {
+    /// Its caller goes: what it is being served with goes back, and the next call waits for that.
+    fn go(&mut self, returns: &Returns) {
+        if !std::mem::replace(&mut self.gone, true) && self.begun {
+            returns.owe();
+        }
+    }
+}
+
 impl Ticket {
     /// A take that somebody is about to serve, and where its answer comes.
     fn new() -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
@@ -284,11 +321,17 @@ impl Ticket {
         state.begun = !state.gone;
         state.begun
     }
+
+    /// Whether its caller has gone, or its time is over.
+    fn is_over(&self) -> bool {
+        let state = locked(&self.state);
+        state.gone || state.over
+    }
 }
 
 impl Waiters {
-    /// Lists a take, if no more than `most` wait on each of its queues then; says whether it is the first on all of them.
-    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, Waiting, bool)> {
+    /// Lists a take, if no more than `most` wait on each of its queues then.
+    fn list(&self, take: Take, ticket: &Arc<Ticket>, most: usize) -> Result<(u64, Waiting)> {
         let mut queues = take.queues.clone();
         queues.sort();
         queues.dedup();
@@ -307,21 +350,69 @@ impl Waiters {
         }
         let turn = waits.next_turn;
         waits.next_turn += 1;
-        let mut is_first = true;
         for queue in waiting.queues.iter() {
             let new = || Watched {
                 turns: BTreeSet::new(),
                 notify: Arc::default(),
                 look: Arc::default(),
                 asked: false,
+                flows: false,
+                moved: Arc::default(),
             };
-            let watched = waits.queues.entry(queue.clone()).or_insert_with(new);
-            is_first &= !watched.asked;
-            watched.turns.insert(turn);
+            waits.queues.entry(queue.clone()).or_insert_with(new).turns.insert(turn);
         }
         waits.takes.insert(turn, waiting.clone());
         state.turn = Some(turn);
-        Ok((turn, waiting, is_first))
+        Ok((turn, waiting))
+    }
+
+    fn place(&self, turn: u64, waiting: &Waiting) -> Place {
+        let waits = locked(&self.0);
+        let mut place = Place::Asks;
+        for watched in waiting.queues.iter().filter_map(|queue| waits.queues.get(queue)) {
+            if watched.asked {
+                return Place::InLine;
+            }
+            if !watched.flows && watched.turns.first() != Some(&turn) {
+                place = Place::Behind(Arc::clone(&watched.moved).notified_owned());
+            }
+        }
+        place
+    }
+
+    /// Whether a take that has just come asks by itself, when that is known. Where its time is over, or its caller has gone, it
+    /// does not.
+    async fn may_ask(&self, turn: u64, waiting: &Waiting) -> bool {
+        let known = async {
+            loop {
+                let freed = waiting.ticket.freed.notified();
+                if waiting.ticket.is_over() {
+                    return false;
+                }
+                match self.place(turn, waiting) {
+                    Place::Asks => return true,
+                    Place::InLine => return false,
+                    Place::Behind(moved) => tokio::select! {
+                        () = moved => {}
+                        () = freed => {}
+                    },
+                }
+            }
+        };
+        tokio::time::timeout(BEHIND, known).await.unwrap_or(true)
+    }
+
+    /// A take has found these when it asked by itself: those behind it ask side by side.
+    fn note_found(&self, deliveries: &[Delivery]) {
+        let mut waits = locked(&self.0);
+        for delivery in deliveries {
+            if let Some(watched) = waits.queues.get_mut(&delivery.receipt.queue)
+                && !watched.asked
+                && !std::mem::replace(&mut watched.flows, true)
+            {
+                watched.moved.notify_waiters();
+            }
+        }
     }
 
     /// Sees to it that the queues of a take are asked for: those that nobody asks for yet from now on, the others once more.
@@ -332,6 +423,8 @@ impl Waiters {
             if let Some(watched) = queues.get_mut(queue) {
                 watched.notify.notify_one();
                 if !std::mem::replace(&mut watched.asked, true) {
+                    watched.flows = false;
+                    watched.moved.notify_waiters();
                     askers.begin(inner, runtime, queue);
                 }
             }
@@ -347,11 +440,15 @@ fn finish(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, answer: Answer)
         inner.returns.add(receipts(answer));
         inner.returns.arrived();
         pay(inner, runtime);
-    } else if let Some(sender) = state.answer.take()
-        && let Err(answer) = sender.send(answer)
-    {
-        inner.returns.add(receipts(answer));
-        pay(inner, runtime);
+    } else {
+        let unsent = match state.answer.take() {
+            Some(sender) => sender.send(answer).err(),
+            None => Some(answer),
+        };
+        if let Some(answer) = unsent {
+            inner.returns.add(receipts(answer));
+            pay(inner, runtime);
+        }
     }
     drop(state);
     ticket.freed.notify_waiters();
@@ -543,7 +640,8 @@ impl Taking {
             let mut state = locked(&self.ticket.state);
             state.over = true;
             if state.busy || state.gone || state.answer.is_none() {
-                return;
+                // It may hold back.
+                return self.ticket.freed.notify_waiters();
             }
             (state.busy, state.begun) = (true, true);
         }
@@ -580,13 +678,10 @@ impl Drop for Taking {
         }
         {
             let mut state = locked(&self.ticket.state);
-            state.gone = true;
             if let Some(turn) = state.turn.take() {
                 self.inner.waiters.unlist(turn, &self.inner.returns);
             }
-            if state.begun {
-                self.inner.returns.owe();
-            }
+            state.go(&self.inner.returns);
         }
         self.ticket.freed.notify_waiters();
         self.answer.close();

@@ -194,6 +194,8 @@ impl Wire {
                     continue;
                 }
                 Err(Failure::NoScript) => "the server keeps no script".to_owned(),
+                // A try before this one may have done it.
+                Err(Failure::Refused(error)) if unknown => return Err(unknown_after(error)),
                 Err(Failure::Refused(error)) => return Err(error),
                 Err(Failure::NotNow(reason)) => reason,
                 Err(Failure::Unknown(reason)) => {
@@ -367,6 +369,16 @@ pub(super) fn foreign(what: &str) -> Error {
     Error::ForeignData { reason: reason.into() }
 }
 
+/// What ended a call of which something may have been done before: the error alone would say that nothing was.
+pub(super) fn unknown_after(error: Error) -> Error {
+    match error {
+        Error::OutcomeUnknown { .. } => error,
+        error => {
+            Error::OutcomeUnknown { reason: format!("it may have been done before this: {error}").into() }
+        }
+    }
+}
+
 fn refused(reason: String) -> Failure {
     Failure::Refused(Error::Unavailable { reason: reason.into() })
 }
@@ -385,9 +397,8 @@ fn failure(error: &RedisError) -> Failure {
     let Some(said) = Said::of(error) else { return refused(text) };
     match said.code {
         "NOSCRIPT" => Failure::NoScript,
-        "LOADING" | "READONLY" | "BUSY" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
-            Failure::NotNow(text)
-        }
+        "LOADING" | "READONLY" | "BUSY" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
+        | "NOREPLICAS" | "MISCONF" => Failure::NotNow(text),
         "OOM" => {
             let reason = "Redis has no memory left (maxmemory)".into();
             Failure::Refused(Error::DiskFull { reason })
@@ -486,6 +497,8 @@ mod tests {
             "LOADING Redis is loading the dataset in memory",
             "BUSY Redis is busy running a script",
             "CLUSTERDOWN The cluster is down",
+            "NOREPLICAS Not enough good replicas to write.",
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
             "READONLY You can't write against a read only replica. script: 00, on @user_script:1.",
             &wrapped("@user_script: 1: -READONLY You can't write against a read only replica."),
             &wrapped("Script killed by user with SCRIPT KILL..."),

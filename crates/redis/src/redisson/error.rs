@@ -1,10 +1,14 @@
 //! Why a call on a shared queue fails.
 
 use dwell_model::Invalid;
-use redis::{ErrorKind, RedisError, RetryMethod, ServerErrorKind};
+use redis::{ErrorKind, RedisError, RetryMethod};
 use thiserror::Error as ThisError;
 
 use crate::said::Said;
+
+/// The codes of a server that has done nothing, and may do it later.
+const FOR_NOW: [&str; 8] =
+    ["OOM", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "MOVED", "ASK"];
 
 /// A refusal or a failure. Nothing was changed, except where it says that the outcome is unknown.
 #[derive(Clone, Debug, PartialEq, ThisError)]
@@ -89,21 +93,12 @@ impl Error {
         if code == Some("WRONGTYPE") {
             return Error::WrongType { name: name.to_owned(), detail: reason };
         }
-        let is_full = code == Some("OOM");
+        let is_for_now = code.is_some_and(|code| FOR_NOW.contains(&code));
         match error.kind() {
-            _ if is_full || error.is_connection_refusal() => Error::Unavailable { reason },
+            _ if is_for_now || error.is_connection_refusal() => Error::Unavailable { reason },
             _ if error.is_timeout() || error.is_connection_dropped() || error.is_io_error() => {
                 Error::OutcomeUnknown { reason }
             }
-            ErrorKind::Server(
-                ServerErrorKind::BusyLoading
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::Moved
-                | ServerErrorKind::Ask,
-            ) => Error::Unavailable { reason },
             ErrorKind::ClusterConnectionNotFound => Error::Unavailable { reason },
             _ if !matches!(error.retry_method(), RetryMethod::NoRetry) => Error::OutcomeUnknown { reason },
             _ => Error::Refused { reason },

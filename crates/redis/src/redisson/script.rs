@@ -14,7 +14,7 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerError
 
 use super::error::Error;
 use super::keys::Keys;
-use crate::Link;
+use crate::{Kind, Link};
 
 /// One script.
 pub(crate) struct Script {
@@ -55,7 +55,7 @@ impl Script {
         }
         let mut lost = None;
         for pause in AGAIN_AFTER {
-            let error = match self.run(link, &keys, &arguments).await {
+            let error = match self.run_once(link, &keys, &arguments).await {
                 Err(error) if is_lost(&error) || (lost.is_some() && is_away(&error)) => error,
                 // After a timeout the caller has waited long enough.
                 answer => return answer,
@@ -63,10 +63,23 @@ impl Script {
             lost.get_or_insert(error);
             tokio::time::sleep(pause).await;
         }
-        match (self.run(link, &keys, &arguments).await, lost) {
+        match (self.run_once(link, &keys, &arguments).await, lost) {
             (Err(error), Some(lost)) if is_lost(&error) || is_away(&error) => Err(lost),
             (answer, _) => answer,
         }
+    }
+
+    /// Once, with what may have been carried out said to be lost. The client of a cluster gives a call that was sent the error that
+    /// another one met with: [`Link::send`].
+    async fn run_once<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        keys: &[String],
+        arguments: &[Vec<u8>],
+    ) -> RedisResult<T> {
+        let may_be_done = self.changes && link.address().kind() == Kind::Cluster;
+        let answer = self.run(link, keys, arguments).await;
+        answer.map_err(|error| if may_be_done { of_cluster(error) } else { error })
     }
 
     async fn run<T: FromRedisValue>(
@@ -94,6 +107,14 @@ impl Script {
 /// After how long a call whose answer was lost is made again, each time.
 const AGAIN_AFTER: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(200)];
+
+/// An error of a cluster that no server has answered with may be another call's: said as that of a lost connection.
+fn of_cluster(error: RedisError) -> RedisError {
+    match error.code().is_none() && !error.is_timeout() {
+        true => (ErrorKind::Io, "a node of the cluster was lost", error.to_string()).into(),
+        false => error,
+    }
+}
 
 /// Whether a command may have been carried out, and its answer was lost with the connection.
 fn is_lost(error: &RedisError) -> bool {
@@ -199,7 +220,27 @@ scripts! {
 
 #[cfg(test)]
 mod tests {
-    use super::all;
+    use redis::{ErrorKind, RedisError};
+
+    use super::super::error::Error;
+    use super::{all, is_lost, of_cluster};
+
+    #[test]
+    fn what_no_server_of_a_cluster_has_answered_may_have_been_done() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        for error in [
+            RedisError::from((ErrorKind::ClusterConnectionNotFound, "no connection found")),
+            RedisError::from((ErrorKind::Client, "the cluster could not be refreshed")),
+            RedisError::from(refused()),
+        ] {
+            let error = of_cluster(error);
+            assert!(is_lost(&error), "{error}");
+            assert!(matches!(Error::of("", &error), Error::OutcomeUnknown { .. }), "{error}");
+        }
+        let said = redis::parse_redis_value(b"-TRYAGAIN Multiple keys request\r\n").unwrap();
+        let error = of_cluster(said.extract_error().unwrap_err());
+        assert!(!is_lost(&error) && matches!(Error::of("", &error), Error::Unavailable { .. }), "{error}");
+    }
 
     #[test]
     fn every_script_says_its_keys_its_reply_and_its_cost() {

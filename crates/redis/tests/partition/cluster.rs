@@ -526,3 +526,72 @@ async fn comes(holds: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// A node is away, and there is much to tidy up over there. A process dies that had bound a lease elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_bound_to_a_process_that_is_gone_is_freed_though_a_node_is_away() {
+    let mut cluster = Cluster::start();
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let open_at = async |options: &str| {
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let address = (cluster.url() + options).parse().unwrap();
+        RedisStore::open_for_test(address, Limits::default(), shared).await.unwrap()
+    };
+    let store = open_at("?retry_ms=60000&timeout_ms=2000").await;
+    let gone = open_at("?timeout_ms=2000").await;
+    let directory = cluster.place("{dwell}:m").1;
+    let away = (directory + 1) % 3;
+    // Queues on both nodes, all in one block of numbers.
+    let (mut over_there, mut here) = (0, None);
+    for n in 0.. {
+        let had: Vec<usize> = (0..3).map(|node| partitions(&mut cluster, node)).collect();
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        if partitions(&mut cluster, directory) > had[directory] {
+            here = Some(name);
+        } else if partitions(&mut cluster, away) > had[away] {
+            over_there += 1;
+        }
+        if over_there >= 3 && here.is_some() {
+            break;
+        }
+    }
+    let here = here.unwrap();
+    // Its blocks of numbers are looked at, one partition after the other.
+    cluster.nodes()[away].kill();
+    clock.advance(2 * 3_600_000);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let bound = Take::from(here.clone()).max(1).lease_ms(3_600_000).bound();
+    assert_eq!(within("a take", gone.take(bound)).await.unwrap().len(), 1);
+    drop(gone);
+    // The other one is heard of, and this one is not.
+    for _ in 0..4 {
+        clock.advance(7_000);
+        let now = clock.now().wall.as_ms().to_string();
+        let mut heard = || {
+            let reply = cluster.nodes()[directory].command(&["ZCOUNT", "{dwell}:h", &now, "+inf"]);
+            redis::from_redis_value::<i64>(reply).unwrap()
+        };
+        within("a beat", async {
+            while heard() == 0 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+    let freed = async {
+        loop {
+            if let Ok(taken) = store.take(Take::from(here.clone()).max(1)).await
+                && let Some(freed) = taken.into_iter().next()
+            {
+                break freed;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let freed = tokio::time::timeout(Duration::from_secs(15), freed).await;
+    assert_eq!(freed.expect("it waits for the node that is away").message.standing.attempt(), 2);
+}

@@ -257,3 +257,71 @@ async fn a_mover_moves_though_the_first_sentinel_does_not_answer() {
     moving.abort();
     assert!(moved.is_ok(), "nothing was moved in 30 s");
 }
+
+/// A take on a queue whose node is away is given up, and so is one that was handed a message of another queue: that one goes back at
+/// once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_back_to_one_node_does_not_wait_for_another_that_is_away() {
+    let mut cluster = dwell_redis::testing::Cluster::start();
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000&retry_ms=40000")).await);
+    let plain = open(&(cluster.url() + "?timeout_ms=2000")).await;
+    let directory = cluster.place("{dwell}:m").1;
+    let (mut away, mut there) = (None, None);
+    for n in 0.. {
+        let had: Vec<usize> = (0..3).map(|node| super::cluster::partitions(&mut cluster, node)).collect();
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        let node = (0..3).find(|node| super::cluster::partitions(&mut cluster, *node) > had[*node]).unwrap();
+        if node == directory {
+            there = Some(name);
+        } else if away.is_none() {
+            away = Some((node, name));
+        }
+        if away.is_some() && there.is_some() {
+            break;
+        }
+    }
+    let ((node, away), there) = (away.unwrap(), there.unwrap());
+    // One is held over there, and somebody waits there.
+    assert_eq!(store.take(Take::from(away.clone())).await.unwrap().len(), 1);
+    let waiting = {
+        let (store, away) = (Arc::clone(&store), away.clone());
+        tokio::spawn(async move { store.take(Take::from(away).wait_ms(60_000)).await })
+    };
+    within("the take waits", async {
+        while plain.stats(away.clone()).await.unwrap().waiting == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let mut unread = Box::pin(store.take(Take::from(there.clone()).lease_ms(3_600_000)));
+    let begun = std::future::poll_fn(|context| std::task::Poll::Ready(unread.as_mut().poll(context)));
+    assert!(begun.await.is_pending());
+    within("the take", async {
+        while plain.stats(there.clone()).await.unwrap().counts.leased == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    cluster.nodes()[node].kill();
+    waiting.abort();
+    let _ = waiting.await;
+    // Redis is being told that nobody waits over there.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    drop(unread);
+    let back = tokio::time::timeout(Duration::from_secs(15), async {
+        loop {
+            if let Ok(taken) = plain.take(Take::from(there.clone())).await
+                && let Some(back) = taken.into_iter().next()
+            {
+                break back;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let back = back.await.expect("it waits for the node that is away");
+    assert_eq!(back.message.standing.attempt(), 1);
+}

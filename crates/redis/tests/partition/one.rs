@@ -1,11 +1,15 @@
 //! One fault at a time on the link, and its outcome.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{Key, Setting, SettingChange};
+use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
-use dwell_store::{Action, Cancelled, Error, Settled, Store as _, Take, Target, When};
+use dwell_store::{
+    Action, Cancelled, Delivery, Error, OnConflict, Put, Settled, Store as _, Take, Target, When,
+};
 
 use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
@@ -264,5 +268,237 @@ async fn a_call_that_was_made_again_is_not_done_twice_when_the_first_comes_late(
         within("what was held", slow.release()).await;
         let after = plain.stats(queue()).await.unwrap().counts.ready;
         assert_eq!(after, before, "round {round}: what came late was done again");
+    }
+}
+
+/// What the second take of a store finds is for the first one, which came before it and whose question is on its way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_comes_while_another_one_asks_for_the_first_time_is_served_after_it() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Arc::new(open(&proxy.url("connections=2&timeout_ms=20000")).await);
+    let plain = open(&server.url()).await;
+    // The scripts are known, and leases were counted: a take is one script.
+    for _ in 0..2 {
+        put(&store, message("before")).await.unwrap();
+        let before = take(&store, 0, 60_000).await.unwrap().unwrap();
+        settle(&store, before.receipt, Action::Ack).await.unwrap();
+    }
+    proxy.stop_script_after(0);
+    let waits = |store: &Arc<RedisStore>| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { take(&store, 30_000, 60_000).await })
+    };
+    let first = waits(&store);
+    within("the first question", proxy.stopped()).await;
+    put(&plain, message("first")).await.unwrap();
+    let mut second = waits(&store);
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut second).await;
+    assert!(early.is_err(), "the second take went before the first: {early:?}");
+    proxy.go_on();
+    let body = |taken: Result<Option<Delivery>, Error>| taken.unwrap().unwrap().message.body;
+    assert_eq!(&body(within("the first take", first).await.unwrap())[..], b"first");
+    put(&plain, message("second")).await.unwrap();
+    assert_eq!(&body(within("the second take", second).await.unwrap())[..], b"second");
+}
+
+/// A call that was made again is refused by a server that has done it before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_was_done_and_is_refused_when_it_is_made_again_is_unknown() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let plain = open(&server.url()).await;
+    let refusals: [(&[&str], &[&str]); 2] = [
+        (&["min-replicas-to-write", "1"], &["min-replicas-to-write", "0"]),
+        (&["maxmemory", "1"], &["maxmemory", "0"]),
+    ];
+    let set = |words: &[&str]| server.command(&[&["CONFIG", "SET"], words].concat());
+    let ready = async || plain.stats(queue()).await.unwrap().counts.ready;
+    let brief = Arc::new(open(&proxy.url("connections=1&timeout_ms=400&retry_ms=1500")).await);
+    let patient = Arc::new(open(&proxy.url(AGAIN)).await);
+    put(&brief, message("first")).await.unwrap();
+    put(&patient, message("second")).await.unwrap();
+    for (refuse, allow) in refusals {
+        let before = ready().await;
+        proxy.set(Link::Mute);
+        let lost = {
+            let brief = Arc::clone(&brief);
+            tokio::spawn(async move { put(&brief, message("m")).await })
+        };
+        within("the put", async { while ready().await == before {} }).await;
+        set(refuse);
+        proxy.set(Link::Whole);
+        let answer = within("the put", lost).await.unwrap();
+        assert!(answer.is_ok() || is_unknown(&answer), "{refuse:?}: {answer:?}");
+        set(allow);
+        assert_eq!(ready().await, before + 1, "{refuse:?}");
+    }
+    // One that is patient gets its answer, as soon as the server takes calls.
+    let before = ready().await;
+    proxy.set(Link::Mute);
+    let lost = {
+        let patient = Arc::clone(&patient);
+        tokio::spawn(async move { put(&patient, message("m")).await })
+    };
+    within("the put", async { while ready().await == before {} }).await;
+    let refused = || server.info("errorstat_NOREPLICAS").unwrap_or_default();
+    let refused_before = refused();
+    set(&["min-replicas-to-write", "1"]);
+    proxy.set(Link::Whole);
+    within("a refusal", async {
+        while refused() == refused_before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    set(&["min-replicas-to-write", "0"]);
+    within("the put", lost).await.unwrap().unwrap();
+    assert_eq!(ready().await, before + 1, "it was put once");
+}
+
+const SPREAD: u16 = 4;
+
+/// Messages whose keys lie in one partition, and whose tokens are remembered in another.
+fn keyed_apart(count: usize) -> Vec<Put> {
+    let of_text = |text: &str| {
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, fnv) % u64::from(SPREAD)
+    };
+    let some = |what: &str, part: u64| -> Vec<String> {
+        let names = (0..1_000).map(|n| format!("{what}-{n}"));
+        names.filter(|name| of_text(name) == part).take(count).collect()
+    };
+    let names = some("key", 1).into_iter().zip(some("token", 2));
+    let puts = names.map(|(key, named)| message("m").key(Key::new(&key).unwrap()).token(token(&named)));
+    let puts: Vec<Put> = puts.collect();
+    assert_eq!(puts.len(), count);
+    puts
+}
+
+/// A queue that is spread, with something in each partition, so that putting under a key and a token is three scripts: whether
+/// the token is known, the put, and what is remembered of it.
+async fn spread_queue(store: &RedisStore) {
+    let changes = vec![SettingChange::Set(Setting::Spread(SPREAD))];
+    store.configure(queue(), changes).await.unwrap();
+    let puts = (0..16).map(|n| message(&n.to_string()).after_ms(3_600_000)).collect();
+    assert!(store.put(puts).await.iter().all(Result::is_ok));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_is_there_is_answered_though_its_token_can_not_be_told() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Arc::new(open(&proxy.url(ONCE)).await);
+    spread_queue(&store).await;
+    let named = keyed_apart(1).remove(0);
+    proxy.stop_script_after(2);
+    let putting = {
+        let (store, named) = (Arc::clone(&store), named.clone());
+        tokio::spawn(async move { put(&store, named).await })
+    };
+    within("the third script", proxy.stopped()).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    proxy.go_on();
+    let answer = within("the put", putting).await.unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(store.stats(queue()).await.unwrap().counts.ready, 1, "it is there: {answer:?}");
+    let answer = answer.unwrap();
+    for _ in 0..2 {
+        assert_eq!(put(&store, named.clone()).await, Ok(answer), "again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_batch_has_put_is_answered_though_it_is_refused_half_way() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Arc::new(open(&proxy.url(ONCE)).await);
+    spread_queue(&store).await;
+    let batch = keyed_apart(3);
+    proxy.stop_script_after(4);
+    let putting = {
+        let (store, batch) = (Arc::clone(&store), batch.clone());
+        tokio::spawn(async move { store.put(batch).await })
+    };
+    within("the second put", proxy.stopped()).await;
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    proxy.go_on();
+    let answers = within("the puts", putting).await.unwrap();
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(store.stats(queue()).await.unwrap().counts.ready, 1);
+    assert!(answers[0].is_ok(), "it is there: {answers:?}");
+    assert!(is_unavailable(&answers[1]) && is_unavailable(&answers[2]), "{answers:?}");
+    let again = store.put(batch).await;
+    assert!(again[0] == answers[0] && again.iter().all(Result::is_ok), "{again:?}");
+}
+
+/// A process leaves while a take that waits is being handed something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Arc::new(open(&proxy.url("connections=2&timeout_ms=20000")).await);
+    let plain = open(&server.url()).await;
+    for _ in 0..2 {
+        put(&store, message("before")).await.unwrap();
+        let before = take(&store, 0, 60_000).await.unwrap().unwrap();
+        settle(&store, before.receipt, Action::Ack).await.unwrap();
+    }
+    proxy.stop_script_after(0);
+    let waiting = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { take(&store, 30_000, 3_600_000).await })
+    };
+    within("the question", proxy.stopped()).await;
+    let id = put(&plain, message("m")).await.unwrap().id;
+    let leaving = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.leave().await })
+    };
+    assert_eq!(within("the take", waiting).await.unwrap(), Ok(None));
+    proxy.go_on();
+    within("the leaving", leaving).await.unwrap();
+    let back = within("the message", take(&plain, 10_000, 60_000)).await.unwrap();
+    let back = back.expect("nobody has it").message;
+    assert_eq!((back.id, back.standing.attempt()), (id, 1));
+}
+
+/// The server's clock steps on by a minute, and what is kept to answer calls that are made again expires with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_is_made_again_when_its_answer_is_forgotten_puts_once() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (Arc::new(open(&proxy.url(AGAIN)).await), open(&server.url()).await);
+    put(&store, message("first").after_ms(3_600_000)).await.unwrap();
+    let due = dwell_model::Timestamp::from_ms(4_102_444_800_000).unwrap();
+    let keyed = |conflict| Put { on_conflict: conflict, ..message("m").at(due).key(Key::new("k").unwrap()) };
+    let shapes = [
+        message("m").at(due),
+        message("m").at(due).priority(7),
+        keyed(OnConflict::Reject),
+        keyed(OnConflict::Replace),
+        keyed(OnConflict::Keep),
+    ];
+    let scheduled = async || plain.stats(queue()).await.unwrap().counts.scheduled;
+    for shape in shapes {
+        let before = scheduled().await;
+        proxy.set(Link::Mute);
+        let lost = {
+            let (store, shape) = (Arc::clone(&store), shape.clone());
+            tokio::spawn(async move { put(&store, shape).await })
+        };
+        within("the put", async { while scheduled().await == before {} }).await;
+        let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:a"])).unwrap();
+        server.command(&["DEL", &keys[0]]);
+        proxy.set(Link::Whole);
+        let answer = within("the put, made again", lost).await.unwrap();
+        assert_eq!(scheduled().await, before + 1, "{shape:?}: {answer:?}");
+        let answer = answer.unwrap();
+        assert_eq!(answer.outcome, dwell_store::PutOutcome::Created, "{shape:?}");
+        let target = Target::Id(answer.id);
+        assert_eq!(plain.get(queue(), vec![target.clone()]).await[0].as_ref().unwrap().id, answer.id);
+        if shape.key.is_some() {
+            plain.cancel(queue(), vec![target]).await.pop().unwrap().unwrap();
+        }
     }
 }

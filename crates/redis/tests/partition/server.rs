@@ -1,15 +1,22 @@
 //! A server that is there and does not serve: it loads, it is a replica, somebody's script holds it up, it is asked for
 //! scripts that it has forgotten.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use dwell_model::{MessageId, QueueName, Setting, SettingChange};
 use dwell_redis::testing::{Server, eventually};
-use dwell_store::{Action, Settled, Store as _};
+use dwell_store::{Action, Delivery, Error, Put, Selection, Settle, Settled, Store as _, Take, When};
 
+use super::proxy::Proxy;
 use super::{is_unavailable, message, open, put, queue, settle, take, within};
 
 const BRIEF: &str = "?retry_ms=100&timeout_ms=2000";
 const PATIENT: &str = "?retry_ms=30000&timeout_ms=2000";
+
+/// More dead messages than one script revives or discards.
+const DEAD: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_is_waited_for_or_said() {
@@ -87,4 +94,76 @@ async fn somebody_elses_script_that_does_not_end_is_waited_for_or_said() {
     assert!(endless.join().unwrap().contains("killed"));
     within("a put", waits).await.unwrap().unwrap();
     assert_eq!(brief.stats(queue()).await.unwrap().counts.ready, 2, "the refused one is not there");
+}
+
+/// Calls of several scripts, each broken off after each of its scripts in turn by a server that takes no more writes: where
+/// something was done, nobody says that nothing was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_broken_off_half_way_is_unknown() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Arc::new(open(&proxy.url("connections=1&timeout_ms=5000&retry_ms=0")).await);
+    let plain = open(&server.url()).await;
+    let dead = async |queue: &QueueName| -> Vec<MessageId> {
+        let puts = (0..DEAD).map(|_| Put::new(queue.clone(), "m")).collect();
+        assert!(plain.put(puts).await.iter().all(Result::is_ok));
+        let taken = plain.take(Take::from(queue.clone()).max(DEAD)).await.unwrap();
+        let bury = |one: &Delivery| Settle {
+            receipt: one.receipt.clone(),
+            action: Action::Bury { reason: None, priority: None },
+        };
+        assert!(plain.settle(taken.iter().map(bury).collect()).await.iter().all(Result::is_ok));
+        taken.into_iter().map(|one| one.message.id).collect()
+    };
+    let mut half_way = HashSet::new();
+    for what in ["revive", "revive ids", "discard oldest", "discard all", "purge", "configure"] {
+        for after in 0..7 {
+            let queue = QueueName::new(&format!("{}-{after}", what.replace(' ', "-"))).unwrap();
+            let spread = if ["discard all", "purge", "configure"].contains(&what) { 3 } else { 1 };
+            let spread = SettingChange::Set(Setting::Spread(spread));
+            plain.configure(queue.clone(), vec![spread]).await.unwrap();
+            let ids = dead(&queue).await;
+            if what == "purge" {
+                let puts = (0..DEAD).map(|_| Put::new(queue.clone(), "m")).collect();
+                assert!(plain.put(puts).await.iter().all(Result::is_ok));
+            }
+            // Its keys were looked at.
+            let before = store.stats(queue.clone()).await.unwrap();
+            proxy.stop_script_after(after);
+            let calling = {
+                let (store, queue) = (Arc::clone(&store), queue.clone());
+                tokio::spawn(async move {
+                    match what {
+                        "revive" => store.revive(queue, Selection::All, When::Now).await.map(drop),
+                        "revive ids" => store.revive(queue, Selection::Ids(ids), When::Now).await.map(drop),
+                        "discard oldest" => store.discard(queue, Selection::Oldest(99)).await.map(drop),
+                        "discard all" => store.discard(queue, Selection::All).await.map(drop),
+                        "purge" => store.purge(queue).await.map(drop),
+                        _ => {
+                            let changes = vec![SettingChange::Set(Setting::LeaseMs(7_000))];
+                            store.configure(queue, changes).await.map(drop)
+                        }
+                    }
+                })
+            };
+            let stopped = tokio::time::timeout(Duration::from_millis(500), proxy.stopped()).await.is_ok();
+            server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+            proxy.stop_script_after(-1);
+            proxy.go_on();
+            let answer = within(what, calling).await.unwrap();
+            server.command(&["REPLICAOF", "NO", "ONE"]);
+            let then = plain.stats(queue).await.unwrap();
+            let changed = (then.counts, then.settings.lease_ms) != (before.counts, before.settings.lease_ms);
+            match &answer {
+                Ok(()) => {}
+                Err(Error::OutcomeUnknown { .. }) if changed => {
+                    half_way.insert(what);
+                }
+                Err(error) => {
+                    assert!(stopped && !changed, "{what}, after {after}: {error}, and something was done");
+                }
+            }
+        }
+    }
+    assert_eq!(half_way.len(), 6, "{half_way:?}");
 }

@@ -131,3 +131,55 @@ async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
     let again = told.delivered.values().filter(|times| **times > 1).count();
     println!("{} delivered, {again} of them again, {} calls put off", told.delivered.len(), told.failures);
 }
+
+/// A node of a cluster answers no more, and then it can not be reached. What was sent before may have been carried out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offer_that_was_carried_out_by_a_node_that_goes_is_not_called_undone() {
+    use crate::breaking::{Link as State, Proxy};
+    use dwell_redis::redisson::Error;
+    use dwell_redis::testing::text as read;
+    use std::time::Duration;
+
+    let mut cluster = Cluster::start();
+    let mut proxies = Vec::new();
+    for node in cluster.nodes() {
+        let proxy = Proxy::to(node.port()).await;
+        node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
+        proxies.push(proxy);
+    }
+    for node in cluster.nodes() {
+        dwell_redis::testing::eventually("the nodes know of the proxies", || {
+            let known = read(node.command(&["CLUSTER", "NODES"]));
+            proxies.iter().all(|proxy| known.contains(&format!(":{}@", proxy.port())))
+        });
+    }
+    let node = cluster.place("orders").1;
+    let keys = Keys::new("orders").unwrap();
+    let url = cluster.url() + "?connections=1&timeout_ms=3000";
+    let timeouts = keys.timeouts();
+    for round in 0..4 {
+        let link = Link::open(url.parse().unwrap()).await.unwrap();
+        let queue = DelayedQueue::new(link.clone(), keys.clone(), Text);
+        queue.offer(&text("first"), When::In(HOUR_MS)).await.unwrap();
+        let there = |cluster: &mut Cluster| -> i64 {
+            redis::from_redis_value(cluster.nodes()[node].command(&["ZCARD", &timeouts])).unwrap()
+        };
+        let before = there(&mut cluster);
+        proxies[node].set(State::Mute);
+        let sent = {
+            let queue = DelayedQueue::new(link.clone(), keys.clone(), Text);
+            tokio::spawn(async move { queue.offer(&text("m"), When::In(HOUR_MS)).await })
+        };
+        let arrived = async {
+            while there(&mut cluster) == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), arrived).await.unwrap();
+        proxies[node].set(State::Cut);
+        let answer = tokio::time::timeout(Duration::from_secs(30), sent).await.unwrap().unwrap();
+        proxies[node].set(State::Whole);
+        assert!(matches!(answer, Err(Error::OutcomeUnknown { .. })), "round {round}: {answer:?}");
+        assert_eq!(there(&mut cluster), before + 1, "round {round}");
+    }
+}

@@ -19,6 +19,10 @@ mod waiting;
 mod watch;
 mod weight;
 
+#[path = "../partition/proxy.rs"]
+#[allow(dead_code, reason = "shared with another program of tests")]
+mod breaking;
+
 use std::future::Future;
 use std::time::Duration;
 
