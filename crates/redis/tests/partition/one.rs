@@ -7,9 +7,7 @@ use std::time::Duration;
 use dwell_model::{Key, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
-use dwell_store::{
-    Action, Cancelled, Delivery, Error, OnConflict, Put, Settled, Store as _, Take, Target, When,
-};
+use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settled, Store as _, Take, Target, When};
 
 use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
@@ -461,44 +459,4 @@ async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
     let back = within("the message", take(&plain, 10_000, 60_000)).await.unwrap();
     let back = back.expect("nobody has it").message;
     assert_eq!((back.id, back.standing.attempt()), (id, 1));
-}
-
-/// The server's clock steps on by a minute, and what is kept to answer calls that are made again expires with it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_put_that_is_made_again_when_its_answer_is_forgotten_puts_once() {
-    let server = Server::start();
-    let proxy = Proxy::to(server.port()).await;
-    let (store, plain) = (Arc::new(open(&proxy.url(AGAIN)).await), open(&server.url()).await);
-    put(&store, message("first").after_ms(3_600_000)).await.unwrap();
-    let due = dwell_model::Timestamp::from_ms(4_102_444_800_000).unwrap();
-    let keyed = |conflict| Put { on_conflict: conflict, ..message("m").at(due).key(Key::new("k").unwrap()) };
-    let shapes = [
-        message("m").at(due),
-        message("m").at(due).priority(7),
-        keyed(OnConflict::Reject),
-        keyed(OnConflict::Replace),
-        keyed(OnConflict::Keep),
-    ];
-    let scheduled = async || plain.stats(queue()).await.unwrap().counts.scheduled;
-    for shape in shapes {
-        let before = scheduled().await;
-        proxy.set(Link::Mute);
-        let lost = {
-            let (store, shape) = (Arc::clone(&store), shape.clone());
-            tokio::spawn(async move { put(&store, shape).await })
-        };
-        within("the put", async { while scheduled().await == before {} }).await;
-        let keys: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:a"])).unwrap();
-        server.command(&["DEL", &keys[0]]);
-        proxy.set(Link::Whole);
-        let answer = within("the put, made again", lost).await.unwrap();
-        assert_eq!(scheduled().await, before + 1, "{shape:?}: {answer:?}");
-        let answer = answer.unwrap();
-        assert_eq!(answer.outcome, dwell_store::PutOutcome::Created, "{shape:?}");
-        let target = Target::Id(answer.id);
-        assert_eq!(plain.get(queue(), vec![target.clone()]).await[0].as_ref().unwrap().id, answer.id);
-        if shape.key.is_some() {
-            plain.cancel(queue(), vec![target]).await.pop().unwrap().unwrap();
-        }
-    }
 }

@@ -79,22 +79,11 @@ local function taken_of(fields)
     for at = 1, dues and #dues or 0, 7 do
       local index = indexes[string.byte(dues, at)]
       if index and not taken[index] then
-        local member = find_fresh(numbered(dues, at, fields[index]))
-        taken[index] = member and fresh(member)
+        taken[index] = find_fresh(numbered(dues, at, fields[index]))
       end
     end
   end
   return taken
-end
-
--- Whether what has a number already is this very put: it was made before, and its answer was lost and forgotten. `found` is what
--- `taken_of` has found.
-local function is_this_put(found, field, id, body)
-  local is_read, r = true, found
-  if type(found) == 'string' then
-    is_read, r = pcall(decoded, found, field)
-  end
-  return is_read and r and r.i == id and (r.body or call('HGET', P .. 'B', field)) == body
 end
 
 -- More than it adds, so that forgetting costs each put the same little.
@@ -158,13 +147,6 @@ local function put(item)
   if item.t and token_ms > 0 and call('HLEN', P .. 't') >= A.tokens then
     return { 'tokens' }
   end
-  local id = struct.pack('>I6I2', due, 32768 + A.shard) .. item.n
-  local taken = taken_of({ item.n })[1]
-  if is_this_put(taken, item.n, id, item.b) then
-    local reply = { 'ok', id, due, 0 }
-    remember(item.t, reply)
-    return reply
-  end
   local owner = item.k and find_key(item.k)
   if owner then
     if item.c == 0 then
@@ -181,7 +163,7 @@ local function put(item)
   if max_pending and not leaves and pending() + (A.others or 0) >= max_pending then
     return { 'pending', max_pending }
   end
-  if taken then
+  if taken_of({ item.n })[1] then
     return { 'number', highest }
   end
   if owner then
@@ -192,6 +174,7 @@ local function put(item)
       remove_pending(owner)
     end
   end
+  local id = struct.pack('>I6I2', due, 32768 + A.shard) .. item.n
   local r = { i = id, d = due, c = now, p = item.p, k = item.k, x = item.x, L = item.L, M = item.M }
   if item.h then
     r.h = true
@@ -271,12 +254,9 @@ local function put_each(count, is_full, room)
         head = later and struct.pack('>I6I2', later, 32768 + A.shard)
       end
       refused = refusal
-      at, what = text, head and head .. what
     end
     if refused then
       out.items[index] = refused
-    elseif taken[index] and is_this_put(taken[index], fields[index], string.sub(what, 1, 16), string.sub(what, 17)) then
-      out.items[index] = not after or later
     elseif is_full then
       out.items[index] = { 'queues' }
     elseif room and n >= 2 * room then
@@ -284,6 +264,9 @@ local function put_each(count, is_full, room)
     elseif taken[index] then
       out.items[index] = { 'number', highest }
     else
+      if after then
+        at, what = text, head .. what
+      end
       places[n + 1], places[n + 2] = at, what .. created
       n = n + 2
       local due = after and later or tonumber(at)
