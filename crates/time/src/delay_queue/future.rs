@@ -101,12 +101,12 @@ impl<T> Turn<T> {
             break (Poll::Ready(outcome), None);
         };
         // What is dropped may block, and others may rely on the alarm.
-        self.set_alarm(until, context);
+        self.set_alarm(until);
         drop(forgotten);
         outcome
     }
 
-    fn set_alarm(&mut self, until: Option<i64>, context: &Context<'_>) {
+    fn set_alarm(&mut self, until: Option<i64>) {
         // A clock that is moved by hand calls us when it has moved.
         let Some((at, ticket)) = until.filter(|_| self.queue.has_timer()).zip(self.ticket) else {
             self.alarm = None;
@@ -117,7 +117,7 @@ impl<T> Turn<T> {
                 Ok(timer) => Some(timer.set_alarm(at, &self.queue.consumers, ticket)),
                 Err(_) => {
                     // The process is not granted the thread: the task looks again as soon as it is polled, and asks again.
-                    let _ = Wake::task(context.waker()).fire();
+                    self.queue.consumers.has_no_alarm(ticket);
                     None
                 }
             };

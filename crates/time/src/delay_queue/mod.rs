@@ -223,8 +223,13 @@ impl<T> Shared<T> {
     fn watch(&self, line: &Arc<Line>) {
         match self.timer() {
             Ok(timer) => timer.watch(line),
-            // The next that changes something tries again.
-            Err(_) => line.forget_watch(),
+            // Nobody can end a grace period then, so there is none: each waiter is called until one can be relied on.
+            Err(_) => loop {
+                line.end_watch();
+                if !line.wants_watch() {
+                    break;
+                }
+            },
         }
     }
 

@@ -336,9 +336,17 @@ impl Line {
         }
     }
 
-    /// The watch that was set is not going to end: there is nobody who could end it.
-    pub(super) fn forget_watch(&self) {
-        self.lock().watched = None;
+    /// This waiter leads and has no timer. It is woken, to look again, and so is whoever has waited longest: nobody may rely
+    /// on a leader that nothing wakes at the head's instant.
+    pub(super) fn has_no_alarm(&self, ticket: Ticket) {
+        let (own, next) = {
+            let mut waiters = self.lock();
+            // If it was called since it has been woken already.
+            let own = waiters.call(ticket);
+            waiters.is_back(ticket);
+            (own, waiters.call_first())
+        };
+        own.into_iter().chain(next).for_each(|call| self.fire(call));
     }
 
     /// Whether the watch has to be set, and is now.
