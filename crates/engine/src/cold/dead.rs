@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
 use dwell_model::{QueueName, State, Timestamp};
-use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver};
+use dwell_store::core::{ColdMessage, CopyAt, Died, HandedOver, Reader};
 
 use super::{ColdFile, ColdSet, LaneAt, Spot};
 use crate::due::{Found, LaneState};
@@ -29,8 +29,10 @@ use crate::sealed;
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
-/// Windows of so many queues are kept.
-const WALKS: usize = 2;
+/// Windows of so many queues are kept for sweeps, of which one goes on at a time,
+const SWEEPS: usize = 2;
+/// and for peeks.
+const PEEKS: usize = 1;
 
 /// A message in the order of deaths.
 type Grave = (Died, Spot);
@@ -39,6 +41,7 @@ type Grave = (Died, Spot);
 #[derive(Debug)]
 pub(super) struct Walk {
     queue: QueueName,
+    reader: Reader,
     /// Where it was asked from last.
     from: Option<Died>,
     /// Those of the window that were not handed over, the oldest on top: to sort them all would take long.
@@ -71,11 +74,12 @@ struct Scan {
 }
 
 impl Walk {
-    fn new(queue: QueueName, from: Option<Died>) -> Walk {
+    fn new(queue: QueueName, reader: Reader, from: Option<Died>) -> Walk {
         // Of nothing all is known up to where it begins.
         let to = HandedOver::To(from);
         Walk {
             queue,
+            reader,
             from,
             window: BinaryHeap::new(),
             to,
@@ -90,8 +94,8 @@ impl Walk {
     }
 
     /// Whether it has, or will have, all that died after `after`.
-    fn is_right(&self, queue: &QueueName, after: Option<Died>) -> bool {
-        self.is_of(queue) && self.from <= after
+    fn is_right(&self, queue: &QueueName, reader: Reader, after: Option<Died>) -> bool {
+        self.is_of(queue) && self.reader == reader && self.from <= after
     }
 
     /// What died up to `after` was handed over, or is not asked for.
@@ -154,16 +158,17 @@ impl ColdSet {
     pub(super) fn hand_over_dead(
         &mut self,
         queue: &QueueName,
+        reader: Reader,
         after: Option<Died>,
         most: usize,
         into: &mut Vec<ColdMessage<Place>>,
     ) -> sealed::Result<HandedOver> {
-        let known = self.walks.iter().position(|walk| walk.is_right(queue, after));
+        let known = self.walks.iter().position(|walk| walk.is_right(queue, reader, after));
         let mut walk = match known {
             Some(at) => self.walks.remove(at),
             None => {
-                self.walks.retain(|walk| walk.queue != *queue);
-                Walk::new(queue.clone(), after)
+                self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader);
+                Walk::new(queue.clone(), reader, after)
             }
         };
         walk.go_to(after);
@@ -199,14 +204,21 @@ impl ColdSet {
     }
 
     /// What may not have all that are dead now is begun anew.
-    pub(super) fn end_stale_walks(&mut self, queue: &QueueName) {
-        self.walks.retain(|walk| walk.queue != *queue || !walk.is_stale);
+    pub(super) fn end_stale_walks(&mut self, queue: &QueueName, reader: Reader) {
+        self.walks.retain(|walk| walk.queue != *queue || walk.reader != reader || !walk.is_stale);
     }
 
     fn keep_walk(&mut self, walk: Walk) {
+        let reader = walk.reader;
         self.walks.push(walk);
-        if self.walks.len() > WALKS {
-            self.walks.remove(0);
+        let mut alike = self.walks.iter().enumerate().filter(|(_, walk)| walk.reader == reader);
+        let first = alike.next().map(|(at, _)| at);
+        let most = match reader {
+            Reader::Peek => PEEKS,
+            Reader::Sweep => SWEEPS,
+        };
+        if let Some(first) = first.filter(|_| alike.count() >= most) {
+            self.walks.remove(first);
         }
     }
 

@@ -39,7 +39,7 @@ use dwell_model::{
     AttemptLimit, Key, Message, MessageId, Now, Number, QueueName, Standing, State, StateKind, Timestamp,
     as_of,
 };
-use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Which};
+use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Reader, Which};
 use dwell_store::{Error, Result};
 
 use crate::due::{Found, LaneState, Settled};
@@ -615,15 +615,16 @@ impl Cold<Place> for ColdSet {
     fn dead(
         &mut self,
         queue: &QueueName,
+        reader: Reader,
         after: Option<Died>,
         anew: bool,
         most: usize,
         into: &mut Vec<ColdMessage<Place>>,
     ) -> Result<HandedOver> {
         if anew {
-            self.end_stale_walks(queue);
+            self.end_stale_walks(queue, reader);
         }
-        let handed_over = self.hand_over_dead(queue, after, most, into);
+        let handed_over = self.hand_over_dead(queue, reader, after, most, into);
         self.tell(handed_over)
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dwell_model::{
     Counts, Death, DeathReason, Headers, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{Cold, ColdHead, CopyAt, Died, HandedOver, Which};
+use dwell_store::core::{Cold, ColdHead, CopyAt, Died, HandedOver, Reader, Which};
 use proptest::prelude::*;
 
 use super::*;
@@ -236,7 +236,10 @@ impl Beside {
     /// The next dead ones; false if there are no more.
     fn dead(&mut self, most: usize) -> bool {
         let mut handed = Vec::new();
-        let to = self.cold.dead(&queue(), self.swept, self.swept.is_none(), most, &mut handed).unwrap();
+        let to = self
+            .cold
+            .dead(&queue(), Reader::Sweep, self.swept, self.swept.is_none(), most, &mut handed)
+            .unwrap();
         assert!(handed.len() <= most);
         let mut next: Vec<(Died, usize)> = Vec::new();
         for (at, known) in self.known.iter().enumerate().filter(|(_, known)| known.is_cold) {

@@ -90,7 +90,10 @@ fn queues(stored: &mut Stored, now: Now, filter: &Filter) -> Result<Vec<QueueNam
     let (core, cold) = stored.step.both();
     let mut names = Vec::new();
     loop {
-        let page = core.queues(names.last(), 1_000, now, &mut Unrecorded(cold))?;
+        let page = core.queues(names.last(), 1_000, now, &mut Unrecorded(cold));
+        if core.gave_up() {
+            continue;
+        }
         if page.is_empty() {
             break;
         }

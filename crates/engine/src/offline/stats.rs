@@ -99,7 +99,12 @@ fn measured(disk: &dyn Disk, dir: &Path, now: Now) -> Result<DirectoryStats, Ope
     let mut after: Option<QueueName> = None;
     loop {
         let page = core.queues(after.as_ref(), 1_000, now, &mut Unrecorded(cold));
-        let page = page.map_err(|error| OpenError::damaged(dir, 0, error.to_string()))?;
+        if core.gave_up() {
+            continue;
+        }
+        if let Some(error) = page.iter().find_map(|stats| stats.unread.as_ref()) {
+            return Err(OpenError::damaged(dir, 0, error.to_string()));
+        }
         let Some(last) = page.last() else { break };
         after = Some(last.name.clone());
         queues.extend(page.into_iter().map(|stats| {

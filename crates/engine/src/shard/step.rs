@@ -222,7 +222,7 @@ impl Step {
                 if core.gave_up() {
                     return Stepped::Behind(Command::Queues(after, max, reply));
                 }
-                Effect::look(reply, page)
+                Effect::look(reply, Ok(page))
             }
             Command::Configure(queue, changes, reply) => {
                 Effect::change(reply, core.configure(&queue, changes, now, batch))

@@ -1,13 +1,15 @@
 //! Peeks at the oldest of many dead messages that lie in due files: a piece of the files a turn.
 
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
 use dwell_engine::Options;
 use dwell_engine::disk::MemoryDisk;
 use dwell_model::{Headers, Message, StateKind};
-use dwell_store::{Put, Result, Store};
+use dwell_store::{Put, Result, Selection, Store};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, options, queue, start};
@@ -95,4 +97,42 @@ fn peeks_of_more_queues_than_are_walked_at_a_time_all_end() {
     for call in &mut calls {
         assert_eq!(answer(call).unwrap().body, format!("{}", MANY - 1));
     }
+}
+
+/// In a thread of its own: a shard that never comes to rest would hold up the test for ever.
+fn comes_to_an_end(test: fn()) {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        test();
+        tell.send(())
+    });
+    told.recv_timeout(Duration::from_secs(60)).expect("it passes, and comes to an end");
+}
+
+#[test]
+fn a_peek_and_a_sweep_of_one_queue_leave_each_other_what_they_have_read() {
+    comes_to_an_end(peek_while_sweeping);
+}
+
+fn peek_while_sweeping() {
+    let mut store = with_dead(&["q"]);
+    let engine = store.engine.clone();
+    let mut sweep = pin!(engine.discard(queue("q"), Selection::Oldest(MANY - 100)));
+    let mut call = peek(&store, "q");
+    assert!(sweep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(answer(&mut call).is_none());
+    let mut swept = None;
+    for _ in 0..100 {
+        store.driver.turn();
+        if let Poll::Ready(answer) = sweep.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            swept = Some(answer.unwrap().done);
+            break;
+        }
+        // One after the other, each from the first one on.
+        if answer(&mut call).is_some() {
+            call = peek(&store, "q");
+            assert!(answer(&mut call).is_none());
+        }
+    }
+    assert_eq!(swept, Some(MANY - 100), "it comes to an end");
 }

@@ -135,6 +135,7 @@ pub trait Cold<B> {
     fn dead(
         &mut self,
         queue: &QueueName,
+        reader: Reader,
         after: Option<Died>,
         anew: bool,
         most: usize,
@@ -157,6 +158,16 @@ pub trait Cold<B> {
 
 /// When a message died, and its id: the order in which dead messages are swept.
 pub type Died = (Timestamp, MessageId);
+
+/// Who goes through the dead messages of a queue. Each has a place of its own in them: one that looks from the first one on
+/// does not displace another one that is further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A look at the oldest one.
+    Peek,
+    /// A revive, a discard, or a replay of one.
+    Sweep,
+}
 
 /// How far dead messages were handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -699,6 +710,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn page_in_dead(
         &mut self,
         queue: u32,
+        reader: Reader,
         after: Option<Died>,
         (anew, began): (bool, Timestamp),
         most: usize,
@@ -710,7 +722,7 @@ impl<B: StoredBody> Core<B> {
         }
         let mut drawn = Vec::new();
         let Some(cold) = log.cold() else { return Ok(HandedOver::All) };
-        let handed_over = cold.dead(&found.name, after, anew, most, &mut drawn)?;
+        let handed_over = cold.dead(&found.name, reader, after, anew, most, &mut drawn)?;
         for cold in drawn {
             let over_by = cold.over_by.map(|ripe| ripe.max(began));
             let slot = self.page_in(cold);

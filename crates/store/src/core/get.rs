@@ -2,7 +2,7 @@
 
 use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, Timestamp};
 
-use super::cold::{Died, HandedOver};
+use super::cold::{Died, HandedOver, Reader};
 use super::{Core, Log, StoredBody};
 use crate::{Error, Result, Target};
 
@@ -87,7 +87,8 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let found = self.known(&peek.queue, now, log)?;
         let is_new = std::mem::take(&mut peek.is_new);
-        let handed_over = self.page_in_dead(found, peek.after, (is_new, Timestamp::MAX), 1, log)?;
+        let handed_over =
+            self.page_in_dead(found, Reader::Peek, peek.after, (is_new, Timestamp::MAX), 1, log)?;
         let first = self.oldest(found, &mut peek.after, handed_over, 1).first().map(|(_, slot)| *slot);
         Ok(match (first, handed_over) {
             (None, HandedOver::To(_)) => Peeking::Unfinished(peek),

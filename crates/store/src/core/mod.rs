@@ -97,7 +97,9 @@ use tokens::Tokens;
 use wait::Waiters;
 
 pub use captured::{Captured, Names};
-pub use cold::{Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Which};
+pub use cold::{
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Reader, Which,
+};
 pub use get::{Peek, Peeking};
 pub use record::{Durability, Log, NoLog, PutRecord, Record, StoredBody};
 pub use replay::ReplayError;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::entry::Place;
 use super::queue::mono;
-use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Record, StoredBody};
+use super::{Cold, ColdMessage, Core, Durability, HandedOver, Log, PutRecord, Reader, Record, StoredBody};
 
 /// A record that can not follow those before it: it is not this core's log, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -286,8 +286,14 @@ impl<B: StoredBody> Core<B> {
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
         let (mut after, mut anew, most) = (None, true, self.config.swept_a_call);
         loop {
-            let handed_over =
-                self.page_in_dead(queue, after, (std::mem::take(&mut anew), Timestamp::MAX), most, log)?;
+            let handed_over = self.page_in_dead(
+                queue,
+                Reader::Sweep,
+                after,
+                (std::mem::take(&mut anew), Timestamp::MAX),
+                most,
+                log,
+            )?;
             let slice = self.oldest(queue, &mut after, handed_over, most);
             let is_last = slice.len() < most && handed_over == HandedOver::All;
             for (_, slot) in slice {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use dwell_model::{Command, MessageId, Now, QueueName, Timestamp};
 
-use super::cold::{Died, HandedOver};
+use super::cold::{Died, HandedOver, Reader};
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Error, Result, Selection, Swept};
 
@@ -162,10 +162,11 @@ impl<B: StoredBody> Core<B> {
             return Ok(Sweeping::Done(sweep.swept));
         }
         let is_new = std::mem::take(&mut sweep.is_new);
-        let handed_over = match self.page_in_dead(queue, sweep.after, (is_new, sweep.began), most, log) {
-            Ok(handed_over) => handed_over,
-            Err(error) => return Err(sweep.interrupted(error)),
-        };
+        let handed_over =
+            match self.page_in_dead(queue, Reader::Sweep, sweep.after, (is_new, sweep.began), most, log) {
+                Ok(handed_over) => handed_over,
+                Err(error) => return Err(sweep.interrupted(error)),
+            };
         let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
         let is_last = slice.len() < most && handed_over == HandedOver::All;
         for ((_, id), slot) in slice {

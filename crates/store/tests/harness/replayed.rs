@@ -202,7 +202,7 @@ impl Store for Replayed {
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.call(|core, now, log| core.queues(after.as_ref(), max, now, log))
+        Ok(self.call(|core, now, log| core.queues(after.as_ref(), max, now, log)))
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {

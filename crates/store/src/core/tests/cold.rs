@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use super::random::{Call, Walk, any_call, config};
 use super::*;
 use crate::core::{
-    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, WaiterId, Which,
+    Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Reader, WaiterId,
+    Which,
 };
 use crate::{Error, Selection, StateCounts, When};
 
@@ -188,6 +189,7 @@ impl Cold<Bytes> for Toy {
     fn dead(
         &mut self,
         queue: &QueueName,
+        _: Reader,
         after: Option<Died>,
         _: bool,
         most: usize,

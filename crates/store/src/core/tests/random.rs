@@ -417,7 +417,7 @@ impl Walk {
             // All leases run out that are to: a page of queues lets no more of them than a slice.
             let _ = self.rig.call(|core, log| core.stats(&name(queue), now, log));
         }
-        let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log)).unwrap();
+        let mut queues = self.rig.call(|core, log| core.queues(None, 100, now, log));
         // A queue that is only waited on is not there for anybody after a restart.
         queues.retain(|stats| stats.counts != Default::default() || !stats.own.is_empty());
         let mut messages = Vec::new();
