@@ -89,7 +89,7 @@ pub struct BackoffSettings {
 pub struct QueuePage {
     /// The queues.
     pub queues: Vec<QueueStats>,
-    /// Queues of this page that are there and that the store can not read now, and why.
+    /// Queues of this page that the store cannot read now, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<UnreadQueue>,
     /// Where the next page begins; `None` after the last one.
@@ -97,7 +97,7 @@ pub struct QueuePage {
     pub next: Option<String>,
 }
 
-/// A queue that is there and can not be read now.
+/// A queue that exists and cannot be read now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadQueue {
     /// Its name.

@@ -144,7 +144,7 @@ fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> io::Result<()> {
 /// When the directory was backed up that is opened now for the first time; nothing if it is no such one.
 ///
 /// # Errors
-/// That it is none is known only where there is no marker: one that can not be read refuses the opening.
+/// Only a missing marker says that the directory is no backup: a marker that cannot be read refuses the opening.
 pub(crate) fn taken_at(disk: &dyn Disk, dir: &Path) -> Result<Option<Timestamp>, OpenError> {
     let marker = dir.join(MARKER);
     let read = || {

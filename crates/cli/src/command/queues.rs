@@ -47,7 +47,7 @@ impl Queues {
 /// A queue of a list.
 pub(super) enum Listed {
     Read(QueueStats),
-    /// It is there, and can not be read now.
+    /// The queue exists and cannot be read now.
     Unread(UnreadQueue),
 }
 

@@ -28,7 +28,7 @@ struct ServerStats {
     queues: u64,
     counts: StateCounts,
     waiting: u64,
-    /// How many queues can not be read now: they are in none of the other figures.
+    /// How many queues cannot be read now. The other figures leave them out.
     #[serde(skip_serializing_if = "is_none")]
     unread: u64,
 }

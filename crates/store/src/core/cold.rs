@@ -159,8 +159,8 @@ pub trait Cold<B> {
 /// When a message died, and its id: the order in which dead messages are swept.
 pub type Died = (Timestamp, MessageId);
 
-/// Who goes through the dead messages of a queue. Each has a place of its own in them: one that looks from the first one on
-/// does not displace another one that is further.
+/// Who reads the dead messages of a queue in order. Each reader has its own position: a peek, which starts at the first
+/// message, does not reset the position of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// A look at the oldest one.
