@@ -465,11 +465,7 @@ impl Store for Engine {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        let count = numbers.len();
-        match self.ask_one(|reply| Command::Locate(numbers, reply)).await {
-            Ok(located) => located.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); count],
-        }
+        self.ask_each(numbers.len(), |reply| Command::Locate(numbers, reply)).await
     }
 
     async fn list(

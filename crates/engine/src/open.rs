@@ -302,9 +302,16 @@ fn begin(
     }
     writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
     step.opened(now, &mut batch);
-    if !batch.is_empty() {
-        writer.append(&mut batch).map_err(at_dir)?;
-        writer.sync().map_err(|error| OpenError::io(dir, error))?;
+    loop {
+        let is_more = step.free_some(now, &mut batch);
+        if !batch.is_empty() {
+            writer.append(&mut batch).map_err(at_dir)?;
+        }
+        if !is_more {
+            break;
+        }
+        writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
     }
+    writer.sync().map_err(|error| OpenError::io(dir, error))?;
     Ok((writer, batch))
 }

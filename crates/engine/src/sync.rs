@@ -65,6 +65,11 @@ pub(crate) mod oneshot {
             self.point.pass();
             self.sender.send(value)
         }
+
+        pub(crate) fn is_canceled(&self) -> bool {
+            self.point.pass();
+            self.sender.is_canceled()
+        }
     }
 
     impl<T> Receiver<T> {

@@ -227,6 +227,9 @@ impl SettingChange {
 impl Setting {
     /// The longest lease: beanstalkd's longest TTR, 2^32 − 1 seconds, in milliseconds.
     pub const MAX_LEASE_MS: u64 = u32::MAX as u64 * 1_000;
+    /// The longest base and cap of a backoff, in milliseconds: a retry that names no delay ends before the year 9999 for
+    /// thousands of years to come, and so is not refused for it.
+    pub const MAX_BACKOFF_MS: u64 = 1_000 * 365 * 86_400_000;
     /// The most delay levels in one table.
     pub const MAX_LEVELS: usize = 100;
     /// The widest spread.
@@ -259,8 +262,8 @@ impl Setting {
             Setting::LeaseMs(ms) if !(1..=Setting::MAX_LEASE_MS).contains(ms) => {
                 refuse(format!("a lease lasts 1 ms to 2^32 - 1 s, not {ms} ms"))
             }
-            Setting::Backoff(backoff) if backoff.base_ms > longest_ms || backoff.cap_ms > longest_ms => {
-                refuse("base and cap must be delays that end before the year 9999".to_owned())
+            Setting::Backoff(backoff) if backoff.base_ms.max(backoff.cap_ms) > Setting::MAX_BACKOFF_MS => {
+                refuse("base and cap are at most 1,000 years of 365 days".to_owned())
             }
             Setting::Backoff(backoff) if !(100..=10_000).contains(&backoff.factor_percent) => {
                 refuse(format!("the factor is 1 to 100, not {} %", backoff.factor_percent))
@@ -414,6 +417,8 @@ mod tests {
             Setting::LeaseMs(0),
             Setting::LeaseMs(Setting::MAX_LEASE_MS + 1),
             Setting::Backoff(Backoff { base_ms: u64::MAX, ..backoff }),
+            Setting::Backoff(Backoff { base_ms: Setting::MAX_BACKOFF_MS + 1, ..backoff }),
+            Setting::Backoff(Backoff { cap_ms: Timestamp::MAX.as_ms() as u64, ..backoff }),
             Setting::Backoff(Backoff { factor_percent: 99, ..backoff }),
             Setting::Backoff(Backoff { jitter_percent: 101, ..backoff }),
             Setting::Levels(vec![1; 101]),
@@ -425,5 +430,9 @@ mod tests {
             assert_eq!(bad.check().unwrap_err().code(), "invalid_setting", "{bad:?}");
         }
         assert!(Setting::LeaseMs(1).check().is_ok());
+        let longest = Backoff { base_ms: Setting::MAX_BACKOFF_MS, cap_ms: Setting::MAX_BACKOFF_MS, ..backoff };
+        assert!(Setting::Backoff(longest).check().is_ok());
+        let now = Timestamp::from_ms(4_102_444_800_000).unwrap();
+        assert!(now.after(longest.delay_ms(u32::MAX, 0)).is_ok(), "in 2100 it leads to an instant");
     }
 }

@@ -11,12 +11,14 @@
 mod blocking;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod contained;
 mod contract;
 pub mod core;
 mod error;
 mod memory;
 
 pub use blocking::Blocking;
+pub use contained::contained;
 pub use contract::{
     Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, PutOutcome, QueueStats, Rescheduled,
     Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,

@@ -46,6 +46,7 @@ impl Stored {
     pub(super) fn open(&mut self, now: Now) {
         let (core, cold) = self.step.both();
         core.opened(now, &mut Unrecorded(cold));
+        while core.free_some(now, &mut Unrecorded(cold)) {}
     }
 
     /// How many messages there are.

@@ -7,7 +7,7 @@ use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, Settin
 use dwell_store::core::{Peek, Sweep, WaiterId};
 use dwell_store::{
     Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Swept, Take, Target, When,
+    Settled, Swept, Take, Target, When, contained,
 };
 
 use super::ahead::Reading;
@@ -22,8 +22,13 @@ const FEW_BYTES: usize = 1024 * 1024;
 /// Where an answer goes. Whoever waits there may have gone.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
+/// Answers whoever waits. A waker that panics ends no turn: the answer is there already when it is called.
+pub(crate) fn send<T>(reply: Reply<T>, answer: T) -> std::result::Result<(), T> {
+    contained(|| reply.send(answer)).unwrap_or(Ok(()))
+}
+
 /// Where messages are, by their numbers.
-type Located = Vec<Option<(QueueName, MessageId)>>;
+type Located = Vec<Result<Option<(QueueName, MessageId)>>>;
 
 /// Messages handed out, and what was read of their bodies already.
 #[derive(Debug)]
@@ -75,7 +80,7 @@ pub(crate) enum Command {
     Cancel(QueueName, Vec<Target>, Reply<Vec<Result<Cancelled>>>),
     Reschedule(QueueName, Vec<(Target, When)>, Reply<Vec<Result<Rescheduled>>>),
     Get(QueueName, Vec<Target>, Reply<Vec<Result<Message<Place>>>>),
-    Locate(Vec<Number>, Reply<Result<Located>>),
+    Locate(Vec<Number>, Reply<Located>),
     Peek(QueueName, StateKind, Reply<Result<Option<Message<Place>>>>),
     /// The rest of a peek at the oldest of many dead messages.
     PeekOn(Peek, Reply<Result<Option<Message<Place>>>>),
@@ -122,8 +127,8 @@ impl Effect {
         Effect::Answer(Box::new(move |outcome| {
             // Whoever asked may have gone; what was asked for has happened all the same.
             let _ = match outcome {
-                Outcome::Done => reply.send(answer),
-                Outcome::Failed(reason) => reply.send(answer.failed(outcome_unknown(reason))),
+                Outcome::Done => send(reply, answer),
+                Outcome::Failed(reason) => send(reply, answer.failed(outcome_unknown(reason))),
             };
         }))
     }
@@ -132,8 +137,8 @@ impl Effect {
     pub(crate) fn look<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
         Effect::Answer(Box::new(move |outcome| {
             let _ = match outcome {
-                Outcome::Done => reply.send(answer),
-                Outcome::Failed(reason) => reply.send(answer.failed(unavailable(reason))),
+                Outcome::Done => send(reply, answer),
+                Outcome::Failed(reason) => send(reply, answer.failed(unavailable(reason))),
             };
         }))
     }
@@ -143,7 +148,7 @@ impl Effect {
         match (self, outcome) {
             (Effect::Answer(answer), _) => answer(outcome),
             (Effect::Deliver(reply, answer), Outcome::Done) => {
-                if let Err(Ok(handed)) = reply.send(answer) {
+                if let Err(Ok(handed)) = send(reply, answer) {
                     return handed.receipts();
                 }
             }
@@ -151,7 +156,7 @@ impl Effect {
                 // Whether the leases were written is not known; where there were none, nothing was done.
                 let took = answer.is_ok_and(|handed| !handed.deliveries.is_empty());
                 let error = if took { outcome_unknown(reason) } else { unavailable(reason) };
-                let _ = reply.send(Err(error));
+                let _ = send(reply, Err(error));
             }
         }
         Vec::new()
@@ -264,15 +269,15 @@ impl Command {
     /// Refuses it before anything was done, or any more of it.
     pub(crate) fn refuse(self, error: &Error) {
         fn one<T>(reply: Reply<Result<T>>, error: &Error) {
-            let _ = reply.send(Err(error.clone()));
+            let _ = send(reply, Err(error.clone()));
         }
         fn each<T>(reply: Reply<Vec<Result<T>>>, count: usize, error: &Error) {
-            let _ = reply.send((0..count).map(|_| Err(error.clone())).collect());
+            let _ = send(reply, (0..count).map(|_| Err(error.clone())).collect());
         }
         match self {
             Command::Put { puts, mut answered, reply } => {
                 answered.extend(puts.iter().map(|_| Err(error.clone())));
-                let _ = reply.send(answered);
+                let _ = send(reply, answered);
             }
             Command::Take { reply, .. } | Command::TakeId { reply, .. } => one(reply, error),
             Command::Forget(_) | Command::GiveBack(_) | Command::Unread(_) => {}
@@ -280,7 +285,7 @@ impl Command {
             Command::Cancel(_, items, reply) => each(reply, items.len(), error),
             Command::Reschedule(_, items, reply) => each(reply, items.len(), error),
             Command::Get(_, items, reply) => each(reply, items.len(), error),
-            Command::Locate(_, reply) => one(reply, error),
+            Command::Locate(items, reply) => each(reply, items.len(), error),
             Command::List { reply, .. } => one(reply, error),
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) => one(reply, error),
             Command::Stats(_, reply) | Command::Configure(_, _, reply) => one(reply, error),

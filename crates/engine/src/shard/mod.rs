@@ -232,6 +232,11 @@ impl Shard {
         held.chain(self.behind.drain(..)).chain(self.sweeps.drain(..)).chain(snapshots)
     }
 
+    /// The shard is gone: takes that wait end without an answer.
+    pub(crate) fn let_waiting_go(&mut self) {
+        self.step.let_waiting_go();
+    }
+
     /// When the next turn is due if no command comes.
     pub(crate) fn next_wake(&self) -> Wake {
         if self.failed.is_some() || self.is_closed {
@@ -381,7 +386,7 @@ impl Shard {
         for reply in std::mem::take(&mut self.snapshots) {
             let snapshot = self.pinned().map_err(|error| unavailable(&error.to_string()));
             // Whoever asked may have gone.
-            let _ = reply.send(snapshot);
+            let _ = command::send(reply, snapshot);
         }
     }
 
@@ -482,7 +487,13 @@ impl Shard {
                     inbox.push_front(rest);
                     break;
                 }
-                Stepped::Behind(command) => self.behind.push_back(command),
+                Stepped::Behind(command) => {
+                    self.behind.push_back(command);
+                    if std::mem::take(&mut closes) {
+                        // Nothing comes after it, nor between its slices.
+                        break;
+                    }
+                }
                 Stepped::GoesOn(rest) if is_new => self.sweeps.push_back(rest),
                 Stepped::GoesOn(rest) => self.sweeps.push_front(rest),
                 Stepped::Closed(effect) => effects.push(effect),
@@ -634,7 +645,7 @@ impl Shard {
         let Some(still) = &self.stuck else {
             return self.failed.is_none() && !self.is_closed;
         };
-        if still.closes || inbox.iter().any(|command| matches!(command, Command::Close(_))) {
+        if still.closes || inbox.iter().chain(&self.behind).any(|command| matches!(command, Command::Close(_))) {
             // There is no telling when there will be room, and whoever closes wants to go.
             let error = std::io::Error::new(std::io::ErrorKind::StorageFull, &*still.reason);
             self.is_closed = still.closes;
@@ -691,6 +702,7 @@ impl Shard {
             effect.release(&outcome);
         }
         let error = unavailable(self.failed.as_deref().unwrap_or_default());
+        self.is_closed |= self.behind.iter().any(|command| matches!(command, Command::Close(_)));
         self.take_held().for_each(|command| command.refuse(&error));
     }
 }

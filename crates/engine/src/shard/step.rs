@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Limits, Message, Now, StateKind};
 use dwell_store::core::{Cold, Core, Durability, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
-use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept};
+use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
 
 use super::ahead::Ahead;
 use super::command::{Command, Effect, Handed, Reply};
@@ -73,6 +73,11 @@ impl Step {
     /// Begins service.
     pub(crate) fn opened(&mut self, now: Now, batch: &mut Batch) {
         self.core.opened(now, &mut Told { batch, cold: &mut self.cold });
+    }
+
+    /// Frees leases that were bound to the process before, as many as belong into one batch; true if there are more.
+    pub(crate) fn free_some(&mut self, now: Now, batch: &mut Batch) -> bool {
+        self.core.free_some(now, &mut Told { batch, cold: &mut self.cold })
     }
 
     pub(crate) fn core(&self) -> &Core<Place> {
@@ -144,6 +149,8 @@ impl Step {
             Command::Put { puts, answered, reply } => {
                 return put(core, puts, answered, reply, now, batch);
             }
+            // It was told to be forgotten while it waited for leases to run out, and nobody was found: it must not wait now.
+            Command::Take { reply, .. } if reply.is_canceled() => return Stepped::Quiet,
             Command::Take { id, take, reply } => {
                 let taken = core.take(&take, now, batch);
                 let nothing = taken.as_ref().is_ok_and(Vec::is_empty);
@@ -198,7 +205,7 @@ impl Step {
                 Effect::change(reply, core.reschedule(&queue, moves, now, batch))
             }
             Command::Get(queue, targets, reply) => Effect::look(reply, core.get(&queue, targets, now, batch)),
-            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(&numbers, batch)),
+            Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, batch)),
             Command::List { queue, state, after, max, reply } => {
                 Effect::look(reply, core.list(&queue, state, after, max, now, batch))
             }
@@ -240,8 +247,9 @@ impl Step {
             }
             Command::Snapshot(_) => unreachable!("the shard takes it itself"),
             Command::Close(reply) => {
-                let bound = core.bound_leases(now, batch);
-                core.give_back(&bound, now, batch);
+                if core.give_back_bound(now, batch) {
+                    return Stepped::Behind(Command::Close(reply));
+                }
                 batch.batch.close();
                 return Stepped::Closed(Effect::change(reply, Ok(())));
             }
@@ -258,6 +266,13 @@ impl Step {
     pub(crate) fn dismiss(&mut self) -> Vec<Effect> {
         let answers = self.core.dismiss_all();
         self.effects(answers)
+    }
+
+    /// Lets go of all takes that wait. It may be done while a panic unwinds, which a waker must not add one to.
+    pub(crate) fn let_waiting_go(&mut self) {
+        for (_, reply) in self.waiting.drain() {
+            contained(|| drop(reply));
+        }
     }
 
     fn effects(&mut self, answers: Vec<dwell_store::core::Answer<Place>>) -> Vec<Effect> {

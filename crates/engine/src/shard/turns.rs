@@ -90,5 +90,6 @@ impl Turns {
 impl Drop for Turns {
     fn drop(&mut self) {
         self.refuse_all();
+        self.shard.let_waiting_go();
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use dwell_engine::disk::{Disk as _, MemoryDisk};
 use dwell_engine::{Options, Work};
-use dwell_model::{Key, Message};
+use dwell_model::{Key, Message, Number};
 use dwell_store::{Put, Store, Target};
 use dwell_time::ManualClock;
 
@@ -150,4 +150,17 @@ fn a_lookup_that_meets_a_bad_block_has_it_made_anew() {
         assert_all_there(&mut store, 400);
         assert_eq!(store.engine.counters().runs_healed, 1, "{kind}");
     }
+}
+
+#[test]
+fn a_bad_block_fails_those_numbers_alone_that_may_lie_there() {
+    let mut store = tiny();
+    put_all(&mut store, 0..400);
+    let numbers: Vec<Number> = (1..=400).map(|number| Number::new(number).unwrap()).collect();
+    store.disk.rot_at(&longest(&store.disk, "numbers-"), 60);
+    let engine = store.engine.clone();
+    let located = store.run(engine.locate(numbers));
+    let refused = located.iter().filter(|located| located.is_err()).count();
+    assert!((1..400).contains(&refused), "{refused} of 400");
+    assert!(located.iter().flatten().all(Option::is_some));
 }

@@ -1,13 +1,15 @@
-//! Leases that run out together: their records come in batches that are no longer than usual.
+//! Leases that run out together, messages that expire together, and leases that end with the process: their records come in batches that are no longer than usual.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 
 use dwell_engine::Options;
-use dwell_engine::disk::MemoryDisk;
-use dwell_model::{Limits, QueueName};
-use dwell_store::{Action, Put, Settle, Store, Take};
+use dwell_engine::disk::{Calls, Crash, Fault, MemoryDisk};
+use dwell_model::{Limits, Pause, QueueName, Setting, SettingChange};
+use dwell_store::{Action, Delivery, Put, Settle, Store, Take};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, options, queue, start};
@@ -16,23 +18,33 @@ const LEASED: usize = 3_000;
 /// What all those records take, in batches of a slice of leases each and one besides.
 const BATCHES: u64 = 11;
 
-/// A store in which all messages of these queues are leased for so long, [`LEASED`] in all, each with an error text that a
-/// record of its standing repeats.
-fn with_leased(queues: &[QueueName], lease_ms: u64) -> Driven {
+/// Settings of a store that holds them all.
+fn roomy(disk: &MemoryDisk, clock: &ManualClock) -> Options {
+    Options { segment_bytes: 64 * 1024 * 1024, ..options(disk, clock) }
+}
+
+/// A store with [`LEASED`] ready messages, each with an error text that a record of its standing repeats.
+fn with_errors(queues: &[QueueName], put: impl Fn(QueueName) -> Put) -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
-    let options = Options { segment_bytes: 64 * 1024 * 1024, ..options(&disk, &clock) };
+    let options = roomy(&disk, &clock);
     let mut store = Driven::open(disk, clock, options).unwrap();
     let engine = store.engine.clone();
-    let puts = (0..LEASED).map(|at| Put::new(queues[at % queues.len()].clone(), "x")).collect();
+    let puts = (0..LEASED).map(|at| put(queues[at % queues.len()].clone())).collect();
     assert!(store.run(engine.put(puts)).into_iter().all(|answer| answer.is_ok()));
-    let all = || Take::from_all(queues.iter().cloned()).max(LEASED).lease_ms(lease_ms);
-    for taken in store.take(all()).unwrap().chunks(100) {
+    for taken in store.take(Take::from_all(queues.iter().cloned()).max(LEASED)).unwrap().chunks(100) {
         let error = Some("x".repeat(4_000).into());
         let retry = Action::Retry { after_ms: Some(0), error, priority: None };
         let retries = taken.iter().map(|one| Settle { receipt: one.receipt.clone(), action: retry.clone() });
         assert!(store.run(engine.settle(retries.collect())).iter().all(Result::is_ok));
     }
-    assert_eq!(store.take(all()).unwrap().len(), LEASED);
+    store
+}
+
+/// The same, and all messages are leased for so long.
+fn with_leased(queues: &[QueueName], lease_ms: u64) -> Driven {
+    let mut store = with_errors(queues, |queue| Put::new(queue, "x"));
+    let all = Take::from_all(queues.iter().cloned()).max(LEASED).lease_ms(lease_ms);
+    assert_eq!(store.take(all).unwrap().len(), LEASED);
     store
 }
 
@@ -116,4 +128,112 @@ fn thousands_of_leases_that_run_out_together_are_many_batches_and_not_one() {
     let taken = store.run(take).unwrap();
     assert!(taken.iter().all(|one| one.message.standing.attempt() == 3));
     assert_eq!(taken.len(), LEASED);
+}
+
+#[test]
+fn thousands_of_messages_that_expire_together_are_many_batches_and_not_one() {
+    let expires = start().after(60_000).ok();
+    let mut store = with_errors(&[queue("q")], |queue| Put { expires, ..Put::new(queue, "x") });
+    let engine = store.engine.clone();
+    store.clock.advance(60_000);
+    let before = engine.counters().batches;
+    let (mut stats, mut queues) = (pin!(engine.stats(queue("q"))), pin!(engine.queues(None, 10)));
+    let mut other = pin!(engine.put(vec![Put::new(queue("other"), "y")]));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(stats.as_mut().poll(&mut context).is_pending());
+    assert!(queues.as_mut().poll(&mut context).is_pending());
+    assert!(other.as_mut().poll(&mut context).is_pending());
+    store.driver.turn();
+    let batches = engine.counters().batches - before;
+    assert!(batches >= BATCHES, "12 MB of records are in {batches} batches");
+    let Poll::Ready(other) = other.as_mut().poll(&mut context) else { panic!("it was not answered") };
+    assert!(other[0].is_ok());
+    let counts = store.run(stats).unwrap().counts;
+    assert_eq!((counts.ready, counts.dead), (0, LEASED as u64), "all at once to whoever asks");
+    let queues = store.run(queues).unwrap();
+    assert_eq!(queues.iter().map(|stats| stats.counts.dead).sum::<u64>(), LEASED as u64);
+    assert!(store.take(Take::from(queue("q"))).unwrap().is_empty());
+}
+
+/// How many of [`LEASED`] messages are ready, and how many attempts and takes each has behind it.
+fn freed(store: &mut Driven) -> (usize, Vec<(u32, u32)>) {
+    let mut all = store.dump();
+    all.retain(|message| message.queue != queue("other"));
+    let mut spent: Vec<(u32, u32)> =
+        all.iter().map(|message| (message.standing.attempts, message.standing.counts.takes)).collect();
+    spent.dedup();
+    (all.iter().filter(|message| message.standing.state == dwell_model::State::Ready).count(), spent)
+}
+
+#[test]
+fn leases_that_end_with_the_process_are_freed_in_batches_no_longer_than_usual() {
+    let queues = [queue("a"), queue("b")];
+    let mut store = with_errors(&queues, |queue| Put::new(queue, "x"));
+    let bound = || Take::from_all(queues.iter().cloned()).max(LEASED).lease_ms(600_000).bound();
+    assert_eq!(store.take(bound()).unwrap().len(), LEASED);
+    let (engine, before) = (store.engine.clone(), store.engine.counters().batches);
+    let (disk, clock) = store.close();
+    let batches = engine.counters().batches - before;
+    assert!(batches >= BATCHES, "a close frees them in {batches} batches");
+    let options = || roomy(&disk, &clock);
+    let mut store = Driven::open(disk.clone(), clock.clone(), options()).unwrap();
+    assert_eq!(freed(&mut store), (LEASED, vec![(1, 1)]), "a close spends no attempt");
+
+    assert_eq!(store.take(bound()).unwrap().len(), LEASED);
+    // An opening writes the tail anew that is not known to be synced: it is to be short.
+    for _ in 0..2 {
+        store.put(Put::new(queue("other"), "x").after_ms(1)).unwrap();
+    }
+    drop(engine);
+    let (disk, clock) = store.kill();
+    disk.power_on(Crash::Keep);
+    let options = roomy(&disk, &clock);
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    let most = store.engine.write_sizes().counts.iter().rposition(|count| *count > 0).unwrap();
+    assert!(most <= 21, "an opening writes 2^{most} bytes at once");
+    assert_eq!(freed(&mut store), (LEASED, vec![(2, 2)]), "a crash does");
+}
+
+#[test]
+fn a_disk_that_fails_while_leases_are_freed_does_not_keep_the_store_open() {
+    for error in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
+        let mut store = with_errors(&[queue("q")], |queue| Put::new(queue, "x"));
+        let bound = Take::from(queue("q")).max(LEASED).lease_ms(600_000).bound();
+        assert_eq!(store.take(bound).unwrap().len(), LEASED);
+        store.disk.fail(Fault { calls: Calls::Writes, after: 3, times: u64::MAX, error });
+        store.engine.close().unwrap();
+        assert!((0..10).any(|_| !store.driver.turn()), "{error:?}");
+    }
+}
+
+type Taking = Pin<Box<dyn Future<Output = dwell_store::Result<Vec<Delivery>>> + Send>>;
+
+/// Lets a take go when it is woken.
+struct Drops(Mutex<Option<Taking>>);
+
+impl Wake for Drops {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+#[test]
+fn a_take_that_is_dropped_while_leases_run_out_waits_no_more() {
+    let mut store = with_leased(&[queue("q")], 60_000);
+    let engine = store.engine.clone();
+    let pause = vec![SettingChange::Set(Setting::Pause(Pause::Indefinite))];
+    store.run(engine.configure(queue("q"), pause)).unwrap();
+    store.clock.advance(60_000);
+    let taker = engine.clone();
+    let mut take: Taking =
+        Box::pin(async move { taker.take(Take::from(queue("q")).wait_ms(600_000)).await });
+    assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let drops = Arc::new(Drops(Mutex::new(Some(take))));
+    // It is answered in the first turn, in which only a slice of the leases has run out.
+    let mut other = pin!(engine.put(vec![Put::new(queue("other"), "y")]));
+    assert!(other.as_mut().poll(&mut Context::from_waker(&Waker::from(drops.clone()))).is_pending());
+    store.driver.turn();
+    assert!(drops.0.lock().unwrap().is_none());
+    let stats = store.run(engine.stats(queue("q"))).unwrap();
+    assert_eq!((stats.counts.ready, stats.waiting), (LEASED as u64, 0));
 }

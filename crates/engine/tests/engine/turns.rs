@@ -1,19 +1,20 @@
 //! Callers that take turns themselves while they come alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Engine, Options};
 use dwell_model::Now;
-use dwell_store::{Blocking, Error, Put, Take};
+use dwell_store::{Blocking, Error, Put, Store, Take};
 use dwell_time::{Clock, ManualClock, Sleeper};
 
-use crate::support::{dir, options, queue, start};
+use crate::support::{Driven, dir, options, queue, start};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const HOUR_MS: u64 = 3_600_000;
@@ -141,4 +142,40 @@ fn a_turn_that_panics_leaves_nobody_waiting() {
     while store.put_one(Put::new(queue("q"), "body")) != Err(Error::Closed) {
         thread::yield_now();
     }
+}
+
+/// Panics when it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of somebody else's");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_ends_no_turn_and_costs_nobody_an_answer() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let waker = Waker::from(Arc::new(Panics));
+    let panics = &mut Context::from_waker(&waker);
+    let noop = &mut Context::from_waker(Waker::noop());
+    let take = || engine.take(Take::from(queue("q")).wait_ms(HOUR_MS));
+    let (mut first, mut second) = (take(), take());
+    let mut put = engine.put(vec![Put::new(queue("q"), "1"), Put::new(queue("q"), "2")]);
+    assert!(first.as_mut().poll(panics).is_pending());
+    assert!(second.as_mut().poll(panics).is_pending());
+    assert!(put.as_mut().poll(panics).is_pending());
+    assert_eq!(catch_unwind(AssertUnwindSafe(|| store.driver.turn())).ok(), Some(true), "it is open");
+    assert!(matches!(put.as_mut().poll(noop), Poll::Ready(answers) if answers.iter().all(Result::is_ok)));
+    for take in [first.as_mut(), second.as_mut()] {
+        assert!(matches!(take.poll(noop), Poll::Ready(Ok(taken)) if taken.len() == 1));
+    }
+    // Nor does one of those that are let go when nobody is left to answer them.
+    let mut last = pin!(take());
+    assert!(last.as_mut().poll(panics).is_pending());
+    store.driver.turn();
+    let Driven { driver, .. } = store;
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(driver))).is_ok());
+    assert!(matches!(last.as_mut().poll(noop), Poll::Ready(Err(_))));
 }

@@ -120,22 +120,17 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// See [`Store::locate`](crate::Store::locate).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for too many numbers, [`Error::Unavailable`].
     pub fn locate(
         &mut self,
-        numbers: &[Number],
+        numbers: Vec<Number>,
         log: &mut impl Log<B>,
-    ) -> Result<Vec<Option<(QueueName, MessageId)>>> {
-        self.config.limits.check_batch(numbers.len())?;
-        let find = |number: &Number| {
-            let slot = self.find_number(*number, log)?;
+    ) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        self.each(numbers, |core, number| {
+            let slot = core.find_number(number, log)?;
             Ok(slot.map(|slot| {
-                let entry = self.entries.get(slot);
-                (self.queues.get(entry.queue).name.clone(), entry.id)
+                let entry = core.entries.get(slot);
+                (core.queues.get(entry.queue).name.clone(), entry.id)
             }))
-        };
-        numbers.iter().map(find).collect()
+        })
     }
 }

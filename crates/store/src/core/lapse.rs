@@ -1,7 +1,8 @@
-//! Leases that run out, many at a time.
+//! Leases that run out and messages that expire, many at a time.
 //!
-//! Every call lets all leases of the queue that it touches run out whose time has come. A consumer that goes may leave as many
-//! as there may be, each with an error text to be recorded anew: so whoever owns the core asks before a call whether there
+//! Every call lets all leases of the queue that it touches run out whose time has come, and all its messages expire. A consumer
+//! that goes may leave as many leases as there may be, a producer as many messages with one expiry, each with an error text to be
+//! recorded anew: so whoever owns the core asks before a call whether there
 //! are many, lets some run out, and makes the call when the rest has followed. Others are served in between, and a batch
 //! is no longer than what a slice records.
 //!
@@ -9,11 +10,13 @@
 //! 1. There is one slice for all queues: [`serve`](Core::serve) has one, and the calls until the next serve share another. Who
 //!    waits is not kept from what runs out by those who ask.
 //! 2. Where a take waits on several queues, leases of all of them run out by the slice before it is handed anything.
+//! 3. Leases that end with the process are freed in slices too, of which each has a batch of its own: nobody is served before
+//!    the last one.
 
-use dwell_model::{Now, QueueName, Timestamp};
+use dwell_model::{Command, Now, QueueName, Timestamp};
 
 use super::queue::mono;
-use super::{Core, CoreConfig, Log, StoredBody};
+use super::{Core, CoreConfig, Durability, Log, StoredBody};
 
 /// What is recorded of one message beside its error text, in bytes, about.
 const STANDING: usize = 64;
@@ -42,10 +45,9 @@ impl Slice {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Whether leases of a queue are to run out now.
+    /// Whether leases of a queue are to run out now, or messages of it to expire.
     pub fn has_lapsed(&self, name: &QueueName, now: Now) -> bool {
-        self.may_have_lapsed(now)
-            && self.queues.find(name).is_some_and(|queue| self.has_lapsed_in(queue, now))
+        self.queues.find(name).is_some_and(|queue| self.has_lapsed_in(queue, now))
     }
 
     /// Whether leases of any queue may be to run out now; false if none are.
@@ -54,16 +56,21 @@ impl<B: StoredBody> Core<B> {
     }
 
     pub(super) fn has_lapsed_in_any(&self, queues: &[u32], now: Now) -> bool {
-        self.may_have_lapsed(now) && queues.iter().any(|queue| self.has_lapsed_in(*queue, now))
+        queues.iter().any(|queue| self.has_lapsed_in(*queue, now))
     }
 
     fn has_lapsed_in(&self, queue: u32, now: Now) -> bool {
+        let expiry = self.queues.get(queue).expiries.next_due();
+        self.has_lapsed_lease(queue, now) || expiry.is_some_and(|head| head <= now.wall.as_ms())
+    }
+
+    fn has_lapsed_lease(&self, queue: u32, now: Now) -> bool {
         self.queues.get(queue).leased.next_due().is_some_and(|head| head <= mono(now.mono_ms))
     }
 
-    /// Lets leases of a queue run out whose time has come: as many as are left of the slice that all calls share until the next
-    /// [`serve`](Core::serve). True if there are more; then whatever touches this queue at `now` does the rest at once,
-    /// however many they are.
+    /// Lets leases of a queue run out and messages of it expire whose time has come: as many as are left of the slice that all
+    /// calls share until the next [`serve`](Core::serve). True if there are more; then whatever touches this queue at `now` does
+    /// the rest at once, however many they are.
     pub fn lapse_some(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> bool {
         let Some(queue) = self.queues.find(name) else { return false };
         if !self.slice.is_used_up() {
@@ -72,15 +79,16 @@ impl<B: StoredBody> Core<B> {
         self.lapse_slice(queue, now, log)
     }
 
-    /// Lets leases of a queue run out that are to, as many as are left of the slice; true if there are more.
+    /// Lets leases of a queue run out and messages of it expire that are to, as many as are left of the slice; true if there are
+    /// more.
     pub(super) fn lapse_slice(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
         if !self.has_lapsed_in(queue, now) {
             return false;
         }
         self.promote(queue, now.wall);
-        while !self.slice.is_used_up()
-            && let Some(bytes) = self.lapse_next(queue, now, log)
-        {
+        while !self.slice.is_used_up() {
+            let lapsed = self.lapse_next(queue, now, log);
+            let Some(bytes) = lapsed.or_else(|| self.expire_next(queue, now, log)) else { break };
             self.slice.spend(bytes);
         }
         self.has_lapsed_in(queue, now)
@@ -98,7 +106,7 @@ impl<B: StoredBody> Core<B> {
         while !slice.is_used_up()
             && let Some(queue) = self.queues.pop_lapsed(mono(now.mono_ms))
         {
-            if self.has_lapsed_in(queue, now) {
+            if self.has_lapsed_lease(queue, now) {
                 self.promote(queue, now.wall);
             }
             while !slice.is_used_up()
@@ -123,9 +131,88 @@ impl<B: StoredBody> Core<B> {
         // By the monotonic clock, which no step has moved, it has been ready for so long.
         let ago_ms = now.mono_ms.saturating_sub(deadline.unsigned_abs());
         let since = now.wall.as_ms().saturating_sub_unsigned(ago_ms);
-        let rare = self.entries.get(slot).rare.as_deref();
-        let error = rare.and_then(|rare| rare.last_error.as_deref()).map_or(0, str::len);
+        let bytes = self.recorded(slot);
         self.let_time_act(slot, now, Timestamp::from_ms(since).unwrap_or(Timestamp::MIN), log);
-        Some(STANDING + error)
+        Some(bytes)
+    }
+
+    /// Sets those aside whose expiry has passed.
+    pub(super) fn expire(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        while self.expire_next(queue, now, log).is_some() {}
+    }
+
+    /// Sets the first of them aside. About how many bytes it records.
+    fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
+        let (_, slot) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms())?;
+        let bytes = self.recorded(slot);
+        self.let_time_act(slot, now, now.wall, log);
+        Some(bytes)
+    }
+
+    /// About how many bytes a record takes of where a message stands.
+    fn recorded(&self, slot: u32) -> usize {
+        let rare = self.entries.get(slot).rare.as_deref();
+        STANDING + rare.and_then(|rare| rare.last_error.as_deref()).map_or(0, str::len)
+    }
+
+    /// Notes which leases end with the process, for [`free_some`](Core::free_some) to free them.
+    pub(super) fn note_bound(&mut self) {
+        let slots = self.entries.iter().map(|(slot, _)| slot);
+        self.bound = slots.filter(|slot| self.is_bound(*slot)).collect();
+    }
+
+    fn is_bound(&self, slot: u32) -> bool {
+        let is_leased = self.entries.find(slot).is_some_and(|entry| entry.place.is_leased());
+        is_leased && self.lease_of(slot).is_some_and(|lease| lease.bound)
+    }
+
+    /// Frees leases that end with the process, one slice of them; true if there are more. Before anything else is called they
+    /// are to be freed all, each slice in a batch of its own.
+    pub fn free_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        self.begin(now, log);
+        let mut slice = Slice::of(&self.config);
+        while !slice.is_used_up()
+            && let Some(slot) = self.bound.pop()
+        {
+            slice.spend(self.recorded(slot));
+            self.change(slot, &Command::Unbind, now, Durability::Written, log)
+                .expect("nothing refuses the end of a process");
+            self.note_ready(slot, now.wall);
+        }
+        self.is_anything_bound()
+    }
+
+    /// Gives messages back whose leases end with the process, as one slice of all that their queues have to do: the store closes.
+    /// True if there are more. A lease that has run out by then has done so.
+    pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        self.begin(now, log);
+        self.slice = Slice::of(&self.config);
+        if self.bound.is_empty() {
+            self.note_bound();
+        }
+        while let Some(slot) = self.bound.last().copied() {
+            if !self.is_bound(slot) {
+                self.bound.pop();
+                continue;
+            }
+            if self.slice.is_used_up() || self.lapse_slice(self.entries.get(slot).queue, now, log) {
+                return true;
+            }
+            self.bound.pop();
+            if let Some(lease) = self.lease_of(slot) {
+                self.slice.spend(self.recorded(slot));
+                self.change(slot, &Command::GiveBack(lease.token), now, Durability::Written, log)
+                    .expect("the lease is in force");
+            }
+        }
+        self.is_anything_bound()
+    }
+
+    fn is_anything_bound(&mut self) -> bool {
+        let is_done = self.bound.is_empty();
+        if is_done {
+            self.bound = Vec::new();
+        }
+        !is_done
     }
 }

@@ -8,10 +8,11 @@
 //!   earlier than that of the call before counts as a step of the clock back.
 //! - **Calls** answer at once, but for [`revive`](Core::revive) and [`discard`](Core::discard) of many: those do a slice,
 //!   and [`go_on`](Core::go_on) does the next one, after other calls if there are any. Nothing is durable when they return: make the log so before answers leave.
-//! - **Leases that run out** all at once are seen to in slices, of which there is one between two calls of
-//!   [`serve`](Core::serve) and one in each: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a call names, call
+//! - **Leases that run out and messages that expire** all at once are seen to in slices, of which there is one between two calls
+//!   of [`serve`](Core::serve) and one in each: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a call names, call
 //!   [`lapse_some`](Core::lapse_some), and make the call later if there are more. A take without wait, or a call of
 //!   [`queues`](Core::queues), may have [given up](Core::gave_up) for the same reason: repeat it after the next serve.
+//! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it is through, and nothing else in between.
 //! - **Cold messages that expire** are seen to in slices: call [`catch_up`](Core::catch_up) before each batch of calls. While
 //!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. All else is right
 //!   at any time, and takes longer if it comes too early.
@@ -21,7 +22,7 @@
 //!   that has gone is [`forget`](Core::forget); what was handed to one is [`give_back`](Core::give_back).
 //! - **Opening.** Make a new core of a new incarnation; then for each batch of the log [`replay_put`](Core::replay_put)
 //!   and [`replay`](Core::replay) its records in order and say when it was by [`replay_time`](Core::replay_time);
-//!   then call [`opened`](Core::opened), once. Where messages may be cold, say before the records of a batch what time it
+//!   then call [`opened`](Core::opened), once, and [`free_some`](Core::free_some) until it is through. Where messages may be cold, say before the records of a batch what time it
 //!   carries, by [`replay_begins`](Core::replay_begins).
 //!
 //! # Ground rules
@@ -35,7 +36,8 @@
 //! # Layout
 //! - [`Record`], [`Log`]: what is told to the log
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
-//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out
+//! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out, and many
+//!   messages that expire
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin; `sweep`: many dead messages, slice by slice
 //! - `wait`: takes that wait
@@ -145,7 +147,7 @@ pub struct CoreConfig {
     pub buried_a_call: usize,
     /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest; at least 1.
     pub swept_a_call: usize,
-    /// How many leases a slice lets run out, and about how many bytes it records: each call of [`Core::serve`] has one, and
+    /// How many leases a slice lets run out and messages expire, and about how many bytes it records: each call of [`Core::serve`] has one, and
     /// all calls between two of them; at least 1.
     pub lapsed_a_call: usize,
     /// See [`CoreConfig::lapsed_a_call`].
@@ -200,6 +202,8 @@ pub struct Core<B> {
     leases: Slab<Held>,
     /// So many leases may still run out before the next serve.
     slice: Slice,
+    /// Messages whose leases end with the process, while these are freed.
+    bound: Vec<u32>,
     queues: Queues,
     /// Queues whose own pause ends by itself, by that instant.
     pauses: BTreeSet<(Timestamp, u32)>,
@@ -257,6 +261,7 @@ impl<B: StoredBody> Core<B> {
             entries: Slab::new(),
             leases: Slab::new(),
             slice: Slice::of(&config),
+            bound: Vec::new(),
             queues: Queues::new(),
             pauses: BTreeSet::new(),
             numbering: Numbering::new(config.number_step),

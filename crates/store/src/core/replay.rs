@@ -246,8 +246,8 @@ impl<B: StoredBody> Core<B> {
         self.next_number = self.next_number.max(next);
     }
 
-    /// Begins service after replay, or of a new core: leases run on by this process's clock, and those bound to
-    /// the process before it end.
+    /// Begins service after replay, or of a new core: leases run on by this process's clock. Those bound to the process before it
+    /// end by [`free_some`](Core::free_some), before anything else is called.
     pub fn opened(&mut self, now: Now, log: &mut impl Log<B>) {
         self.begin(now, log);
         let held: Vec<(u32, u32)> = self
@@ -262,16 +262,12 @@ impl<B: StoredBody> Core<B> {
             let queue = self.entries.get(slot).queue;
             let held = self.leases.get_mut(held);
             held.lease = held.lease.rebased(now);
-            let (timer, deadline, bound) = (held.timer, held.lease.deadline_mono_ms, held.lease.bound);
+            let (timer, deadline) = (held.timer, held.lease.deadline_mono_ms);
             self.queues.expect_lapse(queue, mono(deadline));
             let is_there = self.queues.get_mut(queue).leased.reschedule(timer, mono(deadline));
             assert!(is_there, "the timer of a lease in force is there");
-            if bound {
-                self.change(slot, &Command::Unbind, now, Durability::Written, log)
-                    .expect("nothing refuses the end of a process");
-                self.note_ready(slot, now.wall);
-            }
         }
+        self.note_bound();
     }
 
     /// Revives all dead messages of a queue whose keys are free, oldest first, as an old log means it.

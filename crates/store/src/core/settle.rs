@@ -113,19 +113,6 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// The leases that end with the process. Time has acted on all queues then.
-    pub fn bound_leases(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Receipt> {
-        self.begin(now, log);
-        let queues: Vec<u32> = self.queues.all().collect();
-        queues.into_iter().for_each(|queue| self.touch(queue, now, log));
-        let bound = self.entries.iter().filter_map(|(slot, entry)| {
-            let lease = self.lease_of(slot).filter(|lease| lease.bound)?;
-            let queue = self.queues.get(entry.queue).name.clone();
-            Some(Receipt { queue, id: entry.id, token: lease.token })
-        });
-        bound.collect()
-    }
-
     /// The message whose lease in force the receipt proves.
     fn held(&mut self, receipt: &Receipt, now: Now, log: &mut impl Log<B>) -> Option<u32> {
         let queue = self.touched(&receipt.queue, now, log)?;

@@ -157,11 +157,13 @@ impl<B: StoredBody> Core<B> {
         log: &mut impl Log<B>,
     ) -> Result<Sweeping> {
         let left = usize::try_from(sweep.meant.saturating_sub(sweep.looked)).unwrap_or(usize::MAX);
-        let most = left.min(self.config.swept_a_call);
-        if most == 0 {
+        if left == 0 {
             return Ok(Sweeping::Done(sweep.swept));
         }
         let is_new = std::mem::take(&mut sweep.is_new);
+        // A later slice is a whole one, however little is left: what is missing may be gone, and all that died since lie
+        // before the end.
+        let most = if is_new { left.min(self.config.swept_a_call) } else { self.config.swept_a_call };
         let handed_over =
             match self.page_in_dead(queue, Reader::Sweep, sweep.after, (is_new, sweep.began), most, log) {
                 Ok(handed_over) => handed_over,
@@ -170,6 +172,9 @@ impl<B: StoredBody> Core<B> {
         let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
         let is_last = slice.len() < most && handed_over == HandedOver::All;
         for ((_, id), slot) in slice {
+            if sweep.looked == sweep.meant {
+                break;
+            }
             if !self.entries.get(slot).has_died_since(sweep.number) {
                 sweep.looked += 1;
                 let swept = self.sweep_one(slot, sweep.deed, now, log);

@@ -42,13 +42,6 @@ impl<B: StoredBody> Core<B> {
         self.expire(queue, now, log);
     }
 
-    /// Sets those aside whose expiry has passed.
-    pub(super) fn expire(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
-        while let Some((_, slot)) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms()) {
-            self.let_time_act(slot, now, now.wall, log);
-        }
-    }
-
     /// Sets those aside whose expiry has passed, in all queues: at once, since nobody could tell them from others later. What
     /// can not be read now dies when it can: it had expired when it was ripened.
     fn expire_all(&mut self, now: Now, log: &mut impl Log<B>) {

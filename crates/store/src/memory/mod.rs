@@ -6,7 +6,8 @@
 //! A revive or a discard of many is made in slices, and the lock is let go between them.
 //!
 //! Ground rule: nothing foreign runs under the lock. Answers to waiting takes, which wake their tasks, and
-//! notifications of the timer go out after it is released.
+//! notifications of the timer go out after it is released. A waker that panics takes nothing along: its answer is there
+//! already when it is called.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,7 @@ use dwell_time::Clock;
 use crate::core::{Core, CoreConfig, NoLog, Sweeping, WaiterId};
 use crate::{
     Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Settled, Store, Swept, Take, Target, When, contained,
 };
 use timer::Timer;
 use waiting::{AnswerSender, Waiting};
@@ -161,7 +162,7 @@ impl Shared {
         let unread: Vec<Receipt> = outgoing
             .answers
             .into_iter()
-            .filter_map(|(sender, answer)| sender.send(answer).err())
+            .filter_map(|(sender, answer)| contained(|| sender.send(answer))?.err())
             .flat_map(receipts)
             .collect();
         if outgoing.wake_timer {
@@ -275,12 +276,7 @@ impl Store for MemoryStore {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        let count = numbers.len();
-        let located = self.shared.call(|core, _| core.locate(&numbers, &mut NoLog)).flatten();
-        match located {
-            Ok(located) => located.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); count],
-        }
+        self.shared.call_each(numbers, |core, numbers, _| core.locate(numbers, &mut NoLog))
     }
 
     async fn list(

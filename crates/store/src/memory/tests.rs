@@ -1,8 +1,9 @@
 //! Tests of what the memory store adds to the core: waiting, and going away while waiting.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::mpsc::{self, Receiver};
-use std::task::{Context, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -220,4 +221,44 @@ fn whoever_asks_is_told_of_all_leases_that_run_out_though_they_do_in_slices() {
     let taken = block_on(store.take(Take::from(a).max(9))).unwrap();
     assert_eq!(taken.len(), 2, "who waits is handed the first of the other queue");
     assert_eq!(hear.recv_timeout(PATIENCE).unwrap().unwrap()[0].message.queue, b);
+}
+
+/// Panics when it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of somebody else's");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_costs_nobody_an_answer() {
+    let clock = clock();
+    let store = store(&clock);
+    let waker = Waker::from(Arc::new(Panics));
+    let panics = &mut Context::from_waker(&waker);
+    let noop = &mut Context::from_waker(Waker::noop());
+    for due_ms in [0, 100] {
+        let (mut first, mut second) = (pin!(store.take(waiting())), pin!(store.take(waiting())));
+        assert!(first.as_mut().poll(panics).is_pending());
+        assert!(second.as_mut().poll(noop).is_pending());
+        let puts = (0..2).map(|_| Put::new(queue(), "body").after_ms(due_ms)).collect();
+        let put = catch_unwind(AssertUnwindSafe(|| block_on(store.put(puts))));
+        assert!(put.is_ok_and(|answers| answers.iter().all(Result::is_ok)), "the put is answered");
+        if due_ms > 0 {
+            // The timer answers both, and lives on.
+            assert!(clock.await_asleep(1, PATIENCE));
+            clock.advance(due_ms);
+            assert!(clock.await_asleep(1, PATIENCE));
+        }
+        for take in [first.as_mut(), second.as_mut()] {
+            let taken = take.poll(noop);
+            assert!(matches!(taken, Poll::Ready(Ok(taken)) if taken.len() == 1));
+        }
+    }
+    let mut last = pin!(store.take(waiting()));
+    assert!(last.as_mut().poll(panics).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| store.close())).is_ok());
+    assert!(matches!(last.as_mut().poll(noop), Poll::Ready(Ok(taken)) if taken.is_empty()));
 }

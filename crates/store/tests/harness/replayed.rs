@@ -68,6 +68,7 @@ impl Replayed {
             }
         }
         core.opened(clock.now(), &mut log);
+        while core.free_some(clock.now(), &mut log) {}
         core.check();
         log.0.push(Fact::Time(core.seen()));
         let state = State { core, log, waiters: HashMap::new(), next_waiter: 0 };
@@ -180,11 +181,7 @@ impl Store for Replayed {
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        let count = numbers.len();
-        match self.call(|core, _, log| core.locate(&numbers, log)) {
-            Ok(located) => located.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); count],
-        }
+        self.call(|core, _, log| core.locate(numbers, log))
     }
 
     async fn list(

@@ -598,6 +598,7 @@ proptest! {
         let now = Now { wall: walk.now.wall.after(down_ms).unwrap(), mono_ms: 5 };
         let mut reopened = recovered(&walk.rig, &checkpoint);
         reopened.call(|core, log| core.opened(now, log));
+        while reopened.call(|core, log| core.free_some(now, log)) {}
         let mut cold = walk.again(reopened);
         // Not from the log of the other, which does not say what has expired while it was cold.
         let mut plain = never.again(never.rig.reopened(now));

@@ -175,6 +175,7 @@ impl Rig {
     fn reopened(&self, now: Now) -> Rig {
         let mut again = self.replayed();
         again.call(|core, log| core.opened(now, log));
+        while again.call(|core, log| core.free_some(now, log)) {}
         again
     }
 }

@@ -149,6 +149,27 @@ fn a_sweep_of_the_oldest_is_of_no_more_though_others_leave_memory() {
     assert_eq!(finish(&mut rig, sweep, 10).done, 3);
 }
 
+#[test]
+fn a_sweep_that_misses_one_it_meant_goes_on_in_whole_slices() {
+    let mut rig = Rig::configured(CoreConfig { swept_a_call: 10, ..CoreConfig::new(Limits::default(), 7) });
+    let ids: Vec<MessageId> = (0..11).map(|at| bury(&mut rig, None, at)).collect();
+    let mut sweep = begin_revive(&mut rig, 20);
+    assert_eq!(rig.discard(&queue("q"), Selection::Ids(vec![ids[10]]), now(21)).unwrap().done, 1);
+    for at in 0..100 {
+        bury(&mut rig, None, 30 + at);
+    }
+    let mut slices = 0;
+    let swept = loop {
+        slices += 1;
+        match rig.call(|core, log| core.go_on(sweep, now(200), log)).unwrap() {
+            Sweeping::Unfinished(rest) => sweep = rest,
+            Sweeping::Done(swept) => break swept,
+        }
+    };
+    assert_eq!((swept.done, dead_len(&mut rig, 200)), (10, 100), "those that died since stay dead");
+    assert!(slices <= 11, "{slices} slices look at a hundred messages");
+}
+
 #[derive(Clone, Debug)]
 enum Move {
     Call(Call),
