@@ -34,7 +34,7 @@ impl<B: StoredBody> Core<B> {
             match entry.place {
                 Place::Scheduled(spot) => {
                     assert_eq!(queue.scheduled.get(spot), Some(slot), "{:?} is scheduled", entry.id);
-                    let due = u64::from(entry.due <= queue.ripe);
+                    let due = u64::from(spot.is_in_lane() && entry.due <= queue.ripe);
                     counts.scheduled += 1 - due;
                     counts.ready += due;
                     counts.ready_urgent += if is_urgent(entry.priority) { due } else { 0 };

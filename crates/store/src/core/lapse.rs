@@ -3,7 +3,7 @@
 //! Every call lets all leases of the queue that it touches run out whose time has come, and all its messages expire. A consumer
 //! that goes may leave as many leases as there may be, a producer as many messages with one expiry, each with an error text to be
 //! recorded anew: so whoever owns the core asks before a call whether there
-//! are many, lets some run out, and makes the call when the rest has followed. Others are served in between, and a batch
+//! are many, lets some run out (and some come due that lie beside the lanes, where [`super::schedule`] says why they are moved), and makes the call when the rest has followed. Others are served in between, and a batch
 //! is no longer than what a slice records.
 //!
 //! # Ground rules
@@ -21,16 +21,22 @@ use super::{Core, CoreConfig, Durability, Log, StoredBody};
 /// What is recorded of one message beside its error text, in bytes, about.
 const STANDING: usize = 64;
 
+/// So many messages are moved to the ready ones in the time in which one lease runs out.
+const MOVES_A_LEASE: usize = 4;
+
 /// How much may still run out before it is somebody else's turn.
 #[derive(Debug)]
 pub(super) struct Slice {
     leases: usize,
     bytes: usize,
+    /// So many messages may be moved to the ready ones: that records nothing.
+    moves: usize,
 }
 
 impl Slice {
     pub(super) fn of(config: &CoreConfig) -> Slice {
-        Slice { leases: config.lapsed_a_call, bytes: config.lapsed_bytes_a_call }
+        let leases = config.lapsed_a_call;
+        Slice { leases, bytes: config.lapsed_bytes_a_call, moves: leases.saturating_mul(MOVES_A_LEASE) }
     }
 
     fn is_used_up(&self) -> bool {
@@ -45,7 +51,7 @@ impl Slice {
 }
 
 impl<B: StoredBody> Core<B> {
-    /// Whether leases of a queue are to run out now, or messages of it to expire.
+    /// Whether leases of a queue are to run out now, messages of it to expire, or others to be moved to the ready ones.
     pub fn has_lapsed(&self, name: &QueueName, now: Now) -> bool {
         self.queues.find(name).is_some_and(|queue| self.has_lapsed_in(queue, now))
     }
@@ -61,7 +67,13 @@ impl<B: StoredBody> Core<B> {
 
     fn has_lapsed_in(&self, queue: u32, now: Now) -> bool {
         let expiry = self.queues.get(queue).expiries.next_due();
-        self.has_lapsed_lease(queue, now) || expiry.is_some_and(|head| head <= now.wall.as_ms())
+        let is_due = self.has_lapsed_lease(queue, now) || self.is_due_beside(queue, now);
+        is_due || expiry.is_some_and(|head| head <= now.wall.as_ms())
+    }
+
+    /// Whether messages are due that are to be moved to the ready ones.
+    fn is_due_beside(&self, queue: u32, now: Now) -> bool {
+        self.queues.get(queue).scheduled.is_due_beside(now.wall)
     }
 
     fn has_lapsed_lease(&self, queue: u32, now: Now) -> bool {
@@ -72,11 +84,10 @@ impl<B: StoredBody> Core<B> {
     /// calls share until the next [`serve`](Core::serve). True if there are more; then whatever touches this queue at `now` does
     /// the rest at once, however many they are.
     pub fn lapse_some(&mut self, name: &QueueName, now: Now, log: &mut impl Log<B>) -> bool {
-        let Some(queue) = self.queues.find(name) else { return false };
         if !self.slice.is_used_up() {
             self.begin(now, log);
         }
-        self.lapse_slice(queue, now, log)
+        self.queues.find(name).is_some_and(|queue| self.lapse_slice(queue, now, log))
     }
 
     /// Lets leases of a queue run out and messages of it expire that are to, as many as are left of the slice; true if there are
@@ -85,8 +96,8 @@ impl<B: StoredBody> Core<B> {
         if !self.has_lapsed_in(queue, now) {
             return false;
         }
-        self.promote(queue, now.wall);
-        while !self.slice.is_used_up() {
+        self.slice.moves -= self.promote_some(queue, now.wall, self.slice.moves);
+        while !self.slice.is_used_up() && !self.is_due_beside(queue, now) {
             let lapsed = self.lapse_next(queue, now, log);
             let Some(bytes) = lapsed.or_else(|| self.expire_next(queue, now, log)) else { break };
             self.slice.spend(bytes);

@@ -27,6 +27,13 @@ pub(super) struct Spot {
     lane: u8,
 }
 
+impl Spot {
+    /// Whether what lies here is ready once it is due, without being moved.
+    pub(super) fn is_in_lane(self) -> bool {
+        usize::from(self.lane) < LANES
+    }
+}
+
 #[derive(Debug)]
 struct Lane {
     priority: u32,
@@ -134,6 +141,11 @@ impl Schedule {
     /// Takes out what lies beside and is due at `wall`.
     pub(super) fn pop_beside(&mut self, wall: Timestamp) -> Option<u32> {
         self.beside.pop_due(wall.as_ms()).map(|(_, slot)| slot)
+    }
+
+    /// Whether what lies beside is due at `wall`, some of it.
+    pub(super) fn is_due_beside(&self, wall: Timestamp) -> bool {
+        self.beside.next_due().is_some_and(|due| due <= wall.as_ms())
     }
 
     /// Takes out whatever is due at `wall`.

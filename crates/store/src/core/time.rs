@@ -55,16 +55,26 @@ impl<B: StoredBody> Core<B> {
 
     /// What is due at `wall` becomes ready: in the lanes where it lies, beside them by being moved.
     pub(super) fn promote(&mut self, queue: u32, wall: Timestamp) {
+        self.promote_some(queue, wall, usize::MAX);
+    }
+
+    /// The same; `most` at most are moved. Says how many were.
+    pub(super) fn promote_some(&mut self, queue: u32, wall: Timestamp, most: usize) -> usize {
         let found = self.queues.get_mut(queue);
         found.ripe = wall;
-        while let Some(slot) = found.scheduled.pop_beside(wall) {
+        let mut moved = 0;
+        while moved < most
+            && let Some(slot) = found.scheduled.pop_beside(wall)
+        {
             let entry = self.entries.get_mut(slot);
             entry.place = Place::Ready;
             found.insert_ready(ReadyKey::of(entry), slot);
+            moved += 1;
         }
         if found.watch.is_some() && found.has_ready() {
             self.look_at(queue);
         }
+        moved
     }
 
     /// What is due at `wall` is moved to the ready, in all queues: by a clock that steps back it is not due.

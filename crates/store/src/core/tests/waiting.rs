@@ -267,6 +267,38 @@ fn leases_that_run_out_together_do_so_in_slices_and_others_are_served_in_between
 }
 
 #[test]
+fn what_was_rescheduled_to_one_instant_comes_due_in_slices() {
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    for _ in 0..100 {
+        let id = rig.put(put_to("q").after_ms(500), now(0)).unwrap().id;
+        let moves = vec![(crate::Target::Id(id), When::AfterMs(1_000))];
+        rig.call(|core, log| core.reschedule(&queue("q"), moves, now(0), log)).remove(0).unwrap();
+    }
+    rig.wait(1, waiting(60_000), now(0));
+    rig.wait(2, Take::from(queue("other")).wait_ms(60_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    rig.put(put_to("other").after_ms(1_000), now(0)).unwrap();
+    let late = now(1_000);
+    assert_eq!(ids(&rig.call(|core, log| core.serve(late, log))), [(2, 1)], "another queue's take");
+    let mut slices = 0;
+    loop {
+        // A call that names the queue comes when all are moved.
+        let is_more = rig.call(|core, log| core.lapse_some(&queue("q"), late, log));
+        let answers = rig.call(|core, log| core.serve(late, log));
+        if !answers.is_empty() {
+            assert_eq!(ids(&answers), [(1, 1)]);
+            break;
+        }
+        slices += usize::from(is_more);
+        assert!(slices < 20, "it comes to an end");
+    }
+    assert!(slices >= 2, "a hundred are {slices} slices");
+    let counts = rig.call(|core, log| core.stats(&queue("q"), late, log)).unwrap().counts;
+    assert_eq!((counts.ready, counts.scheduled, counts.leased), (99, 0, 1));
+}
+
+#[test]
 fn a_slice_of_leases_that_run_out_records_only_so_many_bytes() {
     let config = CoreConfig { lapsed_bytes_a_call: 10_000, ..CoreConfig::new(Limits::default(), 0) };
     let mut rig = Rig::configured(config);
