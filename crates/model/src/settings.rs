@@ -430,7 +430,8 @@ mod tests {
             assert_eq!(bad.check().unwrap_err().code(), "invalid_setting", "{bad:?}");
         }
         assert!(Setting::LeaseMs(1).check().is_ok());
-        let longest = Backoff { base_ms: Setting::MAX_BACKOFF_MS, cap_ms: Setting::MAX_BACKOFF_MS, ..backoff };
+        let longest =
+            Backoff { base_ms: Setting::MAX_BACKOFF_MS, cap_ms: Setting::MAX_BACKOFF_MS, ..backoff };
         assert!(Setting::Backoff(longest).check().is_ok());
         let now = Timestamp::from_ms(4_102_444_800_000).unwrap();
         assert!(now.after(longest.delay_ms(u32::MAX, 0)).is_ok(), "in 2100 it leads to an instant");

@@ -645,7 +645,9 @@ impl Shard {
         let Some(still) = &self.stuck else {
             return self.failed.is_none() && !self.is_closed;
         };
-        if still.closes || inbox.iter().chain(&self.behind).any(|command| matches!(command, Command::Close(_))) {
+        if still.closes
+            || inbox.iter().chain(&self.behind).any(|command| matches!(command, Command::Close(_)))
+        {
             // There is no telling when there will be room, and whoever closes wants to go.
             let error = std::io::Error::new(std::io::ErrorKind::StorageFull, &*still.reason);
             self.is_closed = still.closes;
