@@ -89,7 +89,8 @@ impl<'a> Client<'a> {
             Choice::TakeById => self.take_by_id(),
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
-            Choice::Get => self.get(),
+            // Over HTTP nothing peeks.
+            Choice::Get | Choice::Peek => self.get(),
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),

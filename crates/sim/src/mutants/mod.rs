@@ -109,12 +109,16 @@ pub(crate) enum StoreFault {
     ReviveDropped,
     /// A revive of all leaves the last message dead: it ends one too early.
     ReviveCutShort,
+    /// A peek shows the second message of a state.
+    PeekedSecond,
+    /// A peek at the dead, now and then, finds none.
+    PeekMissesDead,
     /// Counts are off by one.
     CountOff,
 }
 
 /// All of them, by the names that the command prints.
-const ALL: [(&str, Mutant); 38] = [
+const ALL: [(&str, Mutant); 40] = [
     ("sync skipped", Mutant::Disk(DiskFault::SyncSkipped)),
     ("sync sometimes skipped", Mutant::Disk(DiskFault::SyncSometimesSkipped)),
     ("answer and delivery before the sync", Mutant::Disk(DiskFault::SyncLate)),
@@ -152,6 +156,8 @@ const ALL: [(&str, Mutant); 38] = [
     ("message that could not be read passed off", Mutant::Store(StoreFault::UnreadPassedOff)),
     ("revive of all dropped", Mutant::Store(StoreFault::ReviveDropped)),
     ("revive of all ends one too early", Mutant::Store(StoreFault::ReviveCutShort)),
+    ("peek shows the second", Mutant::Store(StoreFault::PeekedSecond)),
+    ("peek misses the dead", Mutant::Store(StoreFault::PeekMissesDead)),
     ("count off by one", Mutant::Store(StoreFault::CountOff)),
 ];
 

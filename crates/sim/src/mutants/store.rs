@@ -221,6 +221,18 @@ impl Store for MutantStore {
         self.store.list(queue, state, after, max).await
     }
 
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        let first = self.store.peek(queue.clone(), state).await?;
+        if state == StateKind::Dead && self.strikes(StoreFault::PeekMissesDead) {
+            return Ok(None);
+        }
+        if self.has(StoreFault::PeekedSecond) {
+            let other = self.store.list(queue, state, None, 2).await?.messages.pop();
+            return Ok(other.or(first));
+        }
+        Ok(first)
+    }
+
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         let mut stats = self.store.stats(queue).await?;
         if self.has(StoreFault::CountOff) && stats.counts.dead > 0 {

@@ -62,6 +62,8 @@ pub(crate) enum Ask {
     Reschedule(GroupId, Target, Due),
     /// Get.
     Get(GroupId, Target),
+    /// Peek at the first message of some state of a queue.
+    Peek { queue: u32 },
     /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead, so that
     /// none is missed that time moves on meanwhile. No command to the queue may be under way.
     ListAll { queue: u32 },
@@ -96,6 +98,8 @@ pub(crate) enum Answer {
     Rescheduled(Move),
     /// To a get.
     Got(Found),
+    /// To a peek, as it was shown.
+    Peeked(Option<(Address, Sight)>),
     /// To a list, as it was shown.
     Listed(Vec<(Address, Sight)>),
     /// To a revive or discard of one message.
@@ -113,7 +117,10 @@ impl Ask {
     pub(super) fn wide_queues(&self) -> Vec<u32> {
         match self {
             Ask::Take { queues, .. } | Ask::Unread { queues, .. } => queues.clone(),
-            Ask::ListAll { queue } | Ask::Sweep { queue, .. } | Ask::ReadSettings { queue } => vec![*queue],
+            Ask::Peek { queue }
+            | Ask::ListAll { queue }
+            | Ask::Sweep { queue, .. }
+            | Ask::ReadSettings { queue } => vec![*queue],
             _ => Vec::new(),
         }
     }
@@ -130,6 +137,7 @@ impl Ask {
             | Ask::Discard(message) => Some(message.group()),
             Ask::Take { .. }
             | Ask::Unread { .. }
+            | Ask::Peek { .. }
             | Ask::ListAll { .. }
             | Ask::Sweep { .. }
             | Ask::Configure { .. }

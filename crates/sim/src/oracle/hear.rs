@@ -70,6 +70,9 @@ impl Oracle {
                 }
                 self.push(group, heard, What::Got { target, found });
             }
+            (Ask::Peek { queue }, Answer::Peeked(shown)) => {
+                shown.into_iter().for_each(|(address, sight)| self.shown_in(queue, address, sight, heard));
+            }
             (Ask::ListAll { queue }, Answer::Listed(sights)) => self.listed(queue, sights, heard),
             (Ask::Revive(message, due), Answer::Raised(answer)) => {
                 let what = What::Revive { no: message.no, due, heard: Some(answer) };
@@ -131,7 +134,7 @@ impl Oracle {
             Ask::Configure { queue, setting, value } => {
                 self.push_setting(queue, setting, heard, Access::Write { value, heard: false });
             }
-            Ask::Get(..) | Ask::ListAll { .. } | Ask::ReadSettings { .. } => {}
+            Ask::Get(..) | Ask::Peek { .. } | Ask::ListAll { .. } | Ask::ReadSettings { .. } => {}
         }
     }
 
@@ -185,12 +188,7 @@ impl Oracle {
     fn listed(&mut self, queue: u32, sights: Vec<(Address, Sight)>, heard: Heard) {
         let shown: HashSet<u64> = sights.iter().map(|(_, sight)| sight.no).collect();
         for (address, sight) in sights {
-            if address.queue != queue {
-                self.accuse(Kind::Contradiction, format!("{address:?} was listed in queue {queue}"));
-                continue;
-            }
-            self.identify(sight.no, sight.id);
-            self.push(address.group(), heard, What::Listed(sight));
+            self.shown_in(queue, address, sight, heard);
         }
         let mut missing = Vec::new();
         for (group, track) in self.groups.range(of_queue(queue)) {
@@ -202,6 +200,15 @@ impl Oracle {
             let what = What::Got { target: Target::Message(no), found: Found::Nothing };
             self.push(group, heard, what);
         }
+    }
+
+    /// A message was shown as one of a queue's.
+    fn shown_in(&mut self, queue: u32, address: Address, sight: Sight, heard: Heard) {
+        if address.queue != queue {
+            return self.accuse(Kind::Contradiction, format!("{address:?} was shown in queue {queue}"));
+        }
+        self.identify(sight.no, sight.id);
+        self.push(address.group(), heard, What::Listed(sight));
     }
 
     fn swept(&mut self, queue: u32, sweep: Sweep, heard: Heard, answered: bool) {

@@ -1,7 +1,7 @@
 //! Between the engine and the oracle: what answers mean, in the oracle's words.
 
 use bytes::Bytes;
-use dwell_model::{Invalid, Message, SettingName, State};
+use dwell_model::{Invalid, Message, MessageId, SettingName, State, StateKind, Timestamp};
 use dwell_store::{
     Cancelled, Delivery, Error, Page, PutAnswer, PutOutcome, QueueStats, Rescheduled, Result, Settled, Swept,
 };
@@ -189,6 +189,29 @@ pub(super) fn got(answer: &Result<Message<Bytes>>) -> Fate {
         },
         Err(error) if is_nowhere(error) => Fate::Heard(Answer::Got(Found::Nothing)),
         Err(error) => other(error),
+    }
+}
+
+/// The answer to a peek at the first message of a state.
+pub(super) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) -> Fate {
+    match answer {
+        Ok(None) => Fate::Heard(Answer::Peeked(None)),
+        Ok(Some(message)) => match sight(message) {
+            Some(shown) if message.standing.state.kind() == state => Fate::Heard(Answer::Peeked(Some(shown))),
+            _ => Fate::Odd(format!("other bytes, or not {state}: {message:?}")),
+        },
+        Err(error) if is_nowhere(error) => Fate::Heard(Answer::Peeked(None)),
+        Err(error) => other(error),
+    }
+}
+
+/// The first of the messages of a state is the least by this.
+pub(super) fn peek_order(message: &Message<Bytes>) -> (u32, Timestamp, MessageId) {
+    let standing = &message.standing;
+    match standing.state {
+        State::Ready => (standing.priority, standing.due, message.id),
+        State::Dead(death) => (0, death.at, message.id),
+        State::Scheduled | State::Leased(_) => (0, standing.due, message.id),
     }
 }
 

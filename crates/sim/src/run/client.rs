@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use dwell_model::{Message, MessageId, Receipt};
+use dwell_model::{Message, MessageId, Receipt, StateKind};
 use dwell_store::{
     self as wish, Cancelled, Delivery, Error, PutAnswer, Rescheduled, Result, Settled, Store, Swept,
 };
@@ -66,6 +66,7 @@ pub(super) enum Said {
     Cancelled(Result<Cancelled>),
     Moved(Result<Rescheduled>),
     Got(Result<Message>),
+    Peeked(StateKind, Result<Option<Message>>),
     Raised(Result<Swept>),
     Swept(Result<()>),
 }
@@ -88,6 +89,7 @@ impl World {
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
             Choice::Get => self.get(),
+            Choice::Peek => self.peek(),
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),
@@ -248,6 +250,15 @@ impl World {
         self.fly(vec![op], About::Other, async move { Said::Got(one(store.get(queue, vec![wish]).await)) });
     }
 
+    fn peek(&mut self) {
+        let (queue, state) = (workload::queue(&mut self.rng), *self.rng.pick(&StateKind::ALL));
+        let op = self.begin(Ask::Peek { queue });
+        let store = self.store();
+        self.fly(vec![op], About::Other, async move {
+            Said::Peeked(state, store.peek(queue_name(queue), state).await)
+        });
+    }
+
     fn revive(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
         let now = self.wall();
@@ -311,6 +322,7 @@ impl World {
             Said::Cancelled(answer) => vec![answers::cancelled(answer)],
             Said::Moved(answer) => vec![answers::moved(answer)],
             Said::Got(answer) => vec![answers::got(answer)],
+            Said::Peeked(state, answer) => vec![answers::peeked(*state, answer)],
             Said::Raised(answer) => vec![answers::raised(answer)],
             Said::Swept(answer) => vec![answers::done(answer)],
         };
@@ -392,6 +404,7 @@ impl World {
             | Said::Cancelled(Err(error))
             | Said::Moved(Err(error))
             | Said::Got(Err(error))
+            | Said::Peeked(_, Err(error))
             | Said::Raised(Err(error))
             | Said::Swept(Err(error)) => vec![error],
             Said::Settled(answers) => answers.iter().filter_map(|answer| answer.as_ref().err()).collect(),

@@ -1,9 +1,10 @@
 //! What must be so where nothing is uncertain: a take hands out exactly what it must, in order; counts count;
 //! lists show everything once; settings read as they were set; and at the end nothing is stuck.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dwell_model::{SettingChange, SettingName, StateKind};
+use dwell_model::{Message, SettingChange, SettingName, StateKind};
 use dwell_store::{Error, QueueStats, Result, Store, Take};
 
 use super::answers::{self, Fate};
@@ -89,6 +90,7 @@ impl World {
         let op = self.oracle.begin(Ask::ListAll { queue }, now);
         let page_len = self.rng.between(1, 60) as usize;
         let mut sights = Vec::new();
+        let mut firsts: BTreeMap<&str, Message> = BTreeMap::new();
         for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
             let mut cursor = None;
             loop {
@@ -115,6 +117,9 @@ impl World {
                     Err(text) => return self.odd(op, text),
                 }
                 cursor = page.next;
+                let first = firsts.remove(state.as_str()).into_iter().chain(page.messages);
+                let first = first.min_by_key(answers::peek_order);
+                firsts.extend(first.map(|first| (state.as_str(), first)));
                 if cursor.is_none() {
                     break;
                 }
@@ -122,6 +127,27 @@ impl World {
         }
         self.trace.add(format_args!("  listed {queue}: {sights:?}"));
         self.conclude(op, Fate::Heard(Answer::Listed(sights)));
+        for state in StateKind::ALL {
+            self.peek_exactly(queue, state, firsts.remove(state.as_str()));
+        }
+    }
+
+    /// A peek with nothing beside it, at the instant of a list of all, shows the first of what that has shown.
+    fn peek_exactly(&mut self, queue: u32, state: StateKind, first: Option<Message>) {
+        let Some(store) = self.open_store() else { return };
+        let peeked = match self.ask(async move { store.peek(queue_name(queue), state).await }) {
+            Some(Ok(peeked)) => peeked,
+            Some(Err(Error::UnknownQueue { .. })) => None,
+            Some(Err(error)) if answers::is_unread(&error) && self.is_scarred => return,
+            other => {
+                return self.oracle.accuse(Kind::Contradiction, format!("a peek was answered {other:?}"));
+            }
+        };
+        let id = |message: &Option<Message>| message.as_ref().map(|message| message.id);
+        if id(&peeked) != id(&first) {
+            let text = format!("a peek at {state} of queue {queue} shows {peeked:?}, and a list {first:?}");
+            self.oracle.accuse(Kind::OutOfOrder, text);
+        }
     }
 
     fn odd(&mut self, op: crate::oracle::Op, text: String) {

@@ -50,6 +50,7 @@ pub(crate) enum Choice {
     Cancel,
     Reschedule,
     Get,
+    Peek,
     Revive,
     Discard,
     Configure,
@@ -57,7 +58,7 @@ pub(crate) enum Choice {
 }
 
 /// Weights, of 1,000.
-const WEIGHTS: [(u64, Choice); 12] = [
+const WEIGHTS: [(u64, Choice); 13] = [
     (330, Choice::Put),
     (190, Choice::Take),
     (230, Choice::Settle),
@@ -65,7 +66,8 @@ const WEIGHTS: [(u64, Choice); 12] = [
     (25, Choice::TakeById),
     (65, Choice::Cancel),
     (65, Choice::Reschedule),
-    (30, Choice::Get),
+    (20, Choice::Get),
+    (10, Choice::Peek),
     (25, Choice::Revive),
     (10, Choice::Discard),
     (18, Choice::Configure),
