@@ -11,8 +11,8 @@ use crate::path::Path;
 use crate::retry::Repeat;
 use crate::{Client, Error, Problem, Result};
 
-/// No answer is longer: the most bodies of one take (64 MiB), in base64 and with room.
-const MAX_ANSWER_LEN: u64 = 256 * 1024 * 1024;
+/// No answer is longer: the most bodies of one take (64 MiB), each byte written as six (`\u0000`), and with room.
+const MAX_ANSWER_LEN: u64 = 512 * 1024 * 1024;
 
 /// What a request carries.
 pub(crate) enum Payload {

@@ -8,7 +8,8 @@
 //! 3. How large an answer is shows when it is there. It is made only while no more is held than may be, counts at once, and
 //!    where that passes the limit, nothing further is read, taken or listed until some of it has been written: see
 //!    [`bring`]. What one answer may have is an eighth of the limit, or one message.
-//! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`].
+//! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`], or reads it more
+//!    slowly than at [`PRESSED_RATE`].
 //! 5. One that is larger than all there is goes through alone, so that nothing waits for ever.
 
 mod bring;
@@ -31,6 +32,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long an answer may stand still while others wait for room.
 pub(crate) const PRESSED: Duration = Duration::from_secs(1);
+
+/// While others wait for room, an answer has to be read at so many bytes a second.
+pub(crate) const PRESSED_RATE: u64 = 256 * 1024;
 
 /// The bytes that are held.
 #[derive(Debug)]
@@ -97,6 +101,18 @@ impl Memory {
     /// Whether somebody has to wait for what is held, or would have to.
     pub(crate) fn is_pressed(&self) -> bool {
         self.is_over() || self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Room for one message before it is known how long it is, of bodies of at most `most` bytes: for calls that may not
+    /// be given up once they were made. What it holds then is to be [said](Held::resize).
+    ///
+    /// # Errors
+    /// [`NoRoom`], if there is none in time.
+    pub(crate) async fn set_aside(self: &Arc<Memory>, most: usize) -> Result<Held, NoRoom> {
+        let mut held = self.add(0);
+        let bytes = most.min(self.answer_bytes()) as u64;
+        timeout(self.patience, held.grow(bytes)).await.map_err(|_| NoRoom)?;
+        Ok(held)
     }
 
     /// Waits until no more is held than may be.

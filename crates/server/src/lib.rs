@@ -38,6 +38,7 @@ mod listener;
 mod metrics;
 mod openapi;
 mod opening;
+mod pace;
 mod present;
 mod query;
 mod returns;

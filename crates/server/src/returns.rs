@@ -32,9 +32,15 @@ impl Returns {
     }
 }
 
+/// So many that were handed in are taken together at most.
+const TOGETHER: usize = 1_024;
+
+/// All that were handed in while a call was under way go back in one: each costs a sync, where the store has a disk.
 async fn settle_all(store: Arc<dyn Store>, mut receiver: UnboundedReceiver<Vec<Receipt>>) {
     let batch = store.limits().batch.max(1);
-    while let Some(receipts) = receiver.recv().await {
+    let mut handed_in = Vec::new();
+    while receiver.recv_many(&mut handed_in, TOGETHER).await > 0 {
+        let receipts: Vec<Receipt> = handed_in.drain(..).flatten().collect();
         for chunk in receipts.chunks(batch) {
             let settles = chunk
                 .iter()

@@ -27,6 +27,10 @@ use crate::security::{Live, Tls, Tokens};
 /// What a connection past the limit is counted as, whatever it speaks.
 const TOO_MANY_CONNECTIONS: &str = "too_many_connections";
 
+/// So long, however little time there is to drain, may messages take to go back that were taken and not delivered. None is
+/// waited for but the store.
+const GIVE_BACK: Duration = Duration::from_secs(10);
+
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
@@ -187,7 +191,7 @@ impl Server {
         connections.shutdown().await;
         // With the last connection and the application the last of those that give back are gone.
         drop((router, app));
-        let _ = timeout(drain_limit, returned).await;
+        let _ = timeout(drain_limit.max(GIVE_BACK), returned).await;
         Drained { cut_off }
     }
 }
@@ -218,8 +222,9 @@ async fn accept(
 ) {
     let mut shutdown = pin!(shutdown);
     loop {
+        // Without an order: callers of one listener who come faster than they are let in are not to be in the way of the
+        // other's.
         tokio::select! {
-            biased;
             () = &mut shutdown => return,
             // Ended connections leave the set, which would grow otherwise.
             Some(_) = connections.join_next() => {}

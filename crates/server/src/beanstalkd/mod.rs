@@ -230,3 +230,33 @@ fn has_jobs(queue: &QueueStats) -> bool {
     let counts = &queue.counts;
     counts.scheduled + counts.ready + counts.leased + counts.dead > 0
 }
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::Limits;
+    use dwell_store::{MemoryStore, Put};
+    use dwell_time::SystemClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn tubes_that_are_gone_with_their_last_job_leave_nothing() {
+        let clock = Arc::new(SystemClock::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::clone(&clock) as _));
+        let (returns, _returned) = Returns::start(Arc::clone(&store));
+        let (_drain, draining) = watch::channel(false);
+        let config = BeanstalkdConfig::default();
+        let (metrics, memory) = (Arc::default(), Memory::new(1 << 20));
+        let shared = Shared::new(Arc::clone(&store), config, clock, returns, draining, metrics, memory);
+        let shared = Arc::new(shared);
+        let mut session = session::Session::new(Arc::clone(&shared), String::new());
+        for at in 0..10_000 {
+            let queue = QueueName::new(&format!("q{at}")).unwrap();
+            let put = store.put(vec![Put::new(queue, "x")]).await.pop().unwrap().unwrap();
+            let mut replies = Replies::default();
+            command::delete_all(&mut session, &[put.number.get()], &mut replies).await;
+            assert_eq!(&replies.bytes[..], b"DELETED\r\n");
+        }
+        assert!(shared.tubes.len() < 4_096, "{} tubes are known of that are gone", shared.tubes.len());
+    }
+}

@@ -27,6 +27,8 @@ struct Map {
     /// How many there may be before those without connections are looked at; a growth of the whole by half or
     /// more pays for the look.
     look_at: usize,
+    /// Those that are still to be looked at.
+    to_look_at: Vec<QueueName>,
 }
 
 /// What is known here about one tube.
@@ -54,6 +56,9 @@ impl Tube {
 }
 
 const FEWEST_TO_LOOK_AT: usize = 1_024;
+
+/// So many are looked at at a time.
+const LOOKED_AT: usize = 16;
 
 impl Tubes {
     fn map(&self) -> MutexGuard<'_, Map> {
@@ -137,26 +142,31 @@ impl Tubes {
         map.tubes.iter().filter(|(_, tube)| tube.is_connected()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Those without a connection, if there are so many tubes that it is time to look whether they are gone.
+    /// Some of those without a connection, if there are so many tubes that it is time to look whether they are gone: so many
+    /// that whoever looks does not feel it. The others come when this is asked again.
     pub(super) fn to_look_at(&self) -> Vec<QueueName> {
-        let mut map = self.map();
-        if map.tubes.len() < map.look_at.max(FEWEST_TO_LOOK_AT) {
-            return Vec::new();
+        let map = &mut *self.map();
+        if map.to_look_at.is_empty() && map.tubes.len() >= map.look_at.max(FEWEST_TO_LOOK_AT) {
+            let alone = map.tubes.iter().filter(|(_, tube)| !tube.is_connected());
+            map.to_look_at = alone.map(|(name, _)| name.clone()).collect();
+            map.look_at = map.tubes.len().saturating_mul(2);
         }
-        // Until `forget` has said how many are left.
-        map.look_at = usize::MAX;
-        map.tubes.iter().filter(|(_, tube)| !tube.is_connected()).map(|(name, _)| name.clone()).collect()
+        let others = map.to_look_at.len().saturating_sub(LOOKED_AT);
+        map.to_look_at.split_off(others)
     }
 
     /// Forgets those that nobody has connected to meanwhile.
     pub(super) fn forget(&self, gone: &[QueueName]) {
-        let mut map = self.map();
+        let map = &mut *self.map();
         for name in gone {
             if map.tubes.get(name).is_some_and(|tube| !tube.is_connected()) {
                 map.tubes.remove(name);
             }
         }
-        map.look_at = map.tubes.len().saturating_mul(2);
+        if map.to_look_at.is_empty() {
+            map.to_look_at = Vec::new();
+            map.look_at = map.tubes.len().saturating_mul(2);
+        }
     }
 }
 
@@ -221,6 +231,13 @@ mod tests {
         assert_eq!(tubes.map().watched_beyond, 0);
     }
 
+    impl Tubes {
+        /// How many are known.
+        pub(in crate::beanstalkd) fn len(&self) -> usize {
+            self.map().tubes.len()
+        }
+    }
+
     #[test]
     fn a_name_is_in_memory_once() {
         let tubes = Arc::new(Tubes::default());
@@ -239,9 +256,16 @@ mod tests {
             assert!(tubes.to_look_at().is_empty());
         }
         drop(Tie::new(&tubes, name(FEWEST_TO_LOOK_AT), TieKind::Using));
-        let gone = tubes.to_look_at();
-        assert_eq!(gone.len(), FEWEST_TO_LOOK_AT - 1);
-        assert!(tubes.to_look_at().is_empty(), "somebody looks already");
+        let mut gone = Vec::new();
+        loop {
+            let some = tubes.to_look_at();
+            assert!(some.len() <= LOOKED_AT);
+            if gone.len() == FEWEST_TO_LOOK_AT - 1 {
+                assert!(some.is_empty(), "all have been looked at");
+                break;
+            }
+            gone.extend(some);
+        }
         let back = Tie::new(&tubes, name(1), TieKind::Using);
         tubes.forget(&gone);
         assert_eq!(tubes.get(&name(2)), None);

@@ -1,14 +1,14 @@
 //! Lines out of a streamed body: the same, wherever the body is cut into pieces.
 
 use std::convert::Infallible;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
+use dwell_time::SystemClock;
 use futures_util::stream;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::http::Lines;
+use crate::http::{Lines, Timing};
 
 /// The first byte is the longest line, the second says how many pieces' lengths follow (one byte each, begun
 /// again where they end); then comes the body.
@@ -50,7 +50,8 @@ fn lines(body: &[u8], pieces: &[usize], limit: usize) -> Vec<Line> {
         chunks.push(Ok::<_, Infallible>(chunk.to_vec()));
         rest = after;
     }
-    let mut lines = Lines::new(Body::from_stream(stream::iter(chunks)), limit, Duration::from_secs(60));
+    let timing = Timing::on(Arc::new(SystemClock::new()), 60_000, 0);
+    let mut lines = Lines::new(Body::from_stream(stream::iter(chunks)), limit, timing);
     let mut found = Vec::new();
     loop {
         while let Some(line) = lines.next_line() {

@@ -9,7 +9,6 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
@@ -19,6 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::body::Timing;
 use super::call::{Call, Media};
 use super::connection::Rest;
 use super::ndjson::Lines;
@@ -37,7 +37,9 @@ pub(crate) trait Operation: Send + Sync + 'static {
     type Answer: Answer;
 
     /// At most so many items are done at once: as many as the store takes, unless the answers are large.
-    const STEP: usize = usize::MAX;
+    fn step(&self) -> usize {
+        usize::MAX
+    }
 
     /// Reads one item.
     fn read(&self, text: &str) -> Result<Self::Item, Problem>;
@@ -73,9 +75,9 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
     let unwritten = call.unwritten();
     let text = call.text(&app).await?;
     let items: Vec<&RawValue> = items(&text, app.store.limits().batch)?;
-    let mut chunks = vec![Chunk::default()];
+    let (step, mut chunks) = (operation.step(), vec![Chunk::default()]);
     for (at, item) in items.into_iter().enumerate() {
-        if at > 0 && at % O::STEP == 0 {
+        if at > 0 && at % step == 0 {
             chunks.push(Chunk::default());
         }
         chunks.last_mut().expect("there is one at least").push(operation.read(item.get()), 0);
@@ -119,9 +121,8 @@ fn close_array(out: &mut Vec<u8>) {
 async fn lines<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
     let caller = call.caller();
     let to_do = Rest::of(call.unwritten());
-    let idle = Duration::from_millis(app.config.body_ms);
-    let lines = Lines::new(call.into_body(), app.line_bytes(), idle);
-    let max_items = CHUNK_ITEMS.min(O::STEP).min(app.store.limits().batch).max(1);
+    let lines = Lines::new(call.into_body(), app.line_bytes(), Timing::new(&app));
+    let max_items = CHUNK_ITEMS.min(operation.step()).min(app.store.limits().batch).max(1);
     let chunk = Chunk::default();
     let mut stream = Stream { app, caller, operation, lines, chunk, max_items, over: false, to_do };
     // A client that expects `100 Continue` must see it before the head of the answer.

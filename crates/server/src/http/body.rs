@@ -15,36 +15,50 @@ use tokio::time::timeout;
 
 use super::{App, Problem, Refusal, overloaded};
 use crate::admission::{Growing, Held, SMALL};
+use crate::pace::Pace;
 
-/// How slowly a body may come: it may stand still for a while, and has to come at some rate on average.
-#[derive(Debug)]
-pub(crate) struct Pace {
+/// How slowly bodies may come here, and the clock that tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
     clock: Arc<dyn Clock>,
-    began_ms: u64,
     idle_ms: u64,
-    /// Bytes a second; 0 for any few.
     rate: u64,
 }
 
-impl Pace {
-    /// That of this server, from now on.
-    pub(crate) fn new(app: &App) -> Pace {
-        let clock = Arc::clone(&app.clock);
-        let began_ms = clock.now().mono_ms;
-        Pace { clock, began_ms, idle_ms: app.config.body_ms, rate: app.config.body_rate }
+impl Timing {
+    /// That of this server.
+    pub(crate) fn new(app: &App) -> Timing {
+        Timing::on(Arc::clone(&app.clock), app.config.body_ms, app.config.body_rate)
     }
 
-    /// Refuses a body of which `len` bytes have come by now.
-    fn check(&self, len: usize) -> Result<(), Problem> {
-        let took_ms = self.clock.now().mono_ms.saturating_sub(self.began_ms);
-        let allowed_ms = (len as u64).saturating_mul(1_000).checked_div(self.rate);
-        match allowed_ms {
-            Some(allowed_ms) if took_ms > self.idle_ms.saturating_add(allowed_ms) => Err(Problem::new(
-                Refusal::RequestTimeout,
-                format!("{len} bytes came in {took_ms} ms; the body has to come faster"),
-            )),
-            _ => Ok(()),
-        }
+    /// A body may stand still for `idle_ms`, and has to come at `rate` bytes a second otherwise.
+    pub(crate) fn on(clock: Arc<dyn Clock>, idle_ms: u64, rate: u64) -> Timing {
+        Timing { clock, idle_ms, rate }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now().mono_ms
+    }
+
+    /// How long a body may stand still.
+    pub(crate) fn idle(&self) -> Duration {
+        Duration::from_millis(self.idle_ms)
+    }
+
+    /// The pace of what begins now.
+    pub(crate) fn pace(&self) -> Pace {
+        Pace::new(self.idle_ms, self.rate, self.now_ms())
+    }
+
+    /// The refusal of what comes too slowly.
+    pub(crate) fn too_slow(&self) -> Problem {
+        Problem::new(
+            Refusal::RequestTimeout,
+            format!(
+                "what is held in memory has to come at {} bytes a second, and came more slowly",
+                self.rate
+            ),
+        )
     }
 }
 
@@ -53,11 +67,11 @@ impl Pace {
 pub(crate) async fn read(
     mut body: Body,
     limit: usize,
-    pace: Pace,
+    timing: Timing,
     mut room: Growing,
     too_large: impl Fn(usize) -> Problem,
 ) -> Result<(Bytes, Held), Problem> {
-    let idle = Duration::from_millis(pace.idle_ms);
+    let mut pace = timing.pace();
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(too_large(announced));
@@ -65,7 +79,7 @@ pub(crate) async fn read(
     let most = if body.size_hint().exact().is_some() { announced } else { limit };
     // Copied out of the connection's read buffer, which a small body would otherwise keep from being reused.
     let mut bytes = Vec::with_capacity(announced.min(SMALL));
-    while let Some(chunk) = next_chunk(&mut body, idle).await? {
+    while let Some(chunk) = next_chunk(&mut body, timing.idle()).await? {
         if bytes.len() + chunk.len() > limit {
             return Err(too_large(bytes.len() + chunk.len()));
         }
@@ -74,10 +88,13 @@ pub(crate) async fn read(
             bytes.reserve_exact(come.saturating_mul(2).min(most).max(come) - bytes.len());
         }
         bytes.extend_from_slice(&chunk);
-        pace.check(come)?;
+        if !pace.came(chunk.len(), timing.now_ms()) {
+            return Err(timing.too_slow());
+        }
         if !room.make_room(come).await {
             return Err(overloaded());
         }
+        pace.excuse(timing.now_ms());
     }
     Ok((bytes.into(), room.into_held()))
 }

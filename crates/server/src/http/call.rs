@@ -141,7 +141,7 @@ impl Call {
         let announced = self.body.size_hint().exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         let room = app.memory.growing(announced.unwrap_or(limit).min(limit));
         let unwritten = self.unwritten();
-        let (bytes, held) = body::read(self.body, limit, body::Pace::new(app), room, too_large).await?;
+        let (bytes, held) = body::read(self.body, limit, body::Timing::new(app), room, too_large).await?;
         unwritten.hold(held);
         Ok(bytes)
     }

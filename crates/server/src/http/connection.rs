@@ -16,6 +16,7 @@ use axum::http::{HeaderValue, Request, Response, header};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use dwell_model::Receipt;
+use dwell_time::Clock;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -30,9 +31,10 @@ use super::logged::Logged;
 use super::problem::Refused;
 use super::reply::Room;
 use super::{App, Problem, Refusal, access};
-use crate::admission::{Held, Memory, PRESSED, SMALL};
+use crate::admission::{Held, Memory, PRESSED, PRESSED_RATE, SMALL};
 use crate::listener::{Admitted, Stream};
 use crate::metrics::Protocol;
+use crate::pace::Pace;
 use crate::returns::Returns;
 
 /// The longest head of a request in bytes, and the buffer each connection reads into.
@@ -71,9 +73,7 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, router: Router, a
         },
     };
     let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
-    let write_limit = Duration::from_millis(app.config.write_ms);
-    let memory = Arc::clone(&app.memory);
-    let wire = Wire { stream, unwritten: Arc::clone(&unwritten), memory, write_limit, stalled: None };
+    let wire = Wire::new(stream, Arc::clone(&unwritten), &app);
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request, local, Arc::clone(&unwritten), router.clone(), Arc::clone(&app));
         async move { Ok::<_, Infallible>(answer.await) }
@@ -282,7 +282,7 @@ impl Drop for Unwritten {
     }
 }
 
-/// The socket, with an eye on what was written and on clients that do not read.
+/// The socket, with an eye on what was written and on clients that do not read, or hardly.
 struct Wire {
     stream: Stream,
     unwritten: Arc<Unwritten>,
@@ -290,6 +290,10 @@ struct Wire {
     write_limit: Duration,
     /// Runs while the socket accepts nothing.
     stalled: Option<Stalled>,
+    clock: Arc<dyn Clock>,
+    /// How slowly answers may be read, and how slowly while others wait for room.
+    pace: Pace,
+    pressed: Pace,
 }
 
 /// A socket that accepts nothing.
@@ -308,26 +312,64 @@ impl Stalled {
 }
 
 impl Wire {
+    fn new(stream: Stream, unwritten: Arc<Unwritten>, app: &App) -> Wire {
+        let (write_ms, memory, clock) =
+            (app.config.write_ms, Arc::clone(&app.memory), Arc::clone(&app.clock));
+        Wire {
+            stream,
+            unwritten,
+            memory,
+            write_limit: Duration::from_millis(write_ms),
+            stalled: None,
+            clock,
+            pace: Pace::new(write_ms, app.config.body_rate, 0),
+            pressed: Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, 0),
+        }
+    }
+
     /// Fails if messages are about to be written to a client that has closed the connection: a message that
     /// falls due just then would be written to nobody, and be lost for a lease.
     fn check_reader(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.unwritten.is_empty() { Ok(()) } else { self.stream.check_reader(cx) }
     }
 
-    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let limit = self.write_limit;
-        let stalled = self.stalled.get_or_insert_with(|| Stalled::new(limit));
-        while stalled.look.as_mut().poll(cx).is_ready() {
-            // What it leaves unread keeps others from what they want.
-            let is_in_the_way = self.memory.is_pressed() && self.unwritten.holds_answers();
-            if is_in_the_way || stalled.left.is_zero() {
+    /// Whether what the client leaves unread keeps others from what they want.
+    fn is_in_the_way(&self) -> bool {
+        self.memory.is_pressed() && self.unwritten.holds_answers()
+    }
+
+    /// Fails if the socket has accepted nothing for too long, or too little of late: time in which there was nothing to
+    /// accept does not count.
+    fn watch<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+        len: impl Fn(&T) -> usize,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(ended) = &written {
+            let len = ended.as_ref().map_or(0, len);
+            let has_stalled = self.stalled.take().is_some();
+            let now_ms = if has_stalled { self.clock.now().mono_ms } else { self.pace.at_ms() };
+            let (is_fast, is_fast_enough) = (self.pressed.came(len, now_ms), self.pace.came(len, now_ms));
+            if has_stalled && !(is_fast_enough && (is_fast || !self.is_in_the_way())) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            *stalled = Stalled::new(stalled.left);
+            return written;
+        }
+        if self.stalled.is_none() {
+            self.stalled = Some(Stalled::new(self.write_limit));
+            let now_ms = self.clock.now().mono_ms;
+            self.pace.excuse(now_ms);
+            self.pressed.excuse(now_ms);
+        }
+        while let Some(stalled) = &mut self.stalled
+            && stalled.look.as_mut().poll(cx).is_ready()
+        {
+            let left = stalled.left;
+            if left.is_zero() || self.is_in_the_way() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.stalled = Some(Stalled::new(left));
         }
         Poll::Pending
     }
@@ -347,7 +389,7 @@ impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check_reader(cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch(cx, written)
+        self.watch(cx, written, |len| *len)
     }
 
     fn poll_write_vectored(
@@ -357,7 +399,7 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         self.check_reader(cx)?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.watch(cx, written)
+        self.watch(cx, written, |len| *len)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -370,11 +412,81 @@ impl AsyncWrite for Wire {
         if let Poll::Ready(Ok(())) = flushed {
             self.unwritten.written();
         }
-        self.watch(cx, flushed)
+        self.watch(cx, flushed, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.watch(cx, shut)
+        self.watch(cx, shut, |()| 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::Limits;
+    use dwell_store::{MemoryStore, Store};
+    use dwell_time::SystemClock;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::http::{Ailment, Hosts};
+    use crate::security::{Live, Tokens};
+
+    fn app() -> App {
+        let store: Arc<dyn Store> =
+            Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+        let (returns, _) = Returns::start(Arc::clone(&store));
+        App {
+            store,
+            config: crate::HttpConfig::default(),
+            live: Arc::new(Live::new(Hosts::new(0, &[]), Tokens::default(), None)),
+            clock: Arc::new(SystemClock::new()),
+            returns,
+            draining: watch::channel(false).1,
+            metrics: Arc::default(),
+            memory: Memory::new(1_000_000),
+            ailment: Ailment::default(),
+        }
+    }
+
+    /// What comes of an answer of two megabytes whose reader takes eighty thousand bytes a second at most.
+    async fn read_slowly(app: &App) -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = tokio::net::TcpSocket::new_v4().unwrap();
+        client.set_recv_buffer_size(4_096).unwrap();
+        let client = client.connect(listener.local_addr().unwrap());
+        let (client, server) = tokio::join!(client, listener.accept());
+        let (mut client, (server, _)) = (client.unwrap(), server.unwrap());
+        socket2::SockRef::from(&server).set_send_buffer_size(4_096).unwrap();
+        let unwritten = Arc::new(Unwritten::new(app.returns.clone()));
+        unwritten.buffering(Arc::new(app.memory.add(2_000_000)));
+        let mut wire = Wire::new(Stream::Plain(server), unwritten, app);
+        let reads = async {
+            let mut bytes = [0; 4_000];
+            while client.read(&mut bytes).await.is_ok_and(|len| len > 0) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let answer = vec![b'x'; 2_000_000];
+        let written = async {
+            tokio::select! {
+                written = wire.write_all(&answer) => written,
+                () = reads => unreachable!("it reads for as long as there is a connection"),
+            }
+        };
+        // Far less than it takes to read all of it.
+        timeout(Duration::from_secs(8), written).await.unwrap_or(Ok(()))
+    }
+
+    #[tokio::test]
+    async fn who_reads_slowly_is_cut_off_while_others_wait_for_the_room_and_left_alone_otherwise() {
+        let app = app();
+        let cut_off = read_slowly(&app).await.map_err(|error| error.kind());
+        assert_eq!(cut_off, Err(io::ErrorKind::TimedOut), "more is held than may be");
+        let app = App { memory: Memory::new(10_000_000), ..app };
+        assert!(read_slowly(&app).await.is_ok());
     }
 }

@@ -45,8 +45,11 @@ impl Operation for GetMany {
     type Item = Target;
     type Answer = FoundOut;
 
-    /// A few bodies at a time are held in memory, each of which may be as long as bodies are allowed to be.
-    const STEP: usize = 16;
+    /// A few bodies at a time are held in memory, each of which may be as long as bodies are allowed to be: what one answer
+    /// may have, or one.
+    fn step(&self) -> usize {
+        (self.app.memory.answer_bytes() / self.app.store.limits().body_len.max(1)).clamp(1, 16)
+    }
 
     fn read(&self, text: &str) -> Result<Target, Problem> {
         object::<TargetIn>(text)?.target()

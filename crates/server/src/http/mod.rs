@@ -37,13 +37,13 @@ pub(crate) use batch::{Done, Refused};
 pub(crate) use connection::{no_place, serve};
 pub(crate) use health::{Ailment, HealthOut};
 pub(crate) use host::Hosts;
-#[cfg(feature = "fuzzing")]
-pub(crate) use ndjson::Lines;
 pub(crate) use opening::answer as answer_opening;
 pub(crate) use problem::{KINDS, Problem, lookup};
 pub(crate) use refusal::Refusal;
 #[cfg(test)]
 pub(crate) use routes::routes;
+#[cfg(feature = "fuzzing")]
+pub(crate) use {body::Timing, ndjson::Lines};
 
 use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};
@@ -98,6 +98,11 @@ impl App {
         bytes: impl Fn(&T) -> usize,
     ) -> Result<(T, Held), Problem> {
         self.memory.bring(call, bytes).await.map_err(|NoRoom| overloaded())
+    }
+
+    /// Room for one message, before it is taken.
+    pub(crate) async fn set_aside(&self) -> Result<Held, Problem> {
+        self.memory.set_aside(self.store.limits().body_len).await.map_err(|NoRoom| overloaded())
     }
 
     /// Returns once the server has begun to shut down.

@@ -1,11 +1,12 @@
 //! Lines out of a request's body, in bounded memory: of what has been read, no more is held than twice what is left of it.
 
-use std::time::Duration;
-
 use axum::body::Body;
+use bytes::Bytes;
 
-use super::{Problem, body};
+use super::Problem;
+use super::body::{self, Timing};
 use crate::admission::SMALL;
+use crate::pace::Pace;
 
 /// A body that is read line by line. A line ends with `\n` or `\r\n`, the last one also with the body.
 #[derive(Debug)]
@@ -19,14 +20,18 @@ pub(crate) struct Lines {
     /// Inside a line that is too long: what is left of it is thrown away.
     skipping: bool,
     limit: usize,
-    idle: Duration,
+    timing: Timing,
+    /// That of the line of which a part is buffered.
+    pace: Pace,
     ended: bool,
 }
 
 impl Lines {
-    /// Lines of at most `limit` bytes, of a body that may stand still for `idle`.
-    pub(crate) fn new(body: Body, limit: usize, idle: Duration) -> Lines {
-        Lines { body, buffer: Vec::new(), done: 0, scanned: 0, skipping: false, limit, idle, ended: false }
+    /// Lines of at most `limit` bytes, of a body that may come as slowly as `timing` says: between lines it may stand still
+    /// again and again, and within each of them it has to come at the rate.
+    pub(crate) fn new(body: Body, limit: usize, timing: Timing) -> Lines {
+        let (pace, buffer) = (timing.pace(), Vec::new());
+        Lines { body, buffer, done: 0, scanned: 0, skipping: false, limit, timing, pace, ended: false }
     }
 
     /// Whether nothing will come any more, after what is buffered.
@@ -42,9 +47,12 @@ impl Lines {
     /// Waits for more of the body. May be dropped and called again.
     ///
     /// # Errors
-    /// The body broke off or stood still. Nothing more comes then, and a half line is thrown away.
+    /// The body broke off, stood still or came too slowly. Nothing more comes then, and a half line is thrown away.
     pub(crate) async fn fill(&mut self) -> Result<(), Problem> {
-        match body::next_chunk(&mut self.body, self.idle).await {
+        // Nothing was read meanwhile: what came before was done, or there was no room.
+        self.pace.excuse(self.timing.now_ms());
+        let next = body::next_chunk(&mut self.body, self.timing.idle()).await;
+        match next.and_then(|next| self.in_time(next)) {
             Ok(Some(chunk)) => {
                 self.give_back();
                 self.buffer.extend_from_slice(&chunk);
@@ -57,6 +65,17 @@ impl Lines {
             }
         }
         Ok(())
+    }
+
+    /// The next piece, unless the line that is buffered in part comes too slowly.
+    fn in_time(&mut self, next: Option<Bytes>) -> Result<Option<Bytes>, Problem> {
+        let Some(chunk) = &next else { return Ok(next) };
+        if self.buffered() == 0 || memchr::memchr(b'\n', chunk).is_some() {
+            self.pace = self.timing.pace();
+        } else if !self.pace.came(chunk.len(), self.timing.now_ms()) {
+            return Err(self.timing.too_slow());
+        }
+        Ok(next)
     }
 
     /// Throws away what is buffered.
@@ -125,17 +144,23 @@ fn is_blank(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::Arc;
 
+    use dwell_time::SystemClock;
     use futures_util::stream::{self, StreamExt as _};
 
     use super::*;
+
+    fn timing() -> Timing {
+        Timing::on(Arc::new(SystemClock::new()), 10_000, 0)
+    }
 
     /// The lines of `text` when it arrives in pieces of `piece` bytes; too long ones as `!`.
     async fn lines(text: &str, piece: usize, limit: usize) -> Vec<String> {
         let pieces: Vec<_> =
             text.as_bytes().chunks(piece).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
         let body = Body::from_stream(stream::iter(pieces));
-        let mut lines = Lines::new(body, limit, Duration::from_secs(10));
+        let mut lines = Lines::new(body, limit, timing());
         let mut found = Vec::new();
         loop {
             while let Some(line) = lines.next_line() {
@@ -157,7 +182,7 @@ mod tests {
         let pieces: Vec<_> =
             text.as_bytes().chunks(40_000).map(|piece| Ok::<_, Infallible>(piece.to_vec())).collect();
         let open = stream::iter(pieces).chain(stream::pending());
-        let mut lines = Lines::new(Body::from_stream(open), 2 << 20, Duration::from_secs(10));
+        let mut lines = Lines::new(Body::from_stream(open), 2 << 20, timing());
         while lines.next_line().is_none() {
             assert!(
                 lines.buffer.capacity() <= SMALL.max(3 * lines.buffered()),

@@ -101,9 +101,10 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     let id = call.parsed("id")?;
     let lease_ms = call.fields::<LeaseIn>(&app).await?.lease_ms()?;
     app.check_room()?;
-    let bytes = |taken: &Result<Delivery, Error>| taken.as_ref().map_or(0, |taken| taken.message.body.len());
-    let (taken, held) = app.bring(app.store.take_id(queue, id, lease_ms, false), bytes).await?;
-    let delivery = taken?;
+    // Taken, a scheduled message is scheduled no more and a dead one alive: it is not to be refused then.
+    let mut held = app.set_aside().await?;
+    let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
+    held.resize(delivery.message.body.len() as u64);
     if raw {
         return Ok(holding(raw_delivery(delivery, unwritten), held));
     }

@@ -1,6 +1,16 @@
 //! What a connection held goes back when it ends.
 
-use crate::support::{start, until};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dwell_model::Limits;
+use dwell_store::{MemoryStore, Store};
+use dwell_time::SystemClock;
+use tokio::time::timeout;
+
+use crate::counting::Counting;
+use crate::support::{soon, start, start_counting, start_on, until};
 
 #[tokio::test]
 async fn all_jobs_of_a_connection_are_ready_at_once_when_it_closes() {
@@ -18,6 +28,54 @@ async fn all_jobs_of_a_connection_are_ready_at_once_when_it_closes() {
     let id = producer.reserve().await;
     assert_eq!(producer.map(&format!("stats-job {id}")).await["timeouts"], "0");
     server.stop().await;
+}
+
+/// Each call is a sync, where the store has a disk.
+#[tokio::test]
+async fn what_many_connections_held_goes_back_in_one_call() {
+    const WORKERS: u64 = 50;
+    let (server, store) = start_counting().await;
+    let mut client = server.connect().await;
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        client.put(0, 0, 1_000, "x").await;
+        let mut worker = server.connect().await;
+        worker.reserve().await;
+        workers.push(worker);
+    }
+    store.holds_settles.store(true, Ordering::SeqCst);
+    drop(workers.pop());
+    until("the first is under way", async || store.settles.load(Ordering::SeqCst) == 1).await;
+    drop(workers);
+    until("all have gone", async || client.map("stats").await["current-connections"] == "1").await;
+    store.gate.add_permits(1_000);
+    until("they are ready", async || server.counts().await.ready == WORKERS).await;
+    assert_eq!(
+        store.settles.load(Ordering::SeqCst),
+        2,
+        "one call for all that came while the first was under way"
+    );
+    server.stop().await;
+}
+
+/// Whoever stops a server closes its store next.
+#[tokio::test]
+async fn what_connections_held_has_gone_back_when_the_server_has_stopped() {
+    let memory = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let store = Arc::new(Counting::new(Arc::clone(&memory) as Arc<dyn Store>));
+    let server = start_on(Arc::clone(&store) as Arc<dyn Store>, Arc::clone(&memory), 0).await;
+    let mut worker = server.connect().await;
+    worker.put(0, 0, 1_000, "x").await;
+    worker.reserve().await;
+    store.holds_settles.store(true, Ordering::SeqCst);
+    let mut stopping = server.begin_stop();
+    until("it is being given back", async || store.settles.load(Ordering::SeqCst) == 1).await;
+    let early = timeout(Duration::from_millis(100), &mut stopping).await;
+    assert!(early.is_err(), "it has stopped before");
+    store.gate.add_permits(1);
+    soon("it stops", stopping).await.unwrap();
+    let counts = memory.stats("default".parse().unwrap()).await.unwrap().counts;
+    assert_eq!((counts.ready, counts.leased), (1, 0));
 }
 
 #[tokio::test]

@@ -19,11 +19,16 @@ pub(crate) struct Counting {
     pub(crate) puts: AtomicU64,
     pub(crate) settles: AtomicU64,
     pub(crate) takes: AtomicU64,
+    /// Takes of one message that are done.
+    pub(crate) takes_by_id: AtomicU64,
     /// Walks over all queues that have begun, and the longest of their pages that was asked for.
     pub(crate) walks: AtomicU64,
     pub(crate) page: AtomicUsize,
     /// Each of them uses up a permit, once this is set.
     pub(crate) holds_walks: AtomicBool,
+    /// Each take of one message that is done, and each call that settles, uses up a permit, once these are set.
+    pub(crate) holds_takes_by_id: AtomicBool,
+    pub(crate) holds_settles: AtomicBool,
     pub(crate) gate: Semaphore,
     calls: AtomicU64,
     /// Puts and takes that were answered.
@@ -42,6 +47,9 @@ impl Counting {
             puts: zero(),
             settles: zero(),
             takes: zero(),
+            takes_by_id: zero(),
+            holds_takes_by_id: AtomicBool::new(false),
+            holds_settles: AtomicBool::new(false),
             walks: zero(),
             page: AtomicUsize::new(0),
             holds_walks: AtomicBool::new(false),
@@ -113,11 +121,19 @@ impl Store for Counting {
         lease_ms: Option<u64>,
         bound: bool,
     ) -> Result<Delivery> {
-        self.inner.take_id(queue, id, lease_ms, bound).await
+        let taken = self.inner.take_id(queue, id, lease_ms, bound).await;
+        self.takes_by_id.fetch_add(1, Ordering::SeqCst);
+        if self.holds_takes_by_id.load(Ordering::SeqCst) {
+            self.through_the_gate().await;
+        }
+        taken
     }
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         self.call();
         self.settles.fetch_add(1, Ordering::SeqCst);
+        if self.holds_settles.load(Ordering::SeqCst) {
+            self.through_the_gate().await;
+        }
         self.inner.settle(settles).await
     }
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dwell_model::Limits;
 
-use crate::support::{start, start_configured, start_roomy, start_with, until};
+use crate::support::{soon, start, start_configured, start_roomy, start_with, until};
 
 #[tokio::test]
 async fn a_connection_too_many_is_told_so_and_the_next_has_its_place() {
@@ -110,6 +110,25 @@ async fn a_command_that_comes_ever_so_slowly_ends_the_connection() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(server.counts().await.ready, 0);
+    server.stop().await;
+}
+
+/// What has come at once is no licence to let the rest come for hours.
+#[tokio::test]
+async fn a_command_most_of_which_came_at_once_may_not_come_slowly_from_then_on() {
+    let server = start_configured(|config| {
+        config.read_ms = 200;
+        config.read_rate = 1_024;
+    })
+    .await;
+    let mut slow = server.connect().await;
+    slow.write(format!("put 0 0 60 1000000\r\n{}", "x".repeat(900_000))).await;
+    soon("it is closed", async {
+        while slow.try_write(b"x").await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
     server.stop().await;
 }
 

@@ -1,6 +1,8 @@
 //! Room for bodies: what it is set aside for, who waits for it and how long, and who has to make some.
 
-use crate::support::{Client, Running, soon, start_roomy, start_roomy_patient, until};
+use std::sync::atomic::Ordering;
+
+use crate::support::{Client, Running, soon, start_counting_roomy, start_roomy, start_roomy_patient, until};
 
 const JOB: usize = 100_000;
 
@@ -157,6 +159,45 @@ async fn what_is_looked_at_and_finds_no_room_in_time_is_refused() {
     assert_eq!(server.counts().await.ready, 1);
     client.expect(&format!("delete {id}"), "DELETED").await;
     drop(slow);
+    server.stop().await;
+}
+
+/// They read jobs with their bodies, though none is in what they reply.
+#[tokio::test]
+async fn a_kick_and_what_tells_of_a_job_are_refused_where_there_is_no_room() {
+    let (server, slow) = full().await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 1_000, 60, "x").await;
+    let mut asking = Vec::new();
+    for line in ["kick 1".to_owned(), format!("kick-job {id}"), format!("stats-job {id}")] {
+        let mut one = server.connect().await;
+        one.write(format!("{line}\r\n")).await;
+        asking.push((line, one));
+    }
+    for (line, mut one) in asking {
+        assert_eq!(one.line().await, "OUT_OF_MEMORY", "to {line}");
+    }
+    assert_eq!((server.counts().await.scheduled, server.counts().await.ready), (1, 0));
+    drop(slow);
+    client.expect("kick 5", "KICKED 1").await;
+    server.stop().await;
+}
+
+/// What was handed out has changed: it was delayed, and is refused no more.
+#[tokio::test]
+async fn a_job_that_was_reserved_by_its_number_is_told_of_though_there_is_no_room_by_then() {
+    let (server, store) = start_counting_roomy(JOB as u64 / 2).await;
+    let mut client = server.connect().await;
+    let id = client.put(0, 1_000, 60, "x").await;
+    store.holds_takes_by_id.store(true, Ordering::SeqCst);
+    client.write(format!("reserve-job {id}\r\n")).await;
+    until("it is handed out", async || store.takes_by_id.load(Ordering::SeqCst) == 1).await;
+    let mut large = server.connect().await;
+    large.write(put(JOB, SENT)).await;
+    until("some of it is held", async || server.held_bytes().await > 0).await;
+    store.gate.add_permits(1);
+    assert_eq!(client.next_job().await, ("RESERVED".to_owned(), id, "x".to_owned()));
+    drop(large);
     server.stop().await;
 }
 

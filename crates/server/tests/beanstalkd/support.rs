@@ -99,6 +99,14 @@ pub(crate) async fn start_counting() -> (Running, Arc<Counting>) {
     (start_on(Arc::clone(&counting) as Arc<dyn Store>, inner, 50).await, counting)
 }
 
+/// The same, whose bodies of requests and answers may hold `bodies` bytes, all together.
+pub(crate) async fn start_counting_roomy(bodies: u64) -> (Running, Arc<Counting>) {
+    let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    let counting = Arc::new(Counting::new(Arc::clone(&inner) as Arc<dyn Store>));
+    let store = Arc::clone(&counting) as Arc<dyn Store>;
+    (start_listener(store, inner, 50, bodies, BeanstalkdConfig::default()).await, counting)
+}
+
 /// A server on `store`, whose innermost is `memory`.
 pub(crate) async fn start_on(store: Arc<dyn Store>, memory: Arc<MemoryStore>, drain_ms: u64) -> Running {
     start_listener(store, memory, drain_ms, BODIES, BeanstalkdConfig::default()).await

@@ -255,6 +255,37 @@ async fn what_a_batch_still_has_to_do_counts_until_it_is_done() {
     server.stop().await;
 }
 
+/// However many bodies there are to a step, and however long they may be.
+#[tokio::test]
+async fn many_are_looked_at_an_eighth_of_the_room_at_a_time() {
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
+    let mut items = Vec::new();
+    for at in 0..16 {
+        server.put(&format!("?key=k{at}"), &vec![b'x'; 1_000_000]).await;
+        items.push(json!({"key": format!("k{at}")}));
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 * 1024).unwrap();
+    let stream = soon("connect", socket.connect(server.address)).await.unwrap();
+    let mut unread = Connection::over(stream, server.address);
+    let json = [("content-type", "application/json")];
+    let text = serde_json::Value::from(items).to_string();
+    unread.request("POST", "/v1/queues/q/messages:get", &json, text.as_bytes()).await;
+    assert_eq!(unread.answer_head().await.status, 200);
+    let held = held(&server).await;
+    assert!(held < 3e6, "{held} bytes are held");
+    let mut bytes = 0;
+    loop {
+        let piece = unread.answer_chunk().await;
+        if piece.is_empty() {
+            break;
+        }
+        bytes += piece.len();
+    }
+    assert!(bytes > 16_000_000);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_batch_that_is_left_unread_gives_way_to_others() {
     let server = start_with(Limits::default(), |config| {

@@ -1,9 +1,11 @@
 //! Clients that stand still.
 
+use std::time::Duration;
+
 use dwell_model::Limits;
 use serde_json::Value;
 
-use crate::support::{Connection, start_with};
+use crate::support::{Answer, Connection, soon, start_with};
 
 #[tokio::test]
 async fn a_head_that_does_not_come_ends_the_connection() {
@@ -33,6 +35,86 @@ async fn a_body_that_stands_still_is_refused() {
     assert_eq!(answers[0]["status"], 201);
     assert_eq!(answers[1]["error"]["code"], "request_timeout");
     assert_eq!(server.count("ready").await, Some(1));
+    server.stop().await;
+}
+
+/// The answer to a request of which a byte comes now and then, by `drip`, until it is there.
+async fn dripping(
+    connection: Connection,
+    mut drip: impl AsyncFnMut(&mut Connection<tokio::net::tcp::OwnedWriteHalf>) -> std::io::Result<()>,
+) -> Answer {
+    let (mut reader, mut writer) = connection.split();
+    let drips = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if drip(&mut writer).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    soon("an answer", async {
+        tokio::select! {
+            answer = reader.answer() => answer,
+            () = drips => unreachable!("it goes on for ever"),
+        }
+    })
+    .await
+}
+
+/// What has come at once is no licence to let the rest come for hours.
+#[tokio::test]
+async fn a_body_most_of_which_came_at_once_may_not_come_slowly_from_then_on() {
+    let server = start_with(Limits::default(), |config| {
+        config.http.body_ms = 200;
+        config.http.body_rate = 1_024;
+    })
+    .await;
+    let mut slow = Connection::open(server.address).await;
+    slow.head("POST", "/v1/queues/q/messages", &[("content-length", "1000000")]).await;
+    slow.write(&vec![b'x'; 900_000]).await;
+    let answer = dripping(slow, async |slow| slow.try_write(b"x").await).await;
+    assert_eq!(answer.problem(), (408, "request_timeout".to_owned()));
+    server.stop().await;
+}
+
+/// Half a line is held; that the stream has no end of its own is no licence to let it come for ever.
+#[tokio::test]
+async fn a_line_of_a_stream_that_comes_ever_so_slowly_ends_it() {
+    let server = start_with(Limits::default(), |config| {
+        config.http.body_ms = 200;
+        config.http.body_rate = 1_024;
+    })
+    .await;
+    let mut slow = Connection::open(server.address).await;
+    let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+    slow.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+    slow.chunk(b"{\"body\":\"1\"}\n{\"body\":\"").await;
+    let answer = dripping(slow, async |slow| slow.try_chunk(b"x").await).await;
+    let answers: Vec<Value> = answer.lines();
+    assert_eq!((answers[0]["status"].as_u64(), answers.len()), (Some(201), 2));
+    assert_eq!(answers[1]["error"]["code"], "request_timeout");
+    server.stop().await;
+}
+
+/// Each of its lines is short, and all of them together take far longer than a body may stand still.
+#[tokio::test]
+async fn a_stream_of_which_a_line_comes_now_and_then_goes_on() {
+    let server = start_with(Limits::default(), |config| {
+        config.http.body_ms = 200;
+        config.http.body_rate = 1 << 20;
+    })
+    .await;
+    let mut stream = Connection::open(server.address).await;
+    let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+    stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+    for round in 0..10 {
+        stream.chunk(b"{\"body\":\"1\"}\n").await;
+        if round == 0 {
+            assert_eq!(stream.answer_head().await.status, 200);
+        }
+        assert!(!stream.answer_chunk().await.is_empty());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     server.stop().await;
 }
 

@@ -32,6 +32,8 @@ pub(in crate::beanstalkd) async fn delete_all(session: &mut Session, numbers: &[
         delete_unheld(session, numbers, &mut words).await;
     }
     words.into_iter().for_each(|word| replies.word(word.unwrap_or(Word::NotFound)));
+    // What was counted of a tube whose last job this was is of no use to anybody.
+    session.shared.forget_gone_tubes().await;
 }
 
 /// Those that this connection holds. A lease that is over leaves its job to the other way.

@@ -2,9 +2,10 @@
 //! due now, soonest first.
 
 use dwell_model::StateKind;
-use dwell_store::{Error, Rescheduled, Selection, Target, When};
+use dwell_store::{Error, Page, Rescheduled, Selection, Target, When};
 
 use super::Command;
+use crate::admission::NoRoom;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
 use crate::beanstalkd::reply::{Replies, Word};
@@ -14,40 +15,54 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
     rest.only_u64().map(Command::Kick)
 }
 
+/// So many delayed jobs are looked at at a time: each is read with its body.
+const PAGE: usize = 256;
+
 pub(super) async fn run(session: &Session, bound: u64, replies: &mut Replies) {
     match kick(session, bound).await {
-        Ok(kicked) => replies.line(format_args!("KICKED {kicked}")),
+        Ok(Some(kicked)) => replies.line(format_args!("KICKED {kicked}")),
+        Ok(None) => session.shared.no_room(replies),
         Err(error) => replies.word(Word::from(&error)),
     }
 }
 
-async fn kick(session: &Session, bound: u64) -> Result<u64, Error> {
+/// How many came back; nothing if there was no room to look at them.
+async fn kick(session: &Session, bound: u64) -> Result<Option<u64>, Error> {
     let tube = session.used().clone();
     let swept = session.shared.store.revive(tube, Selection::Oldest(bound), When::Now).await?;
-    if swept.done > 0 { Ok(swept.done) } else { kick_delayed(session, bound).await }
+    if swept.done > 0 { Ok(Some(swept.done)) } else { kick_delayed(session, bound).await }
 }
 
-async fn kick_delayed(session: &Session, bound: u64) -> Result<u64, Error> {
+async fn kick_delayed(session: &Session, bound: u64) -> Result<Option<u64>, Error> {
     let (store, tube) = (&session.shared.store, session.used());
     let mut kicked = 0;
     let mut after = None;
     while kicked < bound {
-        let max = usize::try_from(bound - kicked).unwrap_or(usize::MAX).min(session.shared.batch());
-        let page = match store.list(tube.clone(), StateKind::Scheduled, after, max).await {
-            Ok(page) => page,
-            Err(Error::UnknownQueue { .. }) => break,
-            Err(error) => return Err(error),
+        let left = usize::try_from(bound - kicked).unwrap_or(usize::MAX);
+        let list =
+            store.list(tube.clone(), StateKind::Scheduled, after, left.min(PAGE).min(session.shared.batch()));
+        let bytes = |page: &Result<Page, Error>| {
+            page.iter().flat_map(|page| &page.messages).map(|message| message.body.len()).sum()
         };
-        let moves = page.messages.iter().map(|message| (Target::Id(message.id), When::Now)).collect();
+        let (moves, next) = match session.shared.memory.bring(list, bytes).await {
+            Ok((Ok(page), _held)) => {
+                let moves = page.messages.iter().map(|message| (Target::Id(message.id), When::Now));
+                (moves.collect(), page.next)
+            }
+            Ok((Err(Error::UnknownQueue { .. }), _)) => break,
+            Ok((Err(error), _)) => return Err(error),
+            // Those that came back have done so.
+            Err(NoRoom) => return Ok(Some(kicked).filter(|kicked| *kicked > 0)),
+        };
         for answer in store.reschedule(tube.clone(), moves).await {
             if let Rescheduled::Moved(..) = answer? {
                 kicked += 1;
             }
         }
-        after = page.next;
+        after = next;
         if after.is_none() {
             break;
         }
     }
-    Ok(kicked)
+    Ok(Some(kicked))
 }

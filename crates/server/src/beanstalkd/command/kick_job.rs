@@ -1,9 +1,10 @@
 //! `kick-job <id>`: a buried job comes back, a delayed one is due now.
 
-use dwell_model::StateKind;
+use dwell_model::{Message, QueueName, StateKind};
 use dwell_store::{Error, Rescheduled, Selection, Target, When};
 
 use super::{Command, peek};
+use crate::admission::NoRoom;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
 use crate::beanstalkd::reply::{Replies, Word};
@@ -14,12 +15,15 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &Session, number: u64, replies: &mut Replies) {
-    replies.outcome(kick(session, number).await);
+    match peek::without_body(session, number).await {
+        Ok(found) => replies.outcome(kick(session, found).await),
+        Err(NoRoom) => session.shared.no_room(replies),
+    }
 }
 
-async fn kick(session: &Session, number: u64) -> Result<Word, Error> {
+async fn kick(session: &Session, found: Result<(QueueName, Message), Error>) -> Result<Word, Error> {
     let store = &session.shared.store;
-    let (queue, message) = peek::get(session, number).await?;
+    let (queue, message) = found?;
     match message.standing.state.kind() {
         StateKind::Dead => {
             let swept = store.revive(queue, Selection::Ids(vec![message.id]), When::Now).await?;

@@ -1,9 +1,11 @@
 //! `peek <id>`: a job in any state, in any tube.
 
+use bytes::Bytes;
 use dwell_model::{Message, QueueName};
 use dwell_store::{Error, Target};
 
 use super::Command;
+use crate::admission::NoRoom;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
 use crate::beanstalkd::reply::{Replies, Word};
@@ -18,7 +20,7 @@ pub(super) async fn run(session: &Session, number: u64, replies: &mut Replies) {
 }
 
 /// The job and its tube.
-pub(super) async fn get(session: &Session, number: u64) -> Result<(QueueName, Message), Error> {
+async fn get(session: &Session, number: u64) -> Result<(QueueName, Message), Error> {
     let located = session.locate_one(number).await?;
     let Some((queue, id)) = located else {
         return Err(Error::MessageNotFound { queue: session.used().clone() });
@@ -26,6 +28,21 @@ pub(super) async fn get(session: &Session, number: u64) -> Result<(QueueName, Me
     let answers = session.shared.store.get(queue.clone(), vec![Target::Id(id)]).await;
     let message = answers.into_iter().next().expect("an answer for each target")?;
     Ok((queue, message))
+}
+
+/// The job without its body, which is read all the same, and counts while it is; and its tube.
+///
+/// # Errors
+/// [`NoRoom`] for the body.
+pub(super) async fn without_body(
+    session: &Session,
+    number: u64,
+) -> Result<Result<(QueueName, Message), Error>, NoRoom> {
+    let bytes = |found: &Result<(QueueName, Message), Error>| {
+        found.as_ref().map_or(0, |(_, message)| message.body.len())
+    };
+    let (found, _held) = session.shared.memory.bring(get(session, number), bytes).await?;
+    Ok(found.map(|(queue, message)| (queue, message.with_body(Bytes::new()))))
 }
 
 /// The reply of all peeks, to what `look` finds.

@@ -1,9 +1,6 @@
 //! `reserve-job <id>`: this very job, be it ready, delayed or buried, also from a paused or unwatched tube.
 
-use dwell_store::{Delivery, Error};
-
 use super::Command;
-use crate::admission::NoRoom;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
 use crate::beanstalkd::reply::{Replies, Word};
@@ -18,21 +15,19 @@ pub(super) async fn run(session: &mut Session, number: u64, replies: &mut Replie
         session.shared.metrics.refused("too_many_leased");
         return replies.word(Word::OutOfMemory);
     }
+    // Reserved, a delayed job is delayed no more and a buried one alive: it is not to be refused then.
+    let body_limit = session.shared.store.limits().body_len;
+    let Ok(mut held) = session.shared.memory.set_aside(body_limit).await else {
+        return session.shared.no_room(replies);
+    };
     let taken = match session.locate_one(number).await {
-        Ok(Some((queue, id))) => {
-            let take = session.shared.store.take_id(queue, id, None, true);
-            let bytes =
-                |taken: &Result<Delivery, Error>| taken.as_ref().map_or(0, |job| job.message.body.len());
-            match session.shared.memory.bring(take, bytes).await {
-                Ok((taken, held)) => taken.map(|taken| (taken, held)),
-                Err(NoRoom) => return session.shared.no_room(replies),
-            }
-        }
+        Ok(Some((queue, id))) => session.shared.store.take_id(queue, id, None, true).await,
         Ok(None) => return replies.word(Word::NotFound),
         Err(error) => Err(error),
     };
     match taken {
-        Ok((delivery, held)) => {
+        Ok(delivery) => {
+            held.resize(delivery.message.body.len() as u64);
             session.is_worker();
             session.reserved(&[delivery], replies);
             replies.hold(held);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use dwell_model::{Message, State, Timestamp};
 
 use super::{Command, peek};
+use crate::admission::NoRoom;
 use crate::beanstalkd::arguments::Arguments;
 use crate::beanstalkd::frame::Malformed;
 use crate::beanstalkd::reply::{Replies, Word};
@@ -15,13 +16,14 @@ pub(super) fn parse(rest: Arguments<'_>) -> Result<Command, Malformed> {
 }
 
 pub(super) async fn run(session: &Session, number: u64, replies: &mut Replies) {
-    match peek::get(session, number).await {
-        Ok((_, message)) => {
+    match peek::without_body(session, number).await {
+        Ok(Ok((_, message))) => {
             let settings = session.shared.store.stats(message.queue.clone()).await;
             let queue_lease_ms = settings.map_or(0, |stats| stats.settings.lease_ms);
             replies.yaml(&yaml(&message, queue_lease_ms, session.shared.clock.now().wall));
         }
-        Err(error) => replies.word(Word::from(&error)),
+        Ok(Err(error)) => replies.word(Word::from(&error)),
+        Err(NoRoom) => session.shared.no_room(replies),
     }
 }
 

@@ -39,6 +39,7 @@ use super::session::Session;
 use crate::admission::Growing;
 use crate::listener::Admitted;
 use crate::metrics::Protocol;
+use crate::pace::Pace;
 
 /// After so many turns, each a command or a run of them, it is the others' turn.
 const TURNS: u32 = 16;
@@ -88,8 +89,8 @@ struct Connection {
     ended: bool,
     /// The client sends no more than it has sent, and nothing waits for it.
     hung_up: bool,
-    /// The command that has begun and not yet arrived: when it began, and how many bytes have come since.
-    command: Option<(u64, u64)>,
+    /// The pace of the command that has begun and not yet arrived.
+    command: Option<Pace>,
     /// Room for the large job that is coming.
     room: Option<Growing>,
     /// How often in a row the store had no room for what was asked.

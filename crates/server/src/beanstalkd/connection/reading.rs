@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::Connection;
 use crate::admission::SMALL;
+use crate::pace::Pace;
 
 /// What one read may bring.
 pub(super) const READ: usize = 64 * 1024;
@@ -40,16 +41,9 @@ impl Connection {
             self.hung_up = true;
         }
         let now_ms = self.session.now_ms();
-        let (began_ms, len) = self.command.get_or_insert((now_ms, 0));
-        *len += read as u64;
-        let allowed_ms = len.saturating_mul(1_000).checked_div(shared.config.read_rate);
-        let took_ms = now_ms.saturating_sub(*began_ms);
-        match allowed_ms {
-            Some(allowed_ms) if took_ms > shared.config.read_ms.saturating_add(allowed_ms) => {
-                Err(io::ErrorKind::TimedOut.into())
-            }
-            _ => Ok(()),
-        }
+        let (read_ms, rate) = (shared.config.read_ms, shared.config.read_rate);
+        let pace = self.command.get_or_insert_with(|| Pace::new(read_ms, rate, now_ms));
+        if pace.came(read, now_ms) { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
     /// Sets room aside for more of a large job that is coming. Where there is none in time, the rest of it is skipped.
@@ -57,7 +51,6 @@ impl Connection {
         let Some(body) = self.parser.coming_body().filter(|body| *body > SMALL) else { return };
         let shared = Arc::clone(&self.session.shared);
         let room = self.room.get_or_insert_with(|| shared.memory.growing(body));
-        let came_ms = self.session.now_ms();
         let is_room = tokio::select! {
             biased;
             is_room = room.make_room(self.bytes.len()) => is_room,
@@ -69,9 +62,9 @@ impl Connection {
             self.bytes = BytesMut::new();
             self.room = None;
         }
-        if let Some((began_ms, _)) = &mut self.command {
+        if let Some(pace) = &mut self.command {
             // What it waits for is not the client's doing.
-            *began_ms += self.session.now_ms().saturating_sub(came_ms);
+            pace.excuse(self.session.now_ms());
         }
     }
 

@@ -17,10 +17,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::admission::{Held, PRESSED, SMALL};
+use crate::admission::{Held, PRESSED, PRESSED_RATE, SMALL};
 use crate::beanstalkd::Shared;
 use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
+use crate::pace::Pace;
 
 /// Replies are written at the latest when they have come to so many bytes.
 pub(super) const WRITE: usize = 256 * 1024;
@@ -77,13 +78,25 @@ async fn write(
         held.resize(replies.len() as u64);
         held
     });
+    let now_ms = || shared.clock.now().mono_ms;
+    let began_ms = if held.is_some() { now_ms() } else { 0 };
+    let mut pace = Pace::new(shared.config.write_ms, shared.config.read_rate, began_ms);
+    let mut pressed = Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, began_ms);
     while !replies.is_empty() {
         let mut stood_still = Duration::ZERO;
         loop {
             let slice = PRESSED.min(limit.saturating_sub(stood_still));
             match timeout(slice, stream.write_buf(&mut replies)).await {
                 Ok(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(Ok(_)) => break,
+                Ok(Ok(len)) => {
+                    // What is small holds nothing.
+                    let now_ms = if held.is_some() { now_ms() } else { 0 };
+                    let is_fast = pressed.came(len, now_ms) || !shared.memory.is_pressed();
+                    if is_fast && pace.came(len, now_ms) {
+                        break;
+                    }
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
                 Ok(Err(error)) => return Err(error),
                 Err(_) => stood_still += slice,
             }

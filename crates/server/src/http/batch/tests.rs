@@ -1,6 +1,7 @@
 //! Streams, against a store that a test holds up as it likes.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use dwell_model::Limits;
 use dwell_store::{MemoryStore, Store};
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::http::Hosts;
+use crate::http::body::Timing;
 use crate::http::connection::Unwritten;
 use crate::json::{RemovedOut, object};
 use crate::returns::Returns;
@@ -66,7 +68,7 @@ fn flow(count: u64) -> Flow {
         let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();
         Ok::<_, Infallible>(lines)
     });
-    let lines = Lines::new(Body::from_stream(stream::iter(pieces)), 100, Duration::from_secs(10));
+    let lines = Lines::new(Body::from_stream(stream::iter(pieces)), 100, Timing::new(&app));
     let (gate, done) = (Arc::new(Semaphore::new(0)), Arc::default());
     let operation = Gated { gate: Arc::clone(&gate), done: Arc::clone(&done) };
     let to_do = Rest::of(Arc::new(Unwritten::new(app.returns.clone())));
