@@ -1,6 +1,6 @@
 //! Calls and what they record, where the contract's own tests do not see it.
 
-use dwell_model::{LeaseToken, MessageId, Number, PutToken, Settings, StateKind};
+use dwell_model::{Headers, LeaseToken, MessageId, Number, PutToken, Settings, StateKind};
 
 use super::*;
 use crate::core::{ReplayError, StoredBody};
@@ -157,7 +157,8 @@ fn sweeping_a_queue_is_one_record() {
     assert_eq!((stats.counts.leased, stats.counts.scheduled), (1, 0));
     assert_eq!(rig.settle(&taken[5].receipt, Action::Ack, now(9)), Ok(Settled::Gone));
     rig.log.0.clear();
-    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(7), log)), Ok(0));
+    assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(9), log)), Ok(0));
+    assert!(matches!(rig.log.0[..], [Told::Time(_)]), "a purge of nothing records nothing: {:?}", rig.log.0);
 }
 
 #[test]
@@ -209,4 +210,30 @@ fn lease_tokens_name_shard_and_incarnation() {
     rig.put(put_to("q"), now(0)).unwrap();
     let taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
     assert_eq!(taken[0].receipt.token, LeaseToken((5 << 80) | (3 << 64)));
+}
+
+/// What a message weighs decides how many are resident.
+#[test]
+fn a_message_weighs_what_its_texts_take() {
+    fn weight(key: &str, headers: &[(&str, &str)], error: &str) -> usize {
+        let mut rig = Rig::new();
+
+        let put = Put {
+            headers: Headers::new(headers.iter().copied()).unwrap(),
+            ..put_to("q").key(key.parse().unwrap())
+        };
+        rig.put(put, now(0)).unwrap();
+        let taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
+        let retry = Action::Retry { after_ms: Some(9), error: Some(error.into()), priority: None };
+        rig.settle(&taken[0].receipt, retry, now(0)).unwrap();
+        rig.core.weight()
+    }
+    let (long, short) = ("0123456789", "0");
+    let least = weight(short, &[], short);
+    assert_eq!(weight(long, &[], short), least + 9);
+    assert_eq!(weight(short, &[], long), least + 9);
+    let with_header = weight(short, &[(short, short)], short);
+    assert!(with_header > least + 2);
+    assert_eq!(weight(short, &[(long, long)], short), with_header + 18);
+    assert_eq!(weight(short, &[("a", short), ("b", short)], short) - with_header, with_header - least);
 }

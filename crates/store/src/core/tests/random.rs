@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Message, MessageId, Number, Pause, PutToken, Setting, SettingChange, SettingName,
-    Settings, StateKind,
+    AttemptLimit, Backoff, Headers, Message, MessageId, Number, Pause, PutToken, Setting, SettingChange,
+    SettingName, Settings, StateKind,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -52,6 +52,7 @@ pub(super) struct AnyPut {
     max_attempts: Option<u32>,
     expires_after: Option<i64>,
     token: Option<u8>,
+    has_headers: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -132,21 +133,27 @@ fn any_put() -> impl Strategy<Value = AnyPut> {
     let expires = proptest::option::weighted(0.3, -500..3_000_i64);
     let token = proptest::option::weighted(0.3, 0..4_u8);
     let lease = proptest::option::weighted(0.2, 1..2_000_u64);
-    ((0..QUEUES, any_when(), key, conflict), (any_priority(), lease, attempts, expires, token)).prop_map(
-        |((queue, when, key, on_conflict), (priority, lease_ms, max_attempts, expires_after, token))| {
-            AnyPut {
-                queue,
-                when,
-                key,
-                on_conflict,
-                priority: priority.unwrap_or(1_024),
-                lease_ms,
-                max_attempts,
-                expires_after,
-                token,
-            }
-        },
-    )
+    let headers = proptest::bool::weighted(0.2);
+    ((0..QUEUES, any_when(), key, conflict, headers), (any_priority(), lease, attempts, expires, token))
+        .prop_map(
+            |(
+                (queue, when, key, on_conflict, has_headers),
+                (priority, lease_ms, max_attempts, expires_after, token),
+            )| {
+                AnyPut {
+                    queue,
+                    when,
+                    key,
+                    on_conflict,
+                    priority: priority.unwrap_or(1_024),
+                    lease_ms,
+                    max_attempts,
+                    expires_after,
+                    token,
+                    has_headers,
+                }
+            },
+        )
 }
 
 pub(super) fn any_call() -> impl Strategy<Value = Call> {
@@ -391,6 +398,7 @@ impl Walk {
             max_attempts: put.max_attempts.map(|limit| AttemptLimit::At(nonzero(limit))),
             expires,
             token: put.token.map(token),
+            headers: Headers::new(put.has_headers.then(|| ("name", "value"))).unwrap(),
             ..Put::new(name(put.queue), "body")
         };
         let queue = put.queue.clone();

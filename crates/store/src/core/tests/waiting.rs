@@ -183,6 +183,20 @@ fn a_default_pause_that_holds_again_after_a_step_back_is_waited_for_again() {
     assert_eq!(ids(&rig.serve(Now { wall: at(100), mono_ms: 201 })), [(1, 1)]);
 }
 
+/// Crash story: 1. a call on another queue sees a time at which a message is due. 2. Before the takes that wait are served
+/// the clock steps back. 3. The message is ready, and the alarm of its queue is set to an instant that is far off again.
+#[test]
+fn what_was_due_before_the_clock_stepped_back_is_handed_to_a_take_that_waits() {
+    let mut rig = Rig::new();
+    rig.put(put_to("q").after_ms(140), now(0)).unwrap();
+    rig.wait(1, waiting(1_000), now(0));
+    assert_eq!(rig.serve(now(0)), []);
+    rig.put(put_to("other"), now(150)).unwrap();
+    let stepped = Now { wall: at(50), mono_ms: 151 };
+    rig.put(put_to("other"), stepped).unwrap();
+    assert_eq!(ids(&rig.serve(stepped)), [(1, 1)]);
+}
+
 #[test]
 fn too_many_waiting_are_refused() {
     let config = CoreConfig { waiting_limit: 1, ..CoreConfig::new(Limits::default(), 0) };
