@@ -398,7 +398,7 @@ impl Walk {
             max_attempts: put.max_attempts.map(|limit| AttemptLimit::At(nonzero(limit))),
             expires,
             token: put.token.map(token),
-            headers: Headers::new(put.has_headers.then(|| ("name", "value"))).unwrap(),
+            headers: Headers::new(put.has_headers.then_some(("name", "value"))).unwrap(),
             ..Put::new(name(put.queue), "body")
         };
         let queue = put.queue.clone();
