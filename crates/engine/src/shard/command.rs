@@ -119,6 +119,14 @@ pub(crate) enum Effect {
     Answer(Box<dyn FnOnce(&Outcome) + Send>),
     /// Messages handed out: if nobody is there to receive them, they go back.
     Deliver(Reply<Result<Handed>>, Result<Handed>),
+    /// A put of which a part is in the batch, and the rest belongs into others. `before` of its answers are of batches that
+    /// are where they should be.
+    Rest {
+        puts: Vec<Put>,
+        answered: Vec<Result<PutAnswer>>,
+        before: usize,
+        reply: Reply<Vec<Result<PutAnswer>>>,
+    },
 }
 
 impl Effect {
@@ -133,6 +141,21 @@ impl Effect {
         }))
     }
 
+    /// The answer to a put, all but `before` of it about this batch.
+    pub(crate) fn put(
+        reply: Reply<Vec<Result<PutAnswer>>>,
+        answered: Vec<Result<PutAnswer>>,
+        before: usize,
+    ) -> Effect {
+        Effect::Answer(Box::new(move |outcome| {
+            let answered = match outcome {
+                Outcome::Done => answered,
+                Outcome::Failed(reason) => failed_from(before, answered, reason),
+            };
+            let _ = send(reply, answered);
+        }))
+    }
+
     /// An answer to a command that only looked.
     pub(crate) fn look<T: Answer>(reply: Reply<T>, answer: T) -> Effect {
         Effect::Answer(Box::new(move |outcome| {
@@ -143,14 +166,22 @@ impl Effect {
         }))
     }
 
-    /// Lets it go. Receipts of messages that nobody was there to receive come back.
-    pub(crate) fn release(self, outcome: &Outcome) -> Vec<Receipt> {
+    /// Lets it go, and says what is to be done next: messages that nobody was there to receive go back, and what is
+    /// unfinished goes on.
+    pub(crate) fn release(self, outcome: &Outcome) -> Option<Command> {
         match (self, outcome) {
             (Effect::Answer(answer), _) => answer(outcome),
             (Effect::Deliver(reply, answer), Outcome::Done) => {
                 if let Err(Ok(handed)) = send(reply, answer) {
-                    return handed.receipts();
+                    return Some(Command::GiveBack(handed.receipts())).filter(Command::gives_back);
                 }
+            }
+            (Effect::Rest { puts, answered, reply, .. }, Outcome::Done) => {
+                return Some(Command::Put { puts, answered, reply });
+            }
+            (Effect::Rest { puts, answered, before, reply }, Outcome::Failed(reason)) => {
+                let answered = failed_from(before, answered, reason);
+                Command::Put { puts, answered, reply }.refuse(&unavailable(reason));
             }
             (Effect::Deliver(reply, answer), Outcome::Failed(reason)) => {
                 // Whether the leases were written is not known; where there were none, nothing was done.
@@ -159,7 +190,7 @@ impl Effect {
                 let _ = send(reply, Err(error));
             }
         }
-        Vec::new()
+        None
     }
 }
 
@@ -180,6 +211,13 @@ impl<T: Send + 'static> Answer for Vec<Result<T>> {
     }
 }
 
+/// Answers, those from `at` on being of a batch that failed.
+fn failed_from<T: Send + 'static>(at: usize, mut answered: Vec<Result<T>>, reason: &str) -> Vec<Result<T>> {
+    let of_batch = answered.split_off(at);
+    answered.extend(of_batch.failed(outcome_unknown(reason)));
+    answered
+}
+
 pub(crate) fn outcome_unknown(reason: &str) -> Error {
     Error::OutcomeUnknown { reason: reason.into() }
 }
@@ -192,6 +230,15 @@ impl Command {
     /// Whether it puts messages: the first to be refused when room gets short.
     pub(crate) fn is_put(&self) -> bool {
         matches!(self, Command::Put { .. })
+    }
+
+    /// Whether it gives leases back that nobody holds.
+    pub(crate) fn gives_back(&self) -> bool {
+        match self {
+            Command::GiveBack(receipts) => !receipts.is_empty(),
+            Command::Unread(_) => true,
+            _ => false,
+        }
     }
 
     /// Whether it brings more messages into memory than may leave it before more are retired.

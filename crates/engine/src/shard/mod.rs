@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dwell_model::{Now, Receipt, Wake};
+use dwell_model::{Now, Wake};
 use dwell_store::Error;
 use dwell_time::Notifier;
 
@@ -297,6 +297,11 @@ impl Shard {
         if self.failed.is_none() && self.stuck.is_none() && !self.is_closed {
             self.retire(inbox, now);
         }
+        self.look_after_held(now);
+    }
+
+    /// Sees that the next turn comes when what was held back may go on.
+    fn look_after_held(&mut self, now: Now) {
         let waits_for_thread = |part| self.retirement.waits_for_thread(&self.step, now, part);
         self.held_go_on = !self.held.is_empty() && !waits_for_thread(Part::All);
         self.sweep_goes_on = self.sweep_waits.as_ref().is_some_and(|waits| !waits_for_thread(waits.part));
@@ -324,6 +329,8 @@ impl Shard {
             self.retirement.evict(&mut self.step);
             self.count();
         }
+        // The caller's command may be one of them, and nobody takes another turn for it.
+        self.look_after_held(now);
     }
 
     /// From now on a thread retires messages, and says here when it is done; another reads bodies ahead.
@@ -476,6 +483,12 @@ impl Shard {
                 inbox.push_front(command);
                 break;
             }
+            if closes && inbox.iter().any(Command::gives_back) {
+                let (back, rest): (Vec<_>, Vec<_>) = inbox.drain(..).partition(Command::gives_back);
+                closes = false;
+                inbox.extend(back.into_iter().chain([command]).chain(rest));
+                continue;
+            }
             let is_new = !matches!(command, Command::GoOn(..));
             if closes {
                 effects.extend(self.step.dismiss());
@@ -484,7 +497,7 @@ impl Shard {
                 Stepped::Answered(effect) => effects.push(effect),
                 Stepped::Quiet => {}
                 Stepped::Unfinished(rest) => {
-                    inbox.push_front(rest);
+                    effects.push(rest);
                     break;
                 }
                 Stepped::Behind(command) => {
@@ -603,11 +616,8 @@ impl Shard {
             self.is_closed = true;
             self.writer.trim();
         }
-        let returned: Vec<Receipt> =
-            effects.into_iter().flat_map(|effect| effect.release(&Outcome::Done)).collect();
-        if !returned.is_empty() {
-            inbox.push_front(Command::GiveBack(returned));
-        }
+        let next = effects.into_iter().filter_map(|effect| effect.release(&Outcome::Done));
+        next.for_each(|command| inbox.push_front(command));
     }
 
     fn must_sync(&mut self, closes: bool, now: Now) -> bool {

@@ -37,8 +37,8 @@ pub(crate) enum Stepped {
     Answered(Effect),
     /// It waits, or needs no answer.
     Quiet,
-    /// The rest of it belongs into the next batch.
-    Unfinished(Command),
+    /// The rest of it belongs into the next batch, if this one gets to where it should be.
+    Unfinished(Effect),
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
     /// It is to be run when more leases have run out of a queue that it names: a slice of them has. Or when no cold message
@@ -296,7 +296,7 @@ fn put(
     now: Now,
     batch: &mut Told<'_>,
 ) -> Stepped {
-    let mut bytes = 0;
+    let (mut bytes, before) = (0, answered.len());
     let fits = puts.iter().take_while(|put| {
         let has_room = bytes < MOST_PUT_BYTES;
         bytes += put.body.len();
@@ -313,11 +313,11 @@ fn put(
     }
     if is_whole {
         answered.extend(core.put(puts, now, batch));
-        return Stepped::Answered(Effect::change(reply, answered));
+        return Stepped::Answered(Effect::put(reply, answered, before));
     }
     let rest = puts.split_off(fits);
     answered.extend(core.put(puts, now, batch));
-    Stepped::Unfinished(Command::Put { puts: rest, answered, reply })
+    Stepped::Unfinished(Effect::Rest { puts: rest, answered, before, reply })
 }
 
 /// How many bytes a put takes in the journal at the most, with what becomes of a message whose key it has.
