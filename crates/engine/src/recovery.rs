@@ -140,8 +140,8 @@ pub(crate) fn recover(
 ) -> Result<Recovered, OpenError> {
     let mut segments = open_all(disk, dir, manifest)?;
     let stale = drop_stale(&mut segments);
-    let forgotten = drop_forgotten(manifest, &mut segments);
-    let torn = check_presence(dir, manifest, &mut segments, &forgotten)?;
+    let mut forgotten = drop_forgotten(manifest, &mut segments);
+    let torn = check_presence(dir, manifest, &mut segments, &mut forgotten)?;
 
     let mut scan = Scan {
         replay,
@@ -266,13 +266,13 @@ fn drop_forgotten(manifest: &Manifest, segments: &mut BTreeMap<u64, Opened>) -> 
     told.collect()
 }
 
-/// Checks that every segment that should be there is, with a header, but for those that are `forgotten`; takes out the one
-/// that was being made.
+/// Checks that every segment that should be there is, with a header, but for those that are `forgotten`, which one that
+/// is missing joins if nothing but tokens of puts is needed of it; takes out the one that was being made.
 fn check_presence(
     dir: &Path,
     manifest: &Manifest,
     segments: &mut BTreeMap<u64, Opened>,
-    forgotten: &[Cut],
+    forgotten: &mut Vec<Cut>,
 ) -> Result<Option<Opened>, OpenError> {
     let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok()).copied();
     let (oldest, newest) = newest.map_or((1, 0), |header| (header.oldest, header.name.segment));
@@ -289,6 +289,10 @@ fn check_presence(
             Some(Ok(_)) => {}
             None if forgotten.iter().any(|cut| cut.file == path) => {}
             Some(Err(reason)) => return Err(OpenError::damaged(&path, 0, reason)),
+            // A backup of a directory that does without it does not have it.
+            None if segment < manifest.checkpoint.start => {
+                forgotten.push(Cut { file: path, offset: 0, bytes: 0, reason: "the segment is missing" });
+            }
             None => return Err(OpenError::damaged(&path, 0, "the segment is missing")),
         }
     }
@@ -348,6 +352,8 @@ impl<R: Replay> Scan<'_, R> {
             self.sequence = header.first - 1;
         }
         self.before = segment.name.segment;
+        // Who begins a segment serves: what a close said before it holds no more.
+        self.report.was_closed = false;
         if header.first != self.sequence + 1 {
             let reason = "the segment does not go on where the one before it ends";
             return Err(OpenError::damaged(&segment.path, 0, reason));
