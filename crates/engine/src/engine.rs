@@ -89,7 +89,7 @@ impl Engine {
     ) -> std::result::Result<(Engine, Driver), OpenError> {
         // The program may go to another directory while this one is open.
         let dir = &std::path::absolute(dir).map_err(|error| OpenError::io(dir, error))?;
-        let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files);
+        let pooled = PooledDisk::new(Arc::clone(&options.disk), options.open_files).at_home_in(dir);
         let disk = CountedDisk::new(Arc::new(pooled));
         let tally = Arc::new(Tally::default());
         let Opened { shard, lock, report } = open(dir, &options, &disk, &tally, with_threads)?;

@@ -45,7 +45,7 @@ pub struct Options {
     /// said at [`MemoryUse`](crate::MemoryUse). `u64::MAX` keeps everything in memory. 256 MiB by default.
     pub memory_limit: u64,
     /// So many files may be open at a time, 4 at least. Besides there are those that a call is under way on, those
-    /// that were written and are not synced yet, and the lock. 256 by default.
+    /// that were written and are not synced yet, the directory, and the lock. 256 by default.
     pub open_files: usize,
     /// How many takes may wait at a time.
     pub waiting: usize,

@@ -84,6 +84,15 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// The operating system's. After an error nothing is known about any change since the last success.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
+    /// Opens a directory, so that its names can be made durable though no further file may be opened.
+    ///
+    /// # Errors
+    /// The operating system's; `Unsupported` where [`sync_dir`](Disk::sync_dir) has to do.
+    fn open_dir(&self, dir: &Path) -> io::Result<Arc<dyn DiskDir>> {
+        let _ = dir;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Locks a file against every other holder, in this process or another, and makes it if it is missing.
     /// `None` if somebody has it. The lock ends when the returned value is dropped, and with the process.
     ///
@@ -159,6 +168,15 @@ pub trait DiskFile: Debug + Send + Sync {
     /// # Errors
     /// `StorageFull` and the operating system's others.
     fn preallocate(&self, len: u64) -> io::Result<()>;
+}
+
+/// An open directory.
+pub trait DiskDir: Debug + Send + Sync {
+    /// Makes the names in it durable.
+    ///
+    /// # Errors
+    /// As for [`Disk::sync_dir`], but for want of a file that can be opened.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// A lock that is held.

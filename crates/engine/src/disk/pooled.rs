@@ -8,19 +8,29 @@
 //! 3. What is to be [kept open](DiskFile::keep_open), such as the segment that is written: that it could not be opened
 //!    again just then would be a write that failed.
 //! 4. What a call is under way on.
+//! 5. The directory that they are in, from the first time on that its names are synced: a checkpoint that has been renamed
+//!    into its place could neither be taken back nor be made durable otherwise.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use super::{Disk, DiskFile, DiskLock};
+use super::{Disk, DiskDir, DiskFile, DiskLock};
 
 /// A disk that has at most so many files open, but for those that the module names.
 #[derive(Clone, Debug)]
 pub(crate) struct PooledDisk {
     pool: Arc<Pool>,
+    home: Option<Arc<Home>>,
+}
+
+/// A directory that is kept open.
+#[derive(Debug)]
+struct Home {
+    dir: PathBuf,
+    names: OnceLock<Arc<dyn DiskDir>>,
 }
 
 #[derive(Debug)]
@@ -64,7 +74,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl PooledDisk {
     pub(crate) fn new(disk: Arc<dyn Disk>, most: usize) -> PooledDisk {
         let (uses, state) = (AtomicU64::new(0), Mutex::default());
-        PooledDisk { pool: Arc::new(Pool { disk, most: most.max(1), uses, state }) }
+        PooledDisk { pool: Arc::new(Pool { disk, most: most.max(1), uses, state }), home: None }
+    }
+
+    /// The same, which keeps this directory open.
+    pub(crate) fn at_home_in(self, dir: &Path) -> PooledDisk {
+        let home = Home { dir: dir.to_owned(), names: OnceLock::new() };
+        PooledDisk { home: Some(Arc::new(home)), ..self }
     }
 
     fn pooled(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
@@ -212,7 +228,21 @@ impl Disk for PooledDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.pool.disk.sync_dir(dir)
+        let Some(home) = self.home.as_ref().filter(|home| home.dir == dir) else {
+            return self.pool.disk.sync_dir(dir);
+        };
+        if let Some(names) = home.names.get() {
+            return names.sync();
+        }
+        match self.pool.disk.open_dir(dir) {
+            Ok(names) => home.names.get_or_init(|| names).sync(),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => self.pool.disk.sync_dir(dir),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open_dir(&self, dir: &Path) -> io::Result<Arc<dyn DiskDir>> {
+        self.pool.disk.open_dir(dir)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {

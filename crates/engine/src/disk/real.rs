@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Disk, DiskFile, DiskLock};
+use super::{Disk, DiskDir, DiskFile, DiskLock};
 
 /// The machine's disk.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +50,10 @@ impl Disk for RealDisk {
         File::open(dir)?.sync_all()
     }
 
+    fn open_dir(&self, dir: &Path) -> io::Result<Arc<dyn DiskDir>> {
+        Ok(Arc::new(RealDir(File::open(dir)?)))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
@@ -65,6 +69,15 @@ impl Disk for RealDisk {
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+#[derive(Debug)]
+struct RealDir(File);
+
+impl DiskDir for RealDir {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
     }
 }
 

@@ -23,7 +23,7 @@ use crate::Options;
 use crate::background::Spawner;
 use crate::checkpoint::{Checkpoint, FileState, Held, file_name};
 use crate::cold::ColdSet;
-use crate::disk::Disk;
+use crate::disk::{Disk, failure};
 use crate::due::{BodyPlace, Entry, File, LaneState, Settled, Writer};
 use crate::journal::segment::{Place, Segment, Wanted};
 use crate::manifest::Manifest;
@@ -588,11 +588,15 @@ impl Job {
         checkpoint.next_file = self.desk.next_file.load(Ordering::Relaxed);
         let (disk, dir) = (Arc::clone(&self.desk.disk), self.desk.dir.clone());
         // Their names have to be durable before the manifest's is.
-        let synced = disk.sync_dir(&dir);
-        if synced.is_err() {
-            self.made.keep();
+        match disk.sync_dir(&dir) {
+            // Nothing names them yet: they go, and others are written.
+            Err(error) if failure::is_full(&error) || failure::has_no_file_left(&error) => Err(error)?,
+            Err(error) => {
+                self.made.keep();
+                return Err(JobError::Fatal(error));
+            }
+            Ok(()) => {}
         }
-        synced.map_err(JobError::Fatal)?;
         self.manifest.write_new(&*disk, &dir)?;
         // From here on it is not known whether the manifest names them.
         self.made.keep();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::change::{Chance, Content, FileChange, NameOp};
-use super::{Failure, Kind, MemoryDisk, broken};
-use crate::disk::{Disk, DiskFile, DiskLock};
+use super::{Failure, Kind, MemoryDisk, State, broken};
+use crate::disk::{Disk, DiskDir, DiskFile, DiskLock};
 
 impl Disk for MemoryDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
@@ -93,23 +93,15 @@ impl Disk for MemoryDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        if state.enter(life, Kind::SyncDir)? {
-            return Err(broken("the power failed"));
-        }
-        if state.syncs_lie {
-            return Ok(());
-        }
-        let inside = |op: &NameOp| {
-            let path = op.removed.as_ref().or(op.added.as_ref().map(|(path, _)| path));
-            path.and_then(|path| path.parent()) == Some(dir)
-        };
-        let (synced, left) = std::mem::take(&mut state.name_ops).into_iter().partition(inside);
-        state.name_ops = left;
-        let synced: Vec<NameOp> = synced;
-        for op in synced {
-            op.apply(&mut state.durable_names);
-        }
-        Ok(())
+        state.enter(life, Kind::OpenDir)?;
+        state.sync_dir(life, dir)
+    }
+
+    fn open_dir(&self, dir: &Path) -> io::Result<Arc<dyn DiskDir>> {
+        let mut state = self.state();
+        let life = state.life;
+        state.enter(life, Kind::OpenDir)?;
+        Ok(Arc::new(MemoryDir { disk: self.clone(), dir: dir.to_owned(), life }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DiskLock>>> {
@@ -128,6 +120,41 @@ impl Disk for MemoryDisk {
         let life = state.life;
         state.enter(life, Kind::Look)?;
         Ok(state.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(state.used())))
+    }
+}
+
+impl State {
+    fn sync_dir(&mut self, life: u64, dir: &Path) -> io::Result<()> {
+        if self.enter(life, Kind::SyncDir)? {
+            return Err(broken("the power failed"));
+        }
+        if self.syncs_lie {
+            return Ok(());
+        }
+        let inside = |op: &NameOp| {
+            let path = op.removed.as_ref().or(op.added.as_ref().map(|(path, _)| path));
+            path.and_then(|path| path.parent()) == Some(dir)
+        };
+        let (synced, left) = std::mem::take(&mut self.name_ops).into_iter().partition(inside);
+        self.name_ops = left;
+        let synced: Vec<NameOp> = synced;
+        for op in synced {
+            op.apply(&mut self.durable_names);
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MemoryDir {
+    disk: MemoryDisk,
+    dir: PathBuf,
+    life: u64,
+}
+
+impl DiskDir for MemoryDir {
+    fn sync(&self) -> io::Result<()> {
+        self.disk.state().sync_dir(self.life, &self.dir)
     }
 }
 
@@ -210,8 +237,11 @@ impl DiskFile for MemoryFile {
         let mut state = self.disk.state();
         let dies = state.enter(self.life, Kind::Other)?;
         let old = state.content(self.file).seen.len() as u64;
-        if len > old {
-            if state.grant(old, len) < len {
+        if len > old && !state.sets_nothing_aside {
+            let granted = state.grant(old, len);
+            if granted < len {
+                // As ext4 does: what there is stays set aside.
+                state.change_file(self.file, FileChange::Size(granted));
                 return Err(io::ErrorKind::StorageFull.into());
             }
             state.change_file(self.file, FileChange::Size(len));

@@ -43,7 +43,7 @@ pub enum Calls {
     Reads,
     /// Everything that changes something: writes, syncs, making, moving, removing, resizing.
     Changes,
-    /// Opening and making files: what takes a descriptor.
+    /// Opening and making files, and opening directories to sync them: what takes a descriptor.
     Opens,
     /// Making files: what takes an inode.
     Creates,
@@ -58,6 +58,7 @@ pub enum Calls {
 enum Kind {
     Look,
     Open,
+    OpenDir,
     Create,
     Write,
     Sync,
@@ -73,8 +74,8 @@ impl Calls {
             Calls::Syncs => matches!(kind, Kind::Sync | Kind::SyncDir),
             Calls::FileSyncs => kind == Kind::Sync,
             Calls::Reads => kind.looks(),
-            Calls::Changes => !kind.looks(),
-            Calls::Opens => matches!(kind, Kind::Open | Kind::Create),
+            Calls::Changes => kind.changes(),
+            Calls::Opens => matches!(kind, Kind::Open | Kind::OpenDir | Kind::Create),
             Calls::Creates => kind == Kind::Create,
             Calls::Removes => kind == Kind::Remove,
             Calls::DirSyncs => kind == Kind::SyncDir,
@@ -85,6 +86,10 @@ impl Calls {
 impl Kind {
     fn looks(self) -> bool {
         matches!(self, Kind::Look | Kind::Open)
+    }
+
+    fn changes(self) -> bool {
+        !self.looks() && self != Kind::OpenDir
     }
 }
 
@@ -163,6 +168,8 @@ struct State {
     /// Places that can not be read as they were written: file, byte, and what is wrong there.
     rot: Vec<(u64, u64, Flaw)>,
     syncs_lie: bool,
+    /// Whether it sets no room aside.
+    sets_nothing_aside: bool,
 }
 
 /// Input/output error: what a medium answers that can not be read.
@@ -202,7 +209,7 @@ impl State {
                 return Err(Met { error, failure: *failure });
             }
         }
-        if kind.looks() {
+        if !kind.changes() {
             return Ok(false);
         }
         self.changes += 1;
@@ -413,6 +420,11 @@ impl MemoryDisk {
     /// From now on syncs do nothing and report success: the disk that a store can not be safe on.
     pub fn lie_about_syncs(&self) {
         self.state().syncs_lie = true;
+    }
+
+    /// From now on sets no room aside for files, as file systems do that cannot.
+    pub fn set_nothing_aside(&self) {
+        self.state().sets_nothing_aside = true;
     }
 
     /// How many changes were asked for since power was last on: see [`Calls::Changes`].
