@@ -2,7 +2,8 @@
 //!
 //! Nothing is changed before the journal was read and found good. Then, each step durable before the next:
 //! 1. what of the tail no mark proves is written anew and synced, since it may be in the page cache alone, and so are the
-//!    names in the directory; room behind the tail is given back, which the next steps may need;
+//!    names in the directory; room behind the tail is given back, and files go that nothing needs: the next steps may need
+//!    their room;
 //! 2. the manifest gets the next incarnation, so that ids and lease tokens of this opening are new;
 //! 3. a new segment is begun, which says that all before it is synced;
 //! 4. leases that were bound to the process before are freed.
@@ -101,6 +102,9 @@ pub(crate) fn open(
             .map_err(|error| OpenError::io(&tail.segment.path, error))?;
     }
     disk.sync_dir(dir).map_err(|error| OpenError::io(dir, error))?;
+    for path in recovered.stale.drain(..).chain(unnamed(disk, dir, &manifest)?) {
+        let _ = disk.remove(&path);
+    }
     manifest.incarnation += 1;
     manifest.newest = manifest.newest.max(recovered.newest);
     manifest.next_number = recovered.carry.next_number;
@@ -287,9 +291,7 @@ fn begin(
         synced_answers: options.durability == Durability::Always,
         body_reach: options.body_reach,
     };
-    let Recovered { kept, carry, sequence, newest, mut stale, report, .. } = recovered;
-    stale.extend(unnamed(disk, dir, manifest)?);
-    stale.extend(report.restored.map(|_| dir.join(backup::MARKER)));
+    let Recovered { kept, carry, sequence, newest, report, .. } = recovered;
     let Checkpoint { start, files, .. } = &manifest.checkpoint;
     let start = Start { segment: *start, has_files: !files.is_empty() };
     let at_dir = |error| match error {
@@ -297,8 +299,8 @@ fn begin(
     };
     let (mut writer, mut batch) =
         Writer::begin(home, kept, newest + 1, sequence, carry, start, now.wall).map_err(at_dir)?;
-    for path in stale {
-        let _ = disk.remove(&path);
+    if report.restored.is_some() {
+        let _ = disk.remove(&dir.join(backup::MARKER));
     }
     writer.begin_batch(&mut batch, now.wall, false).map_err(at_dir)?;
     step.opened(now, &mut batch);
