@@ -189,7 +189,8 @@ pub(crate) fn fresh_incarnation(dir: &Path, incarnation: u32, seed: u64) -> Resu
 
 /// A message's number that a directory whose next one is `next` does not come to soon.
 pub(crate) fn fresh_number(next: u64) -> u64 {
-    next.saturating_add(SKIPPED_NUMBERS).min(Number::MAX.get())
+    // Behind the last number none is given, be it the second time.
+    next.saturating_add(SKIPPED_NUMBERS).min(Number::MAX.get() + 1)
 }
 
 #[cfg(test)]
@@ -221,13 +222,11 @@ mod tests {
         answers.pop().unwrap().unwrap().number
     }
 
-    #[test]
-    fn numbers_of_a_copy_go_on_behind_those_of_the_journal_however_many_it_has_given() {
-        let (disk, dir, copy) = (MemoryDisk::new(), Path::new("/data"), Path::new("/copy"));
+    /// The directory of a store, as if it had given so many numbers since its manifest was written.
+    fn far_behind(dir: &Path, given: u64) -> MemoryDisk {
+        let disk = MemoryDisk::new();
         put(&disk, dir);
         drop(open(&disk, dir));
-        // As if so many had been put since the manifest was written.
-        let given: u64 = 1 << 40;
         let directory = Manifest::read(&disk, dir).unwrap().directory;
         let name = SegmentName { directory, shard: 0, segment: 2 };
         let path = dir.join(name.file_name());
@@ -236,9 +235,29 @@ mod tests {
         let header = SegmentHeader { next_number: given, ..header };
         bytes[..SegmentHeader::LEN].copy_from_slice(&header.encode());
         disk.put_file(&path, bytes);
+        disk
+    }
+
+    #[test]
+    fn where_all_numbers_are_given_a_copy_gives_none() {
+        let used_up = Number::MAX.get() + 1;
+        assert_eq!(fresh_number(used_up), used_up);
+        assert_eq!(fresh_number(1), 1 + SKIPPED_NUMBERS);
+    }
+
+    #[test]
+    fn numbers_of_a_copy_go_on_behind_those_of_the_journal_however_many_it_has_given() {
+        let (dir, copy, repaired) = (Path::new("/data"), Path::new("/copy"), Path::new("/repaired"));
+        let given: u64 = 1 << 40;
+        let disk = far_behind(dir, given);
         let now = dwell_time::ManualClock::new(Timestamp::MIN).now();
         crate::offline::backup(&disk, dir, &disk, copy, now, 5, true).unwrap();
-        let (original, copied) = (put(&disk, dir).get(), put(&disk, copy).get());
-        assert!(original >= given && copied >= given + SKIPPED_NUMBERS, "{original} {copied}");
+        let new_disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        crate::offline::repair(&disk, dir, &new_disk, repaired, now, 5).unwrap();
+        assert!(put(&disk, dir).get() >= given);
+        for copy in [copy, repaired] {
+            let copied = put(&disk, copy).get();
+            assert!(copied >= given + SKIPPED_NUMBERS, "{}: {copied}", copy.display());
+        }
     }
 }

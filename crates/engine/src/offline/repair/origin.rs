@@ -30,19 +30,32 @@ impl Origin {
         names: &[String],
         report: &mut RepairReport,
     ) -> Result<Origin, OpenError> {
-        let error = match Manifest::read(disk, dir) {
-            Ok(manifest) => {
-                return Ok(Origin {
-                    directory: manifest.directory,
-                    incarnation: manifest.incarnation,
-                    next_number: manifest.next_number,
-                    manifest: Some(manifest),
-                });
-            }
-            Err(error) => error,
+        let mut origin = match Manifest::read(disk, dir) {
+            Ok(manifest) => Origin {
+                directory: manifest.directory,
+                incarnation: manifest.incarnation,
+                next_number: manifest.next_number,
+                manifest: Some(manifest),
+            },
+            Err(error) => Origin::without_manifest(disk, dir, names, damage(error)?, report)?,
         };
+        // Many more may have been given since the manifest was written.
+        for header in segments(disk, dir, origin.directory)?.iter().filter_map(|found| found.header.ok()) {
+            origin.incarnation = origin.incarnation.max(header.incarnation);
+            origin.next_number = origin.next_number.max(header.next_number);
+        }
+        Ok(origin)
+    }
+
+    fn without_manifest(
+        disk: &dyn Disk,
+        dir: &Path,
+        names: &[String],
+        damage: String,
+        report: &mut RepairReport,
+    ) -> Result<Origin, OpenError> {
         let path = manifest_path(dir);
-        report.lose(&path, None, None, damage(error)?);
+        report.lose(&path, None, None, damage);
         report.without_manifest = true;
         let bytes = first(disk, &path, 64).unwrap_or_default();
         // What the first part says holds if its own checksum is right, whatever has become of the second.
@@ -55,11 +68,6 @@ impl Origin {
             let reason = "neither the manifest nor the head of any file says which directory this is";
             OpenError::damaged(&path, 0, reason)
         })?;
-        let (mut incarnation, mut next_number) = (incarnation, next_number);
-        for header in segments(disk, dir, directory)?.iter().filter_map(|found| found.header.ok()) {
-            incarnation = incarnation.max(header.incarnation);
-            next_number = next_number.max(header.next_number);
-        }
         Ok(Origin { directory, incarnation, next_number, manifest: None })
     }
 
