@@ -13,6 +13,7 @@ mod expiry;
 mod faults;
 mod fixtures;
 mod lapses;
+mod lasting;
 mod leases;
 mod long_runs;
 mod mortal;
