@@ -7,12 +7,13 @@ mod support;
 
 use std::fmt::{self, Write};
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -164,6 +165,54 @@ fn closing_wakes_who_waits_behind_a_panicking_waker() {
     await_waiting(&queue, 2);
     assert!(catch_unwind(AssertUnwindSafe(|| queue.close())).is_ok());
     assert_eq!(blocked.recv_timeout(PATIENCE), Ok(Err(Closed)));
+}
+
+#[test]
+fn closing_wakes_a_thread_though_the_waker_of_a_task_blocks() {
+    let queue = DelayQueue::<u32>::new();
+    let ((tell, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
+    let holds = Holds { begun: Mutex::new(tell), go_on: Mutex::new(go_on) };
+    let mut bad = queue.take_async();
+    assert!(poll_with(&mut bad, holds).is_pending());
+    let blocked = in_thread({
+        let queue = queue.clone();
+        move || queue.take()
+    });
+    await_waiting(&queue, 2);
+    let closed = in_thread({
+        let queue = queue.clone();
+        move || queue.close()
+    });
+    begun.recv_timeout(PATIENCE).expect("the task is woken");
+    assert_eq!(blocked.recv_timeout(PATIENCE), Ok(Err(Closed)));
+    let_go.send(()).unwrap();
+    assert_eq!(closed.recv_timeout(PATIENCE), Ok(()));
+}
+
+#[test]
+fn room_reaches_a_thread_though_the_waker_of_the_next_consumer_blocks() {
+    let queue = DelayQueue::with_capacity_limit(2);
+    queue.put(1, MS * 100).unwrap();
+    queue.put(2, PATIENCE * 10).unwrap();
+    let first = in_thread({
+        let queue = queue.clone();
+        move || queue.take()
+    });
+    await_waiting(&queue, 1);
+    let ((tell, begun), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
+    let holds = Holds { begun: Mutex::new(tell), go_on: Mutex::new(go_on) };
+    let mut next = queue.take_async();
+    assert!(poll_with(&mut next, holds).is_pending());
+    // It waits for room long before the first item is due.
+    let put = in_thread({
+        let queue = queue.clone();
+        move || queue.put(3, PATIENCE * 10).is_ok()
+    });
+    begun.recv_timeout(PATIENCE).expect("whoever takes the first item calls the next consumer");
+    assert_eq!(put.recv_timeout(PATIENCE), Ok(true));
+    assert!(first.try_recv().is_err(), "it is where the waker holds it");
+    let_go.send(()).unwrap();
+    assert_eq!(first.recv_timeout(PATIENCE), Ok(Ok(1)));
 }
 
 #[test]
@@ -406,6 +455,95 @@ fn a_formatter_may_use_the_queue() {
     });
     let asked = written.recv_timeout(PATIENCE).expect("the queue's lock is not held while it is written");
     assert!(!asked.is_empty() && asked.iter().all(|len| *len == 1));
+}
+
+/// What is done when a waker is cloned.
+type OnClone = Box<dyn Fn() + Send + Sync>;
+
+/// A waker that does something when it is cloned. The clones do no more than count.
+fn waker_that_is_cloned(on_clone: OnClone, count: &Arc<Count>) -> Waker {
+    struct Cloned(OnClone, Arc<Count>);
+    const CLONED: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
+    #[expect(unsafe_code, reason = "only a vtable of one's own tells when a waker is cloned")]
+    fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: `data` is a `Cloned`, which is borrowed for the call.
+        let cloned = unsafe { &*data.cast::<Cloned>() };
+        cloned.0();
+        let waker = ManuallyDrop::new(Waker::from(Arc::clone(&cloned.1)));
+        RawWaker::new(waker.data(), waker.vtable())
+    }
+    fn wake(data: *const ()) {
+        wake_by_ref(data);
+        drop(data);
+    }
+    fn wake_by_ref(_: *const ()) {}
+    #[expect(unsafe_code, reason = "as above")]
+    fn drop(data: *const ()) {
+        // SAFETY: `data` came from a box, and this is the last that is heard of it.
+        std::mem::drop(unsafe { Box::from_raw(data.cast_mut().cast::<Cloned>()) });
+    }
+    let data: *const Cloned = Box::into_raw(Box::new(Cloned(on_clone, Arc::clone(count))));
+    #[expect(unsafe_code, reason = "as above")]
+    // SAFETY: the functions keep the contract of a vtable; what they share may be used by all threads.
+    unsafe {
+        Waker::from_raw(RawWaker::new(data.cast(), &CLONED))
+    }
+}
+
+#[test]
+fn a_waker_may_use_the_queue_when_it_is_cloned() {
+    let asked = in_thread(|| {
+        let queue = DelayQueue::with_capacity_limit(1);
+        let count = Arc::new(Count::default());
+        let asks = {
+            let (queue, count): (DelayQueue<u32>, _) = (queue.clone(), Arc::clone(&count));
+            move || {
+                let queue = queue.clone();
+                waker_that_is_cloned(Box::new(move || assert!(queue.len() < 2)), &count)
+            }
+        };
+        let mut take = queue.take_async();
+        assert!(Pin::new(&mut take).poll(&mut Context::from_waker(&asks())).is_pending());
+        queue.put(1, Duration::ZERO).unwrap();
+        assert_eq!(count.get(), 1);
+        let mut put = queue.put_async(2, Duration::ZERO);
+        assert!(Pin::new(&mut put).poll(&mut Context::from_waker(&asks())).is_pending());
+        assert_eq!(queue.poll(), Some(1));
+        count.get()
+    });
+    assert_eq!(asked.recv_timeout(PATIENCE), Ok(2), "no lock is held while a waker is cloned");
+}
+
+#[test]
+fn a_waker_that_panics_when_cloned_leaves_its_turn_to_the_next() {
+    let panics = || waker_that_is_cloned(Box::new(|| panic!("this waker is never cloned")), &Arc::default());
+    let queue = DelayQueue::new();
+    let (mut bad, mut next) = (queue.take_async(), queue.take_async());
+    let count = Arc::new(Count::default());
+    assert!(poll_with(&mut bad, Count::default()).is_pending() && poll_by(&mut next, &count).is_pending());
+    // It is called, finds that a passer-by was faster, and cannot go on to wait.
+    queue.put(1, Duration::ZERO).unwrap();
+    assert_eq!(queue.poll(), Some(1));
+    let waker = panics();
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        Pin::new(&mut bad).poll(&mut Context::from_waker(&waker)).is_pending()
+    }));
+    assert!(polled.is_err());
+    drop(bad);
+    queue.put(2, Duration::ZERO).unwrap();
+    assert_eq!((count.get(), poll_by(&mut next, &count)), (1, Poll::Ready(Ok(2))));
+    assert_eq!(queue.waiting(), 0);
+
+    let queue = DelayQueue::with_capacity_limit(1);
+    queue.put(1, Duration::ZERO).unwrap();
+    let mut bad = queue.put_async(2, Duration::ZERO);
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        Pin::new(&mut bad).poll(&mut Context::from_waker(&waker)).is_pending()
+    }));
+    assert!(polled.is_err());
+    assert_eq!(queue.poll(), Some(1));
+    assert!(matches!(poll_by(&mut bad, &count), Poll::Ready(Ok(_))), "the value is where it was");
+    assert_eq!(queue.poll(), Some(2));
 }
 
 /// Notes how many items are in when it is woken.

@@ -164,13 +164,14 @@ impl<T> Intake<T> {
         }
         let Some(handle) = tray.handles.pop() else { return Err(Refused::Full(item)) };
         tray.left.push(Left { handle, due, stamp, item });
-        if due < self.earliest() {
-            // An item of the last instant of all counts as one of the instant before: it must not look like none.
-            let due = due.min(NONE - 1);
+        // An item of the last instant of all counts as one of the instant before: it must not look like none.
+        let counts_as = due.min(NONE - 1);
+        if counts_as < self.earliest() {
             match self.others.get() {
-                // Nobody else writes it: this is the first tray, and others are not set up while it is locked.
-                None => self.earliest.0.store(due, Ordering::Release),
-                Some(_) => drop(self.earliest.0.fetch_min(due, Ordering::AcqRel)),
+                // No other put writes it: this is the first tray, and others are not set up while it is locked. If a hurry
+                // is lost by it, a later put hurries again.
+                None => self.earliest.0.store(counts_as, Ordering::Release),
+                Some(_) => drop(self.earliest.0.fetch_min(counts_as, Ordering::AcqRel)),
             }
         }
         let need = if due <= tray.watch {
@@ -265,5 +266,30 @@ impl<T> Intake<T> {
         for tray in others.chain([&self.first]) {
             tray.lock().closed = true;
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::DelayQueue;
+    use crate::clock::ManualClock;
+
+    /// The last instant of all is what the earliest instant of no item is.
+    #[test]
+    fn an_item_of_the_last_instant_of_all_is_there() {
+        let clock = ManualClock::new(dwell_model::Timestamp::MIN);
+        let queue = DelayQueue::builder().clock(&clock).build();
+        queue.shared.intake.begin();
+        // The first put goes past the intake, which has no handles yet.
+        let first = queue.put('a', Duration::ZERO).unwrap();
+        assert_eq!(queue.cancel(first), Some('a'));
+        let last = Duration::from_nanos(i64::MAX.unsigned_abs());
+        let handle = queue.put('b', last).unwrap();
+        assert_eq!((queue.len(), queue.peek_due()), (1, Some(queue.now() + last)));
+        let again = queue.put('c', last).unwrap();
+        assert!(queue.reschedule(again, last));
+        assert_eq!((queue.cancel(again), queue.cancel(handle)), (Some('c'), Some('b')));
     }
 }

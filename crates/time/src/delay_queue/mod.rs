@@ -23,7 +23,7 @@ use state::{Calls, State};
 use sync::{Guard, Lock};
 use time::Time;
 use timer::Timer;
-use waiters::Line;
+use waiters::{Line, Wake};
 
 pub use error::{Closed, PutError};
 pub use future::{Items, Put, Take, TakeTimeout};
@@ -45,7 +45,8 @@ pub use future::{Items, Put, Take, TakeTimeout};
 /// A task's waker is woken, cloned and dropped when no lock is held and the caller's own item is safe. If it panics, the panic
 /// ends there: the panic hook reports it, the call goes on and returns what it would have returned, everybody else is
 /// woken, and what the task was woken for goes to the next that waits. A waker that blocks holds up the call that
-/// wakes it; on the thread that is the timer of all tasks of the process, it holds up these.
+/// wakes it, and the tasks that this call wakes after it; on the thread that is the timer of all tasks of the process, it
+/// holds up these. Threads are woken first.
 ///
 /// # Locks and memory
 /// A call holds the queue's lock for some thousand items at most, and lets others in between; all but
@@ -605,7 +606,9 @@ impl<T> DelayQueue<T> {
         self.shared.intake.close();
         state.bring_in(&self.shared.intake);
         self.shared.finish(state);
-        for wake in wakes {
+        // Threads first: the waker of a task may block.
+        let (threads, tasks): (Vec<_>, Vec<_>) = wakes.partition(Wake::is_thread);
+        for wake in threads.into_iter().chain(tasks) {
             // Of a closed queue nobody waits for somebody else: a waker that panics fails its own task alone.
             let _ = wake.fire();
         }

@@ -86,12 +86,14 @@ impl Calls {
     /// A thread that the operating system takes off its processor here delays those that it has called, and those behind
     /// them, until it runs again or the watch ends.
     pub(super) fn fire(self, consumers: &Line, producers: &Line) {
-        if let Some(call) = self.consumer {
-            consumers.fire(call);
-        }
-        if let Some(call) = self.producer {
-            producers.fire(call);
-        }
+        let (consumer, producer) =
+            (self.consumer.map(|call| (consumers, call)), self.producer.map(|call| (producers, call)));
+        // A producer that is a thread goes first: the waker of a consumer that is a task may block.
+        let in_turn = match &producer {
+            Some((_, call)) if call.is_thread() => [producer, consumer],
+            _ => [consumer, producer],
+        };
+        in_turn.into_iter().flatten().for_each(|(line, call)| line.fire(call));
     }
 }
 

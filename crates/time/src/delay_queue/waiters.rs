@@ -80,6 +80,11 @@ impl Wake {
         Wake::Task(TaskWaker(Some(waker.clone())))
     }
 
+    /// Whether that wakes a thread, which runs nothing of anybody else's.
+    pub(super) fn is_thread(&self) -> bool {
+        matches!(self, Wake::Thread(_))
+    }
+
     /// False if the waker panicked.
     #[must_use]
     pub(super) fn fire(self) -> bool {
@@ -131,6 +136,13 @@ pub(super) struct Call {
     wake: Wake,
 }
 
+impl Call {
+    /// Whether it wakes a thread.
+    pub(super) fn is_thread(&self) -> bool {
+        self.wake.is_thread()
+    }
+}
+
 /// What is kept of a call until the waiter is back.
 #[derive(Debug)]
 struct Called {
@@ -180,7 +192,7 @@ impl Waiters {
             Ticket(self.tickets)
         });
         self.called.remove(&ticket);
-        if matches!(wake, Wake::Thread(_)) {
+        if wake.is_thread() {
             self.threads.insert(ticket);
         }
         let replaced = self.waiting.insert(ticket, Waiter { wake, deadline });
@@ -218,7 +230,7 @@ impl Waiters {
 
     fn note_call(&mut self, ticket: Ticket, Waiter { wake, .. }: Waiter) -> Call {
         self.calls += 1;
-        let is_task = matches!(wake, Wake::Task(_));
+        let is_task = !wake.is_thread();
         self.called.insert(ticket, Called { number: self.calls, is_task });
         Call { ticket, wake }
     }
