@@ -684,6 +684,60 @@ async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_oth
     assert_eq!((counts.ready, counts.leased, counts.dead), (0, 0, 1));
 }
 
+/// One of five whose record somebody has written over, or whose headers are no text: a list names it and shows the others.
+#[tokio::test]
+async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_shown() {
+    let mut redis = Redis::start();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
+    let store = open(redis.server.address(), &clock).await.unwrap();
+    for state in [StateKind::Scheduled, StateKind::Ready, StateKind::Leased, StateKind::Dead] {
+        redis.command::<Value>(&[b"FLUSHALL"]);
+        let after_ms = if state == StateKind::Scheduled { MINUTE_MS } else { 0 };
+        let mut ids = Vec::new();
+        for n in 0..5 {
+            let headers = Headers::new([("a", "b")]).unwrap();
+            let put = Put { headers, ..message("m").priority(7).after_ms(after_ms + n) };
+            ids.push(one(store.put(vec![put])).await.unwrap().id);
+        }
+        if matches!(state, StateKind::Leased | StateKind::Dead) {
+            for id in &ids {
+                let receipt = store.take_id(queue(), *id, Some(8 * MINUTE_MS), false).await.unwrap().receipt;
+                if state == StateKind::Dead {
+                    let action = Action::Bury { reason: None, priority: None };
+                    assert!(one(store.settle(vec![Settle { receipt, action }])).await.is_ok());
+                }
+            }
+        }
+        let whole = redis.all();
+        let field = ids[2].as_bits().to_be_bytes()[8..].to_vec();
+        let partition = redis.partition();
+        for (name, value) in [("S", &b"mine"[..]), ("H", b"\0\x01a\0\x01\xff")] {
+            redis.restore(&whole);
+            redis.command::<Value>(&[b"HSET", (partition.clone() + name).as_bytes(), &field, value]);
+            for max in [1, 2, 100] {
+                let what = format!("{state:?}, {name}, pages of {max}");
+                let (mut shown, mut unread, mut after) = (Vec::new(), Vec::new(), None);
+                for _ in 0..=ids.len() {
+                    let page = within(store.list(queue(), state, after, max)).await;
+                    let page = page.unwrap_or_else(|error| panic!("{what}: {error}"));
+                    assert!(page.messages.len() + page.unread.len() <= max, "{what}");
+                    shown.extend(page.messages.iter().map(|message| message.id));
+                    unread.extend(page.unread);
+                    after = page.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(after, None, "{what}");
+                assert_eq!(shown, [ids[0], ids[1], ids[3], ids[4]], "{what}");
+                assert_eq!(unread.len(), 1, "{what}");
+                assert_eq!(unread[0].0, ids[2], "{what}");
+                assert_foreign(&unread[0].1, "", &what);
+            }
+        }
+    }
+}
+
 /// The same where the others lie in another queue.
 #[tokio::test]
 async fn a_message_that_can_not_be_read_costs_no_other_queue_an_attempt() {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, QueueName, State, StateKind, Timestamp};
+use dwell_model::{Key, Limits, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
 use dwell_store::{
@@ -127,6 +127,32 @@ async fn a_page_of_leased_messages_reads_no_body_that_it_does_not_hold() {
         }
     }
     assert_eq!(seen, (0..COUNT as u8).collect::<Vec<_>>());
+}
+
+/// A page of a queue with many partitions: each of them is asked for its share, and not for a page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_a_queue_that_is_spread_reads_little_more_than_it_holds() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let changes = vec![SettingChange::Set(Setting::Spread(32))];
+    store.configure(queue(), changes).await.unwrap();
+    const COUNT: usize = 640;
+    const LENGTH: usize = 10_000;
+    put_all(&store, (0..COUNT).map(|_| message(vec![7; LENGTH]).after_ms(3_600_000)).collect()).await;
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let before = sent(&server);
+        let page = store.list(queue(), StateKind::Scheduled, after, 20).await.unwrap();
+        let bytes = sent(&server) - before;
+        assert!(bytes < 130 * LENGTH, "{bytes} bytes were read for a page of {}", page.messages.len());
+        assert_eq!(page.messages.len(), 20);
+        seen.extend(page.messages.iter().map(|message| (message.standing.due, message.id)));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert!(seen.is_sorted() && seen.len() == COUNT, "{} of {COUNT} were listed", seen.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

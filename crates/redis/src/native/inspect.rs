@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::Inner;
 use super::change::{named, place};
 use super::layout::{Partition, block_of, field_of, id_bytes};
-use super::message::{id, instant, shown};
+use super::message::{id, instant, place_of_record, shown};
 use super::pack::{Fields, Reply};
 use super::partition::{BODIES, Fault, foreign_item, spreading, unreadable};
 use super::scripts::Script;
@@ -29,8 +29,8 @@ const BLOCKS: usize = 16;
 /// How many partitions are asked for a number at a time.
 const SIDE_BY_SIDE: usize = 16;
 
-/// So long a list waits for one of its queues.
-const QUEUE: Duration = Duration::from_secs(2);
+/// So long a list, or a take over several queues, waits for one of them.
+pub(super) const QUEUE: Duration = Duration::from_secs(2);
 /// So long the directory may take to show that a cluster serves, before the cluster is asked itself.
 const DIRECTORY: Duration = Duration::from_millis(500);
 
@@ -169,7 +169,20 @@ impl Inner {
                 }
             });
             let mut asked = std::pin::pin!(asked.buffer_unordered(SIDE_BY_SIDE));
-            while let (false, Some((at, found, refused))) = (left.is_empty(), asked.next().await) {
+            while !left.is_empty() {
+                let left_ms =
+                    (end_ms + self.wire.link.address().timeout_ms).saturating_sub(self.wire.mono_ms());
+                let next = timeout(Duration::from_millis(left_ms), asked.next()).await;
+                let (at, found, refused) = match next {
+                    Ok(Some(one)) => one,
+                    Ok(None) => break,
+                    // Of a node that does not answer there may be hundreds: they are not waited for one after the other.
+                    Err(_) => {
+                        parts.clear();
+                        failed = Some(late("a partition that may have it"));
+                        break;
+                    }
+                };
                 for (number, id) in found {
                     left.retain(|other| *other != number);
                     places.push((number, id.map(|id| (at.queue.clone(), id))));
@@ -233,6 +246,10 @@ impl Inner {
         Ok(if max == 0 { Page { messages: Vec::new(), unread: Vec::new(), next: after } } else { page })
     }
 
+    /// A page of messages that lie by (due, id): what comes first of all partitions, merged.
+    ///
+    /// Each partition is asked for its share of the page, and again as long as what it has may belong there. What is read
+    /// and does not fit is dropped at once, so a page costs the memory of a page, whatever the number of partitions.
     async fn list_kept(
         &self,
         queue: &QueueName,
@@ -241,46 +258,51 @@ impl Inner {
         after: Option<Cursor>,
         max: usize,
     ) -> std::result::Result<(Page, bool), Fault> {
+        if max == 0 {
+            let bare = self.tell(queue, spread).await?.bare;
+            return Ok((Page { messages: Vec::new(), unread: Vec::new(), next: None }, bare));
+        }
         let code: u32 = match state {
             StateKind::Scheduled => 0,
             StateKind::Ready => 1,
             StateKind::Leased => 2,
             StateKind::Dead => 3,
         };
-        let asked = async |at: Partition| {
-            // A page of a partition, in parts that no script takes long over.
-            let (mut messages, mut after, mut more, mut bare, mut bytes) = (Vec::new(), after, true, true, 0);
-            while more && messages.len() < max && bytes < Page::MAX_BYTES {
-                let arguments = Fields::new()
-                    .with("state", code)
-                    .with("max", CHUNK.min(max - messages.len()))
-                    .with("bytes", BODIES.min(Page::MAX_BYTES - bytes))
-                    .maybe("due", after.map(|cursor| cursor.due.as_ms()))
-                    .maybe("id", after.map(|cursor| id_bytes(cursor.id).to_vec()).as_deref());
-                let answered = self.on(&at, spread, Script::List, arguments).await?;
-                bare = answered.reply.get("bare").is_set();
-                more = answered.reply.get("more_left").is_set();
-                for item in answered.reply.get("items").items() {
-                    let message = shown(queue, item, answered.now)?.message;
-                    bytes += message.body.len();
-                    after = Some(Cursor { due: message.standing.due, id: message.id });
-                    messages.push(message);
+        let asked = async |at: Partition, after: Option<Cursor>, count: usize, bytes: usize| {
+            let arguments = Fields::new()
+                .with("state", code)
+                .with("max", count)
+                .with("bytes", bytes)
+                .maybe("due", after.map(|cursor| cursor.due.as_ms()))
+                .maybe("id", after.map(|cursor| id_bytes(cursor.id).to_vec()).as_deref());
+            let answered = self.on(&at, spread, Script::List, arguments).await?;
+            let items = answered.reply.get("items").items().iter();
+            let listed = items.map(|item| Listed::read(queue, item, answered.now));
+            Ok::<_, Fault>((at, listed.collect::<Result<Vec<_>>>()?, answered.reply))
+        };
+        let mut page = Merged::new(max);
+        let mut bare = true;
+        let mut left: Vec<_> = Partition::all(queue, spread).into_iter().map(|at| (at, after)).collect();
+        while !left.is_empty() {
+            let count = page.room().div_ceil(left.len()).clamp(1, CHUNK);
+            let bytes = (Page::MAX_BYTES / left.len()).min(BODIES);
+            let parts =
+                std::mem::take(&mut left).into_iter().map(|(at, after)| asked(at, after, count, bytes));
+            let mut parts = std::pin::pin!(stream::iter(parts).buffer_unordered(SIDE_BY_SIDE));
+            while let Some(part) = parts.next().await {
+                let (at, listed, reply) = part?;
+                bare &= is_bare(&reply);
+                let last = listed.last().map(|listed| listed.at);
+                page.add(listed);
+                if let (Some(last), true) = (last, reply.get("more_left").is_set()) {
+                    left.push((at, Some(last)));
                 }
             }
-            if max == 0 {
-                let stats = self.on(&at, spread, Script::Stats, Fields::new()).await?;
-                bare = stats.reply.get("bare").is_set();
-            }
-            Ok::<_, Fault>((messages, more, bare))
-        };
-        let parts = {
-            let asked: Vec<_> = Partition::all(queue, spread).into_iter().map(asked).collect();
-            try_join_all(asked).await?
-        };
-        let bare = parts.iter().all(|(_, _, bare)| *bare);
-        let more = parts.iter().any(|(_, more, _)| *more);
-        let messages = parts.into_iter().flat_map(|(messages, _, _)| messages).collect();
-        Ok((cut(messages, more, max), bare))
+            let (end, before) = (page.end(), left.len());
+            left.retain(|(_, after)| end.is_none() || *after < end);
+            page.more |= left.len() < before;
+        }
+        Ok((page.into_page(), bare))
     }
 
     /// See [`Store::stats`](dwell_store::Store::stats).
@@ -463,15 +485,90 @@ pub(super) enum Patience {
     Brief,
 }
 
-/// The first `max` messages, by (due, id), of the pages of some partitions; `more` if any of them has more.
-pub(super) fn cut(mut messages: Vec<Message>, more: bool, max: usize) -> Page {
-    messages.sort_by_key(|message| (message.standing.due, message.id));
-    let fits = fitting(messages.iter().map(|message| message.body.len()), max);
-    let more = more || fits < messages.len();
-    messages.truncate(fits);
-    let last = messages.last().filter(|_| more);
-    let next = last.map(|message| Cursor { due: message.standing.due, id: message.id });
-    Page { messages, unread: Vec::new(), next }
+/// What lies at a place of a list: a message, or why it cannot be read.
+pub(super) struct Listed {
+    pub(super) at: Cursor,
+    pub(super) message: Result<Message>,
+}
+
+impl Listed {
+    /// Reads an item of `list.lua`. One that cannot be read has its place all the same; where even that is nobody's of ours,
+    /// the list cannot go on behind it.
+    fn read(queue: &QueueName, item: &Reply, now: Timestamp) -> Result<Listed> {
+        if let Some(error) = foreign_item(item) {
+            let place = || Some(Cursor { due: instant(item.at(2))?, id: id(item.at(3))? });
+            return place().map(|at| Listed { at, message: Err(error.clone()) }).ok_or(error);
+        }
+        match shown(queue, item, now) {
+            Ok(shown) => Ok(Listed::from(shown.message)),
+            Err(error) => {
+                let at = place_of_record(item).ok_or_else(|| error.clone())?;
+                Ok(Listed { at, message: Err(error) })
+            }
+        }
+    }
+}
+
+impl From<Message> for Listed {
+    fn from(message: Message) -> Listed {
+        Listed { at: Cursor { due: message.standing.due, id: message.id }, message: Ok(message) }
+    }
+}
+
+/// A page as it is put together of what some partitions have, or of what is found of some places.
+pub(super) struct Merged {
+    max: usize,
+    listed: Vec<Listed>,
+    /// The first that did not fit: nothing from there on is on this page, though it may fit where others are gone.
+    cut: Option<Cursor>,
+    /// There are others behind.
+    pub(super) more: bool,
+}
+
+impl Merged {
+    pub(super) fn new(max: usize) -> Merged {
+        Merged { max, listed: Vec::new(), cut: None, more: false }
+    }
+
+    /// Adds what a partition has, in any order. What does not fit any more is dropped: it comes with a later page.
+    pub(super) fn add(&mut self, mut listed: Vec<Listed>) {
+        self.listed.append(&mut listed);
+        self.listed.sort_by_key(|listed| listed.at);
+        if let Some(cut) = self.cut {
+            self.listed.truncate(self.listed.partition_point(|listed| listed.at < cut));
+        }
+        let lengths =
+            self.listed.iter().map(|listed| listed.message.as_ref().map_or(0, |one| one.body.len()));
+        let fits = fitting(lengths, self.max);
+        if let Some(first) = self.listed.get(fits) {
+            (self.cut, self.more) = (Some(first.at), true);
+            self.listed.truncate(fits);
+        }
+    }
+
+    /// How many more it may hold; of a full one, all of them may yet be taken by others.
+    fn room(&self) -> usize {
+        Some(self.max.saturating_sub(self.listed.len())).filter(|room| *room > 0).unwrap_or(self.max)
+    }
+
+    /// From where on nothing is of any use to it, if that is known.
+    fn end(&self) -> Option<Cursor> {
+        let is_full = self.listed.len() >= self.max;
+        let last = self.listed.last().map(|listed| listed.at).filter(|_| is_full);
+        self.cut.into_iter().chain(last).min()
+    }
+
+    pub(super) fn into_page(self) -> Page {
+        let next = self.listed.last().map(|listed| listed.at).filter(|_| self.more);
+        let (mut messages, mut unread) = (Vec::with_capacity(self.listed.len()), Vec::new());
+        for Listed { at, message } in self.listed {
+            match message {
+                Ok(message) => messages.push(message),
+                Err(error) => unread.push((at.id, error)),
+            }
+        }
+        Page { messages, unread, next }
+    }
 }
 
 /// How many bodies of these lengths a page of at most `max` holds: one, whatever its size.
@@ -484,11 +581,79 @@ pub(super) fn fitting(lengths: impl ExactSizeIterator<Item = usize>, max: usize)
     fits.count().max(1).min(all)
 }
 
-fn late(what: &str) -> Error {
+pub(super) fn late(what: &str) -> Error {
     Error::Unavailable { reason: format!("{what} has not answered in time").into() }
 }
 
 /// Whether a reply says that its partition has nothing.
 pub(super) fn is_bare(reply: &Reply) -> bool {
     reply.get("bare").is_set()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{id_of, id_put_with};
+    use super::*;
+
+    fn unread(number: u64) -> Listed {
+        let due = Timestamp::from_ms(number as i64).unwrap();
+        let id = id_of(&id_put_with(due, 0, number)).unwrap();
+        Listed { at: Cursor { due, id }, message: Err(Error::Closed) }
+    }
+
+    fn message(number: u64, length: usize) -> Listed {
+        use dwell_model::{Counts, Headers, Standing, State};
+        let Listed { at, .. } = unread(number);
+        let standing = Standing {
+            state: State::Ready,
+            due: at.due,
+            priority: 1_024,
+            attempts: 0,
+            expires: None,
+            keyless: false,
+            counts: Counts::default(),
+            last_error: None,
+        };
+        Listed::from(Message {
+            id: at.id,
+            number: Number::new(number).unwrap(),
+            queue: QueueName::new("q").unwrap(),
+            body: vec![0; length].into(),
+            key: None,
+            headers: Headers::default(),
+            created: at.due,
+            lease_ms: None,
+            max_attempts: None,
+            standing,
+        })
+    }
+
+    fn numbers(page: &Page) -> Vec<i64> {
+        page.unread.iter().map(|(id, _)| id.due_at_put().as_ms()).collect()
+    }
+
+    #[test]
+    fn a_page_of_several_parts_has_what_comes_first_of_all_and_goes_on_behind_it() {
+        let mut page = Merged::new(3);
+        page.add(vec![unread(1), unread(5), unread(9)]);
+        assert_eq!(page.end(), Some(unread(9).at), "it is full, and earlier ones may come");
+        page.add(vec![unread(2)]);
+        assert_eq!((page.end(), page.more), (Some(unread(5).at), true));
+        page.add(vec![unread(7)]);
+        let page = page.into_page();
+        assert_eq!(numbers(&page), [1, 2, 5]);
+        assert_eq!(page.next, Some(unread(5).at));
+    }
+
+    #[test]
+    fn what_did_not_fit_once_is_not_passed_over_by_what_is_smaller() {
+        let mut page = Merged::new(10);
+        page.add(vec![message(1, 10), message(3, Page::MAX_BYTES - 10)]);
+        page.add(vec![message(2, 10)]);
+        assert_eq!((page.end(), page.more), (Some(message(3, 0).at), true));
+        page.add(vec![message(4, 10)]);
+        let page = page.into_page();
+        let shown: Vec<u64> = page.messages.iter().map(|message| message.number.get()).collect();
+        assert_eq!((shown, page.next), (vec![1, 2], Some(message(2, 0).at)));
+    }
 }

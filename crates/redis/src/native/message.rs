@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken, Message,
-    MessageId, Number, QueueName, Standing, State, Timestamp,
+    AttemptLimit, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken,
+    Message, MessageId, Number, QueueName, Standing, State, Timestamp,
 };
 use dwell_store::Error;
 
@@ -131,6 +131,12 @@ fn read(queue: &QueueName, reply: &Reply, now: Timestamp) -> Option<Shown> {
         standing,
     };
     Some(Shown { message, made_ready: optional_instant(record.get("y"))? })
+}
+
+/// Where a record lies by (due, id), though the rest of its message cannot be read.
+pub(super) fn place_of_record(reply: &Reply) -> Option<Cursor> {
+    let record = Reply::decode(reply.at(0).bytes()?)?;
+    Some(Cursor { due: instant(record.get("d"))?, id: id(record.get("i"))? })
 }
 
 fn lease(record: &Reply) -> Option<Lease> {

@@ -69,7 +69,7 @@ impl RedisStore {
     pub async fn leave(&self) {
         self.inner.waiters.close(&self.inner.returns);
         let left = async {
-            self.inner.pay_returns().await;
+            self.inner.pay_all_returns().await;
             self.inner.free_bound(&self.inner.wire.process).await
         };
         // Redis is away: others see that this process is gone.
@@ -85,7 +85,12 @@ impl RedisStore {
         self.inner.present_late().await?;
         let gone = self.inner.be_heard().await?;
         let inner = &self.inner;
-        tokio::join!(inner.free_gone(gone), inner.look_at_policy(), Box::pin(inner.tidy()));
+        tokio::join!(
+            inner.free_gone(gone),
+            inner.look_at_policy(),
+            Box::pin(inner.tidy()),
+            Box::pin(inner.count_again())
+        );
         Ok(())
     }
 
@@ -266,6 +271,7 @@ impl Inner {
 async fn beat(store: Weak<Inner>) {
     // Each goes on by itself: what takes long of one keeps nobody from the others.
     let (mut freeing, mut looking, mut tidying) = (Gate::default(), Gate::default(), Gate::default());
+    let mut counting = Gate::default();
     let mut pause = BEAT;
     loop {
         tokio::time::sleep(pause).await;
@@ -281,7 +287,8 @@ async fn beat(store: Weak<Inner>) {
         };
         pause = if heard.is_ok() { BEAT } else { AGAIN };
         let Ok(gone) = heard else { continue };
-        let (freed, looked) = (Arc::clone(&inner), Arc::clone(&inner));
+        let (freed, looked, counted) = (Arc::clone(&inner), Arc::clone(&inner), Arc::clone(&inner));
+        counting.enter(async move { Box::pin(counted.count_again()).await });
         freeing.enter(async move { freed.free_gone(gone).await });
         looking.enter(async move { looked.look_at_policy().await });
         tidying.enter(async move { Box::pin(inner.tidy()).await });

@@ -1,7 +1,7 @@
 //! Messages that were handed out to callers who had gone: they go back, before anything else is asked.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use dwell_model::{QueueName, Receipt};
@@ -84,15 +84,12 @@ impl Returns {
 }
 
 impl Inner {
-    /// Gives back what is to be given back, so that the next call sees it there. What is long on its way, from a node that is away or
-    /// to it, keeps nobody.
-    pub(super) async fn await_returns(self: &Arc<Inner>) {
+    /// Waits until what is to be given back is, so that the next call sees it there: whoever adds something sees to that. What is
+    /// long on its way, from a node that is away or to it, keeps nobody.
+    pub(super) async fn await_returns(&self) {
         if self.returns.is_clear() {
             return;
         }
-        let inner = Arc::clone(self);
-        // Once begun it goes to its end: what it has taken in hand is nowhere else.
-        tokio::spawn(async move { inner.pay_returns().await });
         let cleared = async {
             loop {
                 let paid = self.returns.paid.notified();
@@ -105,25 +102,35 @@ impl Inner {
         let _ = tokio::time::timeout(AWHILE, cleared).await;
     }
 
-    /// Gives back what is to be given back, until there is nothing more. Several do so side by side: one that waits for a node that
-    /// is away keeps nobody's messages.
+    /// Gives back what is to be given back by now. Several do so side by side: one that waits for a node that is away keeps
+    /// nobody's messages. What is under way yet is given back by whoever brings it: nothing waits here for that, or each
+    /// call would leave a task behind for as long as a node is away.
     pub(super) async fn pay_returns(&self) {
         let returns = &self.returns;
         loop {
-            let paid = returns.paid.notified();
-            if returns.is_clear() {
-                return;
-            }
             let (receipts, left) = returns.take();
             if receipts.is_empty() && left.is_empty() {
-                paid.await;
-                continue;
+                return;
             }
             if !receipts.is_empty() {
                 self.give_back(receipts).await;
                 returns.given_back();
             }
             join_all(left.iter().map(|queue| self.unwait(queue))).await;
+        }
+    }
+
+    /// The same, until nothing is under way any more.
+    pub(super) async fn pay_all_returns(&self) {
+        loop {
+            let paid = self.returns.paid.notified();
+            tokio::pin!(paid);
+            paid.as_mut().enable();
+            self.pay_returns().await;
+            if self.returns.is_clear() {
+                return;
+            }
+            paid.await;
         }
     }
 

@@ -13,7 +13,7 @@ use dwell_store::{Delivery, Error, Result, Take};
 use futures_util::future::join_all;
 
 use super::Inner;
-use super::inspect::{NAMES, Patience};
+use super::inspect::{NAMES, Patience, QUEUE, late};
 use super::layout::{Partition, id_bytes};
 use super::message::{Shown, held, id, instant, shown};
 use super::pack::{Fields, Reply};
@@ -55,6 +55,16 @@ pub(super) struct Leased {
     good_until_ms: u64,
     /// What was counted of queues that had any, and when.
     of_each: HashMap<QueueName, (u64, u64)>,
+    /// How many this process was granted since it began.
+    granted: u64,
+}
+
+/// How many leases there are, as far as queues have told.
+struct Counted {
+    of_each: HashMap<QueueName, (u64, u64)>,
+    queues: u64,
+    /// All of them have.
+    is_whole: bool,
 }
 
 /// What a take brought.
@@ -233,7 +243,16 @@ impl Inner {
             let asked = asked.map(|((at, spread), _)| {
                 let arguments =
                     self.asked(take, at, *spread, waits).with("max", room.max(1)).flag("peek", true);
-                self.on_within(at, *spread, Script::Take, arguments, *patience)
+                async move {
+                    let asked = self.on_within(at, *spread, Script::Take, arguments, *patience);
+                    match patience {
+                        // A node that does not answer keeps nobody from what the others have.
+                        Patience::Once => tokio::time::timeout(QUEUE, asked)
+                            .await
+                            .unwrap_or_else(|_| Err(late(at.queue.as_str()).into())),
+                        Patience::Usual | Patience::Brief => asked.await,
+                    }
+                }
             });
             let asked = join_all(asked.collect::<Vec<_>>()).await;
             failed = None;
@@ -288,22 +307,31 @@ impl Inner {
         } else {
             heads.sort_by_key(|head| (head.priority, head.due, head.id));
         }
-        let mut shares = vec![0_usize; places.len()];
+        // Of each partition how many, and how many bytes these have.
+        let mut shares = vec![(0_usize, 0_usize); places.len()];
         let mut total: usize = 0;
         for (index, head) in heads.iter().take(room).enumerate() {
             total = total.saturating_add(head.len);
             if (index > 0 || some) && bytes.is_some_and(|most| total > most) {
                 break;
             }
-            shares[head.partition] += 1;
+            let (count, length) = &mut shares[head.partition];
+            (*count, *length) = (*count + 1, length.saturating_add(head.len));
         }
-        let shares: Vec<_> = places.iter().zip(shares).filter(|(_, share)| *share > 0).collect();
-        let takes = shares.iter().map(|((at, spread), share)| {
-            self.on(at, *spread, Script::Take, self.asked(take, at, *spread, false).with("max", *share))
+        // The one that comes first is handed out whatever its size. Others may have taken it since, or any of these: what comes
+        // behind them then is held to the same bytes.
+        let first = heads.first().map(|head| head.partition);
+        let shares = shares.into_iter().enumerate().filter(|(_, (count, _))| *count > 0);
+        let shares: Vec<_> =
+            shares.map(|(index, share)| (&places[index], share, Some(index) != first)).collect();
+        let takes = shares.iter().map(|((at, spread), (count, length), is_behind)| {
+            let arguments = self.asked(take, at, *spread, false).with("max", *count);
+            let arguments = arguments.maybe("bytes", bytes.map(|_| *length)).flag("some", some || *is_behind);
+            self.on(at, *spread, Script::Take, arguments)
         });
         let (mut all, mut on) = (Vec::new(), false);
         let mut failed = None;
-        for (((at, _), _), answered) in shares.iter().zip(join_all(takes.collect::<Vec<_>>()).await) {
+        for (((at, _), ..), answered) in shares.iter().zip(join_all(takes.collect::<Vec<_>>()).await) {
             match answered {
                 Ok(answered) => {
                     on |= answered.reply.get("on").is_set();
@@ -408,24 +436,39 @@ impl Inner {
         if let Some(known) = &mut leased.known {
             *known = known.saturating_sub_unsigned(ended).max(0);
         }
-        let now_ms = self.wire.mono_ms();
-        // Leases run out, and others settle: only a count tells.
-        let is_full = free(&leased) < wanted_leases && leased.good_until_ms <= now_ms;
-        if is_full || leased.again_ms.is_some_and(|again_ms| again_ms <= now_ms) {
-            self.count(&mut leased).await;
+        // Leases run out, and others settle: only a count tells. Where some queues have not answered, and there is room by what
+        // is known, nobody waits for those: they are counted again at a beat.
+        if free(&leased) < wanted_leases && leased.good_until_ms <= self.wire.mono_ms() {
+            let counted = self.count(std::mem::take(&mut leased.of_each)).await;
+            self.note_counted(&mut leased, counted, 0);
         }
         let room = free(&leased).clamp(0, wanted_leases);
         leased.reserved += room;
         usize::try_from(room).unwrap_or(0)
     }
 
+    /// Counts again, where some queues have not answered when it was their turn.
+    pub(super) async fn count_again(&self) {
+        let (before, granted) = {
+            let leased = self.leased.lock().await;
+            if leased.again_ms.is_none_or(|again_ms| again_ms > self.wire.mono_ms()) {
+                return;
+            }
+            (leased.of_each.clone(), leased.granted)
+        };
+        let counted = self.count(before).await;
+        let mut leased = self.leased.lock().await;
+        // Some of those that were granted meanwhile were counted as well: the cap is not passed for that.
+        let meanwhile = leased.granted - granted;
+        self.note_counted(&mut leased, counted, meanwhile);
+    }
+
     /// Asks all queues how many of their messages are leased. One that does not answer has as many as it had, for some
     /// minutes; one under whose keys lies what is not ours has none: what is wrong with it must not keep messages of the others
     /// back.
-    async fn count(&self, leased: &mut Leased) {
+    async fn count(&self, before: HashMap<QueueName, (u64, u64)>) -> Counted {
         let began_ms = self.wire.mono_ms();
         let (mut of_each, mut queues, mut is_whole, mut after) = (HashMap::new(), 0_u64, true, None);
-        let before = std::mem::take(&mut leased.of_each);
         let kept = |of: &(u64, u64)| began_ms.saturating_sub(of.1) < LAST_COUNT_MS;
         loop {
             let left_ms = COUNT_MS.saturating_sub(self.wire.mono_ms() - began_ms);
@@ -452,15 +495,20 @@ impl Inner {
                 break;
             }
         }
+        Counted { of_each, queues, is_whole }
+    }
+
+    fn note_counted(&self, leased: &mut Leased, counted: Counted, meanwhile: u64) {
         // Those that ended meanwhile were counted or not: if not, the next count shows it.
         {
             let _held_up = locked(&self.held_up);
             self.lease_counts.fetch_add(1, Ordering::SeqCst);
             self.ended.store(0, Ordering::Relaxed);
         }
-        let counted = of_each.values().fold(0_u64, |sum, (leased, _)| sum.saturating_add(*leased));
+        let Counted { of_each, queues, is_whole } = counted;
+        let sum = of_each.values().fold(meanwhile, |sum, (leased, _)| sum.saturating_add(*leased));
         let now_ms = self.wire.mono_ms();
-        leased.known = Some(i64::try_from(counted).unwrap_or(i64::MAX));
+        leased.known = Some(i64::try_from(sum).unwrap_or(i64::MAX));
         leased.of_each = of_each;
         leased.again_ms = (!is_whole).then(|| now_ms + COUNT_AGAIN_MS);
         leased.good_until_ms = if queues > FEW_QUEUES { now_ms + queues.min(COUNT_AGAIN_MS) } else { now_ms };
@@ -472,6 +520,7 @@ impl Inner {
         if let Some(known) = &mut leased.known {
             *known += granted as i64;
         }
+        leased.granted += granted as u64;
     }
 
     /// How often leases were counted: for [`Inner::leases_ended`], before a call that may end some.

@@ -54,8 +54,8 @@ const HINTS: Duration = Duration::from_secs(1);
 /// So long an asker lets others have what they took before it.
 const OTHERS: Duration = Duration::from_millis(5);
 
-/// So long a take that has just come holds back for one that came before it and asks for the first time: a node that does not
-/// answer that one keeps nobody longer.
+/// So long a take waits behind one that came before it and is being served: a node that does not answer that one keeps nobody
+/// longer.
 const BEHIND: Duration = Duration::from_secs(2);
 
 type Answer = Result<Vec<Delivery>>;
@@ -120,6 +120,8 @@ struct Ticket {
 struct Serving {
     /// Somebody serves it now, or is about to.
     busy: bool,
+    /// Since when, on the clock of patience.
+    busy_since_ms: u64,
     /// Somebody has begun to: what that brings is not known yet.
     begun: bool,
     /// Its caller has gone.
@@ -214,7 +216,7 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
         return serve(inner, runtime, async move { Ok(shared.take(&take, false).await?.deliveries) }).await;
     }
     inner.check_take(&take)?;
-    let (ticket, answer) = Ticket::new();
+    let (ticket, answer) = Ticket::new(inner.wire.mono_ms());
     let end_ms = inner.clock.now().mono_ms.saturating_add(take.wait_ms);
     let (turn, waiting) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
     let mut taking = Taking::new(inner, runtime, ticket, answer);
@@ -244,7 +246,7 @@ async fn serve(
     runtime: &Handle,
     take: impl Future<Output = Answer> + Send + 'static,
 ) -> Answer {
-    let (ticket, answer) = Ticket::new();
+    let (ticket, answer) = Ticket::new(inner.wire.mono_ms());
     let (shared, handle, served) = (Arc::clone(inner), runtime.clone(), Arc::clone(&ticket));
     runtime.spawn(async move {
         shared.await_returns().await;
@@ -308,10 +310,17 @@ impl Serving {
 
 impl Ticket {
     /// A take that somebody is about to serve, and where its answer comes.
-    fn new() -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
+    fn new(now_ms: u64) -> (Arc<Ticket>, oneshot::Receiver<Answer>) {
         let (sender, answer) = oneshot::channel();
-        let state =
-            Serving { busy: true, begun: false, gone: false, over: false, turn: None, answer: Some(sender) };
+        let state = Serving {
+            busy: true,
+            busy_since_ms: now_ms,
+            begun: false,
+            gone: false,
+            over: false,
+            turn: None,
+            answer: Some(sender),
+        };
         (Arc::new(Ticket { state: Mutex::new(state), freed: Notify::new() }), answer)
     }
 
@@ -320,6 +329,12 @@ impl Ticket {
         let mut state = locked(&self.state);
         state.begun = !state.gone;
         state.begun
+    }
+
+    /// Whether whoever serves it has been at it for so long that others do not wait behind it.
+    fn is_held_up(&self, now_ms: u64) -> bool {
+        let state = locked(&self.state);
+        state.busy && now_ms.saturating_sub(state.busy_since_ms) >= BEHIND.as_millis() as u64
     }
 
     /// Whether its caller has gone, or its time is over.
@@ -364,6 +379,33 @@ impl Waiters {
         waits.takes.insert(turn, waiting.clone());
         state.turn = Some(turn);
         Ok((turn, waiting))
+    }
+
+    /// The take that waits longest on a queue, but for those that are held up while there are others. Where nobody waits any more
+    /// the queue is not watched from here on.
+    fn next_take(&self, queue: &QueueName, now_ms: u64) -> Option<(u64, Waiting)> {
+        let (mut from, mut first) = (0, None);
+        loop {
+            let next = {
+                let mut waits = locked(&self.0);
+                let Waits { takes, queues, .. } = &mut *waits;
+                let turns = queues.get(queue).map(|watched| &watched.turns);
+                if turns.is_none_or(BTreeSet::is_empty) {
+                    queues.remove(queue);
+                    return None;
+                }
+                let next = turns.and_then(|turns| turns.range(from..).next().copied());
+                next.and_then(|turn| Some((turn, takes.get(&turn)?.clone())))
+            };
+            // A ticket is not looked at under the lock of the waiters.
+            match next {
+                Some((turn, waiting)) if waiting.ticket.is_held_up(now_ms) => {
+                    from = turn + 1;
+                    first = first.or(Some((turn, waiting)));
+                }
+                next => return next.or(first),
+            }
+        }
     }
 
     fn place(&self, turn: u64, waiting: &Waiting) -> Place {
@@ -469,18 +511,7 @@ pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName
     let Some((notify, look)) = locked(&inner.waiters.0).queues.get(&queue).map(watched) else { return };
     let mut channels: BTreeSet<String> = BTreeSet::new();
     loop {
-        let first = {
-            let mut waits = locked(&inner.waiters.0);
-            let turn = waits.queues.get(&queue).and_then(|watched| watched.turns.first().copied());
-            match turn {
-                Some(turn) => waits.takes.get(&turn).cloned().map(|waiting| (turn, waiting)),
-                None => {
-                    waits.queues.remove(&queue);
-                    None
-                }
-            }
-        };
-        let Some((turn, waiting)) = first else { break };
+        let Some((turn, waiting)) = inner.waiters.next_take(&queue, inner.wire.mono_ms()) else { break };
         hear(&inner, &queue, &notify, &mut channels).await;
         let asked_ms = inner.clock.now().mono_ms;
         let mut is_due = false;
@@ -514,14 +545,21 @@ pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName
         let is_free = {
             let mut state = locked(&waiting.ticket.state);
             let is_free = !state.busy && !state.gone && state.turn == Some(turn);
-            state.busy |= is_free;
-            state.begun |= is_free;
+            if is_free {
+                (state.busy, state.begun) = (true, true);
+                state.busy_since_ms = inner.wire.mono_ms();
+            }
             (is_free, state.busy)
         };
         match is_free {
             (true, _) => {}
             (false, true) => {
-                freed.await;
+                // It may be held up by another of its queues, and then the one behind it has its turn.
+                tokio::select! {
+                    () = freed => {}
+                    () = notify.notified() => {}
+                    () = tokio::time::sleep(BEHIND) => {}
+                }
                 continue;
             }
             (false, false) => {

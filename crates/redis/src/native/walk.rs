@@ -12,11 +12,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use dwell_model::{Cursor, Message, MessageId, QueueName, StateKind};
-use dwell_store::{Page, Result, Target};
+use dwell_model::{Cursor, MessageId, QueueName, StateKind};
+use dwell_store::{Page, Target};
 
 use super::Inner;
-use super::inspect::{cut, fitting};
+use super::inspect::{Listed, Merged, fitting};
 use super::layout::{Partition, id_bytes};
 use super::message::{id, instant};
 use super::pack::Fields;
@@ -116,22 +116,26 @@ impl Inner {
         let (mut left, mut page) =
             (&places[begin..], Page { messages: Vec::new(), unread: Vec::new(), next: None });
         // Those that are leased no more leave a page empty, and whoever reads it would come again for nothing.
-        while page.messages.is_empty() && !left.is_empty() && max > 0 {
+        while page.messages.is_empty() && page.unread.is_empty() && !left.is_empty() && max > 0 {
             let fits = fitting(left.iter().map(|(_, length)| *length as usize), max);
             let (some, behind) = left.split_at(fits);
             left = behind;
             let targets: Vec<_> = some.iter().map(|(place, _)| Target::Id(place.id)).collect();
             let (found, has_nothing) = self.find(queue, spread, &targets).await?;
             bare = has_nothing;
-            let found = found.into_iter().zip(some).filter_map(|(message, (place, _))| {
-                let has_moved = |message: &Message| {
-                    message.standing.state.kind() != StateKind::Leased || message.standing.due != place.due
-                };
-                message.filter(|message| !message.as_ref().is_ok_and(has_moved))
+            let found = found.into_iter().zip(some).filter_map(|(message, (place, _))| match message? {
+                Ok(message) => {
+                    let is_here = message.standing.state.kind() == StateKind::Leased
+                        && message.standing.due == place.due;
+                    is_here.then(|| Listed::from(message))
+                }
+                Err(error) => Some(Listed { at: *place, message: Err(error) }),
             });
-            let messages = found.collect::<Result<Vec<_>>>()?;
+            let mut merged = Merged::new(max);
+            merged.add(found.collect());
             let next = some.last().map(|(place, _)| *place).filter(|_| !left.is_empty());
-            page = cut(messages, !left.is_empty(), max);
+            merged.more |= !left.is_empty();
+            page = merged.into_page();
             page.next = page.next.or(next);
         }
         if let Some(next) = page.next {

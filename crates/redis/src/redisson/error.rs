@@ -7,8 +7,19 @@ use thiserror::Error as ThisError;
 use crate::said::Said;
 
 /// The codes of a server that has done nothing, and may do it later.
-const FOR_NOW: [&str; 8] =
-    ["OOM", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "MOVED", "ASK"];
+const FOR_NOW: [&str; 11] = [
+    "OOM",
+    "LOADING",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "READONLY",
+    "MOVED",
+    "ASK",
+    "BUSY",
+    "MISCONF",
+    "NOREPLICAS",
+];
 
 /// A refusal or a failure. Nothing was changed, except where it says that the outcome is unknown.
 #[derive(Clone, Debug, PartialEq, ThisError)]
@@ -102,6 +113,25 @@ impl Error {
             ErrorKind::ClusterConnectionNotFound => Error::Unavailable { reason },
             _ if !matches!(error.retry_method(), RetryMethod::NoRetry) => Error::OutcomeUnknown { reason },
             _ => Error::Refused { reason },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn what_passes_by_itself_is_no_refusal_for_good() {
+        for line in [
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+            "NOREPLICAS Not enough good replicas to write.",
+            "LOADING Redis is loading the dataset in memory",
+        ] {
+            let said = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            let error = Error::of("orders", &said.extract_error().unwrap_err());
+            assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{line}: {error:?}");
         }
     }
 }

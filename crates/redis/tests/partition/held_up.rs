@@ -183,21 +183,18 @@ async fn callers_who_need_numbers_do_not_wait_for_each_other() {
     assert!(longest < Duration::from_secs(4), "{longest:?}");
 }
 
-/// Callers of takes on a queue whose node is away go, one after the other: nobody else waits for that.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
-    let mut cluster = dwell_redis::testing::Cluster::start();
-    for node in cluster.nodes() {
-        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
-    }
-    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000")).await);
+/// A queue with a message on a node, and another one on the node of the directory.
+async fn two_queues(
+    cluster: &mut dwell_redis::testing::Cluster,
+    store: &RedisStore,
+) -> (usize, QueueName, QueueName) {
     let directory = cluster.place("{dwell}:m").1;
     let (mut away, mut there) = (None, None);
     for n in 0.. {
-        let had: Vec<usize> = (0..3).map(|node| super::cluster::partitions(&mut cluster, node)).collect();
+        let had: Vec<usize> = (0..3).map(|node| super::cluster::partitions(cluster, node)).collect();
         let name = QueueName::new(&format!("q{n}")).unwrap();
         store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
-        let node = (0..3).find(|node| super::cluster::partitions(&mut cluster, *node) > had[*node]).unwrap();
+        let node = (0..3).find(|node| super::cluster::partitions(cluster, *node) > had[*node]).unwrap();
         if node == directory {
             there = Some(name);
         } else if away.is_none() {
@@ -208,6 +205,30 @@ async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
         }
     }
     let ((node, away), there) = (away.unwrap(), there.unwrap());
+    (node, away, there)
+}
+
+/// A cluster that serves though a node is away.
+fn cluster() -> dwell_redis::testing::Cluster {
+    let mut cluster = dwell_redis::testing::Cluster::start();
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    cluster
+}
+
+/// It does not answer any more, and its connections are there.
+fn stop(server: &Server) {
+    let pid = server.pid().to_string();
+    assert!(std::process::Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+}
+
+/// Callers of takes on a queue whose node is away go, one after the other: nobody else waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
+    let mut cluster = cluster();
+    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000")).await);
+    let (node, away, there) = two_queues(&mut cluster, &store).await;
     assert_eq!(store.take(Take::from(there.clone())).await.unwrap().len(), 1);
     cluster.nodes()[node].kill();
     let impatient = {
@@ -262,29 +283,10 @@ async fn a_mover_moves_though_the_first_sentinel_does_not_answer() {
 /// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_back_to_one_node_does_not_wait_for_another_that_is_away() {
-    let mut cluster = dwell_redis::testing::Cluster::start();
-    for node in cluster.nodes() {
-        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
-    }
+    let mut cluster = cluster();
     let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000&retry_ms=40000")).await);
     let plain = open(&(cluster.url() + "?timeout_ms=2000")).await;
-    let directory = cluster.place("{dwell}:m").1;
-    let (mut away, mut there) = (None, None);
-    for n in 0.. {
-        let had: Vec<usize> = (0..3).map(|node| super::cluster::partitions(&mut cluster, node)).collect();
-        let name = QueueName::new(&format!("q{n}")).unwrap();
-        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
-        let node = (0..3).find(|node| super::cluster::partitions(&mut cluster, *node) > had[*node]).unwrap();
-        if node == directory {
-            there = Some(name);
-        } else if away.is_none() {
-            away = Some((node, name));
-        }
-        if away.is_some() && there.is_some() {
-            break;
-        }
-    }
-    let ((node, away), there) = (away.unwrap(), there.unwrap());
+    let (node, away, there) = two_queues(&mut cluster, &store).await;
     // One is held over there, and somebody waits there.
     assert_eq!(store.take(Take::from(away.clone())).await.unwrap().len(), 1);
     let waiting = {
@@ -324,4 +326,116 @@ async fn what_goes_back_to_one_node_does_not_wait_for_another_that_is_away() {
     });
     let back = back.await.expect("it waits for the node that is away");
     assert_eq!(back.message.standing.attempt(), 1);
+}
+
+/// A take that hangs on a node that is away is given up; calls on other queues end, and so does all that they have begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_leave_no_task_behind_while_a_take_that_was_given_up_hangs() {
+    let mut cluster = cluster();
+    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000&retry_ms=60000")).await);
+    let (node, away, there) = two_queues(&mut cluster, &store).await;
+    assert_eq!(store.take(Take::from(there.clone())).await.unwrap().len(), 1);
+    cluster.nodes()[node].kill();
+    let hanging = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.take(Take::from(away)).await })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    hanging.abort();
+    let _ = hanging.await;
+    const CALLS: usize = 300;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let calls = (0..CALLS).map(|_| store.stats(there.clone()));
+    let answers = within("the calls", futures_util::future::join_all(calls)).await;
+    assert!(answers.iter().all(Result::is_ok));
+    let left = tasks().saturating_sub(before);
+    assert!(left < CALLS / 10, "{CALLS} calls left {left} tasks behind");
+}
+
+/// A take waits on a queue whose node goes, and on another one; behind it one waits on that one alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another() {
+    let mut cluster = cluster();
+    let store = Arc::new(open(&(cluster.url() + "?timeout_ms=2000&retry_ms=40000")).await);
+    let plain = open(&(cluster.url() + "?timeout_ms=2000")).await;
+    let (node, away, there) = two_queues(&mut cluster, &store).await;
+    let waits = |queues: Vec<QueueName>| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.take(Take::from_all(queues).wait_ms(60_000)).await })
+    };
+    let waiting = async |queue: &QueueName, count: u64| {
+        // Without messages and without one that waits there is no such queue.
+        while plain.stats(queue.clone()).await.map_or(0, |stats| stats.waiting) < count {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    for queue in [&away, &there] {
+        let taken = store.take(Take::from(queue.clone())).await.unwrap().pop().unwrap();
+        super::settle(&store, taken.receipt, dwell_store::Action::Ack).await.unwrap();
+    }
+    // Its asker asks again when this one is due.
+    plain.put(vec![Put::new(away.clone(), "m").after_ms(3_000)]).await.pop().unwrap().unwrap();
+    let both = waits(vec![away.clone(), there.clone()]);
+    within("both wait", waiting(&away, 1)).await;
+    within("both wait", waiting(&there, 1)).await;
+    let behind = waits(vec![there.clone()]);
+    within("another waits", waiting(&there, 2)).await;
+    cluster.nodes()[node].kill();
+    // By now the first one is being served, and asks for the queue that is away.
+    tokio::time::sleep(Duration::from_millis(4_000)).await;
+    let began = now_ms();
+    plain.put(vec![Put::new(there.clone(), "m")]).await.pop().unwrap().unwrap();
+    let taken = tokio::time::timeout(Duration::from_secs(30), behind).await;
+    let taken = taken.expect("it waits for the node that is away").unwrap().unwrap();
+    both.abort();
+    assert_eq!(taken.len(), 1);
+    assert!(since(began) < Duration::from_secs(8), "{:?}", since(began));
+}
+
+/// A node does not answer while leases are counted: that is waited for once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_do_not_wait_again_and_again_for_queues_that_can_not_be_counted() {
+    let mut cluster = cluster();
+    let plain = open(&(cluster.url() + "?timeout_ms=5000")).await;
+    let (node, _, there) = two_queues(&mut cluster, &plain).await;
+    let store = open(&(cluster.url() + "?timeout_ms=5000")).await;
+    // The others take a stopped node for failed after some seconds, and then it is not waited for.
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-node-timeout", "120000"]);
+    }
+    stop(&cluster.nodes()[node]);
+    within("the first take", store.take(Take::from(there.clone()))).await.unwrap();
+    let (began, mut longest) = (now_ms(), Duration::ZERO);
+    while since(began) < Duration::from_secs(13) {
+        let asked = now_ms();
+        within("a take", store.take(Take::from(there.clone()))).await.unwrap();
+        longest = longest.max(since(asked));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(longest < Duration::from_millis(1_000), "a take took {longest:?}");
+}
+
+/// Of the partitions that use a block of numbers a third does not answer: they are not waited for one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_nobody_has_is_not_looked_for_without_end() {
+    let mut cluster = cluster();
+    let store = open(&(cluster.url() + "?timeout_ms=1000&retry_ms=500")).await;
+    let directory = cluster.place("{dwell}:m").1;
+    let name = |n: usize| QueueName::new(&format!("q{n}")).unwrap();
+    let mut last = None;
+    for n in 0..200 {
+        last = store.put(vec![Put::new(name(n), "m")]).await.pop().unwrap().ok();
+    }
+    let last = last.unwrap();
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-node-timeout", "120000"]);
+    }
+    let cancelled = store.cancel(name(199), vec![dwell_store::Target::Id(last.id)]).await;
+    assert!(cancelled[0].is_ok());
+    stop(&cluster.nodes()[(directory + 1) % 3]);
+    let began = now_ms();
+    let located = within("a look-up", store.locate(vec![last.number])).await.pop().unwrap();
+    assert!(super::is_unavailable(&located), "{located:?}");
+    assert!(since(began) < Duration::from_secs(5), "{:?}", since(began));
 }

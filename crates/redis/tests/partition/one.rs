@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Setting, SettingChange};
+use dwell_model::{Key, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
 use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settled, Store as _, Take, Target, When};
@@ -459,4 +459,38 @@ async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
     let back = within("the message", take(&plain, 10_000, 60_000)).await.unwrap();
     let back = back.expect("nobody has it").message;
     assert_eq!((back.id, back.standing.attempt()), (id, 1));
+}
+
+/// Between looking at what comes first and taking it, somebody else takes the small ones: what comes behind them is large.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_over_several_queues_keeps_to_its_bytes_though_others_are_served_in_between() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (store, plain) = (Arc::new(open(&proxy.url("")).await), open(&server.url()).await);
+    let queues = ["a", "b"].map(|name| QueueName::new(name).unwrap());
+    for queue in &queues {
+        for _ in 0..4 {
+            plain.put(vec![Put::new(queue.clone(), "small")]).await.pop().unwrap().unwrap();
+        }
+        for _ in 0..4 {
+            plain.put(vec![Put::new(queue.clone(), vec![0; 100_000])]).await.pop().unwrap().unwrap();
+        }
+    }
+    // So that the keys of both are known to be ours, and leases were counted.
+    let two = store.take(Take::from_all(queues.clone()).max(2)).await.unwrap();
+    assert_eq!(two.len(), 2);
+    // Two scripts look, and two take.
+    proxy.stop_script_after(2);
+    let taking = {
+        let (store, queues) = (Arc::clone(&store), queues.clone());
+        tokio::spawn(async move { store.take(Take::from_all(queues).max(6).max_bytes(1_000)).await })
+    };
+    within("a take", proxy.stopped()).await;
+    for queue in &queues {
+        plain.take(Take::from(queue.clone()).max(4)).await.unwrap();
+    }
+    proxy.go_on();
+    let taken = within("the take", taking).await.unwrap().unwrap();
+    let bytes: usize = taken.iter().map(|delivery| delivery.message.body.len()).sum();
+    assert!(bytes <= 1_000 || taken.len() == 1, "{} messages of {bytes} bytes", taken.len());
 }

@@ -4,8 +4,10 @@
 -- A.state 0 scheduled, 1 ready, 2 leased, 3 dead; A.max how many; A.due and A.id the last one of the page before
 -- A.bytes how many bytes of bodies, but one message in any case
 -- A.score and A.after, for leased: the deadline and id to go on from; A.max how many leases are looked at, or fewer
--- Reply   `bare`; `items`: record, body, headers of each, and one more than the page holds is told by `more_left`.
---         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its pages
+-- Reply   `bare`; `items`: record, body, headers of each, or {'foreign', what is wrong, due, id} of one that cannot be read;
+--         and one more than the page holds is told by `more_left`.
+--         For leased: `refs`, {deadline, id, due, length of the body} by deadline, from which the client makes its pages; the
+--         due of one that cannot be read is the one that it was put with
 -- Cost    O(log n + page), and about 1 ms for 256 KiB of bodies; leased: about 3 µs each, and 13 of those whose records are read
 if not touch() then
   return cmsgpack.pack(out)
@@ -67,6 +69,23 @@ local function page(count)
   return merged(parts, count)
 end
 
+-- Reads a message that lies here, and says how long its body is; nil, and what is wrong, if its record is not ours. Other
+-- errors are not about one message.
+local function try(entry)
+  local is_read, r, length = pcall(function()
+    local r = entry[3] and fresh(entry[3]) or lying(entry[2])
+    return r, body_length(r)
+  end)
+  if is_read then
+    return r, length
+  end
+  local said = string.match(type(r) == 'table' and r.err or tostring(r), 'DWELLFOREIGN (.*)')
+  if not said then
+    error(r, 0)
+  end
+  return nil, said
+end
+
 out.bare = is_bare()
 if A.state == 2 then
   out.refs = {}
@@ -86,8 +105,12 @@ if A.state == 2 then
         out.more_left = true
         break
       end
-      local r = lying(id)
-      due, length = r.d, body_length(r)
+      local r, said_or_length = try({ nil, id })
+      if r then
+        due, length = r.d, said_or_length
+      else
+        due, length = (struct.unpack('>I6', id)), 0
+      end
     end
     out.refs[#out.refs + 1] = { tonumber(members[index + 1]), id, due, length }
   end
@@ -98,13 +121,17 @@ end
 out.items = {}
 local bytes = 0
 for index, entry in ipairs(page(A.max + 1)) do
-  local r = entry[3] and fresh(entry[3]) or lying(entry[2])
-  bytes = bytes + body_length(r)
-  if index > A.max or (index > 1 and bytes > A.bytes) then
+  if index > A.max then
     out.more_left = true
     break
   end
-  out.items[index] = shown(r)
+  local r, said_or_length = try(entry)
+  bytes = bytes + (r and said_or_length or 0)
+  if index > 1 and bytes > A.bytes then
+    out.more_left = true
+    break
+  end
+  out.items[index] = r and shown(r) or { 'foreign', said_or_length, entry[1], entry[2] }
 end
 hint()
 return cmsgpack.pack(out)
