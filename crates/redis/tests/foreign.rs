@@ -688,8 +688,9 @@ async fn a_message_that_can_not_be_read_dies_of_it_and_keeps_nobody_from_the_oth
 #[tokio::test]
 async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_shown() {
     let mut redis = Redis::start();
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
-    let store = open(redis.server.address(), &clock).await.unwrap();
+    let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let store = open(redis.server.address(), &shared).await.unwrap();
     for state in [StateKind::Scheduled, StateKind::Ready, StateKind::Leased, StateKind::Dead] {
         redis.command::<Value>(&[b"FLUSHALL"]);
         let after_ms = if state == StateKind::Scheduled { MINUTE_MS } else { 0 };
@@ -699,6 +700,7 @@ async fn a_message_that_can_not_be_read_is_named_in_lists_and_the_others_are_sho
             let put = Put { headers, ..message("m").priority(7).after_ms(after_ms + n) };
             ids.push(one(store.put(vec![put])).await.unwrap().id);
         }
+        clock.advance(10);
         if matches!(state, StateKind::Leased | StateKind::Dead) {
             for id in &ids {
                 let receipt = store.take_id(queue(), *id, Some(8 * MINUTE_MS), false).await.unwrap().receipt;

@@ -365,8 +365,7 @@ async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another()
         tokio::spawn(async move { store.take(Take::from_all(queues).wait_ms(60_000)).await })
     };
     let waiting = async |queue: &QueueName, count: u64| {
-        // Without messages and without one that waits there is no such queue.
-        while plain.stats(queue.clone()).await.map_or(0, |stats| stats.waiting) < count {
+        while plain.stats(queue.clone()).await.unwrap().waiting < count {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -374,8 +373,9 @@ async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another()
         let taken = store.take(Take::from(queue.clone())).await.unwrap().pop().unwrap();
         super::settle(&store, taken.receipt, dwell_store::Action::Ack).await.unwrap();
     }
-    // Its asker asks again when this one is due.
+    // Its asker asks again when the first one is due. The other queue has something too, so that it is known.
     plain.put(vec![Put::new(away.clone(), "m").after_ms(3_000)]).await.pop().unwrap().unwrap();
+    plain.put(vec![Put::new(there.clone(), "later").after_ms(3_600_000)]).await.pop().unwrap().unwrap();
     let both = waits(vec![away.clone(), there.clone()]);
     within("both wait", waiting(&away, 1)).await;
     within("both wait", waiting(&there, 1)).await;
@@ -397,9 +397,10 @@ async fn a_take_that_is_held_up_by_one_of_its_queues_keeps_nobody_from_another()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_do_not_wait_again_and_again_for_queues_that_can_not_be_counted() {
     let mut cluster = cluster();
-    let plain = open(&(cluster.url() + "?timeout_ms=5000")).await;
+    let plain = open(&cluster.url()).await;
     let (node, _, there) = two_queues(&mut cluster, &plain).await;
-    let store = open(&(cluster.url() + "?timeout_ms=5000")).await;
+    // No call gives up, and no connection is made anew for that.
+    let store = open(&(cluster.url() + "?timeout_ms=60000")).await;
     // The others take a stopped node for failed after some seconds, and then it is not waited for.
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-node-timeout", "120000"]);
