@@ -477,8 +477,9 @@ impl Shard {
                 command => command,
             };
             closes = matches!(command, Command::Close(_));
-            if closes && !effects.is_empty() {
-                // What nobody is there to receive goes back first: nothing does after it.
+            if closes && !(effects.is_empty() && self.behind.is_empty()) {
+                // What nobody is there to receive goes back first: nothing does after it. Nor do calls that wait for leases to
+                // run out.
                 closes = false;
                 inbox.push_front(command);
                 break;

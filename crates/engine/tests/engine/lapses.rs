@@ -236,3 +236,17 @@ fn a_take_that_is_dropped_while_leases_run_out_waits_no_more() {
     let stats = store.run(engine.stats(queue("q"))).unwrap();
     assert_eq!((stats.counts.ready, stats.waiting), (LEASED as u64, 0));
 }
+
+#[test]
+fn a_close_waits_for_calls_that_wait_for_leases_to_run_out() {
+    let mut store = with_leased(&[queue("q")], 60_000);
+    let engine = store.engine.clone();
+    store.clock.advance(60_000);
+    let mut take = pin!(engine.take(Take::from(queue("q"))));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(take.as_mut().poll(&mut context).is_pending());
+    engine.close().unwrap();
+    assert!(!store.driver.turn(), "it is closed");
+    let Poll::Ready(taken) = take.as_mut().poll(&mut context) else { panic!("it was not answered") };
+    assert_eq!(taken.map(|taken| taken.len()), Ok(1));
+}
