@@ -168,7 +168,7 @@ impl Writer {
         let context = Context { shard: home.shard, incarnation: home.incarnation, now, salt: segment.salt };
         let mut batch = Batch::new(Arc::clone(&segment), context, carry, home.body_reach);
         let path = segment.path.clone();
-        let active = fill(&home, segment, sequence, oldest, &mut batch, now).inspect_err(|_| {
+        let active = fill(&home, segment, sequence, oldest, &mut batch, now, true).inspect_err(|_| {
             // Nothing is written after it, so that nothing depends on its going.
             let _ = home.disk.remove(&path);
         })?;
@@ -194,7 +194,7 @@ impl Writer {
             self.trim();
         }
         if self.is_to_roll_over(batch, now, short) {
-            match self.roll_over(batch, now) {
+            match self.roll_over(batch, now, true) {
                 Ok(()) | Err(WriteError::Full(_)) => {}
                 Err(failed) => return Err(failed),
             }
@@ -211,10 +211,18 @@ impl Writer {
     }
 
     /// Makes sure that the newest segment holds nothing yet but settings, and says which it is. One that was just begun
-    /// will do: so a retirement that is due at the opening keeps nobody waiting for another.
-    pub(crate) fn rotate(&mut self, batch: &mut Batch, now: Timestamp) -> Result<u64, WriteError> {
+    /// will do: so a retirement that is due at the opening keeps nobody waiting for another. Where room is scarce it
+    /// `sets_aside` none of it: the retirement is to have it.
+    pub(crate) fn rotate(
+        &mut self,
+        batch: &mut Batch,
+        now: Timestamp,
+        sets_aside: bool,
+    ) -> Result<u64, WriteError> {
         if self.sequence > self.active.sequence {
-            self.roll_over(batch, now)?;
+            self.roll_over(batch, now, sets_aside)?;
+        } else if !sets_aside {
+            self.trim();
         }
         Ok(self.active.segment.name.segment)
     }
@@ -322,7 +330,7 @@ impl Writer {
         removable(&self.kept, self.checkpoint, batch.carry.revived, now)
     }
 
-    fn roll_over(&mut self, batch: &mut Batch, now: Timestamp) -> Result<(), WriteError> {
+    fn roll_over(&mut self, batch: &mut Batch, now: Timestamp, sets_aside: bool) -> Result<(), WriteError> {
         self.remove_half_made()?;
         self.sync().map_err(WriteError::Failed)?;
         let gone = self.removable(batch, now);
@@ -330,7 +338,7 @@ impl Writer {
         let oldest = self.kept.get(gone).map_or(number - 1, |kept| kept.segment.name.segment);
         let segment = create(&self.home, number)?;
         let path = segment.path.clone();
-        let active = match fill(&self.home, segment, self.sequence, oldest, batch, now) {
+        let active = match fill(&self.home, segment, self.sequence, oldest, batch, now, sets_aside) {
             Ok(active) => active,
             Err(WriteError::Full(error)) => {
                 self.half_made = Some(path);
@@ -409,6 +417,7 @@ fn fill(
     oldest: u64,
     batch: &mut Batch,
     now: Timestamp,
+    sets_aside: bool,
 ) -> Result<Active, WriteError> {
     let header = SegmentHeader {
         name: segment.name,
@@ -429,10 +438,16 @@ fn fill(
     }
     let begun = bytes.len() as u64;
     let length = home.length(begun);
-    let reserved = match segment.file.preallocate(length).map_err(WriteError::from) {
+    let set_aside = if sets_aside { segment.file.preallocate(length) } else { Ok(()) };
+    let reserved = match set_aside.map_err(WriteError::from) {
         // A file system that cannot set room aside leaves the file as it was.
         Ok(()) if segment.file.size()? >= length => length,
-        Ok(()) | Err(WriteError::Full(_)) => 0,
+        Ok(()) => 0,
+        Err(WriteError::Full(_)) => {
+            // It may have set aside all that there was (ext4, XFS), and others have to write.
+            let _ = segment.file.set_size(0);
+            0
+        }
         Err(failed) => return Err(failed),
     };
     segment.file.write_at(&bytes, 0)?;

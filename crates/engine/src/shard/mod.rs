@@ -343,7 +343,7 @@ impl Shard {
     /// Goes on with retiring messages, or begins with it if it is time, and lets go of clean ones.
     fn retire(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if self.retirement.is_due(&self.step, self.writer.unretired(), self.scarce, now) {
-            match self.writer.rotate(&mut self.batch, now.wall) {
+            match self.writer.rotate(&mut self.batch, now.wall, self.scarce.is_none()) {
                 Ok(start) => {
                     let next_number = self.batch.carry.next_number;
                     // From here on nothing goes that the next checkpoint needs.

@@ -290,3 +290,54 @@ fn where_a_file_system_can_set_nothing_aside_puts_are_refused_in_time() {
         store.settle(Settle { receipt: taken.receipt, action: Action::Ack }).unwrap();
     }
 }
+
+/// Crash story: 1. a segment is begun where less room is left than it would set aside. 2. The file system sets aside what there
+/// is, and says that it is full. 3. Nothing else finds any room, though the segment was to do without.
+#[test]
+fn a_segment_that_finds_less_room_than_it_would_set_aside_leaves_it_to_others() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "body")).unwrap();
+    let (disk, clock) = store.close();
+    let free = 48 * 1024;
+    disk.set_capacity(Some(disk.used() + free));
+    let options =
+        Options { segment_bytes: 64 * 1024, low_water_bytes: Some(16 * 1024), ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    assert!(store.disk.free_space(dir()).unwrap() > free - 1024, "{}", store.disk.free_space(dir()).unwrap());
+    for _ in 0..20 {
+        store.put(Put::new(queue("q"), vec![1; 1_000])).unwrap();
+    }
+}
+
+/// Crash story: 1. room gets scarce, and a flush begins: with a new segment, which sets aside what the flush was to have. 2. It
+/// finds no room, and so does each after it. 3. Puts are refused for good, though most of the disk's room is only set aside.
+#[test]
+fn where_room_is_scarce_a_flush_has_it_before_the_next_segment() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options {
+        segment_bytes: 64 * 1024,
+        low_water_bytes: None,
+        memory_limit: 1024 * 1024,
+        ..options(&disk, &clock)
+    };
+    let mut store = Driven::open(disk.clone(), clock, options).unwrap();
+    disk.set_capacity(Some(disk.used() + 136 * 1024));
+    let (mut stored, mut refused) = (0, 0);
+    while refused < 50 {
+        let engine = store.engine.clone();
+        let put = Put::new(queue("far"), vec![1; 1_000]).after_ms(86_400_000);
+        match store.run_patiently(engine.put(vec![put])).pop().unwrap() {
+            Ok(_) => (stored, refused) = (stored + 1, 0),
+            Err(error) => {
+                assert_eq!(error.code(), "disk_full");
+                refused += 1;
+                store.clock.advance(200);
+                for _ in 0..50 {
+                    store.driver.turn();
+                }
+            }
+        }
+    }
+    // Of 200 KiB a quarter of a segment is kept, and as much is worth a flush.
+    assert!(stored > 145, "{stored} of 200");
+}

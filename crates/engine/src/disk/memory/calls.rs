@@ -238,7 +238,10 @@ impl DiskFile for MemoryFile {
         let dies = state.enter(self.life, Kind::Other)?;
         let old = state.content(self.file).seen.len() as u64;
         if len > old && !state.sets_nothing_aside {
-            if state.grant(old, len) < len {
+            let granted = state.grant(old, len);
+            if granted < len {
+                // As ext4 does: what there is stays set aside.
+                state.change_file(self.file, FileChange::Size(granted));
                 return Err(io::ErrorKind::StorageFull.into());
             }
             state.change_file(self.file, FileChange::Size(len));
