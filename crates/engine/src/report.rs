@@ -109,7 +109,7 @@ pub struct Counters {
     pub body_writes: u64,
     /// Runs that find messages in due files by number or key.
     pub runs: u64,
-    /// Put commands that had to wait for a retirement.
+    /// Puts, revives and reschedules that had to wait for a retirement.
     pub held: u64,
     /// Bodies that have failed their checksums, or could not be read three times, when their messages were to be retired.
     /// They are taken along as they are, or without their bytes.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use dwell_model::Timestamp;
 
 use super::ColdFile;
-use crate::due::{Found, Reading};
+use crate::due::{Found, Lane, Reading};
 use crate::journal::segment::Segment;
 use crate::sealed;
 
@@ -68,6 +68,34 @@ impl Blocks {
         key: (Timestamp, u128),
     ) -> sealed::Result<Option<u32>> {
         self.block(cold, block)?.find(&cold.file, key)
+    }
+
+    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later; the end of the lane if there is
+    /// none. At most one read, and none where the block was read a moment ago.
+    pub(super) fn lower_bound(
+        &mut self,
+        cold: &ColdFile,
+        lane: &Lane,
+        from: (Timestamp, u128),
+    ) -> sealed::Result<u32> {
+        let range = lane.range();
+        if from <= (lane.min_due, 0) {
+            return Ok(range.start);
+        }
+        if from.0 > lane.max_due {
+            return Ok(range.end);
+        }
+        let block = cold.file.holding(lane, from);
+        let ordinals = cold.file.ordinals_of(block);
+        let ordinals = ordinals.start.max(range.start)..ordinals.end.min(range.end);
+        let reading = self.block(cold, block)?;
+        for ordinal in ordinals.clone() {
+            let entry = &reading.entry(&cold.file, ordinal)?.entry;
+            if (entry.standing.due, entry.id.as_bits()) >= from {
+                return Ok(ordinal);
+            }
+        }
+        Ok(ordinals.end)
     }
 
     fn block(&mut self, cold: &ColdFile, block: u32) -> sealed::Result<&mut Reading> {

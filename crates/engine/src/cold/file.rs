@@ -36,7 +36,7 @@ pub(super) struct Head {
 }
 
 /// What changes of a lane.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LaneState {
     /// How many of its entries are cold and not over.
     pub(super) live: u32,
@@ -48,6 +48,19 @@ pub(super) struct LaneState {
     pub(super) head: Option<Head>,
     /// Where it stands in its queue's [order](super::order), if it does.
     pub(super) bound: Option<Timestamp>,
+    /// Where what is not ready begins, if some is ready and some is not, and that was looked for.
+    pub(super) edge: Option<Box<Edge>>,
+}
+
+/// Where what is not ready begins in a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edge {
+    /// It is right from this instant on, and before the other, at which the first entry behind it is due.
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    pub(super) ordinal: u32,
+    /// The first cold entry behind it, and when that is due, if that was read.
+    pub(super) next: Option<(u32, Timestamp)>,
 }
 
 /// An open due file, and what has become of its entries.
@@ -85,7 +98,14 @@ impl ColdFile {
     ) -> ColdFile {
         let lanes = file.lanes().iter().map(|lane| {
             let range = lane.range();
-            LaneState { live: out.live(range.clone()), over: 0, from: range.start, head: None, bound: None }
+            LaneState {
+                live: out.live(range.clone()),
+                over: 0,
+                from: range.start,
+                head: None,
+                bound: None,
+                edge: None,
+            }
         });
         let (lanes, over, coarse) = (lanes.collect(), Settled::none(file.len()), coarse(&file, now));
         let mut file = ColdFile {
@@ -107,6 +127,11 @@ impl ColdFile {
     /// Whether an entry is cold, over or not.
     pub(crate) fn is_cold(&self, ordinal: u32) -> bool {
         !self.out.has(ordinal) || self.over.has(ordinal)
+    }
+
+    /// Whether an entry was dead when it was written.
+    pub(crate) fn was_dead(&self, ordinal: u32) -> bool {
+        self.file.lanes()[self.file.lane_of(ordinal)].state == due::LaneState::Dead
     }
 
     /// What is settled of it as the manifest has it: all that is not cold.
@@ -166,9 +191,10 @@ impl ColdFile {
     pub(super) fn memory(&self) -> usize {
         // Each lane is on the list of its queue besides, and in its order.
         let lanes = self.lanes.capacity() * (size_of::<LaneState>() + 2 * size_of::<u64>() + LANE_BYTES);
+        let edges = self.lanes.iter().filter(|lane| lane.edge.is_some()).count() * size_of::<Edge>();
         let aside = self.aside.as_ref().map_or(0, |aside| aside.memory());
         let bits = self.out.memory() + self.over.memory();
-        size_of::<ColdFile>() + lanes + bits + self.file.memory() + aside
+        size_of::<ColdFile>() + lanes + edges + bits + self.file.memory() + aside
     }
 
     /// The first cold entry of a lane from `ordinal` on.

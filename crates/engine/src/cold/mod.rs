@@ -42,11 +42,13 @@ use dwell_model::{
 use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Reader, Which};
 use dwell_store::{Error, Result};
 
+use crate::checkpoint::FileState;
 use crate::due::{Found, LaneState, Settled};
 use crate::errands::Errands;
 use crate::journal::segment::{Place, Segment};
 use crate::run::{Home, Run, key_hash};
 use crate::sealed::{self, ReadError};
+use crate::shard::overloaded;
 use blocks::Blocks;
 use bodies::Bodies;
 use flow::Flow;
@@ -88,6 +90,10 @@ struct Queued {
 const WINDOW: usize = 512;
 /// So many for each lane, so that each of its blocks is of use for several.
 const A_LANE: usize = 8;
+/// In one turn so many times as many are handed over as at a time at most; of what is due in other queues then only few:
+const A_TURN: usize = 4;
+/// a part of what would be otherwise.
+const FEWER: usize = 16;
 /// Where so many are handed over at a time, those that follow are read ahead,
 const READ_AHEAD: usize = 64;
 /// of so many queues at a time.
@@ -116,6 +122,8 @@ pub(crate) struct ColdSet {
     bodies: Bodies,
     /// So many messages are handed over at a time at most that are due.
     window: usize,
+    /// So many were handed over in this turn.
+    handed: usize,
     /// The latest wall time that messages were ripened with since this was last asked for.
     ripened: Timestamp,
     /// The latest of all wall times that messages were ripened with.
@@ -126,6 +134,8 @@ pub(crate) struct ColdSet {
     again_ms: Option<u64>,
     /// Entries of all files, whatever has become of them.
     entries: u64,
+    /// Bytes of all files.
+    bytes: u64,
     /// No scheduled entry that could be moved out of a coarse file is due before this.
     split_from: Option<Timestamp>,
     /// Dead messages of queues that are swept.
@@ -134,8 +144,13 @@ pub(crate) struct ColdSet {
     deaths: BTreeMap<LaneAt, (Timestamp, Timestamp)>,
     /// So many dead messages are remembered at a time that are to be handed over.
     graves: usize,
+    /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
+    is_full: bool,
     /// Why something could not be read.
     failed: Option<ReadError>,
+    /// How often it was looked where a lane goes on.
+    #[cfg(test)]
+    looked: u64,
 }
 
 impl ColdSet {
@@ -160,22 +175,48 @@ impl ColdSet {
             errands: None,
             bodies: Bodies::keeping(block_bytes / 2),
             window: window.max(1),
+            handed: 0,
             ripened: Timestamp::MIN,
             most_ripe: Timestamp::MIN,
             next_expiry: None,
             again_ms: None,
             entries: 0,
+            bytes: 0,
             split_from: None,
             walks: Vec::new(),
             deaths: BTreeMap::new(),
             graves: graves.max(1),
+            is_full: false,
             failed: None,
+            #[cfg(test)]
+            looked: 0,
         }
     }
 
     /// From now on a thread reads ahead.
     pub(crate) fn use_errands(&mut self, errands: Arc<Errands>) {
         self.errands = Some(errands);
+    }
+
+    /// A turn begins. In it no message that is due is handed over if as much waits in memory to be written as may.
+    pub(crate) fn begin_turn(&mut self, is_full: bool) {
+        (self.handed, self.is_full) = (0, is_full);
+    }
+
+    /// Whether as much waits in memory to be written as may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// How many messages this turn has made resident.
+    pub(crate) fn handed_over(&self) -> usize {
+        self.handed
+    }
+
+    /// Whether as many were made resident in this turn as should be: what else is to be done belongs into the next one,
+    /// before which clean messages are let go of.
+    pub(crate) fn has_handed_enough(&self) -> bool {
+        self.handed >= A_TURN * self.window
     }
 
     /// What was read ahead is not what goes out next any more, or may not be.
@@ -209,6 +250,7 @@ impl ColdSet {
         self.next_expiry = self.next_expiry.into_iter().chain(file.next_expiry).min();
         self.split_from = self.split_from.into_iter().chain(file.split_from()).min();
         self.entries += u64::from(file.file.len());
+        self.bytes += file.file.size();
         self.nearby.add(&file.file);
         self.end_walks(&file);
         self.most_ripe = self.most_ripe.max(file.ripe);
@@ -225,10 +267,13 @@ impl ColdSet {
         (0..lanes).for_each(|lane| self.list(LaneAt { file: number, lane }, None));
         let file = self.files.remove(&number)?;
         self.entries -= u64::from(file.file.len());
+        self.bytes -= file.file.size();
         self.nearby.remove(&file.file);
         self.end_walks(&file);
         self.deaths.retain(|at, _| at.file != number);
-        for lane in file.file.lanes() {
+        // Those of a queue lie side by side.
+        for of_queue in file.file.lanes().chunk_by(|one, other| one.queue == other.queue) {
+            let Some(lane) = of_queue.first() else { continue };
             if let Some(queued) = self.by_queue.get_mut(&lane.queue) {
                 queued.lanes.retain(|at| at.file != number);
                 if queued.lanes.is_empty() {
@@ -248,8 +293,17 @@ impl ColdSet {
 
     /// Whether an entry was dead when it was written.
     pub(crate) fn was_dead(&self, copy: CopyAt) -> bool {
-        let file = &self.files[&copy.file.get()].file;
-        file.lanes()[file.lane_of(copy.ordinal)].state == LaneState::Dead
+        self.files[&copy.file.get()].was_dead(copy.ordinal)
+    }
+
+    /// What is settled of a file, and what was dead when it was written.
+    pub(crate) fn without_dead(&self, state: &FileState) -> Settled {
+        let mut settled = state.settled.clone();
+        let lanes = self.files.get(&state.number).map_or(&[][..], |file| file.file.lanes());
+        for lane in lanes.iter().filter(|lane| lane.state == LaneState::Dead) {
+            settled.set_range(lane.range());
+        }
+        settled
     }
 
     /// What was due by then has been moved out of these files.
@@ -270,6 +324,11 @@ impl ColdSet {
     /// How many entries all files have, whatever has become of them.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// How many bytes all files have.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Merged runs take the place of those that they were made of; false if these are not all there.
@@ -382,6 +441,7 @@ impl ColdSet {
                 continue;
             };
             file.take_out_of(next.lane as usize, spot.ordinal);
+            self.handed += 1;
             into.push(cold_message(spot, next.found, &file.segment, file.ripe, false));
             if let Some(body) = next.body {
                 bodies.add(number, body);
@@ -435,6 +495,7 @@ impl ColdSet {
     /// Hands entries over.
     fn hand_over(&mut self, found: Vec<(Spot, Found)>, into: &mut Vec<ColdMessage<Place>>) {
         into.reserve(found.len());
+        self.handed += found.len();
         for (spot, found) in found {
             let file = self.files.get_mut(&spot.file).expect("it was just read");
             let is_over = file.take_out(spot.ordinal);
@@ -477,13 +538,12 @@ impl ColdSet {
         for run in self.keys.clone() {
             for number in run.find(hash)? {
                 let Some(spot) = self.home(number)? else { continue };
-                if self.files[&spot.file].over.has(spot.ordinal) {
+                let file = &self.files[&spot.file];
+                if file.over.has(spot.ordinal) || file.was_dead(spot.ordinal) {
                     continue;
                 }
-                let found = self.blocks.entry(&self.files[&spot.file], spot.ordinal)?;
-                let (entry, is_dead) = (&found.entry, matches!(found.entry.standing.state, State::Dead(_)));
-                let is_it = entry.queue == *queue && entry.key.as_ref() == Some(key);
-                if is_it && !is_dead && !entry.standing.keyless {
+                let entry = &self.blocks.entry(file, spot.ordinal)?.entry;
+                if entry.queue == *queue && entry.live_key() == Some(key) {
                     return Ok(Some(spot));
                 }
             }
@@ -572,10 +632,15 @@ impl Cold<Place> for ColdSet {
     }
 
     fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
+        if self.is_full && self.by_queue.contains_key(queue) {
+            return Err(overloaded());
+        }
+        let has_enough = self.has_handed_enough();
         let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
         let most = self.window.min(WINDOW.max(A_LANE * queued.lanes.len()));
-        let window = queued.window.min(most);
-        queued.window = (2 * window).min(most);
+        let usual = queued.window.min(most);
+        queued.window = (2 * usual).min(most);
+        let window = if has_enough { (usual / FEWER).max(1) } else { usual };
         self.hand_over_read(queue, ripe, window, into);
         if !into.is_empty() {
             return Ok(());
@@ -637,12 +702,17 @@ impl Cold<Place> for ColdSet {
         self.flows.retain(|flow| flow.queue != *queue);
         self.bodies.forget(queue);
         self.walks.retain(|walk| which == Which::Pending || !walk.is_of(queue));
-        let lanes = self.by_queue.get(queue).map(|queued| queued.lanes.clone());
-        for at in lanes.unwrap_or_default() {
+        let Some(queued) = self.by_queue.get_mut(queue) else { return };
+        if which == Which::Pending {
+            // None of its lanes has anything: to find that out lane by lane would be for the next take.
+            queued.order = Order::default();
+        }
+        for at in &queued.lanes {
             let file = self.files.get_mut(&at.file).expect("lanes are those of files");
             let is_dead = file.file.lanes()[at.lane as usize].state == LaneState::Dead;
             if is_dead == (which == Which::Dead) {
                 file.clear_lane(at.lane as usize);
+                file.lanes[at.lane as usize].bound = None;
             } else if which == Which::Dead {
                 file.clear_over(at.lane as usize);
             }

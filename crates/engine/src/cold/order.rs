@@ -1,13 +1,16 @@
 //! The lanes of each queue by when their next entries may be ready, so that a take looks at none whose time has not come.
 //!
-//! A queue has a lane in most files: with messages for a year ahead, thousands. Nearly all of them begin later than now.
+//! A queue has a lane in most files: with messages for a year ahead, thousands. Nearly all of them begin later than now. And
+//! it has one for each priority: where each message has a priority of its own, as many as messages. So a take goes from
+//! priority to priority, and looks at no lane of those behind the last one that it hands out of.
 //!
 //! # Ground rules
 //! 1. A lane that is not dead stands here under a lower bound of the due of its first cold entry, or of the beginning of
 //!    time if all of it is ready. It may be missing if it has no cold entry.
 //! 2. Bounds are raised by those who look, and lowered when an entry is cold again that is due before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use dwell_model::{QueueName, Timestamp};
 
@@ -15,34 +18,98 @@ use super::{ColdSet, LaneAt, Queued};
 use crate::due::LaneState;
 
 /// The lanes of a queue, by their priorities and bounds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Order {
-    ranks: BTreeMap<u32, BTreeSet<(Timestamp, LaneAt)>>,
+    lanes: BTreeSet<(u32, Timestamp, LaneAt)>,
+    /// The priorities of which the first bound lies at or before `to`.
+    ripe: BTreeSet<u32>,
+    /// The others, by their first bounds.
+    later: BTreeSet<(Timestamp, u32)>,
+    /// It never goes back.
+    to: Timestamp,
 }
 
-/// What a lane takes here in memory, in bytes: 16 of its own, in a tree whose nodes are about two thirds full.
-pub(super) const LANE_BYTES: usize = 24;
+/// What a lane takes here in memory, in bytes, in trees whose nodes are about two thirds full: 24 of its own, and as many more
+/// where it is the only one of its priority.
+pub(super) const LANE_BYTES: usize = 64;
+
+/// Of so many priorities that have nothing ready it is looked which comes before another.
+const LOOKED_AT: usize = 64;
+
+/// Before all lanes.
+const NO_LANE: LaneAt = LaneAt { file: 0, lane: 0 };
+
+impl Default for Order {
+    fn default() -> Order {
+        let (lanes, ripe, later) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Order { lanes, ripe, later, to: Timestamp::MIN }
+    }
+}
 
 impl Order {
     fn insert(&mut self, rank: u32, bound: Timestamp, at: LaneAt) {
-        self.ranks.entry(rank).or_default().insert((bound, at));
+        let before = self.first_of(rank);
+        self.lanes.insert((rank, bound, at));
+        self.file_rank(rank, before.map(|(bound, _)| bound));
     }
 
     fn remove(&mut self, rank: u32, bound: Timestamp, at: LaneAt) {
-        let Some(lanes) = self.ranks.get_mut(&rank) else { return };
-        lanes.remove(&(bound, at));
-        if lanes.is_empty() {
-            self.ranks.remove(&rank);
+        let before = self.first_of(rank);
+        self.lanes.remove(&(rank, bound, at));
+        self.file_rank(rank, before.map(|(bound, _)| bound));
+    }
+
+    /// The first lane of a priority whose bound lies at or behind `from`.
+    fn first_from(&self, rank: u32, from: Timestamp) -> Option<(Timestamp, LaneAt)> {
+        let next = self.lanes.range((rank, from, NO_LANE)..).next();
+        next.filter(|(of, ..)| *of == rank).map(|(_, bound, at)| (*bound, *at))
+    }
+
+    fn first_of(&self, rank: u32) -> Option<(Timestamp, LaneAt)> {
+        self.first_from(rank, Timestamp::MIN)
+    }
+
+    /// The first bound of a priority has been `before`, and may be another now.
+    fn file_rank(&mut self, rank: u32, before: Option<Timestamp>) {
+        let bound = self.first_of(rank).map(|(bound, _)| bound);
+        if before == bound {
+            return;
+        }
+        match before {
+            Some(before) if before <= self.to => drop(self.ripe.remove(&rank)),
+            Some(before) => drop(self.later.remove(&(before, rank))),
+            None => {}
+        }
+        match bound {
+            Some(bound) if bound <= self.to => drop(self.ripe.insert(rank)),
+            Some(bound) => drop(self.later.insert((bound, rank))),
+            None => {}
         }
     }
 
-    /// The lanes whose bound lies at or before `until`.
-    fn by(&self, until: Timestamp) -> impl Iterator<Item = LaneAt> {
-        let by = move |lanes: &BTreeSet<(Timestamp, LaneAt)>| {
-            lanes.iter().take_while(move |(bound, _)| *bound <= until).map(|(_, at)| *at).collect::<Vec<_>>()
-        };
-        self.ranks.values().flat_map(by)
+    /// What was due by then may be ready.
+    fn ripen(&mut self, to: Timestamp) {
+        self.to = self.to.max(to);
+        while self.later.first().is_some_and(|(bound, _)| *bound <= self.to) {
+            self.ripe.extend(self.later.pop_first().map(|(_, rank)| rank));
+        }
     }
+
+    /// The lanes of a priority whose bound lies at or before `until`.
+    fn by(&self, rank: u32, until: Timestamp) -> impl Iterator<Item = LaneAt> {
+        let lanes = self.lanes.range((rank, Timestamp::MIN, NO_LANE)..);
+        lanes.take_while(move |(of, bound, _)| *of == rank && *bound <= until).map(|(.., at)| *at)
+    }
+}
+
+/// Of priorities that have nothing ready, the one whose lane may be next.
+pub(super) enum Later {
+    /// None is.
+    None,
+    /// This lane is the first that may be, not before this instant.
+    Lane(Timestamp, LaneAt),
+    /// Nothing before this instant; which one it is would have to be looked for among many.
+    NotBefore(Timestamp),
 }
 
 impl ColdSet {
@@ -51,15 +118,44 @@ impl ColdSet {
         ripe.max(self.most_ripe)
     }
 
-    /// The lanes of a queue that may have something ready, and perhaps some more.
-    pub(super) fn lanes_by(&self, queue: &QueueName, ripe: Timestamp) -> Vec<LaneAt> {
+    /// The next priority of a queue behind `after` of which something may be ready.
+    pub(super) fn next_rank(
+        &mut self,
+        queue: &QueueName,
+        ripe: Timestamp,
+        after: Option<u32>,
+    ) -> Option<u32> {
         let horizon = self.horizon(ripe);
-        self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(horizon).collect())
+        let order = &mut self.by_queue.get_mut(queue)?.order;
+        order.ripen(horizon);
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        order.ripe.range((behind, Bound::Unbounded)).next().copied()
     }
 
-    /// The priorities that a queue's lanes have, but for the dead.
-    pub(super) fn ranks_of(&self, queue: &QueueName) -> Vec<u32> {
-        self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.ranks.keys().copied().collect())
+    /// How many priorities of a queue may have something ready, as far as it was looked last.
+    pub(super) fn ripe_ranks(&self, queue: &QueueName) -> usize {
+        self.by_queue.get(queue).map_or(0, |queued| queued.order.ripe.len())
+    }
+
+    /// The lanes of a queue and a priority that may have something ready, and perhaps some more.
+    pub(super) fn lanes_by(&self, queue: &QueueName, rank: u32, ripe: Timestamp) -> Vec<LaneAt> {
+        let horizon = self.horizon(ripe);
+        self.by_queue.get(queue).map_or_else(Vec::new, |queued| queued.order.by(rank, horizon).collect())
+    }
+
+    /// Of the priorities `below` this one, or of all, that have nothing ready: where the earliest may be.
+    pub(super) fn first_later(&self, queue: &QueueName, below: Option<u32>) -> Later {
+        let Some(Queued { order, .. }) = self.by_queue.get(queue) else { return Later::None };
+        let is_below = |rank: u32| below.is_none_or(|below| rank < below);
+        if order.lanes.first().is_none_or(|(least, ..)| !is_below(*least)) {
+            return Later::None;
+        }
+        let mut later = order.later.iter();
+        if let Some((_, rank)) = later.by_ref().take(LOOKED_AT).find(|(_, rank)| is_below(*rank)) {
+            let (bound, at) = order.first_of(*rank).expect("a priority has lanes");
+            return Later::Lane(bound, at);
+        }
+        later.next().map_or(Later::None, |(bound, _)| Later::NotBefore(*bound))
     }
 
     /// The first lane of a queue and a priority that certainly has nothing ready, and its bound.
@@ -69,16 +165,19 @@ impl ColdSet {
         rank: u32,
         ripe: Timestamp,
     ) -> Option<(Timestamp, LaneAt)> {
-        let lanes = self.by_queue.get(queue)?.order.ranks.get(&rank)?;
-        let behind = (self.horizon(ripe).saturating_after(1), LaneAt { file: 0, lane: 0 });
-        lanes.range(behind..).next().copied()
+        let order = &self.by_queue.get(queue)?.order;
+        order.first_from(rank, self.horizon(ripe).saturating_after(1))
     }
 
     /// Whether all messages of a queue that are not dead have the same priority.
     pub(super) fn has_one_rank(&self, queue: &QueueName) -> bool {
         let Some(queued) = self.by_queue.get(queue) else { return true };
-        let is_live = |(_, at): &(Timestamp, LaneAt)| self.files[&at.file].lanes[at.lane as usize].live > 0;
-        queued.order.ranks.values().filter(|lanes| lanes.iter().any(is_live)).nth(1).is_none()
+        let is_live = |at: LaneAt| self.files[&at.file].lanes[at.lane as usize].live > 0;
+        let live = |from: (u32, Timestamp, LaneAt)| {
+            queued.order.lanes.range(from..).find(|(.., at)| is_live(*at)).map(|(rank, ..)| *rank)
+        };
+        let Some(first) = live((0, Timestamp::MIN, NO_LANE)) else { return true };
+        first.checked_add(1).and_then(|next| live((next, Timestamp::MIN, NO_LANE))).is_none()
     }
 
     /// Takes a lane in, of whose entries nothing is known yet.

@@ -386,6 +386,11 @@ proptest! {
     }
 
     #[test]
+    fn so_it_is_with_nearly_as_many_priorities_as_messages((files, steps, window) in cases(400)) {
+        hands_over_in_order(false, files, steps, window);
+    }
+
+    #[test]
     fn what_a_thread_reads_is_handed_over_in_order((files, steps, window) in cases(1)) {
         hands_over_in_order(true, files, steps, window);
     }
@@ -465,14 +470,57 @@ fn a_take_looks_at_no_lane_whose_time_has_not_come() {
         beside.due();
         beside.head();
     }
-    assert_eq!(beside.cold.lanes_by(&queue(), at(999)), []);
-    assert_eq!(beside.cold.lanes_by(&queue(), at(1_000)).len(), 1);
+    assert_eq!(beside.cold.lanes_by(&queue(), 1, at(999)), []);
+    assert_eq!(beside.cold.lanes_by(&queue(), 1, at(1_000)).len(), 1);
     let first = beside.known[0].copy;
     beside.cold.put_back(first, None);
     beside.known[0].is_cold = true;
-    assert_eq!(beside.cold.lanes_by(&queue(), at(60)).len(), 1, "it may be ready again");
+    assert_eq!(beside.cold.lanes_by(&queue(), 1, at(60)).len(), 1, "it may be ready again");
     beside.head();
     beside.due();
+}
+
+/// Has ready messages handed over once; says how many.
+fn hand_over(beside: &mut Beside) -> usize {
+    let mut handed = Vec::new();
+    beside.cold.due(&queue(), beside.now, &mut handed).unwrap();
+    handed.len()
+}
+
+/// Crash story: each message has a priority of its own, and so a lane. 1. Each call for a few looked at all lanes, those of
+/// lower priorities too. 2. With a million of them the shard stood still for a second a call.
+#[test]
+fn a_take_looks_at_few_lanes_however_many_priorities_there_are() {
+    let mut beside = Beside::new(16, 64, 16);
+    // Every second one is due later.
+    let drawn =
+        |priority: u32| Drawn { state: 0, priority, due: 50 + i64::from(priority % 2) * 1_000, body_len: 10 };
+    beside.add(&(0..4_000).map(drawn).collect::<Vec<_>>());
+    beside.now = at(60);
+    let mut handed = 0;
+    for _ in 0..50 {
+        beside.cold.begin_turn(false);
+        handed += hand_over(&mut beside) as u64;
+        beside.cold.head(&queue(), beside.now).unwrap();
+    }
+    assert!(handed > 500, "{handed}");
+    let looked = beside.cold.looked;
+    assert!(looked < 4 * handed + 50 * 70, "{looked} lanes for {handed} messages");
+}
+
+/// Crash story: a take names many queues with a backlog each. 1. Of each as many messages were made resident as of one, and so
+/// memory had no bound but the number of queues that a take may name.
+#[test]
+fn a_turn_makes_few_messages_resident_however_many_queues_have_some() {
+    let mut beside = Beside::new(64, 64, 16);
+    let drawn = |due: i64| Drawn { state: 0, priority: 1, due, body_len: 10 };
+    beside.add(&(0..4_000).map(drawn).collect::<Vec<_>>());
+    beside.now = at(100_000);
+    // As many as it takes until many are handed over at a time.
+    let handed: usize = (0..40).map(|_| hand_over(&mut beside)).sum();
+    assert!(handed < 4 * 64 + 64 + 40 * 4, "{handed} in one turn");
+    beside.cold.begin_turn(false);
+    assert_eq!(hand_over(&mut beside), 64, "another turn may again");
 }
 
 /// Lanes of which each begins where the one before ends are read one after the other, whatever their number.

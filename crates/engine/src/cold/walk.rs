@@ -8,11 +8,17 @@ use std::sync::Arc;
 use dwell_model::{DEFAULT_PRIORITY, MessageId, QueueName, StateKind, Timestamp};
 use dwell_store::core::{ColdCounts, ColdHead};
 
-use super::file::Head;
+use super::file::{Edge, Head, LaneState as FileLane};
+use super::order::Later;
 use super::stream::{Cursor, Key};
 use super::{ColdSet, LaneAt, Spot};
 use crate::due::{Found, Lane, LaneState};
 use crate::sealed;
+
+/// Messages of so many priorities are read ahead at a time.
+const MOST_RANKS: usize = 64;
+/// So many lanes are looked at to find out when the next entry is due exactly.
+const MOST_READ: usize = 64;
 
 /// Where a lane goes on in a merge. In the order of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +89,10 @@ impl ColdSet {
 
     /// The same, of the first cold entry of a lane that is not dead. A lane that has none leaves the order of its queue.
     fn first(&mut self, at: LaneAt) -> Option<Lead> {
+        #[cfg(test)]
+        {
+            self.looked += 1;
+        }
         let (rank, end) = (self.lane(at).priority, self.lane(at).range().end);
         let file = self.files.get_mut(&at.file).expect("lanes are those of files");
         let Some(from) = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from) else {
@@ -113,20 +123,38 @@ impl ColdSet {
         Ok((Lead { key: (lead.key.0, due, id.as_bits()), is_exact: true, ..lead }, head))
     }
 
-    /// The ordinal from which on entries of a scheduled lane are not ready.
-    fn unripe_from(&self, at: LaneAt, ripe: Timestamp) -> sealed::Result<u32> {
+    /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first of them
+    /// is due.
+    fn unripe_from(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<u32> {
         let (lane, ripe) = (self.lane(at), self.ripe(at, ripe));
         if lane.max_due <= ripe {
             return Ok(lane.range().end);
         }
-        self.files[&at.file].file.lower_bound(lane, (ripe.saturating_after(1), 0))
+        if ripe < lane.min_due {
+            return Ok(lane.first);
+        }
+        let file = &self.files[&at.file];
+        let edge = file.lanes[at.lane as usize].edge.as_deref();
+        if let Some(edge) = edge.filter(|edge| edge.from <= ripe && ripe < edge.to) {
+            return Ok(edge.ordinal);
+        }
+        let lane = &file.file.lanes()[at.lane as usize];
+        let ordinal = self.blocks.lower_bound(file, lane, (ripe.saturating_after(1), 0))?;
+        let to = self.blocks.entry(file, ordinal)?.entry.standing.due;
+        let edge = Edge { from: ripe, to, ordinal, next: None };
+        self.lane_state(at).edge = Some(Box::new(edge));
+        Ok(ordinal)
+    }
+
+    fn lane_state(&mut self, at: LaneAt) -> &mut FileLane {
+        &mut self.files.get_mut(&at.file).expect("lanes are those of files").lanes[at.lane as usize]
     }
 
     /// The part of a lane whose entries are in a state.
-    fn part(&self, at: LaneAt, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
+    fn part(&mut self, at: LaneAt, state: StateKind, ripe: Timestamp) -> sealed::Result<Range<u32>> {
         let lane = self.lane(at);
         let (all, none) = (lane.range(), lane.first..lane.first);
-        Ok(match (lane.state, state) {
+        Ok(match (self.lane(at).state, state) {
             (LaneState::Ready, StateKind::Ready) | (LaneState::Dead, StateKind::Dead) => all,
             (LaneState::Scheduled, StateKind::Ready) => all.start..self.unripe_from(at, ripe)?,
             (LaneState::Scheduled, StateKind::Scheduled) => self.unripe_from(at, ripe)?..all.end,
@@ -136,29 +164,43 @@ impl ColdSet {
         })
     }
 
-    /// The first ready entries, by (priority, due, id). Of the lanes that have none among them nothing is read, but where
-    /// a lane begins in the middle of a block.
+    /// The first ready entries, by (priority, due, id). Lanes of priorities behind theirs are not looked at, and of others
+    /// that have none among them nothing is read, but where a lane begins in the middle of a block.
     pub(super) fn first_ready(
         &mut self,
         queue: &QueueName,
         ripe: Timestamp,
         most: usize,
     ) -> sealed::Result<Vec<(Spot, Found)>> {
-        let mut heap = BinaryHeap::new();
-        for at in self.lanes_by(queue, ripe) {
-            heap.extend(self.first_by(at, ripe).map(Reverse));
+        let (mut taken, mut after) = (Vec::new(), None);
+        while taken.len() < most
+            && let Some(rank) = self.next_rank(queue, ripe, after)
+        {
+            let mut heap = BinaryHeap::new();
+            for at in self.lanes_by(queue, rank, ripe) {
+                heap.extend(self.first_by(at, ripe).map(Reverse));
+            }
+            taken.extend(self.merge(heap, most - taken.len())?);
+            after = Some(rank);
         }
-        self.merge(heap, most)
+        Ok(taken)
     }
 
-    /// Where the ready messages of a queue go on, lane by lane. Nothing is read.
+    /// Where the ready messages of a queue go on, lane by lane. Nothing is read. None if they have many priorities: to look at
+    /// all of them each time would cost more than what they bring.
     pub(super) fn cursors(&mut self, queue: &QueueName, ripe: Timestamp) -> Vec<Cursor> {
-        let mut cursors = Vec::new();
-        for at in self.lanes_by(queue, ripe) {
-            let Some(lead) = self.first_by(at, ripe) else { continue };
-            let file = Arc::clone(&self.files[&at.file].file);
-            let Lead { ordinal, end, until, .. } = lead;
-            cursors.push(Cursor { file, at, next: ordinal, end, until, block: None });
+        let (mut cursors, mut after) = (Vec::new(), None);
+        while let Some(rank) = self.next_rank(queue, ripe, after) {
+            if after.is_none() && self.ripe_ranks(queue) > MOST_RANKS {
+                return Vec::new();
+            }
+            after = Some(rank);
+            for at in self.lanes_by(queue, rank, ripe) {
+                let Some(lead) = self.first_by(at, ripe) else { continue };
+                let file = Arc::clone(&self.files[&at.file].file);
+                let Lead { ordinal, end, until, .. } = lead;
+                cursors.push(Cursor { file, at, next: ordinal, end, until, block: None });
+            }
         }
         cursors
     }
@@ -189,44 +231,53 @@ impl ColdSet {
             // What is not ready is due later, and of no higher priority.
             return Ok(ColdHead { first: id(bits).map(|id| (rank, due, id)), next: None });
         }
-        let (mut ready, mut later) = (BinaryHeap::new(), Vec::new());
-        for at in self.lanes_by(queue, ripe) {
-            let until = self.ripe(at, ripe);
-            if read.is_some() && self.lane(at).max_due <= until {
-                // All of it is ready, and none of it goes out before what was read.
-                continue;
-            }
-            match self.first(at) {
-                Some(lead) if lead.key.1 <= until && read.is_some() && lead.is_exact => {}
-                Some(lead) if lead.key.1 <= until && read.is_some() => {
-                    // Only a bound is known: it may not be ready.
-                    let (lead, head) = self.read_lead(lead)?;
-                    later.extend((head.due > until).then_some(lead));
-                }
-                Some(lead) if lead.key.1 <= until => ready.push(Reverse(Lead { until, ..lead })),
-                Some(lead) => {
-                    self.raise(at, lead.key.1);
-                    later.push(lead);
-                }
-                None => {}
-            }
-        }
         let mut first = read.and_then(|((rank, due, bits), _)| Some((rank, due, id(bits)?)));
-        while let Some(Reverse(lead)) = ready.pop() {
-            let (rank, due, bits) = lead.key;
-            let id = MessageId::from_bits(bits).ok().filter(|_| lead.is_exact);
-            if let Some(id) = id {
-                first = Some((rank, due, id));
+        let (mut later, mut ranks, mut after) = (Vec::new(), Vec::new(), None);
+        while let Some(rank) = self.next_rank(queue, ripe, after) {
+            // What has a lower priority than what goes out first is not looked at.
+            if first.is_some_and(|(first, ..)| first < rank) {
                 break;
             }
-            let (read, head) = self.read_lead(lead)?;
-            if head.due > lead.until {
-                later.push(read);
-            } else if ready.peek().is_none_or(|Reverse(next)| read.key < next.key) {
-                first = Some((rank, head.due, head.id));
-                break;
-            } else {
-                ready.push(Reverse(read));
+            after = Some(rank);
+            ranks.push(rank);
+            let mut ready = BinaryHeap::new();
+            for at in self.lanes_by(queue, rank, ripe) {
+                let until = self.ripe(at, ripe);
+                if read.is_some() && self.lane(at).max_due <= until {
+                    // All of it is ready, and none of it goes out before what was read.
+                    continue;
+                }
+                match self.first(at) {
+                    Some(lead) if lead.key.1 <= until && read.is_some() && lead.is_exact => {}
+                    Some(lead) if lead.key.1 <= until && read.is_some() => {
+                        // Only a bound is known: it may not be ready.
+                        let (lead, head) = self.read_lead(lead)?;
+                        later.extend((head.due > until).then_some(lead));
+                    }
+                    Some(lead) if lead.key.1 <= until => ready.push(Reverse(Lead { until, ..lead })),
+                    Some(lead) => {
+                        self.raise(at, lead.key.1);
+                        later.push(lead);
+                    }
+                    None => {}
+                }
+            }
+            while let Some(Reverse(lead)) = ready.pop() {
+                let (rank, due, bits) = lead.key;
+                let id = MessageId::from_bits(bits).ok().filter(|_| lead.is_exact);
+                if let Some(id) = id {
+                    first = Some((rank, due, id));
+                    break;
+                }
+                let (read, head) = self.read_lead(lead)?;
+                if head.due > lead.until {
+                    later.push(read);
+                } else if ready.peek().is_none_or(|Reverse(next)| read.key < next.key) {
+                    first = Some((rank, head.due, head.id));
+                    break;
+                } else {
+                    ready.push(Reverse(read));
+                }
             }
         }
         // What becomes due later goes out after the first of its own priority: but for one that has stayed ready though
@@ -242,11 +293,43 @@ impl ColdSet {
             }
             later.push(by_due(self.read_lead(lead)?.0));
         }
-        for rank in self.ranks_of(queue) {
-            let latest = first.map(|(first, due, _)| (first, due));
+        let latest = first.map(|(first, due, _)| (first, due));
+        for rank in ranks {
             next = next.into_iter().chain(self.next_behind(queue, rank, ripe, (latest, next))?).min();
         }
+        let below = first.map(|(first, ..)| first);
+        next = next.into_iter().chain(self.next_of_later(queue, below, next)?).min();
         Ok(ColdHead { first, next })
+    }
+
+    /// When the first entry is due of the priorities `below` this one, or of all, that have nothing ready, or an earlier instant;
+    /// if it is due before `next`.
+    fn next_of_later(
+        &mut self,
+        queue: &QueueName,
+        below: Option<u32>,
+        next: Option<Timestamp>,
+    ) -> sealed::Result<Option<Timestamp>> {
+        for _ in 0..MOST_READ {
+            let (bound, at) = match self.first_later(queue, below) {
+                Later::None => return Ok(None),
+                Later::NotBefore(bound) => return Ok(Some(bound)),
+                Later::Lane(bound, at) => (bound, at),
+            };
+            if next.is_some_and(|next| next <= bound) {
+                return Ok(None);
+            }
+            match self.first(at) {
+                None => {}
+                Some(lead) if lead.key.1 > bound => self.raise(at, lead.key.1),
+                Some(lead) if lead.is_exact => return Ok(Some(lead.key.1)),
+                Some(lead) => drop(self.read_lead(lead)?),
+            }
+        }
+        Ok(match self.first_later(queue, below) {
+            Later::None => None,
+            Later::NotBefore(bound) | Later::Lane(bound, _) => Some(bound),
+        })
     }
 
     /// When the first entry is due of the lanes of a priority that have nothing ready, if it goes out before what stands at
@@ -272,11 +355,46 @@ impl ColdSet {
         Ok(None)
     }
 
-    /// When the first entry of a scheduled lane is due that is not ready.
-    fn first_unripe(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<Option<Timestamp>> {
-        let from = self.unripe_from(at, ripe)?;
-        let Some(ordinal) = self.files[&at.file].next_live(at.lane as usize, from) else { return Ok(None) };
-        Ok(Some(self.place(at, ordinal)?.0))
+    /// When an entry of a scheduled lane is due, or an earlier instant, as far as it is known without reading, and whether it is
+    /// its own.
+    fn due_known(&self, at: LaneAt, ordinal: u32) -> (Timestamp, bool) {
+        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        let state = &file.lanes[at.lane as usize];
+        let head = state.head.filter(|head| head.ordinal == ordinal).map(|head| head.due);
+        let edge = state.edge.as_deref();
+        let edge = edge.and_then(|edge| {
+            let next = edge.next.filter(|(next, _)| *next == ordinal).map(|(_, due)| due);
+            next.or_else(|| (edge.ordinal == ordinal).then_some(edge.to))
+        });
+        let first = (ordinal == lane.first).then_some(lane.min_due);
+        match head.or(edge).or(first) {
+            Some(due) => (due, true),
+            None => {
+                let ((due, _), is_exact) = file.file.bound(lane, ordinal);
+                (due, is_exact)
+            }
+        }
+    }
+
+    /// The earliest due of these entries, each the first of a lane that is not ready. What is certainly later is not read.
+    fn earliest_due(&mut self, unripe: Vec<(LaneAt, u32)>) -> sealed::Result<Option<Timestamp>> {
+        let known = unripe.into_iter().map(|(at, ordinal)| {
+            let (due, is_exact) = self.due_known(at, ordinal);
+            Reverse((due, !is_exact, at, ordinal))
+        });
+        let mut known: BinaryHeap<_> = known.collect();
+        while let Some(Reverse((due, is_bound, at, ordinal))) = known.pop() {
+            if !is_bound {
+                return Ok(Some(due));
+            }
+            let (due, id) = self.place(at, ordinal)?;
+            match self.lane_state(at) {
+                FileLane { edge: Some(edge), .. } => edge.next = Some((ordinal, due)),
+                state => state.head = Some(Head { ordinal, due, id }),
+            }
+            known.push(Reverse((due, false, at, ordinal)));
+        }
+        Ok(None)
     }
 
     /// The first entries in a state after `after`, by (due, id).
@@ -293,7 +411,9 @@ impl ColdSet {
             let mut part = self.part(at, state, ripe)?;
             if let Some((due, id)) = after {
                 let behind = (due, id.as_bits().saturating_add(1));
-                part.start = part.start.max(self.files[&at.file].file.lower_bound(self.lane(at), behind)?);
+                let file = &self.files[&at.file];
+                let lane = &file.file.lanes()[at.lane as usize];
+                part.start = part.start.max(self.blocks.lower_bound(file, lane, behind)?);
             }
             let is_over = state == StateKind::Dead && self.lane(at).state != LaneState::Dead;
             heap.extend(self.lead(at, 0, part, Timestamp::MAX, is_over).map(Reverse));
@@ -338,9 +458,10 @@ impl ColdSet {
         Ok(taken)
     }
 
-    /// How many are in which state.
+    /// How many are in which state. Read is where what is ready ends in lanes of which a part is, and that only once until more
+    /// becomes ready.
     pub(super) fn count(&mut self, queue: &QueueName, ripe: Timestamp) -> sealed::Result<ColdCounts> {
-        let mut cold = ColdCounts::default();
+        let (mut cold, mut unripe) = (ColdCounts::default(), Vec::new());
         for at in self.lanes_of(queue) {
             let lane = &self.files[&at.file].lanes[at.lane as usize];
             let live = u64::from(lane.live);
@@ -355,11 +476,9 @@ impl ColdSet {
                 LaneState::Scheduled => {
                     let until = self.unripe_from(at, ripe)?;
                     let range = self.lane(at).first..until;
-                    let due = u64::from(self.files[&at.file].out.live(range));
-                    if due < live {
-                        let next = self.first_unripe(at, ripe)?;
-                        cold.next_due = cold.next_due.into_iter().chain(next).min();
-                    }
+                    let file = &self.files[&at.file];
+                    let due = u64::from(file.out.live(range));
+                    unripe.extend(file.next_live(at.lane as usize, until).map(|ordinal| (at, ordinal)));
                     cold.counts.scheduled += live - due;
                     due
                 }
@@ -367,6 +486,7 @@ impl ColdSet {
             cold.counts.ready += ready;
             cold.counts.ready_urgent += if is_urgent { ready } else { 0 };
         }
+        cold.next_due = self.earliest_due(unripe)?;
         Ok(cold)
     }
 }

@@ -1,6 +1,6 @@
 //! What a due file keeps of a message, but for its body.
 
-use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, Timestamp};
+use dwell_model::{AttemptLimit, Headers, Key, MessageId, Number, QueueName, Standing, State, Timestamp};
 
 use super::order::{LaneState, SortKey};
 
@@ -22,6 +22,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// The key that finds it: a dead message has given its own up, until it is revived.
+    pub(crate) fn live_key(&self) -> Option<&Key> {
+        let is_dead = matches!(self.standing.state, State::Dead(_));
+        self.key.as_ref().filter(|_| !self.standing.keyless && !is_dead)
+    }
+
     /// The lane's part of its place.
     ///
     /// # Panics

@@ -160,6 +160,12 @@ impl File {
         Ok((spot.first + spot.count).min(range.end))
     }
 
+    /// The ordinals of the how-manieth block.
+    pub(crate) fn ordinals_of(&self, block: u32) -> Range<u32> {
+        let spot = self.index.blocks.spot(block as usize);
+        spot.first..spot.first + spot.count
+    }
+
     /// Where the block ends that holds `ordinal`: to read up to here costs no more I/O.
     pub(crate) fn block_end(&self, ordinal: u32) -> u32 {
         let spot = self.index.blocks.spot(self.index.blocks.of(ordinal));

@@ -81,6 +81,11 @@ impl Budget {
         usize::try_from(self.buffers() / 4).unwrap_or(usize::MAX)
     }
 
+    /// So many bytes of files may be of messages that are gone, beside as many as are in use.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.limit
+    }
+
     /// What filters of runs may take.
     pub(crate) fn filters(&self) -> Filters {
         Filters { numbers: self.limit / 6, keys: self.limit / 6 }

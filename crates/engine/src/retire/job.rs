@@ -36,6 +36,8 @@ use crate::troubles::Troubles;
 const ENOUGH: u64 = 256 * 1024 * 1024;
 /// After so many messages it is told how far the job is.
 const TOLD: usize = 512;
+/// So many messages that are gone may stay in files, however large they are.
+const FEWEST_SPARE: u64 = 8;
 /// So many messages are looked at before they are needed.
 const NEAR: usize = 32;
 
@@ -53,6 +55,8 @@ pub(crate) struct Desk {
     pub(crate) moved: usize,
     /// So many bytes of bodies are in memory at a time, or one body.
     body_bytes: usize,
+    /// So many bytes of files may be of messages that are gone, beside as many as are in use.
+    spare_bytes: u64,
     /// What filters of runs may have in memory.
     pub(crate) filters: Filters,
     /// A run takes no more pairs when it has so many bytes.
@@ -82,7 +86,7 @@ impl Desk {
         next_file: u32,
     ) -> Desk {
         let next_file = Arc::new(AtomicU32::new(next_file));
-        let (least, moved, body_bytes, filters) = (0, 0, 0, budget.filters());
+        let (least, moved, body_bytes, spare_bytes, filters) = (0, 0, 0, 0, budget.filters());
         let (removal, damaged) = (Removal::new(Arc::clone(&disk)), Arc::default());
         let Options { run_bytes, spawner, .. } = Options::default();
         let (troubles, healed) = (Arc::default(), Arc::default());
@@ -94,6 +98,7 @@ impl Desk {
             least,
             moved,
             body_bytes,
+            spare_bytes,
             filters,
             run_bytes,
             spawner,
@@ -113,6 +118,14 @@ impl Desk {
         let generation = budget.generation();
         (self.least, self.moved) = ((generation / 8).max(2), (generation / 2).max(2));
         self.body_bytes = budget.bodies();
+        self.spare_bytes = budget.spare_bytes();
+    }
+
+    /// So many messages that are gone may stay in files, beside as many as are in use: those of a generation, or fewer where
+    /// they are large.
+    pub(super) fn spare(&self, cold: &ColdSet) -> u64 {
+        let each = cold.bytes().checked_div(cold.entries()).unwrap_or_default().max(1);
+        (self.spare_bytes / each).clamp(FEWEST_SPARE, FEWEST_SPARE.max(2 * self.moved as u64))
     }
 
     /// Files that nothing is moved out of, since they can not be read.
@@ -255,7 +268,13 @@ impl Job {
     ) -> Job {
         let Moment { manifest, start, seen, numbering, files } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
+        let mut left_by_held = source::left_by_held(&files, &to_copy, desk.moved);
         to_copy.retain_mut(|one| {
+            if let (State::Leased(_), Some(copy)) = (one.state(), one.copy)
+                && left_by_held.remove(&copy)
+            {
+                one.copy = None;
+            }
             match (one.state(), one.copy) {
                 (State::Leased(_), Some(copy)) => {
                     held.push(Held { copy, number: one.number, standing: one.standing() });
@@ -275,11 +294,7 @@ impl Job {
         let is_gone = |number: &u32, settled: &Settled| settled.is_full() && !needed.contains(number);
         let gone_files = files.iter().filter(|(number, (settled, _))| is_gone(number, settled));
         let mut gone_files: Vec<u32> = gone_files.map(|(number, _)| *number).collect();
-        let sources = if moves {
-            source::choose(cold, &files, &needed, &desk.unreadable(), seen, desk.least, desk.moved)
-        } else {
-            Vec::new()
-        };
+        let sources = if moves { source::choose(cold, &files, &needed, seen, &desk) } else { Vec::new() };
         let given_up = sources.iter().filter(|source| source.until.is_none());
         gone_files.extend(given_up.map(|source| source.file.name().number));
         let old_files = files
@@ -481,7 +496,7 @@ impl Job {
                         writer.push(&entry, bytes)?
                     };
                     let number = entry.number;
-                    if let (Some(key), false, None) = (&entry.key, entry.standing.keyless, moved) {
+                    if let (Some(key), None) = (entry.live_key(), moved) {
                         self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
                     }
                     if !self.to_be_held.is_empty() && self.to_be_held.contains_key(&number) {

@@ -83,6 +83,8 @@ const WHEN_DRIVEN: usize = 16;
 const AT_ONCE: u32 = 250;
 /// So many places are looked at for messages to evict after a turn.
 const LOOKED_AT: usize = 4 * 1024;
+/// At so many for each message that was made resident in the turn, if that is more.
+const LOOKED_AT_FOR_ONE: usize = 4;
 /// Who writes what was captured.
 enum Worker {
     /// Whoever takes the turns.
@@ -156,8 +158,10 @@ pub(crate) struct Retirement {
     pub(crate) due_bytes: u64,
     /// How often a body has been written at most whose message has not changed.
     pub(crate) body_writes: u64,
-    /// How many entries were settled when the last retirement was over.
+    /// How many entries the last retirement has left settled.
     waste: u64,
+    /// How many messages there were when it was captured.
+    captured_of: u64,
     /// Whether files went with the last one.
     has_freed: bool,
     /// How often in a row the disk had no room for one. Each time half as much is moved besides, so that what room there is
@@ -171,6 +175,8 @@ pub(crate) struct Retirement {
     notifier: Option<Arc<dyn Notifier>>,
     /// Not before this, on the monotonic clock.
     not_before_ms: u64,
+    /// Whether the last one has failed.
+    has_failed: bool,
 }
 
 impl Retirement {
@@ -187,11 +193,13 @@ impl Retirement {
             due_bytes: 0,
             body_writes: 0,
             waste: 0,
+            captured_of: 0,
             has_freed: false,
             squeezed: 0,
             looked_near: Cell::new(None),
             notifier: None,
             not_before_ms: 0,
+            has_failed: false,
         }
     }
 
@@ -272,10 +280,10 @@ impl Retirement {
     /// Whether files hold more than twice what is in use, and more than when the last retirement was over.
     fn has_waste(&self, step: &Step) -> bool {
         let (core, cold) = (step.core(), step.cold());
-        let generation = self.budget.generation() as u64;
+        let spare = self.desk.spare(cold);
         let in_use = core.cold_len() + core.len() as u64;
-        cold.entries() > (2 * in_use).saturating_add(generation)
-            && (cold.entries() - in_use) > self.waste.saturating_add(generation / 2)
+        cold.entries() > (2 * in_use).saturating_add(spare)
+            && (cold.entries() - in_use) > self.waste.saturating_add(spare / 2)
     }
 
     /// Whether many messages in coarse files are due soon. Looked at now and then.
@@ -320,6 +328,12 @@ impl Retirement {
         }
         let stands_still = self.is_idle() && now.mono_ms < self.not_before_ms;
         if stands_still { Gate::Shut } else { Gate::Held }
+    }
+
+    /// Whether twice as many messages wait in memory to be written as may be resident, and writing them fails. Puts are held
+    /// long before; but what is taken out of files and retried, or given back, waits there too, and in the end all would.
+    pub(crate) fn is_full(&self, step: &Step) -> bool {
+        self.has_failed && pinned(step) >= self.budget.resident(step.core()).saturating_mul(2)
     }
 
     /// Whether the shard may sleep until the thread at work is further, if the gate for `part` is not open until then:
@@ -370,6 +384,7 @@ impl Retirement {
         let (core, cold) = step.both();
         cold.take_ripened();
         core.begin_capture();
+        self.captured_of = core.cold_len() + core.len() as u64;
         let manifest = Manifest {
             newest: self.manifest.newest.max(start),
             next_number: self.manifest.next_number.max(next_number),
@@ -513,12 +528,14 @@ impl Retirement {
                 self.body_writes = self.body_writes.max(most.unwrap_or_default());
                 self.has_freed = !written.gone_files.is_empty();
                 self.squeezed = self.squeezed.saturating_sub(1);
+                self.has_failed = false;
                 self.desk.troubles.end(Work::Flush);
                 self.phase = Phase::Placing { written: Box::new(written), placed: 0, captured };
                 Stepped::Checkpointed
             }
             Err(JobError::Again { error }) => {
                 self.desk.troubles.note(Work::Flush, error.to_string(), now.wall);
+                self.has_failed = true;
                 if let WriteError::Full(_) = WriteError::from(error) {
                     self.squeezed += 1;
                 }
@@ -596,8 +613,8 @@ impl Retirement {
             self.desk.removal.remove(path);
         }
         cold.set_split(&written.split);
-        let in_use = core.cold_len() + core.len() as u64;
-        self.waste = cold.entries().saturating_sub(in_use);
+        // What has gone since the capture was not known to it.
+        self.waste = cold.entries().saturating_sub(self.captured_of);
         if written.parted >= self.desk.least {
             // There may be more.
             self.looked_near.set(None);
@@ -626,7 +643,8 @@ impl Retirement {
         }
         let notifier = self.notifier.as_ref();
         let files = &self.manifest.checkpoint.files;
-        let gone = || files.iter().map(|file| (file.number, file.settled.clone())).collect();
+        // A dead message is not found by its key: when it is revived it is written again.
+        let gone = || files.iter().map(|file| (file.number, cold.without_dead(file))).collect();
         let known = Known { numbers: cold.numbers(), in_use: self.in_use };
         let merged = self.keys.go_on(cold.keys(), &self.desk, &known, gone, notifier, now);
         if let Some(Replaced { old, new }) = merged {
@@ -667,7 +685,9 @@ impl Retirement {
         let (core, cold) = step.both();
         let keep = self.budget.resident(core);
         if core.len() > keep && core.len() > core.changed_len() {
-            core.evict(keep, LOOKED_AT, cold);
+            // At more where more has come, so that they leave as fast.
+            let most = LOOKED_AT.max(LOOKED_AT_FOR_ONE * cold.handed_over());
+            core.evict(keep, most, cold);
         }
     }
 }

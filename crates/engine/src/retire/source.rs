@@ -3,8 +3,8 @@
 //! 1. **Sparse** files, of which less than half is left, while all files together have more than twice the entries that
 //!    are in use: those with the least left first. Each is given up, so that no more is copied than the space that comes
 //!    back.
-//! 2. **Small** files, if there are more than [`SMALL`]: those that were written with fewer messages than share a file.
-//!    They are given up, and so become one.
+//! 2. **Small** files, if there are more than [`SMALL`]: those that were written with fewer messages than share a file, and
+//!    have few bytes. They are given up, and so become one.
 //! 3. **Coarse** files whose time comes near: those whose messages are due over more than three days. What is due within
 //!    [`AHEAD_MS`] is moved out of all of them together, and lies in few files when it is wanted.
 //!
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use dwell_model::{State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
+use super::job::Desk;
 use crate::checkpoint::FileState;
 use crate::cold::{ColdSet, MOST_WRITES};
 use crate::due::{File, Found, LaneState, Settled};
@@ -33,6 +34,8 @@ use crate::sealed;
 const SMALL: usize = 32;
 /// So many small files may stay whose bodies have been moved.
 const SPENT: usize = 8 * SMALL;
+/// A file is not small, however few messages it has, if it has so many bytes for each of those that share a file.
+const SMALL_BYTES: u64 = 1024;
 /// What is due within this is moved out of coarse files; when half of it is over, the next is.
 pub(crate) const AHEAD_MS: u64 = 2 * 24 * 3_600 * 1_000;
 
@@ -85,6 +88,7 @@ struct Used {
     number: u32,
     live: u32,
     len: u32,
+    size: u64,
     /// Its bodies have been written as often as they should be.
     is_spent: bool,
 }
@@ -92,6 +96,11 @@ struct Used {
 impl Used {
     fn is_sparse(&self) -> bool {
         u64::from(self.live) * 2 < u64::from(self.len)
+    }
+
+    /// Whether it was written with few messages, and not for their length.
+    fn is_small(&self, least: usize) -> bool {
+        (self.len as usize) < least && self.size < least as u64 * SMALL_BYTES
     }
 
     /// The part that is in use, in thousandths.
@@ -119,17 +128,50 @@ impl Giving {
     }
 }
 
-/// Chooses the files, with about `most` messages to be moved out of all of them together. A file that a held message
-/// needs stays, and so does one that is `unreadable`.
+/// Copies of leased messages in files of which less than half is in use, while all files have more than twice what is: `most`
+/// of them at most. A file that such a copy lies in can not go, so the message is written anew, as if it had none.
+pub(super) fn left_by_held(
+    states: &BTreeMap<u32, (Settled, Timestamp)>,
+    captured: &[Captured<Place>],
+    most: usize,
+) -> BTreeSet<CopyAt> {
+    let mut held: BTreeMap<u32, Vec<CopyAt>> = BTreeMap::new();
+    for copy in
+        captured.iter().filter(|one| matches!(one.state(), State::Leased(_))).filter_map(|one| one.copy)
+    {
+        held.entry(copy.file.get()).or_default().push(copy);
+    }
+    if held.is_empty() {
+        return BTreeSet::new();
+    }
+    let in_use = |number: &u32, settled: &Settled| {
+        u64::from(settled.live(0..settled.len())) + held.get(number).map_or(0, |held| held.len() as u64)
+    };
+    let all: u64 = states.iter().map(|(number, (settled, _))| in_use(number, settled)).sum();
+    let entries: u64 = states.values().map(|(settled, _)| u64::from(settled.len())).sum();
+    if entries <= 2 * all {
+        return BTreeSet::new();
+    }
+    let mut sparse: Vec<(u64, u32)> = Vec::new();
+    for number in held.keys() {
+        let Some((settled, _)) = states.get(number) else { continue };
+        let used = in_use(number, settled);
+        sparse.extend((2 * used < u64::from(settled.len())).then_some((used, *number)));
+    }
+    sparse.sort_unstable();
+    sparse.iter().flat_map(|(_, number)| held[number].iter().copied()).take(most).collect()
+}
+
+/// Chooses the files, with about as many messages to be moved out of all of them together as `desk` says. A file that a held
+/// message needs stays, and so does one that can not be read.
 pub(super) fn choose(
     cold: &ColdSet,
     states: &BTreeMap<u32, (Settled, Timestamp)>,
     needed: &BTreeSet<u32>,
-    unreadable: &BTreeSet<u32>,
     now: Timestamp,
-    least: usize,
-    most: usize,
+    desk: &Desk,
 ) -> Vec<Source> {
+    let (least, most, unreadable) = (desk.least, desk.moved, &desk.unreadable());
     let source = |number: u32, until: Option<Timestamp>| {
         let file = &cold.files()[&number];
         Source {
@@ -147,6 +189,7 @@ pub(super) fn choose(
             number: *number,
             live: settled.live(0..settled.len()),
             len: settled.len(),
+            size: cold.files()[number].file.size(),
             is_spent: cold.files()[number].file.writes() >= MOST_WRITES,
         })
         .filter(|used| used.live > 0 || needed.contains(&used.number))
@@ -158,14 +201,14 @@ pub(super) fn choose(
         .retain(|used| used.live > 0 && !needed.contains(&used.number) && !unreadable.contains(&used.number));
     files.sort_unstable_by_key(|used| (used.is_spent, used.fullness(), used.number));
     for used in files.iter().filter(|used| used.is_sparse()) {
-        let may_be = if used.is_spent { 2 * live + 2 * most as u64 } else { 2 * live };
+        let may_be = if used.is_spent { 2 * live + desk.spare(cold) } else { 2 * live };
         if entries <= may_be || !giving.take(used, true) {
             break;
         }
         entries -= u64::from(used.len - used.live);
     }
     for (is_spent, may_stay) in [(false, SMALL), (true, SPENT)] {
-        let small = files.iter().filter(|used| used.is_spent == is_spent && (used.len as usize) < least);
+        let small = files.iter().filter(|used| used.is_spent == is_spent && used.is_small(least));
         let mut small: Vec<&Used> = small.collect();
         if small.len() > may_stay {
             small.sort_unstable_by_key(|used| used.live);

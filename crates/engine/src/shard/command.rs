@@ -241,9 +241,10 @@ impl Command {
         }
     }
 
-    /// Whether it brings more messages into memory than may leave it before more are retired.
+    /// Whether it brings more messages into memory than may leave it before more are retired: new ones, or those of files that
+    /// are to be written again.
     pub(crate) fn brings_many(&self) -> bool {
-        matches!(self, Command::Put { .. } | Command::Revive(..))
+        matches!(self, Command::Put { .. } | Command::Revive(..) | Command::Reschedule(..))
     }
 
     /// Whether it names a queue of which this holds. What touches all queues names none.

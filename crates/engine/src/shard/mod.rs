@@ -446,7 +446,8 @@ impl Shard {
             self.fail(&error, Vec::new());
             return self.turn(inbox, now);
         }
-        self.step.begin_batch();
+        let is_full = self.retirement.is_full(&self.step);
+        self.step.begin_batch(is_full);
         self.step.catch_up(now, &mut self.batch);
         while let Some(command) = self.behind.pop_back() {
             inbox.push_front(command);
@@ -465,6 +466,7 @@ impl Shard {
         let mut closes = false;
         let mut taken_in = 0;
         while self.batch.len() < Batch::FULL
+            && !self.step.cold().has_handed_enough()
             && let Some(command) = inbox.pop_front()
         {
             self.tally.commands.fetch_add(1, Ordering::Relaxed);
@@ -720,7 +722,8 @@ impl Shard {
     }
 }
 
-fn overloaded() -> Error {
+/// What is refused while as much waits in memory to be written as may.
+pub(crate) fn overloaded() -> Error {
     let reason = "messages wait in memory to be written to due files, and there is no room for more";
     Error::Overloaded { reason: reason.into() }
 }

@@ -93,9 +93,10 @@ impl Step {
         &mut self.core
     }
 
-    /// A batch begins.
-    pub(crate) fn begin_batch(&mut self) {
+    /// A batch begins. In it no cold message that is due becomes resident if memory `is_full`.
+    pub(crate) fn begin_batch(&mut self, is_full: bool) {
         self.peeks = false;
+        self.cold.begin_turn(is_full);
     }
 
     /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
@@ -191,6 +192,10 @@ impl Step {
                 let settle = |(receipt, error)| Settle { receipt, action: retry(error) };
                 // A lease that is over by now has been seen to already.
                 drop(core.settle(unread.into_iter().map(settle).collect(), now, batch));
+                return Stepped::Quiet;
+            }
+            Command::TakeId { .. } if batch.cold.is_full() => {
+                command.refuse(&super::overloaded());
                 return Stepped::Quiet;
             }
             Command::TakeId { queue, id, lease_ms, bound, reply } => {
