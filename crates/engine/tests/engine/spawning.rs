@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dwell_engine::disk::{Disk as _, MemoryDisk};
-use dwell_engine::{Engine, Options, Spawner, SystemThreads, Work};
+use dwell_engine::{Durability, Engine, Options, Spawner, SystemThreads, Work};
 use dwell_model::Key;
 use dwell_store::{Put, Take};
 use dwell_time::{Clock as _, ManualClock, SystemClock};
@@ -162,4 +162,36 @@ fn a_thread_that_panics_leaves_no_file_and_does_not_end_the_store() {
         let mut store = Driven::on(disk, clock);
         assert_eq!(store.numbers().len() as u64, number);
     }
+}
+
+/// Crash story: 1. a caller's turn holds its put back until the flush under way is further. 2. The thread sleeps until the next
+/// sync is due, within three seconds, and so it is not woken for the put. 3. The flush is further, and nobody comes to see.
+#[test]
+fn a_put_held_back_in_a_turn_of_its_caller_goes_on_as_soon_as_there_is_room() {
+    let (clock, door) = (ManualClock::new(start()), DoorDisk::new(MemoryDisk::new()));
+    // A flush says how far it is after every few hundred messages.
+    let options = Options {
+        disk: Arc::new(door.clone()),
+        memory_limit: 4 * 1024 * 1024,
+        durability: Durability::IntervalMs(1_000),
+        ..small(&clock)
+    };
+    let engine = Engine::open(dir(), options).unwrap();
+    door.set(Door::Shut);
+    let (say, answers) = mpsc::channel();
+    let putting = thread::spawn({
+        let store = engine.blocking();
+        // Two due files at least.
+        let far = |number: u64| Put::new(queue("far"), "body").after_ms(300_000 + number % 2 * 864_000_000);
+        move || (0..).map(|number| store.put_one(far(number))).all(|answer| say.send(answer).is_ok())
+    });
+    wait_until("a put waits", || engine.counters().held > 0);
+    assert!(clock.await_asleep(1, PATIENCE));
+    answers.try_iter().for_each(|answer| assert!(answer.is_ok()));
+    door.set(Door::OnceOpen);
+    answers.recv_timeout(PATIENCE).expect("the first file is written").unwrap();
+    drop(answers);
+    door.set(Door::Open);
+    assert!(!putting.join().unwrap());
+    engine.close().unwrap();
 }
