@@ -441,7 +441,7 @@ fn fill(
     let set_aside = if sets_aside { segment.file.preallocate(length) } else { Ok(()) };
     let reserved = match set_aside.map_err(WriteError::from) {
         // A file system that cannot set room aside leaves the file as it was.
-        Ok(()) if segment.file.size()? >= length => length,
+        Ok(()) if segment.file.size().is_ok_and(|size| size >= length) => length,
         Ok(()) => 0,
         Err(WriteError::Full(_)) => {
             // It may have set aside all that there was (ext4, XFS), and others have to write.
