@@ -70,12 +70,13 @@ impl Blocks {
         self.block(cold, block)?.find(&cold.file, key)
     }
 
-    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later; the end of the lane if there is
-    /// none. At most one read, and none where the block was read a moment ago.
+    /// The ordinal of the first entry of `lane` whose due and id (its bits) are `from` or later, which is not before `start`; the end
+    /// of the lane if there is none. At most one read, and none where the block was read a moment ago.
     pub(super) fn lower_bound(
         &mut self,
         cold: &ColdFile,
         lane: &Lane,
+        start: u32,
         from: (Timestamp, u128),
     ) -> sealed::Result<u32> {
         let range = lane.range();
@@ -87,7 +88,7 @@ impl Blocks {
         }
         let block = cold.file.holding(lane, from);
         let ordinals = cold.file.ordinals_of(block);
-        let ordinals = ordinals.start.max(range.start)..ordinals.end.min(range.end);
+        let ordinals = ordinals.start.max(range.start).max(start)..ordinals.end.min(range.end);
         let reading = self.block(cold, block)?;
         for ordinal in ordinals.clone() {
             let entry = &reading.entry(&cold.file, ordinal)?.entry;

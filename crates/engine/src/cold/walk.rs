@@ -134,12 +134,14 @@ impl ColdSet {
             return Ok(lane.first);
         }
         let file = &self.files[&at.file];
-        let edge = file.lanes[at.lane as usize].edge.as_deref();
-        if let Some(edge) = edge.filter(|edge| edge.from <= ripe && ripe < edge.to) {
+        let edge = file.lanes[at.lane as usize].edge.as_deref().filter(|edge| edge.from <= ripe);
+        if let Some(edge) = edge.filter(|edge| ripe < edge.to) {
             return Ok(edge.ordinal);
         }
+        // It is not looked for before where it was.
+        let start = edge.map_or(0, |edge| edge.ordinal);
         let lane = &file.file.lanes()[at.lane as usize];
-        let ordinal = self.blocks.lower_bound(file, lane, (ripe.saturating_after(1), 0))?;
+        let ordinal = self.blocks.lower_bound(file, lane, start, (ripe.saturating_after(1), 0))?;
         let to = self.blocks.entry(file, ordinal)?.entry.standing.due;
         let edge = Edge { from: ripe, to, ordinal, next: None };
         self.lane_state(at).edge = Some(Box::new(edge));
@@ -413,7 +415,7 @@ impl ColdSet {
                 let behind = (due, id.as_bits().saturating_add(1));
                 let file = &self.files[&at.file];
                 let lane = &file.file.lanes()[at.lane as usize];
-                part.start = part.start.max(self.blocks.lower_bound(file, lane, behind)?);
+                part.start = part.start.max(self.blocks.lower_bound(file, lane, 0, behind)?);
             }
             let is_over = state == StateKind::Dead && self.lane(at).state != LaneState::Dead;
             heap.extend(self.lead(at, 0, part, Timestamp::MAX, is_over).map(Reverse));

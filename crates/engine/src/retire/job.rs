@@ -268,7 +268,7 @@ impl Job {
     ) -> Job {
         let Moment { manifest, start, seen, numbering, files } = moment;
         let (mut held, mut to_be_held) = (Vec::new(), BTreeMap::new());
-        let mut left_by_held = source::left_by_held(&files, &to_copy, desk.moved);
+        let mut left_by_held = source::left_by_held(&files, &to_copy, &desk.unreadable(), desk.moved);
         to_copy.retain_mut(|one| {
             if let (State::Leased(_), Some(copy)) = (one.state(), one.copy)
                 && left_by_held.remove(&copy)

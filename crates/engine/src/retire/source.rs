@@ -133,6 +133,7 @@ impl Giving {
 pub(super) fn left_by_held(
     states: &BTreeMap<u32, (Settled, Timestamp)>,
     captured: &[Captured<Place>],
+    unreadable: &BTreeSet<u32>,
     most: usize,
 ) -> BTreeSet<CopyAt> {
     let mut held: BTreeMap<u32, Vec<CopyAt>> = BTreeMap::new();
@@ -153,7 +154,7 @@ pub(super) fn left_by_held(
         return BTreeSet::new();
     }
     let mut sparse: Vec<(u64, u32)> = Vec::new();
-    for number in held.keys() {
+    for number in held.keys().filter(|number| !unreadable.contains(number)) {
         let Some((settled, _)) = states.get(number) else { continue };
         let used = in_use(number, settled);
         sparse.extend((2 * used < u64::from(settled.len())).then_some((used, *number)));
