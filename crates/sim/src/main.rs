@@ -9,6 +9,7 @@
 //! - `rng`: chance from a seed
 //! - `run/`: the engine under a simulated disk and clock, from seeds
 //! - `server/`: the real server as a child process
+//! - `stress/`: the engine's own threads, next to no memory, and many callers
 //! - `workload/`: which commands come, and with what
 
 mod jsonl;
@@ -19,6 +20,7 @@ mod oracle;
 mod rng;
 mod run;
 mod server;
+mod stress;
 mod workload;
 
 use std::io;
@@ -112,6 +114,18 @@ enum Command {
         #[arg(long, requires = "seed")]
         write: Option<u64>,
     },
+    /// Run the engine with its own threads, next to no memory and many callers, and check all that it has answered
+    Stress {
+        /// For how long
+        #[arg(long, conflicts_with = "rounds")]
+        seconds: Option<u64>,
+        /// How many rounds
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
+        /// Where chance comes from: a round of its own for each seed from here on
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Plant faults around the engine; each has to be found
     Mutants {
         /// How many seeds a fault may survive
@@ -169,6 +183,7 @@ fn perform(command: Command) -> io::Result<bool> {
         Command::Run { seeds, first, .. } => Ok(run::many(first, seeds)),
         Command::Squeeze { seed: Some(seed), write: Some(write), .. } => Ok(run::squeeze_one(seed, write)),
         Command::Squeeze { seeds, first, .. } => Ok(run::squeeze_all(first, seeds)),
+        Command::Stress { seconds, rounds, seed } => stress::run(stress::Wish { seconds, rounds, seed }),
         Command::Mutants { seeds } => Ok(mutants::hunt(seeds)),
     }
 }

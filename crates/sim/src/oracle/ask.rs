@@ -67,6 +67,8 @@ pub(crate) enum Ask {
     /// List all messages of a queue: the leased, then the scheduled, then the ready, then the dead, so that
     /// none is missed that time moves on meanwhile. No command to the queue may be under way.
     ListAll { queue: u32 },
+    /// Look at some messages of a queue, as a page of a list shows them, while others go on. What is not shown says nothing.
+    Look { queue: u32 },
     /// Revive one message.
     Revive(Address, Due),
     /// Discard one message.
@@ -102,6 +104,8 @@ pub(crate) enum Answer {
     Peeked(Option<(Address, Sight)>),
     /// To a list, as it was shown.
     Listed(Vec<(Address, Sight)>),
+    /// To a look at some messages, as they were shown.
+    Seen(Vec<(Address, Sight)>),
     /// To a revive or discard of one message.
     Raised(Raised),
     /// To a sweep or a change of a setting: done.
@@ -119,6 +123,7 @@ impl Ask {
             Ask::Take { queues, .. } | Ask::Unread { queues, .. } => queues.clone(),
             Ask::Peek { queue }
             | Ask::ListAll { queue }
+            | Ask::Look { queue }
             | Ask::Sweep { queue, .. }
             | Ask::ReadSettings { queue } => vec![*queue],
             _ => Vec::new(),
@@ -139,6 +144,7 @@ impl Ask {
             | Ask::Unread { .. }
             | Ask::Peek { .. }
             | Ask::ListAll { .. }
+            | Ask::Look { .. }
             | Ask::Sweep { .. }
             | Ask::Configure { .. }
             | Ask::ReadSettings { .. } => None,

@@ -1,5 +1,7 @@
 //! What the store must answer, where everything that bears on it is certain.
 
+use dwell_store::StateCounts;
+
 use super::message::{Message, Phase};
 use super::window::{At, Reading, Window};
 use super::{Oracle, PAUSE, of_queue, register};
@@ -28,6 +30,14 @@ pub(crate) struct Tallies {
     pub(crate) leased: u64,
     /// Set aside.
     pub(crate) dead: u64,
+}
+
+impl Tallies {
+    /// As the store counts.
+    pub(crate) fn of(counts: &StateCounts) -> Tallies {
+        let StateCounts { scheduled, ready, ready_urgent, leased, dead, .. } = *counts;
+        Tallies { scheduled, ready, ready_urgent, leased, dead }
+    }
 }
 
 /// Where a message certainly is.

@@ -74,6 +74,7 @@ impl Oracle {
                 shown.into_iter().for_each(|(address, sight)| self.shown_in(queue, address, sight, heard));
             }
             (Ask::ListAll { queue }, Answer::Listed(sights)) => self.listed(queue, sights, heard),
+            (Ask::Look { queue }, Answer::Seen(sights)) => self.seen(queue, sights, heard),
             (Ask::Revive(message, due), Answer::Raised(answer)) => {
                 let what = What::Revive { no: message.no, due, heard: Some(answer) };
                 self.push(message.group(), heard, what);
@@ -134,7 +135,11 @@ impl Oracle {
             Ask::Configure { queue, setting, value } => {
                 self.push_setting(queue, setting, heard, Access::Write { value, heard: false });
             }
-            Ask::Get(..) | Ask::Peek { .. } | Ask::ListAll { .. } | Ask::ReadSettings { .. } => {}
+            Ask::Get(..)
+            | Ask::Peek { .. }
+            | Ask::ListAll { .. }
+            | Ask::Look { .. }
+            | Ask::ReadSettings { .. } => {}
         }
     }
 
@@ -151,12 +156,15 @@ impl Oracle {
                 );
             }
         }
+        let from: BTreeSet<u32> = batch.iter().map(|(address, _)| address.queue).collect();
+        for queue in from {
+            self.push_setting(queue, PAUSE, heard, Access::HandedOut);
+        }
         for (address, delivered) in batch {
             if !queues.contains(&address.queue) {
                 let text = format!("a take from {queues:?} brought {address:?}");
                 self.accuse(Kind::Contradiction, text);
             }
-            self.push_setting(address.queue, PAUSE, heard, Access::HandedOut);
             self.push(address.group(), heard, What::Taken(delivered));
         }
     }
@@ -187,9 +195,7 @@ impl Oracle {
 
     fn listed(&mut self, queue: u32, sights: Vec<(Address, Sight)>, heard: Heard) {
         let shown: HashSet<u64> = sights.iter().map(|(_, sight)| sight.no).collect();
-        for (address, sight) in sights {
-            self.shown_in(queue, address, sight, heard);
-        }
+        self.seen(queue, sights, heard);
         let mut missing = Vec::new();
         for (group, track) in self.groups.range(of_queue(queue)) {
             let known = track.states.iter().flat_map(|state| &state.messages).map(|message| message.no);
@@ -199,6 +205,12 @@ impl Oracle {
         for (group, no) in missing {
             let what = What::Got { target: Target::Message(no), found: Found::Nothing };
             self.push(group, heard, what);
+        }
+    }
+
+    fn seen(&mut self, queue: u32, sights: Vec<(Address, Sight)>, heard: Heard) {
+        for (address, sight) in sights {
+            self.shown_in(queue, address, sight, heard);
         }
     }
 

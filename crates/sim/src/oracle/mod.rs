@@ -158,6 +158,11 @@ impl Oracle {
         self.groups.get(&group).map_or(0, Track::waiting)
     }
 
+    /// How many takes wait for other commands before it is known whether the queue was paused.
+    pub(crate) fn takes_waiting(&self, queue: u32) -> usize {
+        self.settings.get(&(queue, PAUSE)).map_or(0, Track::waiting)
+    }
+
     /// Its answer is here. To be called after the answer was read.
     pub(crate) fn end(&mut self, op: Op, answer: Answer, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
@@ -177,7 +182,11 @@ impl Oracle {
         let heard = self.heard(begin, from, now);
         self.counts.unknown += u64::from(!matches!(
             ask,
-            Ask::Get(..) | Ask::ListAll { .. } | Ask::ReadSettings { .. } | Ask::Unread { .. }
+            Ask::Get(..)
+                | Ask::ListAll { .. }
+                | Ask::Look { .. }
+                | Ask::ReadSettings { .. }
+                | Ask::Unread { .. }
         ));
         self.over(op, &ask);
         self.miss(ask, heard);
@@ -195,6 +204,12 @@ impl Oracle {
             self.all_of(queue, heard, |_| What::GaveBack);
         }
         self.settle();
+    }
+
+    /// No command is under way, and the store has noticed of each take whose caller has gone that it has: nothing that such
+    /// a take had leased is leased any more.
+    pub(crate) fn all_gave_back(&mut self, now: Reading) {
+        self.everywhere(now, |_| What::AllGaveBack);
     }
 
     /// What a take could not read, and so has handed to nobody, has been seen to.

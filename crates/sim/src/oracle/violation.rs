@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Setting,
     /// Says again and again that there is something to do, and does nothing.
     Spin,
+    /// A call that had nothing to wait for was not answered.
+    Stuck,
     /// Anything else that no order of the commands explains.
     Contradiction,
 }

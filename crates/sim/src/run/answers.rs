@@ -13,7 +13,7 @@ use crate::workload::{body, key_name, queue_name, words};
 
 /// What came of a command.
 #[derive(Debug)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// This was said.
     Heard(Answer),
     /// It is over, and nobody knows how much of it was done.
@@ -45,7 +45,7 @@ fn other(error: &Error) -> Fate {
 const PART: &str = " dead messages were ";
 
 /// Whether the error says that the store can serve no more until it is opened again.
-pub(super) fn is_fatal(error: &Error) -> bool {
+pub(crate) fn is_fatal(error: &Error) -> bool {
     match error {
         Error::OutcomeUnknown { reason } if reason.contains(PART) => reason.contains("open the store again"),
         Error::OutcomeUnknown { .. } | Error::Closed => true,
@@ -55,7 +55,7 @@ pub(super) fn is_fatal(error: &Error) -> bool {
 }
 
 /// Whether the error says that something could not be read, and that all else goes on.
-pub(super) fn is_unread(error: &Error) -> bool {
+pub(crate) fn is_unread(error: &Error) -> bool {
     matches!(error, Error::Unavailable { .. }) && !is_fatal(error)
 }
 
@@ -68,7 +68,7 @@ fn is_nowhere(error: &Error) -> bool {
     matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
 }
 
-pub(super) fn put(answer: &Result<PutAnswer>) -> Fate {
+pub(crate) fn put(answer: &Result<PutAnswer>) -> Fate {
     let heard = match answer {
         Ok(answer) => {
             let (id, due) = (answer.id.as_bits(), answer.due.as_ms());
@@ -96,7 +96,7 @@ fn address(message: &Message<Bytes>) -> Option<Address> {
 }
 
 /// What was handed over; nothing if its bytes are not ours.
-pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
+pub(crate) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     let message = &delivery.message;
     let address = address(message)?;
     let State::Leased(lease) = message.standing.state else { return None };
@@ -117,7 +117,7 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
 }
 
 /// `bad_reads` says that something could not be read when it was answered.
-pub(super) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
+pub(crate) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
     match answer {
         Ok(deliveries) => match deliveries.iter().map(delivered).collect() {
             Some(delivered) if bad_reads => Fate::Heard(Answer::TookPart(delivered)),
@@ -130,7 +130,7 @@ pub(super) fn took(answer: &Result<Vec<Delivery>>, bad_reads: bool) -> Fate {
 }
 
 /// The same for one that was asked for by its id.
-pub(super) fn took_by_id(answer: &Result<Delivery>) -> Fate {
+pub(crate) fn took_by_id(answer: &Result<Delivery>) -> Fate {
     let heard = match answer {
         Ok(delivery) => match delivered(delivery) {
             Some((_, delivered)) => TakenById::Delivered(delivered),
@@ -145,7 +145,7 @@ pub(super) fn took_by_id(answer: &Result<Delivery>) -> Fate {
     Fate::Heard(Answer::TookById(heard))
 }
 
-pub(super) fn settled(answer: &Result<Settled>) -> Fate {
+pub(crate) fn settled(answer: &Result<Settled>) -> Fate {
     let heard = match answer {
         Ok(Settled::Gone) => SettleHeard::Gone,
         Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
@@ -158,7 +158,7 @@ pub(super) fn settled(answer: &Result<Settled>) -> Fate {
     Fate::Heard(Answer::Settled(heard))
 }
 
-pub(super) fn cancelled(answer: &Result<Cancelled>) -> Fate {
+pub(crate) fn cancelled(answer: &Result<Cancelled>) -> Fate {
     let heard = match answer {
         Ok(Cancelled::Cancelled(id)) => Changed::Cancelled(id.as_bits()),
         Ok(Cancelled::Leased(_)) => Changed::Leased,
@@ -169,7 +169,7 @@ pub(super) fn cancelled(answer: &Result<Cancelled>) -> Fate {
     Fate::Heard(Answer::Cancelled(heard))
 }
 
-pub(super) fn moved(answer: &Result<Rescheduled>) -> Fate {
+pub(crate) fn moved(answer: &Result<Rescheduled>) -> Fate {
     let heard = match answer {
         Ok(Rescheduled::Moved(id, due)) => Move::Moved { id: id.as_bits(), due: due.as_ms() },
         Ok(Rescheduled::Leased(_)) => Move::Leased,
@@ -181,7 +181,7 @@ pub(super) fn moved(answer: &Result<Rescheduled>) -> Fate {
     Fate::Heard(Answer::Rescheduled(heard))
 }
 
-pub(super) fn got(answer: &Result<Message<Bytes>>) -> Fate {
+pub(crate) fn got(answer: &Result<Message<Bytes>>) -> Fate {
     match answer {
         Ok(message) => match sight(message) {
             Some((_, sight)) => Fate::Heard(Answer::Got(Found::Message(sight))),
@@ -236,7 +236,7 @@ fn sight(message: &Message<Bytes>) -> Option<(Address, Sight)> {
 }
 
 /// The messages of a page; what is wrong with it, if something is.
-pub(super) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, String> {
+pub(crate) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, String> {
     let place = |message: &Message<Bytes>| (message.standing.due, message.id);
     if !page.messages.is_sorted_by_key(place) {
         return Err(format!("a page out of order: {:?}", page.messages));
@@ -245,8 +245,16 @@ pub(super) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, St
     sights.ok_or_else(|| format!("other bytes: {:?}", page.messages))
 }
 
+/// Messages that were shown while others go on.
+pub(crate) fn seen(messages: &[Message<Bytes>]) -> Fate {
+    match messages.iter().map(sight).collect() {
+        Some(sights) => Fate::Heard(Answer::Seen(sights)),
+        None => Fate::Odd(format!("other bytes: {messages:?}")),
+    }
+}
+
 /// The answer to a revive or discard of one message.
-pub(super) fn raised(answer: &Result<Swept>) -> Fate {
+pub(crate) fn raised(answer: &Result<Swept>) -> Fate {
     let refusal = match answer {
         Ok(swept) if swept.done == 1 => return Fate::Heard(Answer::Raised(Raised::Done)),
         Ok(swept) => swept.refused.first().map(|(_, error)| error),
@@ -264,7 +272,7 @@ pub(super) fn raised(answer: &Result<Swept>) -> Fate {
 }
 
 /// The answer to what is done to a whole queue.
-pub(super) fn done<T>(answer: &Result<T>) -> Fate {
+pub(crate) fn done<T>(answer: &Result<T>) -> Fate {
     match answer {
         Ok(_) => Fate::Heard(Answer::Done),
         Err(error) if is_nowhere(error) => Fate::Heard(Answer::Done),
@@ -273,7 +281,7 @@ pub(super) fn done<T>(answer: &Result<T>) -> Fate {
 }
 
 /// Of a revive of all: whether all were looked at. A key of which nobody can say whose it is is no reason to stay dead.
-pub(super) fn revived_all(swept: Swept) -> Result<()> {
+pub(crate) fn revived_all(swept: Swept) -> Result<()> {
     match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
         Some((_, error)) => {
             Err(Error::OutcomeUnknown { reason: format!("some{PART}not revived: {error}").into() })
@@ -283,7 +291,7 @@ pub(super) fn revived_all(swept: Swept) -> Result<()> {
 }
 
 /// A queue's own settings, in the oracle's words; none, if the queue is unknown.
-pub(super) fn settings(answer: &Result<QueueStats>) -> Fate {
+pub(crate) fn settings(answer: &Result<QueueStats>) -> Fate {
     let own = match answer {
         Ok(stats) => Some(&stats.own),
         Err(error) if is_nowhere(error) => None,

@@ -176,13 +176,7 @@ impl World {
         let Some(stats) = self.stats(queue) else { return };
         let Some(expected) = self.oracle.tallies(queue, now) else { return };
         let counted = match stats {
-            Ok(stats) => Tallies {
-                scheduled: stats.counts.scheduled,
-                ready: stats.counts.ready,
-                ready_urgent: stats.counts.ready_urgent,
-                leased: stats.counts.leased,
-                dead: stats.counts.dead,
-            },
+            Ok(stats) => Tallies::of(&stats.counts),
             Err(Error::UnknownQueue { .. }) => Tallies::default(),
             Err(error) => return self.oracle.accuse(Kind::Contradiction, format!("stats said {error}")),
         };

@@ -10,7 +10,7 @@
 //! - `totals`: many runs, and what they came to
 //! - `trace`: all that happened, as a hash or in full
 
-mod answers;
+pub(crate) mod answers;
 mod client;
 mod disaster;
 mod invariants;

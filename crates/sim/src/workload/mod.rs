@@ -221,6 +221,12 @@ pub(crate) struct NewPut {
 pub(crate) fn put(rng: &mut Rng, no: u64, now: Timestamp) -> NewPut {
     let key = rng.percent(35).then(|| key(rng));
     let address = Address { queue: queue(rng), key, no };
+    put_at(rng, address, now)
+}
+
+/// The put of the message at this address.
+pub(crate) fn put_at(rng: &mut Rng, address: Address, now: Timestamp) -> NewPut {
+    let Address { key, no, .. } = address;
     let due = due(rng, now);
     let latest = match due {
         Due::At(at) => at.max(now.as_ms()),

@@ -84,6 +84,8 @@ pub(crate) enum What {
     SentBack { due: Due, free: bool, heard: bool },
     /// What a take of which nothing was heard had leased may have gone back.
     GaveBack,
+    /// All that such takes had leased has gone back by now.
+    AllGaveBack,
     /// A take by id.
     TakeById { no: u64, lease_ms: i64, bound: bool, heard: Option<TakenById> },
     /// A settlement with the receipt of this token.
@@ -131,6 +133,7 @@ impl Effect for What {
             }
             What::SentBack { due, free, heard } => take::sent_back(state, *due, *free, *heard, at),
             What::GaveBack => take::gave_back(state, at),
+            What::AllGaveBack => take::all_gave_back(state, at),
             What::TakeById { no, lease_ms, bound, heard } => {
                 take::by_id(state, *no, (*lease_ms, *bound), heard.as_ref(), at)
             }

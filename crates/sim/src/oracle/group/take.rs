@@ -115,6 +115,17 @@ pub(super) fn gave_back(state: &State, at: At<'_>) -> Vec<State> {
     states
 }
 
+/// Whatever nobody has heard of has gone back, or its lease has run out.
+pub(super) fn all_gave_back(state: &State, at: At<'_>) -> Vec<State> {
+    let is_with_nobody = |message: &Message| matches!(message.standing.phase, Phase::Leased(lease) if lease.token.is_none() && !lease.unread);
+    let mut states = vec![state.clone()];
+    for place in (0..state.messages.len()).filter(|place| is_with_nobody(&state.messages[*place])) {
+        states = states.iter().flat_map(|state| state.versions(place, at, false)).collect();
+        states.retain(|state| !is_with_nobody(&state.messages[place]));
+    }
+    states
+}
+
 /// What could not be read has had its attempt, unless its lease was over by then; or none, if that may be `free`.
 pub(super) fn sent_back(state: &State, due: Due, free: bool, heard: bool, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];

@@ -1,0 +1,588 @@
+//! One caller: all commands of the contract, one message or many at a time, takes that wait beside others, and takes that
+//! are given up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+
+use dwell_engine::Engine;
+use dwell_model::{MessageId, Receipt, StateKind};
+use dwell_store::{self as wish, Delivery, Error, Result, Settled, Store as _};
+
+use super::Shared;
+use super::wait::polled;
+use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target};
+use crate::rng::Rng;
+use crate::run::answers::{self, Fate};
+use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
+
+/// A caller leaves a group alone while so many commands to it wait for others.
+const CROWD: usize = 24;
+/// A take that waits is given up after so many other commands.
+const PATIENCE: u32 = 5;
+
+/// Where the clock is moved so far at a time it leaps too.
+const LEAPS: u64 = 60;
+
+/// How callers behave for a while.
+pub(super) struct Burst {
+    /// How far they move the clock at a time; 0 if time stands still.
+    pub(super) pace: u64,
+    /// Whether one of them closes the store meanwhile.
+    pub(super) closes: bool,
+    /// Whether some leases end with the process.
+    pub(super) binds: bool,
+    /// So many commands each.
+    pub(super) commands: u64,
+}
+
+/// A lease that was granted.
+#[derive(Clone, Debug)]
+struct Held {
+    address: Address,
+    id: MessageId,
+    receipt: Receipt,
+}
+
+/// What a caller keeps from one burst to the next.
+pub(super) struct Hands {
+    rng: Rng,
+    held: Vec<Held>,
+    /// Receipts that were settled: they must prove nothing any more.
+    spent: Vec<Held>,
+    /// A put that is to be sent again.
+    again: Option<NewPut>,
+}
+
+impl Hands {
+    pub(super) fn new(rng: Rng) -> Hands {
+        Hands { rng, held: Vec::new(), spent: Vec::new(), again: None }
+    }
+}
+
+/// A take that waits while its caller goes on.
+struct Flight {
+    op: Op,
+    age: u32,
+    future: Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>,
+}
+
+/// See the module.
+pub(super) struct Client<'a> {
+    shared: &'a Shared,
+    burst: &'a Burst,
+    engine: Engine,
+    hands: &'a mut Hands,
+    flights: Vec<Flight>,
+    /// Whether it is the one that closes the store.
+    closes: bool,
+    is_over: bool,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        burst: &'a Burst,
+        engine: Engine,
+        hands: &'a mut Hands,
+        closes: bool,
+    ) -> Client<'a> {
+        Client { shared, burst, engine, hands, flights: Vec::new(), closes, is_over: false }
+    }
+
+    /// Sends commands until it has sent enough, or something is wrong.
+    pub(super) fn run(mut self) {
+        let closes_after = self.hands.rng.below(self.burst.commands);
+        for number in 0..self.burst.commands {
+            if self.is_over || self.shared.is_stuck.load(Ordering::SeqCst) {
+                break;
+            }
+            if self.closes && number == closes_after {
+                if let Err(error) = self.engine.close() {
+                    self.shared.accuse(Kind::Contradiction, format!("the first close said {error}"));
+                }
+                break;
+            }
+            self.pass_time();
+            self.step();
+            self.hear_flights();
+        }
+        for mut flight in std::mem::take(&mut self.flights) {
+            match polled(&mut flight.future) {
+                Some(answer) => self.took(flight.op, answer),
+                None => self.give_up(flight),
+            }
+        }
+        // Time may leap before there is another burst.
+        if let Some(put) = self.hands.again.take() {
+            self.shared.oracle().unpin(put.address.group(), put.spec.no);
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let rng = &mut self.hands.rng;
+        let pace = self.burst.pace;
+        if pace == 0 {
+            return;
+        }
+        match rng.below(1_000) {
+            0..500 => {}
+            500..990 => self.shared.advance(rng.between(1, pace)),
+            990..998 => self.shared.advance(rng.between(1, 200 * pace)),
+            // Days, where time goes fast: what was far away comes near.
+            _ if pace >= LEAPS => self.shared.advance(rng.between(60_000, 60 * 86_400_000)),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) {
+        if let Some(again) = self.hands.again.take() {
+            return self.send_puts(vec![again]);
+        }
+        if self.hands.rng.percent(6) {
+            return self.look();
+        }
+        match workload::choose(&mut self.hands.rng) {
+            Choice::Put => self.put(),
+            Choice::Take => self.take(),
+            Choice::Settle => self.settle(),
+            Choice::Stale => self.settle_spent(),
+            Choice::TakeById => self.take_by_id(),
+            Choice::Cancel => self.cancel(),
+            Choice::Reschedule => self.reschedule(),
+            Choice::Get => self.get(),
+            Choice::Revive => self.revive(),
+            Choice::Discard => self.discard(),
+            Choice::Configure => self.configure(),
+            Choice::Sweep => self.sweep(),
+        }
+    }
+
+    fn begin(&self, ask: Ask) -> Op {
+        let now = self.shared.now();
+        self.shared.oracle().begin(ask, now)
+    }
+
+    /// What may be said where nothing is wrong with the disk.
+    fn check<'e>(&mut self, errors: impl Iterator<Item = &'e Error>) {
+        for error in errors {
+            match error {
+                Error::Closed if self.burst.closes => self.is_over = true,
+                // A sweep that was cut short: by a close, or where there was no room for what it revived.
+                Error::OutcomeUnknown { .. } if self.burst.closes => self.is_over = true,
+                Error::OutcomeUnknown { .. } if !answers::is_fatal(error) => {}
+                Error::Closed
+                | Error::OutcomeUnknown { .. }
+                | Error::Unavailable { .. }
+                | Error::DiskFull { .. } => {
+                    let text = format!("nothing is wrong with the disk, and the store says {error}");
+                    self.shared.accuse(Kind::Contradiction, text);
+                    self.is_over = true;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells the oracle what each of these came to.
+    fn conclude_each<T>(
+        &mut self,
+        ops: Vec<Op>,
+        answers: Option<Vec<Result<T>>>,
+        fate: impl Fn(&Result<T>) -> Fate,
+    ) -> Vec<Result<T>> {
+        let Some(answers) = answers else {
+            self.is_over = true;
+            ops.into_iter().for_each(|op| self.shared.conclude(op, Fate::Unknown));
+            return Vec::new();
+        };
+        self.check(answers.iter().filter_map(|answer| answer.as_ref().err()));
+        if answers.len() != ops.len() {
+            let text = format!("{} items were given {} answers", ops.len(), answers.len());
+            self.shared.accuse(Kind::Contradiction, text);
+        }
+        for (op, answer) in ops.into_iter().zip(&answers) {
+            self.shared.conclude(op, fate(answer));
+        }
+        answers
+    }
+
+    fn conclude_one<T>(
+        &mut self,
+        op: Op,
+        answer: Option<Result<T>>,
+        fate: impl Fn(&Result<T>) -> Fate,
+    ) -> Option<Result<T>> {
+        self.conclude_each(vec![op], answer.map(|answer| vec![answer]), fate).pop()
+    }
+
+    fn is_crowded(&self, group: GroupId) -> bool {
+        self.shared.oracle().waiting(group) > CROWD
+    }
+
+    /// A queue: where one is in focus, most often that.
+    fn queue(&mut self) -> u32 {
+        let rng = &mut self.hands.rng;
+        match self.shared.focus {
+            Some(queue) if rng.percent(80) => queue,
+            _ => workload::queue(rng),
+        }
+    }
+
+    fn put(&mut self) {
+        let count = *self.hands.rng.pick(&[1, 1, 1, 1, 3, 12, 100]);
+        let (queue, now) = (self.queue(), self.shared.wall());
+        let mut puts = Vec::new();
+        for _ in 0..count {
+            let no = self.shared.pool().next_no();
+            let rng = &mut self.hands.rng;
+            let key = rng.percent(if count > 50 { 10 } else { 35 }).then(|| workload::key(rng));
+            let put = workload::put_at(rng, Address { queue, key, no }, now);
+            let group = put.address.group();
+            if self.is_crowded(group) {
+                continue;
+            }
+            if put.spec.token {
+                self.shared.oracle().pin(group);
+            }
+            puts.push(put);
+        }
+        self.send_puts(puts);
+    }
+
+    /// Sends puts, for the first time or again.
+    fn send_puts(&mut self, puts: Vec<NewPut>) {
+        if puts.is_empty() {
+            return;
+        }
+        let ask = |put: &NewPut| self.begin(Ask::Put(put.address.group(), put.spec));
+        let ops = puts.iter().map(ask).collect();
+        let wishes = puts.iter().map(|put| put.put.clone()).collect();
+        let answers = self.shared.answer("a put", self.engine.put(wishes));
+        let answers = self.conclude_each(ops, answers, answers::put);
+        for (put, answer) in puts.iter().zip(&answers) {
+            if let (
+                Ok(answer),
+                Fate::Heard(Answer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })),
+            ) = (answer, answers::put(answer))
+            {
+                self.shared.oracle().numbered(put.spec.no, answer.number.get());
+                self.shared.pool().add(&mut self.hands.rng, put.address, answer.id);
+            }
+        }
+        for put in puts.into_iter().filter(|put| put.spec.token) {
+            if self.may_repeat() && self.hands.again.is_none() && self.hands.rng.percent(10) {
+                self.hands.again = Some(put);
+            } else {
+                self.shared.oracle().unpin(put.address.group(), put.spec.no);
+            }
+        }
+    }
+
+    /// Whether what is known of a put's token now is known when it comes again.
+    fn may_repeat(&self) -> bool {
+        self.burst.pace < LEAPS
+    }
+
+    fn take(&mut self) {
+        let mut queues = workload::queues(&mut self.hands.rng);
+        if let (Some(queue), true) = (self.shared.focus, self.hands.rng.percent(80)) {
+            queues = vec![queue];
+        }
+        if queues.iter().any(|queue| self.shared.oracle().takes_waiting(*queue) > CROWD) {
+            return;
+        }
+        let rng = &mut self.hands.rng;
+        let lease_ms = workload::lease_ms(rng);
+        let bound = self.burst.binds && rng.percent(20);
+        let max = *rng.pick(&[1, 3, 8, 8, 70, 200]);
+        let waits = rng.percent(30);
+        let mut take =
+            wish::Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(lease_ms);
+        if waits {
+            take = take.wait_ms(*rng.pick(&[20, 3_000, 60_000]));
+        }
+        take.bound = bound;
+        let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound });
+        if waits {
+            let engine = self.engine.clone();
+            let future = Box::pin(async move { engine.take(take).await });
+            self.flights.push(Flight { op, age: 0, future });
+            return;
+        }
+        match self.shared.answer("a take that does not wait", self.engine.take(take)) {
+            Some(answer) => self.took(op, answer),
+            None => self.shared.conclude(op, Fate::Unknown),
+        }
+    }
+
+    fn took(&mut self, op: Op, answer: Result<Vec<Delivery>>) {
+        let answer = self.conclude_one(op, Some(answer), |answer| answers::took(answer, false));
+        if let Some(Ok(deliveries)) = answer {
+            deliveries.iter().for_each(|delivery| self.hold(delivery));
+        }
+    }
+
+    /// Looks whether takes that wait were answered; gives up those that have waited for long.
+    fn hear_flights(&mut self) {
+        for mut flight in std::mem::take(&mut self.flights) {
+            match polled(&mut flight.future) {
+                Some(answer) => self.took(flight.op, answer),
+                None if self.burst.closes || flight.age < PATIENCE && self.hands.rng.percent(80) => {
+                    self.flights.push(Flight { age: flight.age + 1, ..flight });
+                }
+                None => self.give_up(flight),
+            }
+        }
+    }
+
+    /// The caller of a take goes away. What is sent behind that is answered when the store has noticed, and when it
+    /// has taken back what it could not hand over. A store that is closed notices nothing, but answers.
+    fn give_up(&mut self, flight: Flight) {
+        let Flight { op, future, .. } = flight;
+        if self.burst.closes {
+            return match self.shared.answer("a take that waits when the store is closed", future) {
+                Some(answer) => self.took(op, answer),
+                None => self.shared.conclude(op, Fate::Unknown),
+            };
+        }
+        drop(future);
+        let probe = queue_name(0);
+        for _ in 0..2 {
+            let _ =
+                self.shared.answer("stats behind a take that was given up", self.engine.stats(probe.clone()));
+        }
+        let now = self.shared.now();
+        self.shared.oracle().abandon(op, now);
+    }
+
+    fn hold(&mut self, delivery: &Delivery) {
+        let Some((address, _)) = answers::delivered(delivery) else { return };
+        let id = delivery.message.id;
+        self.shared.pool().add(&mut self.hands.rng, address, id);
+        self.hands.held.push(Held { address, id, receipt: delivery.receipt.clone() });
+    }
+
+    fn settle(&mut self) {
+        let most = *self.hands.rng.pick(&[1, 6, 6, 100]);
+        let mut batch = Vec::new();
+        while !self.hands.held.is_empty() && batch.len() < most {
+            let at = self.hands.rng.below(self.hands.held.len() as u64) as usize;
+            let held = self.hands.held.swap_remove(at);
+            // What is dropped here lapses.
+            if self.hands.rng.percent(90) && !self.is_crowded(held.address.group()) {
+                batch.push(held);
+            }
+        }
+        self.settle_batch(batch);
+    }
+
+    fn settle_spent(&mut self) {
+        let spent = &mut self.hands.spent;
+        if spent.is_empty() {
+            return;
+        }
+        let at = self.hands.rng.below(spent.len() as u64) as usize;
+        let held = spent.swap_remove(at);
+        if !self.is_crowded(held.address.group()) {
+            self.settle_batch(vec![held]);
+        }
+    }
+
+    fn settle_batch(&mut self, batch: Vec<Held>) {
+        if batch.is_empty() {
+            return;
+        }
+        let (mut settles, mut ops, mut extends) = (Vec::new(), Vec::new(), Vec::new());
+        for held in &batch {
+            let (action, wish) = workload::action(&mut self.hands.rng);
+            let token = held.receipt.token.0;
+            ops.push(self.begin(Ask::Settle { message: held.address, token, action }));
+            settles.push(wish::Settle { receipt: held.receipt.clone(), action: wish });
+            extends.push(matches!(action, Action::Extend { .. }));
+        }
+        let answers = self.shared.answer("a settlement", self.engine.settle(settles));
+        let answers = self.conclude_each(ops, answers, answers::settled);
+        for ((held, extends), answer) in batch.into_iter().zip(extends).zip(answers) {
+            if matches!(answer, Ok(Settled::Dead(_))) {
+                self.shared.pool().add_dead(&mut self.hands.rng, held.address, held.id);
+            }
+            if extends {
+                self.hands.held.push(held);
+            } else if self.hands.spent.len() < 50 {
+                self.hands.spent.push(held);
+            }
+        }
+    }
+
+    fn some_message(&mut self) -> Option<(Address, MessageId)> {
+        let (address, id) = self.shared.pool().any(&mut self.hands.rng)?;
+        (!self.is_crowded(address.group())).then_some((address, id))
+    }
+
+    fn some_dead(&mut self) -> Option<(Address, MessageId)> {
+        let (address, id) = self.shared.pool().dead(&mut self.hands.rng)?;
+        (!self.is_crowded(address.group())).then_some((address, id))
+    }
+
+    /// Messages of one queue, by id or key.
+    fn some_targets(&mut self) -> Option<(u32, Vec<(GroupId, Target, wish::Target)>)> {
+        let most = *self.hands.rng.pick(&[1, 1, 3, 20]);
+        let (queue, mut targets) = (self.queue(), Vec::new());
+        for _ in 0..most {
+            let target = if self.hands.rng.percent(40) {
+                let key = workload::key(&mut self.hands.rng);
+                let group = GroupId { queue, member: Member::Key(key) };
+                Some((group, Target::Key, wish::Target::Key(key_name(key))))
+            } else {
+                self.some_message()
+                    .map(|(address, id)| (address.group(), Target::Message(address.no), wish::Target::Id(id)))
+            };
+            targets.extend(target.filter(|(group, ..)| group.queue == queue && !self.is_crowded(*group)));
+        }
+        (!targets.is_empty()).then_some((queue, targets))
+    }
+
+    fn take_by_id(&mut self) {
+        let Some((address, id)) = self.some_message() else { return };
+        let lease_ms = workload::lease_ms(&mut self.hands.rng);
+        let bound = self.burst.binds && self.hands.rng.percent(20);
+        let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
+        let call = self.engine.take_id(queue_name(address.queue), id, Some(lease_ms), bound);
+        let answer = self.shared.answer("a take by id", call);
+        if let Some(Ok(delivery)) = self.conclude_one(op, answer, answers::took_by_id) {
+            self.hold(&delivery);
+        }
+    }
+
+    fn cancel(&mut self) {
+        let Some((queue, targets)) = self.some_targets() else { return };
+        let ask = |(group, target, _): &_| self.begin(Ask::Cancel(*group, *target));
+        let ops = targets.iter().map(ask).collect();
+        let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
+        let answers = self.shared.answer("a cancel", self.engine.cancel(queue_name(queue), wishes));
+        self.conclude_each(ops, answers, answers::cancelled);
+    }
+
+    fn reschedule(&mut self) {
+        let Some((queue, targets)) = self.some_targets() else { return };
+        let (mut ops, mut moves) = (Vec::new(), Vec::new());
+        for (group, target, wish) in targets {
+            let due = workload::due(&mut self.hands.rng, self.shared.wall());
+            ops.push(self.begin(Ask::Reschedule(group, target, due)));
+            moves.push((wish, words::when(due)));
+        }
+        let answers = self.shared.answer("a reschedule", self.engine.reschedule(queue_name(queue), moves));
+        self.conclude_each(ops, answers, answers::moved);
+    }
+
+    fn get(&mut self) {
+        let Some((queue, targets)) = self.some_targets() else { return };
+        let ask = |(group, target, _): &_| self.begin(Ask::Get(*group, *target));
+        let ops = targets.iter().map(ask).collect();
+        let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
+        let answers = self.shared.answer("a get", self.engine.get(queue_name(queue), wishes));
+        self.conclude_each(ops, answers, answers::got);
+    }
+
+    fn revive(&mut self) {
+        let Some((address, id)) = self.some_dead() else { return };
+        let due = workload::due(&mut self.hands.rng, self.shared.wall());
+        let op = self.begin(Ask::Revive(address, due));
+        let which = wish::Selection::Ids(vec![id]);
+        let call = self.engine.revive(queue_name(address.queue), which, words::when(due));
+        let answer = self.shared.answer("a revive", call);
+        self.conclude_one(op, answer, answers::raised);
+    }
+
+    fn discard(&mut self) {
+        let Some((address, id)) = self.some_dead() else { return };
+        let op = self.begin(Ask::Discard(address));
+        let call = self.engine.discard(queue_name(address.queue), wish::Selection::Ids(vec![id]));
+        let answer = self.shared.answer("a discard", call);
+        self.conclude_one(op, answer, answers::raised);
+    }
+
+    fn configure(&mut self) {
+        let queue = workload::queue(&mut self.hands.rng);
+        let change = workload::setting(&mut self.hands.rng, self.shared.wall());
+        let (setting, value) = words::change(&change);
+        let op = self.begin(Ask::Configure { queue, setting, value });
+        let answer = self.shared.answer("a setting", self.engine.configure(queue_name(queue), vec![change]));
+        self.conclude_one(op, answer, answers::done);
+    }
+
+    fn sweep(&mut self) {
+        let (queue, name) = (self.queue(), queue_name);
+        let sweep = workload::sweep(&mut self.hands.rng, self.shared.wall());
+        let op = self.begin(Ask::Sweep { queue, sweep });
+        let (engine, name, all) = (&self.engine, name(queue), wish::Selection::All);
+        let call = async {
+            match sweep {
+                Sweep::Purge => engine.purge(name).await.map(drop),
+                Sweep::DeleteQueue => engine.delete_queue(name).await.map(drop),
+                Sweep::ReviveAll(due) => {
+                    engine.revive(name, all, words::when(due)).await.and_then(answers::revived_all)
+                }
+                Sweep::DiscardAll => engine.discard(name, all).await.map(drop),
+            }
+        };
+        // A revive of many leaves room to puts for a while.
+        let answer = self.shared.wait("a sweep", call, 250);
+        self.conclude_one(op, answer, answers::done);
+    }
+
+    /// Looks at a queue while others change it.
+    fn look(&mut self) {
+        let (queue, name) = (self.queue(), queue_name);
+        let state = *self.hands.rng.pick(&StateKind::ALL);
+        let name = name(queue);
+        match self.hands.rng.below(4) {
+            0 => {
+                let answer = self.shared.answer("stats", self.engine.stats(name));
+                self.check(answer.iter().filter_map(|answer| answer.as_ref().err()));
+            }
+            1 => {
+                let answer = self.shared.answer("a list of queues", self.engine.queues(None, 100));
+                self.check(answer.iter().filter_map(|answer| answer.as_ref().err()));
+            }
+            2 => {
+                let op = self.begin(Ask::Look { queue });
+                let answer = self.shared.answer("a peek", self.engine.peek(name, state));
+                let _ = self.conclude_one(op, answer, |answer| match answer {
+                    Ok(Some(message)) => answers::seen(std::slice::from_ref(message)),
+                    _ => Fate::Heard(Answer::Seen(Vec::new())),
+                });
+            }
+            _ => self.walk(queue, state),
+        }
+    }
+
+    /// Some pages of a list.
+    fn walk(&mut self, queue: u32, state: StateKind) {
+        let max = self.hands.rng.between(1, 60) as usize;
+        let mut cursor = None;
+        for _ in 0..4 {
+            let op = self.begin(Ask::Look { queue });
+            let answer =
+                self.shared.answer("a list", self.engine.list(queue_name(queue), state, cursor, max));
+            let unread: Vec<Error> = match &answer {
+                Some(Ok(page)) => page.unread.iter().map(|(_, error)| error.clone()).collect(),
+                _ => Vec::new(),
+            };
+            self.check(unread.iter());
+            let answer = self.conclude_one(op, answer, |answer| match answer {
+                Ok(page) => match answers::page(page) {
+                    Ok(shown) => Fate::Heard(Answer::Seen(shown)),
+                    Err(text) => Fate::Odd(text),
+                },
+                Err(_) => Fate::Heard(Answer::Seen(Vec::new())),
+            });
+            let Some(Ok(page)) = answer else { return };
+            cursor = page.next;
+            if cursor.is_none() {
+                return;
+            }
+        }
+    }
+}

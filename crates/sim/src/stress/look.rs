@@ -1,0 +1,297 @@
+//! What must be so when nothing is under way: nothing is leased to nobody, lists show all and counts count it, each message
+//! is found by id, number and key, a take brings exactly what comes first, and whoever waits is woken.
+
+use std::pin::Pin;
+
+use dwell_engine::Engine;
+use dwell_model::{QueueName, SettingChange, SettingName, StateKind};
+use dwell_store::{Delivery, Error, Put, Result, Settle, Store as _, Take, Target as WishTarget};
+
+use super::wait::polled;
+use super::{Round, Shared};
+use crate::oracle::{Address, Answer, Ask, Kind, Sight, Tallies, Target};
+use crate::run::answers::{self, Fate};
+use crate::workload::{QUEUES, key_name, queue_name, words};
+
+/// So many calls of one caller, and it runs the shard itself.
+const WARM: usize = 40;
+/// So many messages are never leased at a time.
+const PLENTY: usize = 10_000;
+/// The most messages that are looked for by their keys.
+const LOOKED_FOR: usize = 40;
+
+impl Round {
+    /// Looks at all there is, now that nothing is under way.
+    pub(super) fn look(&mut self, engine: &Engine) {
+        let shared = &self.shared;
+        shared.settle_down(engine);
+        let now = shared.now();
+        shared.oracle().all_gave_back(now);
+        for queue in 0..QUEUES {
+            let max = self.rng.between(1, 200) as usize;
+            if !self.shared.look_through(engine, queue, max) {
+                return;
+            }
+        }
+        if self.shared.manual.is_some() {
+            for _ in 0..3 {
+                let queues = crate::workload::queues(&mut self.rng);
+                let max = self.rng.between(1, 120) as usize;
+                self.shared.take_exactly(engine, &queues, max);
+            }
+            // Where few may be leased, others may hold all.
+            if engine.limits().leased >= PLENTY {
+                self.shared.wake_in_time(engine);
+                self.shared.serve_in_order(engine);
+            }
+        }
+        self.shared.nothing_is_damaged(engine);
+    }
+
+    /// After the last burst: nothing is paused and every lease is over; then what is due comes out, and all of it.
+    pub(super) fn last_look(&mut self, engine: &Engine) {
+        for queue in 0..QUEUES {
+            self.shared.resume(engine, queue);
+        }
+        self.shared.advance(120_000);
+        if self.shared.manual.is_some() {
+            for queue in (0..QUEUES).chain(0..QUEUES) {
+                let max = self.rng.between(1, 400) as usize;
+                self.shared.take_exactly(engine, &[queue], max);
+            }
+        }
+        self.look(engine);
+    }
+}
+
+impl Shared {
+    /// Until whatever calls have left behind is done.
+    fn settle_down(&self, engine: &Engine) {
+        for _ in 0..2 {
+            let _ = self.answer("stats", engine.stats(queue_name(0)));
+        }
+    }
+
+    /// False if something is wrong.
+    fn look_through(&self, engine: &Engine, queue: u32, max: usize) -> bool {
+        let now = self.now();
+        let op = self.oracle().begin(Ask::ListAll { queue }, now);
+        let (mut sights, mut numbered) = (Vec::new(), Vec::new());
+        for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
+            let mut cursor = None;
+            loop {
+                let page = self.answer("a list", engine.list(queue_name(queue), state, cursor, max));
+                let page = match page {
+                    Some(Ok(page)) if page.unread.is_empty() => page,
+                    Some(Err(Error::UnknownQueue { .. })) => break,
+                    other => {
+                        self.conclude(op, Fate::Odd(format!("a list was answered {other:?}")));
+                        return false;
+                    }
+                };
+                numbered.extend(page.messages.iter().map(|message| (message.number, message.id)));
+                match answers::page(&page) {
+                    Ok(shown) => sights.extend(shown),
+                    Err(text) => {
+                        self.conclude(op, Fate::Odd(text));
+                        return false;
+                    }
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        self.conclude(op, Fate::Heard(Answer::Listed(sights.clone())));
+        self.read_settings(engine, queue);
+        self.count(engine, queue);
+        self.locate(engine, queue, &numbered);
+        self.find(engine, queue, &sights);
+        self.is_honest()
+    }
+
+    fn read_settings(&self, engine: &Engine, queue: u32) {
+        let now = self.now();
+        let op = self.oracle().begin(Ask::ReadSettings { queue }, now);
+        let answer = self.answer("stats", engine.stats(queue_name(queue)));
+        self.conclude(op, answer.map_or(Fate::Unknown, |answer| answers::settings(&answer)));
+    }
+
+    /// Counts are kept, not scanned, and exact all the same.
+    fn count(&self, engine: &Engine, queue: u32) {
+        // Where time goes on by itself, more may be ready by then.
+        if self.manual.is_none() {
+            return;
+        }
+        let now = self.now();
+        let Some(stats) = self.answer("stats", engine.stats(queue_name(queue))) else { return };
+        let Some(expected) = self.oracle().tallies(queue, now) else { return };
+        let counted = match stats {
+            Ok(stats) => Tallies::of(&stats.counts),
+            Err(Error::UnknownQueue { .. }) => Tallies::default(),
+            Err(error) => return self.accuse(Kind::Contradiction, format!("stats said {error}")),
+        };
+        if counted != expected {
+            let text = format!("queue {queue} counts {counted:?}, and has {expected:?}");
+            self.accuse(Kind::Contradiction, text);
+        }
+    }
+
+    /// Each message that was listed is found by its number.
+    fn locate(
+        &self,
+        engine: &Engine,
+        queue: u32,
+        numbered: &[(dwell_model::Number, dwell_model::MessageId)],
+    ) {
+        let numbers = numbered.iter().map(|(number, _)| *number).collect();
+        let Some(located) = self.answer("a look-up of numbers", engine.locate(numbers)) else { return };
+        for ((number, id), found) in numbered.iter().zip(located) {
+            if found != Ok(Some((queue_name(queue), *id))) {
+                let text =
+                    format!("{number}, which was listed as {id} of queue {queue}, is located at {found:?}");
+                return self.accuse(Kind::Lost, text);
+            }
+        }
+    }
+
+    /// Some of the live messages that were listed are found by their keys, and all kinds by their ids.
+    fn find(&self, engine: &Engine, queue: u32, sights: &[(Address, Sight)]) {
+        let keyed = sights.iter().filter_map(|(address, _)| Some((address, address.key?)));
+        let by_key = keyed
+            .map(|(address, key)| (address.group(), Target::Key, WishTarget::Key(key_name(key))))
+            .take(LOOKED_FOR);
+        let by_id = sights.iter().rev().take(LOOKED_FOR).map(|(address, sight)| {
+            let id = dwell_model::MessageId::from_bits(sight.id);
+            id.map(|id| (address.group(), Target::Message(address.no), WishTarget::Id(id)))
+        });
+        let targets: Vec<_> = by_key.chain(by_id.flatten()).collect();
+        if targets.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let ask = |(group, target, _): &_| self.oracle().begin(Ask::Get(*group, *target), now);
+        let ops: Vec<_> = targets.iter().map(ask).collect();
+        let wishes = targets.into_iter().map(|(_, _, wish)| wish).collect();
+        let found = self.answer("a get", engine.get(queue_name(queue), wishes)).unwrap_or_default();
+        let mut found = found.iter();
+        for op in ops {
+            self.conclude(op, found.next().map_or(Fate::Unknown, answers::got));
+        }
+    }
+
+    fn resume(&self, engine: &Engine, queue: u32) {
+        let change = SettingChange::Reset(SettingName::Pause);
+        let (setting, value) = words::change(&change);
+        let now = self.now();
+        let op = self.oracle().begin(Ask::Configure { queue, setting, value }, now);
+        let answer = self.answer("a setting", engine.configure(queue_name(queue), vec![change]));
+        self.conclude(op, answer.map_or(Fate::Unknown, |answer| answers::done(&answer)));
+    }
+
+    /// A take with nobody beside it: the first of what is ready, in order, and nothing else.
+    fn take_exactly(&self, engine: &Engine, queues: &[u32], max: usize) {
+        const LEASE_MS: u64 = 60_000;
+        let now = self.now();
+        let ask = Ask::Take { queues: queues.to_vec(), lease_ms: LEASE_MS as i64, bound: false };
+        let (expected, op) = {
+            let mut oracle = self.oracle();
+            (oracle.ready(queues, now), oracle.begin(ask, now))
+        };
+        let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(LEASE_MS);
+        let Some(answer) = self.answer("a take that does not wait", engine.take(take)) else {
+            return self.conclude(op, Fate::Unknown);
+        };
+        if let (Ok(deliveries), Some(expected)) = (&answer, &expected) {
+            let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
+            let first: Vec<u128> = expected.iter().take(max).map(|ready| ready.id).collect();
+            // A cap on leases may end a batch early.
+            let is_capped = got.len() < first.len() && !got.is_empty() && engine.limits().leased < PLENTY;
+            let compared = if is_capped { &first[..got.len()] } else { &first[..] };
+            if got != compared {
+                let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
+                let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
+                self.accuse(kind, text);
+            }
+        }
+        self.conclude(op, answers::took(&answer, false));
+    }
+
+    /// A put by a caller that runs the shard itself brings an instant that the shard's thread does not know of. Nothing but
+    /// this caller can tell it.
+    fn wake_in_time(&self, engine: &Engine) {
+        let waiting = engine.clone();
+        let future = async move { waiting.take(Take::from(probe()).wait_ms(3_600_000)).await };
+        let mut taken: Taking = Box::pin(future);
+        let _ = polled(&mut taken);
+        let inline = engine.taking_turns();
+        self.warm_up(&inline);
+        let put = Put::new(probe(), "to be woken for").after_ms(10);
+        let _ = self.answer("a put", inline.put(vec![put]));
+        self.advance(10);
+        self.settle_probe(engine, "a take that waits for a message which is due", taken);
+    }
+
+    /// Of two takes that wait, the one that was sent first is served first, though its caller left it to the shard's thread
+    /// and the other was run at once.
+    fn serve_in_order(&self, engine: &Engine) {
+        let inline = engine.taking_turns();
+        self.warm_up(&inline);
+        let [mut first, mut second] = [engine.clone(), inline.clone()].map(|engine| {
+            let future = async move { engine.take(Take::from(probe()).wait_ms(3_600_000)).await };
+            Box::pin(future) as Taking
+        });
+        let _ = (polled(&mut first), polled(&mut second));
+        let _ = self.answer("a put", inline.put(vec![Put::new(probe(), "for the first")]));
+        self.settle_down(engine);
+        match polled(&mut second) {
+            None => self.settle_probe(engine, "the first of two takes that wait", first),
+            Some(answer) => {
+                let text = format!("of two takes that wait the second was served first: {answer:?}");
+                self.accuse(Kind::OutOfOrder, text);
+            }
+        }
+        drop(second);
+        self.settle_down(engine);
+        let stats = self.answer("stats", engine.stats(probe()));
+        if let Some(Ok(stats)) = stats {
+            let text = format!("all takes were answered or given up, and all messages acked: {stats:?}");
+            self.accuse(Kind::Contradiction, text);
+        }
+    }
+
+    fn warm_up(&self, inline: &Engine) {
+        for _ in 0..WARM {
+            let _ = self.answer("stats", inline.stats(probe()));
+        }
+    }
+
+    /// What the take brings is acked.
+    fn settle_probe(&self, engine: &Engine, about: &str, taking: Taking) {
+        let Some(answer) = self.answer(about, taking) else { return };
+        match answer.as_deref() {
+            Ok([delivery]) => {
+                let ack = Settle { receipt: delivery.receipt.clone(), action: dwell_store::Action::Ack };
+                let _ = self.answer("an ack", engine.settle(vec![ack]));
+            }
+            other => self.accuse(Kind::Withheld, format!("{about} was answered {other:?}")),
+        }
+    }
+
+    fn nothing_is_damaged(&self, engine: &Engine) {
+        let counters = engine.counters();
+        let (bad, troubles) = (counters.unread + counters.damaged + counters.runs_damaged, engine.troubles());
+        if bad > 0 || !troubles.is_empty() {
+            let text = format!("nothing is wrong with the disk: {troubles:?}, {counters:?}");
+            self.accuse(Kind::Contradiction, text);
+        }
+    }
+}
+
+type Taking = Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send>>;
+
+/// A queue that nobody else knows.
+fn probe() -> QueueName {
+    "stress-probe".parse().expect("it is a valid name")
+}

@@ -1,0 +1,302 @@
+//! `stress`: the engine with its own threads and next to no memory, callers that come all at once or alone, and an oracle
+//! that knows every answer.
+//!
+//! Flush, compaction, prefetch and deletion of files go on all the time, beside callers that run the shard themselves. How
+//! the threads meet is left to the machine; what the callers ask for follows from the seed.
+//!
+//! # Layout
+//! - this file: rounds, each of them a store with options of its own
+//! - `client`: one caller, and what it sends
+//! - `look`: what must be so when nothing is under way
+//! - `wait`: waiting for an answer, but not for ever
+
+mod client;
+mod look;
+mod wait;
+
+use std::io;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use dwell_engine::disk::MemoryDisk;
+use dwell_engine::{Durability, Engine, Options};
+use dwell_model::{Limits, Timestamp};
+use dwell_time::{Clock, ManualClock, SystemClock};
+
+use self::client::{Burst, Client, Hands};
+use crate::oracle::{Kind, Op, Oracle, Reading, Rules, Violation};
+use crate::rng::Rng;
+use crate::run::answers::Fate;
+use crate::workload::Pool;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// For how long.
+    pub(crate) seconds: Option<u64>,
+    /// How many rounds, unless it is said for how long.
+    pub(crate) rounds: u64,
+    /// The first round is that of this seed, the next one of the seed behind it.
+    pub(crate) seed: u64,
+}
+
+/// The most callers that there are at a time.
+const CLIENTS: u64 = 8;
+/// Where a clock that is moved by hand stands at first: 2026-01-01.
+const START_MS: i64 = 1_767_225_600_000;
+
+/// What all threads of a round share.
+struct Shared {
+    oracle: Mutex<Oracle>,
+    pool: Mutex<Pool>,
+    clock: Arc<dyn Clock>,
+    /// The same one, if it is moved by hand.
+    manual: Option<ManualClock>,
+    /// The queue that most commands are about, so that much comes together in it.
+    focus: Option<u32>,
+    /// Somebody was not answered: nobody waits any more.
+    is_stuck: AtomicBool,
+}
+
+impl Shared {
+    fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        // A thread that panicked fails the round by itself.
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody steps the wall clock, so it is both clocks.
+    fn now(&self) -> Reading {
+        let wall = self.clock.now().wall.as_ms();
+        Reading { wall, mono: wall }
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    /// Lets time pass, where that is for us to do.
+    fn advance(&self, ms: u64) {
+        if let Some(clock) = &self.manual {
+            clock.advance(ms);
+        }
+    }
+
+    /// Tells the oracle what came of a command.
+    fn conclude(&self, op: Op, fate: Fate) {
+        let now = self.now();
+        match fate {
+            Fate::Heard(answer) => self.oracle().end(op, answer, now),
+            Fate::Part | Fate::Unknown => self.oracle().lose(op, now),
+            Fate::Odd(text) => {
+                let mut oracle = self.oracle();
+                oracle.accuse(Kind::Contradiction, text);
+                oracle.lose(op, now);
+            }
+        }
+    }
+
+    fn accuse(&self, kind: Kind, text: String) {
+        self.oracle().accuse(kind, text);
+    }
+
+    fn is_honest(&self) -> bool {
+        self.oracle().violations().is_empty()
+    }
+}
+
+/// Runs rounds until enough, or until one fails. True if nothing was violated.
+///
+/// # Errors
+/// If there is no room for a directory.
+pub(crate) fn run(wish: Wish) -> io::Result<bool> {
+    let clock = SystemClock::new();
+    let (mut acknowledged, mut violations, mut number) = (0, 0, 0);
+    let is_over = |number: u64| match wish.seconds {
+        Some(seconds) => clock.now().mono_ms >= seconds * 1_000,
+        None => number >= wish.rounds,
+    };
+    while violations == 0 && !is_over(number) {
+        let seed = wish.seed.wrapping_add(number);
+        number += 1;
+        let mut round = Round::new(seed)?;
+        let run = catch_unwind(AssertUnwindSafe(|| round.run()));
+        let oracle = round.shared.oracle();
+        acknowledged += oracle.counts().acknowledged;
+        let found = oracle.violations();
+        violations += found.len() + usize::from(run.is_err());
+        found.iter().take(3).for_each(|violation: &Violation| println!("VIOLATION {violation}"));
+        if run.is_err() {
+            println!("VIOLATION it panicked; see above");
+        }
+        if violations > 0 {
+            println!(
+                "the same choices again, though threads never meet twice in the same way: dwell-sim stress --rounds 1 --seed {seed}"
+            );
+            println!("a round of {round:?}");
+        }
+    }
+    println!("rounds {number}, acknowledged {acknowledged}, violations {violations}");
+    Ok(violations == 0)
+}
+
+/// A store with options of its own, and what becomes of it.
+struct Round {
+    rng: Rng,
+    shared: Shared,
+    options: Options,
+    directory: PathBuf,
+    hands: Vec<Hands>,
+    // Removed when all is over.
+    _files: Option<tempfile::TempDir>,
+}
+
+impl Round {
+    fn new(seed: u64) -> io::Result<Round> {
+        let mut rng = Rng::new(seed);
+        let manual = rng
+            .percent(75)
+            .then(|| ManualClock::new(Timestamp::from_ms(START_MS).expect("it lies in this century")));
+        let clock: Arc<dyn Clock> = match &manual {
+            Some(clock) => Arc::new(clock.clone()),
+            None => Arc::new(SystemClock::new()),
+        };
+        let files = if rng.percent(35) {
+            Some(tempfile::Builder::new().prefix("dwell-stress-").tempdir()?)
+        } else {
+            None
+        };
+        let directory =
+            files.as_ref().map_or_else(|| PathBuf::from("/data"), |files| files.path().join("data"));
+        let mut options = Options {
+            limits: Limits { leased: *rng.pick(&[200, 10_000, 10_000]), ..Limits::default() },
+            segment_bytes: *rng.pick(&[4 * 1024, 16 * 1024, 64 * 1024]),
+            memory_limit: *rng.pick(&[16 * 1024, 64 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024]),
+            clock: Arc::clone(&clock),
+            seed: Some(rng.next()),
+            open_files: *rng.pick(&[Options::MIN_OPEN_FILES, 256]),
+            swept_a_call: *rng.pick(&[1, 3, 500]),
+            run_bytes: *rng.pick(&[Options::MIN_RUN_BYTES, 1_024, Options::default().run_bytes]),
+            durability: *rng.pick(&[Durability::Always, Durability::IntervalMs(50), Durability::Os]),
+            ..Options::default()
+        };
+        if files.is_none() {
+            options.disk = Arc::new(MemoryDisk::new());
+        }
+        // Leases run on the monotonic clock and are announced by the wall clock, which NTP slews.
+        let lease_tolerance_ms = if manual.is_some() { 0 } else { 25 };
+        let rules = Rules { lease_tolerance_ms, one_clock: true, ..Rules::default() };
+        let focus = rng.percent(50).then(|| crate::workload::queue(&mut rng));
+        let shared = Shared {
+            oracle: Mutex::new(Oracle::new(rules)),
+            pool: Mutex::new(Pool::default()),
+            clock,
+            manual,
+            focus,
+            is_stuck: AtomicBool::new(false),
+        };
+        let hands = (0..CLIENTS).map(|number| Hands::new(Rng::of(seed, number))).collect();
+        Ok(Round { rng, shared, options, directory, hands, _files: files })
+    }
+
+    fn run(&mut self) {
+        let Some(mut engine) = self.open() else { return };
+        let bursts = self.rng.between(3, 7);
+        for number in 0..bursts {
+            let closes = self.burst(&engine);
+            if !self.shared.is_honest() {
+                break;
+            }
+            let is_last = number + 1 == bursts;
+            if closes || is_last || self.rng.percent(25) {
+                self.close(engine);
+                let Some(opened) = self.open() else { return };
+                engine = opened;
+            }
+            self.look(&engine);
+            if !self.shared.is_honest() {
+                break;
+            }
+        }
+        if self.shared.is_honest() {
+            self.last_look(&engine);
+        }
+        if self.shared.is_stuck.load(Ordering::SeqCst) {
+            // To close it might last as long.
+            mem::forget(engine);
+        }
+    }
+
+    fn open(&self) -> Option<Engine> {
+        let now = self.shared.now();
+        match Engine::open(&self.directory, self.options.clone()) {
+            Ok(engine) => {
+                self.shared.oracle().reopened(now);
+                Some(engine)
+            }
+            Err(error) => {
+                self.shared.accuse(Kind::Lost, format!("the store can not be opened: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Closes the store, or lets it go, which is the same to all but the caller.
+    fn close(&mut self, engine: Engine) {
+        if self.rng.percent(50) {
+            match engine.close() {
+                Ok(()) | Err(dwell_store::Error::Closed) => {}
+                Err(error) => self.shared.accuse(Kind::Contradiction, format!("a close said {error}")),
+            }
+        }
+        drop(engine);
+        let now = self.shared.now();
+        self.shared.oracle().closed(now);
+        self.shared.advance(self.rng.below(200));
+    }
+
+    /// Callers send commands, all at once or one alone. True if one of them has closed the store.
+    fn burst(&mut self, engine: &Engine) -> bool {
+        let rng = &mut self.rng;
+        let callers = *rng.pick(&[1, 1, 2, 3, 8, 8]);
+        let pace = *rng.pick(&[0, 0, 1, 5, 60]);
+        let has_clock = self.shared.manual.is_some();
+        // When it was closed is known exactly where time stands still.
+        let closes = pace == 0 && has_clock && callers > 1 && rng.percent(20);
+        let commands = if callers == 1 { rng.between(40, 160) } else { rng.between(20, 100) };
+        let burst = Burst { pace, closes, binds: has_clock, commands };
+        let (shared, burst) = (&self.shared, &burst);
+        let clients = self.hands.iter_mut().take(callers).enumerate().map(|(number, hands)| {
+            // Of some the calls are run by whoever sends them.
+            let engine = if number % 3 == 1 { engine.clone() } else { engine.taking_turns() };
+            Client::new(shared, burst, engine, hands, closes && number == 0)
+        });
+        thread::scope(|scope| {
+            for client in clients {
+                scope.spawn(|| client.run());
+            }
+        });
+        closes
+    }
+}
+
+impl std::fmt::Debug for Round {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Options { limits, segment_bytes, memory_limit, durability, open_files, run_bytes, .. } =
+            &self.options;
+        let leased = limits.leased;
+        let (on_files, by_hand) = (self._files.is_some(), self.shared.manual.is_some());
+        write!(
+            f,
+            "memory_limit {memory_limit}, segment_bytes {segment_bytes}, run_bytes {run_bytes}, open_files {open_files}, \
+             {durability:?}, leased {leased}, on files {on_files}, time moved by hand {by_hand}"
+        )
+    }
+}
