@@ -472,3 +472,35 @@ fn a_message_stays_ready_though_the_clock_steps_back() {
     stepped(2_000).taken(2_000, 1, 7).honest();
     stepped(1_999).taken(2_000, 1, 7).lie(Kind::Early);
 }
+
+#[test]
+fn what_a_take_that_was_given_up_has_leased_goes_back() {
+    let given_up = || {
+        let mut story = story().put(1_000);
+        let op = story.begin(take());
+        let now = story.reading();
+        story.oracle.abandon(op, now);
+        story
+    };
+    let noticed = |mut story: Story| {
+        let now = story.reading();
+        story.oracle.all_gave_back(now);
+        story
+    };
+    given_up().listed(1_000, 1, Shown::Leased(1_100)).honest();
+    noticed(given_up()).listed(1_000, 0, Shown::Ready).honest();
+    noticed(given_up()).listed(1_000, 1, Shown::Leased(1_100)).lie(Kind::Contradiction);
+    noticed(given_up().at(1_200)).listed(1_000, 1, Shown::Ready).honest();
+}
+
+#[test]
+fn a_look_says_what_it_shows_and_no_more() {
+    let look = |story: Story, shown| {
+        let Answer::Listed(sights) = story.sight(1_000, 0, shown) else { unreachable!() };
+        story.said(Ask::Look { queue: 1 }, Answer::Seen(sights))
+    };
+    look(story().put(1_000), Shown::Ready).honest();
+    story().put(1_000).said(Ask::Look { queue: 1 }, Answer::Seen(Vec::new())).honest();
+    look(story().put(1_000), Shown::Dead).lie(Kind::Contradiction);
+    look(ack(story().put(1_000).taken(1_000, 1, 7), 7), Shown::Ready).lie(Kind::Resurrected);
+}

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dwell_engine::Engine;
 use dwell_model::{MessageId, Receipt, StateKind};
@@ -34,6 +34,16 @@ pub(super) struct Burst {
     pub(super) binds: bool,
     /// So many commands each.
     pub(super) commands: u64,
+    /// So many takes more may wait. One that is given up may have leased anything, and what overlaps with several of them has
+    /// more explanations than can be tried.
+    pub(super) may_wait: AtomicUsize,
+}
+
+impl Burst {
+    fn lets_wait(&self) -> bool {
+        let less = |left: usize| left.checked_sub(1);
+        self.may_wait.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
 }
 
 /// A lease that was granted.
@@ -107,11 +117,8 @@ impl<'a> Client<'a> {
             self.step();
             self.hear_flights();
         }
-        for mut flight in std::mem::take(&mut self.flights) {
-            match polled(&mut flight.future) {
-                Some(answer) => self.took(flight.op, answer),
-                None => self.give_up(flight),
-            }
+        for flight in std::mem::take(&mut self.flights) {
+            self.give_up(flight);
         }
         // Time may leap before there is another burst.
         if let Some(put) = self.hands.again.take() {
@@ -296,7 +303,7 @@ impl<'a> Client<'a> {
         let lease_ms = workload::lease_ms(rng);
         let bound = self.burst.binds && rng.percent(20);
         let max = *rng.pick(&[1, 3, 8, 8, 70, 200]);
-        let waits = rng.percent(30);
+        let waits = rng.percent(30) && self.burst.lets_wait();
         let mut take =
             wish::Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(lease_ms);
         if waits {
@@ -323,11 +330,18 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Looks whether takes that wait were answered; gives up those that have waited for long.
+    /// Looks whether takes that wait were answered; gives up some without a look, and those that have waited for long.
     fn hear_flights(&mut self) {
         for mut flight in std::mem::take(&mut self.flights) {
+            if flight.age > 0 && !self.burst.closes && self.hands.rng.percent(15) {
+                self.give_up(flight);
+                continue;
+            }
             match polled(&mut flight.future) {
-                Some(answer) => self.took(flight.op, answer),
+                Some(answer) => {
+                    self.burst.may_wait.fetch_add(1, Ordering::Relaxed);
+                    self.took(flight.op, answer);
+                }
                 None if self.burst.closes || flight.age < PATIENCE && self.hands.rng.percent(80) => {
                     self.flights.push(Flight { age: flight.age + 1, ..flight });
                 }

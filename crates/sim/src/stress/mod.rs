@@ -18,7 +18,7 @@ use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -271,7 +271,8 @@ impl Round {
         // When it was closed is known exactly where time stands still.
         let closes = pace == 0 && has_clock && callers > 1 && rng.percent(20);
         let commands = if callers == 1 { rng.between(40, 160) } else { rng.between(20, 100) };
-        let burst = Burst { pace, closes, binds: has_clock, commands };
+        let may_wait = AtomicUsize::new(if callers == 1 { 12 } else { 4 });
+        let burst = Burst { pace, closes, binds: has_clock, commands, may_wait };
         let (shared, burst) = (&self.shared, &burst);
         let clients = self.hands.iter_mut().take(callers).enumerate().map(|(number, hands)| {
             // Of some the calls are run by whoever sends them.
