@@ -130,7 +130,7 @@ long_redis() {
 }
 
 part_sim() {
-    local rounds=30 lines=20000 kills=3 seeds=500 stress=(--rounds 6)
+    local rounds=30 lines=20000 kills=3 seeds=500 stress=(--rounds 20)
     [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000 stress=(--seconds 600)
     build_all "sim: build"
     stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
