@@ -193,7 +193,7 @@ pub(crate) fn got(answer: &Result<Message<Bytes>>) -> Fate {
 }
 
 /// The answer to a peek at the first message of a state.
-pub(super) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) -> Fate {
+pub(crate) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) -> Fate {
     match answer {
         Ok(None) => Fate::Heard(Answer::Peeked(None)),
         Ok(Some(message)) => match sight(message) {
@@ -206,7 +206,7 @@ pub(super) fn peeked(state: StateKind, answer: &Result<Option<Message<Bytes>>>) 
 }
 
 /// The first of the messages of a state is the least by this.
-pub(super) fn peek_order(message: &Message<Bytes>) -> (u32, Timestamp, MessageId) {
+pub(crate) fn peek_order(message: &Message<Bytes>) -> (u32, Timestamp, MessageId) {
     let standing = &message.standing;
     match standing.state {
         State::Ready => (standing.priority, standing.due, message.id),
@@ -243,14 +243,6 @@ pub(crate) fn page(page: &Page) -> std::result::Result<Vec<(Address, Sight)>, St
     }
     let sights: Option<Vec<_>> = page.messages.iter().map(sight).collect();
     sights.ok_or_else(|| format!("other bytes: {:?}", page.messages))
-}
-
-/// Messages that were shown while others go on.
-pub(crate) fn seen(messages: &[Message<Bytes>]) -> Fate {
-    match messages.iter().map(sight).collect() {
-        Some(sights) => Fate::Heard(Answer::Seen(sights)),
-        None => Fate::Odd(format!("other bytes: {messages:?}")),
-    }
 }
 
 /// The answer to a revive or discard of one message.

@@ -70,6 +70,9 @@ impl Hands {
     }
 }
 
+/// A message, as the oracle and as the store is told of it.
+type Named = (GroupId, Target, wish::Target);
+
 /// A take that waits while its caller goes on.
 struct Flight {
     op: Op,
@@ -158,6 +161,7 @@ impl<'a> Client<'a> {
             Choice::Cancel => self.cancel(),
             Choice::Reschedule => self.reschedule(),
             Choice::Get => self.get(),
+            Choice::Peek => self.peek(),
             Choice::Revive => self.revive(),
             Choice::Discard => self.discard(),
             Choice::Configure => self.configure(),
@@ -440,7 +444,7 @@ impl<'a> Client<'a> {
     }
 
     /// Messages of one queue, by id or key.
-    fn some_targets(&mut self) -> Option<(u32, Vec<(GroupId, Target, wish::Target)>)> {
+    fn some_targets(&mut self) -> Option<(u32, Vec<Named>)> {
         let most = *self.hands.rng.pick(&[1, 1, 3, 20]);
         let (queue, mut targets) = (self.queue(), Vec::new());
         for _ in 0..most {
@@ -499,6 +503,13 @@ impl<'a> Client<'a> {
         self.conclude_each(ops, answers, answers::got);
     }
 
+    fn peek(&mut self) {
+        let (queue, state) = (self.queue(), *self.hands.rng.pick(&StateKind::ALL));
+        let op = self.begin(Ask::Peek { queue });
+        let answer = self.shared.answer("a peek", self.engine.peek(queue_name(queue), state));
+        let _ = self.conclude_one(op, answer, |answer| answers::peeked(state, answer));
+    }
+
     fn revive(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
         let due = workload::due(&mut self.hands.rng, self.shared.wall());
@@ -551,7 +562,7 @@ impl<'a> Client<'a> {
         let (queue, name) = (self.queue(), queue_name);
         let state = *self.hands.rng.pick(&StateKind::ALL);
         let name = name(queue);
-        match self.hands.rng.below(4) {
+        match self.hands.rng.below(3) {
             0 => {
                 let answer = self.shared.answer("stats", self.engine.stats(name));
                 self.check(answer.iter().filter_map(|answer| answer.as_ref().err()));
@@ -559,14 +570,6 @@ impl<'a> Client<'a> {
             1 => {
                 let answer = self.shared.answer("a list of queues", self.engine.queues(None, 100));
                 self.check(answer.iter().filter_map(|answer| answer.as_ref().err()));
-            }
-            2 => {
-                let op = self.begin(Ask::Look { queue });
-                let answer = self.shared.answer("a peek", self.engine.peek(name, state));
-                let _ = self.conclude_one(op, answer, |answer| match answer {
-                    Ok(Some(message)) => answers::seen(std::slice::from_ref(message)),
-                    _ => Fate::Heard(Answer::Seen(Vec::new())),
-                });
             }
             _ => self.walk(queue, state),
         }

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 
 use dwell_engine::Engine;
-use dwell_model::{QueueName, SettingChange, SettingName, StateKind};
+use dwell_model::{MessageId, Number, QueueName, SettingChange, SettingName, StateKind};
 use dwell_store::{Delivery, Error, Put, Result, Settle, Store as _, Take, Target as WishTarget};
 
 use super::wait::polled;
@@ -78,7 +78,7 @@ impl Shared {
         let op = self.oracle().begin(Ask::ListAll { queue }, now);
         let (mut sights, mut numbered) = (Vec::new(), Vec::new());
         for state in [StateKind::Leased, StateKind::Scheduled, StateKind::Ready, StateKind::Dead] {
-            let mut cursor = None;
+            let (mut cursor, mut first) = (None, None);
             loop {
                 let page = self.answer("a list", engine.list(queue_name(queue), state, cursor, max));
                 let page = match page {
@@ -90,6 +90,8 @@ impl Shared {
                     }
                 };
                 numbered.extend(page.messages.iter().map(|message| (message.number, message.id)));
+                let least = page.messages.iter().map(answers::peek_order).min();
+                first = first.into_iter().chain(least).min();
                 match answers::page(&page) {
                     Ok(shown) => sights.extend(shown),
                     Err(text) => {
@@ -102,6 +104,7 @@ impl Shared {
                     break;
                 }
             }
+            self.peek(engine, queue, state, first.map(|(.., id)| id));
         }
         self.conclude(op, Fate::Heard(Answer::Listed(sights.clone())));
         self.read_settings(engine, queue);
@@ -109,6 +112,21 @@ impl Shared {
         self.locate(engine, queue, &numbered);
         self.find(engine, queue, &sights);
         self.is_honest()
+    }
+
+    /// A peek shows the first of what a list has shown, if no time has passed.
+    fn peek(&self, engine: &Engine, queue: u32, state: StateKind, first: Option<MessageId>) {
+        let peeked = self.answer("a peek", engine.peek(queue_name(queue), state));
+        let shown = match &peeked {
+            Some(Ok(shown)) => shown.as_ref().map(|message| message.id),
+            Some(Err(Error::UnknownQueue { .. })) => None,
+            Some(Err(error)) => return self.accuse(Kind::Contradiction, format!("a peek said {error}")),
+            None => return,
+        };
+        if self.manual.is_some() && shown != first {
+            let text = format!("a peek at {state} of queue {queue} shows {peeked:?}, and a list {first:?}");
+            self.accuse(Kind::OutOfOrder, text);
+        }
     }
 
     fn read_settings(&self, engine: &Engine, queue: u32) {
@@ -139,12 +157,7 @@ impl Shared {
     }
 
     /// Each message that was listed is found by its number.
-    fn locate(
-        &self,
-        engine: &Engine,
-        queue: u32,
-        numbered: &[(dwell_model::Number, dwell_model::MessageId)],
-    ) {
+    fn locate(&self, engine: &Engine, queue: u32, numbered: &[(Number, MessageId)]) {
         let numbers = numbered.iter().map(|(number, _)| *number).collect();
         let Some(located) = self.answer("a look-up of numbers", engine.locate(numbers)) else { return };
         for ((number, id), found) in numbered.iter().zip(located) {
@@ -163,7 +176,7 @@ impl Shared {
             .map(|(address, key)| (address.group(), Target::Key, WishTarget::Key(key_name(key))))
             .take(LOOKED_FOR);
         let by_id = sights.iter().rev().take(LOOKED_FOR).map(|(address, sight)| {
-            let id = dwell_model::MessageId::from_bits(sight.id);
+            let id = MessageId::from_bits(sight.id);
             id.map(|id| (address.group(), Target::Message(address.no), WishTarget::Id(id)))
         });
         let targets: Vec<_> = by_key.chain(by_id.flatten()).collect();
