@@ -401,6 +401,10 @@ impl Inner {
                 _ => Ok(()),
             };
         };
+        // A waker that drops the last handle runs on that thread, which cannot wait for itself: it closes when it goes on.
+        if thread.thread().id() == std::thread::current().id() {
+            return Ok(());
+        }
         let has_panicked = thread.join().is_err();
         match answer.try_recv() {
             Ok(Some(answer)) => answer,

@@ -1,12 +1,15 @@
 //! The engine with its thread: waiting, waking, giving back, closing.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use dwell_engine::disk::MemoryDisk;
-use dwell_engine::{Durability, Engine, Options};
+use dwell_engine::{Durability, Engine, OpenError, Options};
 use dwell_model::StateKind;
 use dwell_store::{Action, Error, Put, Settle, Store, Take};
 use dwell_time::{ManualClock, SystemClock};
@@ -193,4 +196,47 @@ fn an_interval_that_ends_with_a_new_segment_and_nothing_in_it_is_over() {
     clock.advance(50);
     assert!(clock.await_asleep(1, PATIENCE), "the thread finds something to sync again and again");
     assert_eq!(engine.counters().segments, segments + 1);
+}
+
+/// A task that drops its future, and the engine with it, on the thread that wakes it.
+struct DropsItsFuture {
+    future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+    dropped: mpsc::Sender<thread::Result<()>>,
+}
+
+impl Wake for DropsItsFuture {
+    fn wake(self: Arc<DropsItsFuture>) {
+        let future = self.future.lock().unwrap().take();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
+        let _ = self.dropped.send(dropped);
+    }
+}
+
+/// Crash story: 1. an executor drops a task when it is woken, and that is by the thread of the engine. 2. The task has the
+/// last handle of the engine, which closes it and waits for its thread: for itself.
+#[test]
+fn the_last_handle_may_be_dropped_by_the_thread_of_the_engine() {
+    let disk = MemoryDisk::new();
+    let clock = ManualClock::new(start());
+    let engine = Engine::open(dir(), options(&disk, &clock)).unwrap();
+    engine.blocking().put_one(Put::new(queue("q"), "body").after_ms(5_000)).unwrap();
+    let (say, hear) = mpsc::channel();
+    let task = Arc::new(DropsItsFuture { future: Mutex::new(None), dropped: say });
+    let mut future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let _ = engine.take(Take::from(queue("q")).wait_ms(60_000)).await;
+    });
+    let waker = Waker::from(Arc::clone(&task));
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    *task.future.lock().unwrap() = Some(future);
+    assert!(clock.await_asleep(1, PATIENCE));
+    clock.advance(5_000);
+    assert!(hear.recv_timeout(PATIENCE).unwrap().is_ok(), "it waits for itself");
+    let (say, hear) = mpsc::channel();
+    thread::spawn(move || {
+        while let Err(OpenError::Locked { .. }) = Engine::open(dir(), options(&disk, &clock)).map(drop) {
+            thread::yield_now();
+        }
+        let _ = say.send(());
+    });
+    hear.recv_timeout(PATIENCE).expect("the thread has ended, and let the directory go");
 }

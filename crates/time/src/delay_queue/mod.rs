@@ -525,6 +525,8 @@ impl<T> DelayQueue<T> {
             if is_last || drained.len() == max {
                 break;
             }
+            // To grow is to copy all that was taken so far: not while others wait for the lock.
+            drained.reserve(BATCH);
             state = self.shared.whole();
         }
         // Already so, unless others have put something meanwhile. Equals stay in their order.
