@@ -55,6 +55,8 @@ impl Client {
         while pauses.pause() {
             match attempt() {
                 Err(Error::OutcomeUnknown { .. } | Error::Unreachable { .. }) => {}
+                // That it cannot be done now, say while the server opens its store, tells nothing of what was done before.
+                Err(Error::Refused(problem)) if problem.retryable => {}
                 answer => return answer,
             }
         }

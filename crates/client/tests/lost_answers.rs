@@ -108,6 +108,31 @@ fn patience_ends() {
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
 }
 
+fn opening() -> Reply {
+    let problem = r#"{"type":"/errors/unavailable","title":"t","status":503,"detail":"the store is being opened","code":"unavailable","retryable":true}"#;
+    Reply::Answer("503 Service Unavailable", problem.to_owned())
+}
+
+/// A server that is started again says so while it opens its store, which tells nothing of what it did before.
+#[test]
+fn a_put_is_repeated_until_the_server_serves_again() {
+    let (url, bodies) =
+        play(vec![Reply::HangUp, opening(), opening(), Reply::Answer("200 OK", PUT_ANSWER.to_owned())]);
+    let client = Client::builder(&url).patience_ms(20_000).build().unwrap();
+    let answer = client.put_one(Put::new(queue(), "x")).unwrap();
+    assert_eq!(answer.number, 1);
+    assert_eq!(bodies.try_iter().count(), 4);
+}
+
+#[test]
+fn a_refusal_for_the_time_being_does_not_hide_that_the_outcome_is_unknown() {
+    let (url, _bodies) = play(vec![Reply::HangUp, opening()]);
+    // There is time for one attempt more.
+    let client = Client::builder(&url).patience_ms(100).build().unwrap();
+    let error = client.put_one(Put::new(queue(), "x")).unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+}
+
 #[test]
 fn what_is_not_harmless_is_not_repeated() {
     for call in [

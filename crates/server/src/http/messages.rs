@@ -108,9 +108,10 @@ async fn found(
     Ok(holding(response, held))
 }
 
-/// What their bodies hold.
-fn bytes_of<'a>(messages: impl Iterator<Item = &'a Message>) -> usize {
-    messages.map(|message| message.body.len()).sum()
+/// What their bodies hold, and what may be long beside them.
+pub(super) fn bytes_of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> usize {
+    let error = |message: &Message| message.standing.last_error.as_ref().map_or(0, |error| error.len());
+    messages.into_iter().map(|message| message.body.len() + message.headers.size() + error(message)).sum()
 }
 
 /// A message with all but its body in headers; the body is left to the caller.

@@ -58,7 +58,8 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
         // Dropping the take leaves its messages where they are.
         () = app.drained(), if waits => (Ok(Vec::new()), app.memory.add(0)),
     };
-    let deliveries = taken?;
+    let mut deliveries = taken?;
+    give_back_surplus(&app, &unwritten, &mut deliveries);
     let receipts = deliveries.iter().map(|delivery| delivery.receipt.clone()).collect();
     if raw {
         return Ok(match deliveries.into_iter().next() {
@@ -72,7 +73,22 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 }
 
 fn bytes_taken(taken: &Result<Vec<Delivery>, Error>) -> usize {
-    taken.iter().flatten().map(|delivery| delivery.message.body.len()).sum()
+    messages::bytes_of(taken.iter().flatten().map(|delivery| &delivery.message))
+}
+
+/// Gives back what one answer may not have. A store counts bodies alone towards the `max_bytes` of a take, and messages may
+/// have sixteen thousand bytes of headers beside a short one.
+fn give_back_surplus(app: &App, unwritten: &Unwritten, deliveries: &mut Vec<Delivery>) {
+    let (mut bytes, most) = (0, app.memory.answer_bytes());
+    let fits = |delivery: &&Delivery| {
+        bytes += messages::bytes_of([&delivery.message]);
+        bytes <= most
+    };
+    let fitting = deliveries.iter().take_while(fits).count().max(1);
+    if fitting < deliveries.len() {
+        let surplus = deliveries.drain(fitting..).map(|delivery| delivery.receipt);
+        unwritten.returns().give_back(surplus.collect());
+    }
 }
 
 /// The queue in the path, or those in the query: repeated, or with commas between them.
@@ -104,7 +120,7 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     // Taken, a scheduled message is scheduled no more and a dead one alive: it is not to be refused then.
     let mut held = app.set_aside().await?;
     let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
-    held.resize(delivery.message.body.len() as u64);
+    held.resize(messages::bytes_of([&delivery.message]) as u64);
     if raw {
         return Ok(holding(raw_delivery(delivery, unwritten), held));
     }

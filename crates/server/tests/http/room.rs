@@ -213,6 +213,29 @@ async fn a_take_is_handed_an_eighth_of_the_room_at_most() {
     server.stop().await;
 }
 
+/// The store looks at bodies alone, and these have next to none.
+#[tokio::test]
+async fn headers_count_towards_what_a_take_is_handed() {
+    const LEN: usize = 16_000;
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
+    let item = |at: usize| json!({"queue": "q", "body": at.to_string(), "headers": {"x": "y".repeat(LEN)}});
+    let put = server.post_json("/v1/messages:batch", &(0..200).map(item).collect()).await;
+    assert_eq!(put.status, 200);
+    let (mut left, mut takes) = (200, 0);
+    while left > 0 {
+        let taken = server.post("/v1/queues/q/take?max=200").await;
+        assert!(taken.body.len() < ROOM as usize * 5 / 4, "{} bytes", taken.body.len());
+        let taken = taken.json();
+        let taken = taken["messages"].as_array().unwrap();
+        assert_eq!(taken[0]["body"], (200 - left).to_string(), "none is taken out of turn");
+        left -= taken.len() as u64;
+        takes += 1;
+        server.until_count("ready", left).await;
+    }
+    assert_eq!(takes, 200_usize.div_ceil(ROOM as usize / LEN));
+    server.stop().await;
+}
+
 /// One who asks for a message as often as a batch may, and reads no more than the head of the answer. The text of the
 /// request has so many bytes; the answers are made sixteen at a time, each time too few to count by themselves.
 async fn unread_gets(server: &Running) -> (Connection, usize) {
