@@ -245,6 +245,13 @@ impl Oracle {
             let known: BTreeSet<u64> = known.chain(track.unexplained().filter_map(What::tells_of)).collect();
             messages.extend(known.into_iter().map(|no| (*group, no)));
         }
+        // A put that is not answered yet may have been done, and its message dead by then.
+        messages.extend(self.open.values().filter_map(|(ask, ..)| match ask {
+            Ask::Put(group, spec) if group.queue == queue => Some((*group, spec.no)),
+            _ => None,
+        }));
+        messages.sort_unstable();
+        messages.dedup();
         for (group, no) in messages {
             self.push(group, heard, What::RevivedWithAll { no, due, heard: answered });
         }

@@ -504,3 +504,14 @@ fn a_look_says_what_it_shows_and_no_more() {
     look(story().put(1_000), Shown::Dead).lie(Kind::Contradiction);
     look(ack(story().put(1_000).taken(1_000, 1, 7), 7), Shown::Ready).lie(Kind::Resurrected);
 }
+
+#[test]
+fn a_revive_of_all_may_meet_what_is_put_meanwhile() {
+    let mut story = story();
+    let spec = Spec { expires: Some(1_500), ..spec(1, 1_000) };
+    let put = story.begin(Ask::Put(MESSAGE.group(), spec));
+    let sweep = Ask::Sweep { queue: 1, sweep: Sweep::ReviveAll(Due::At(2_000)) };
+    let mut story = story.at(2_000).said(sweep, Answer::Done);
+    story.end(put, Answer::Put(PutHeard::Created { id: ID, due: 1_000 }));
+    story.listed(2_000, 0, Shown::Ready).honest();
+}
