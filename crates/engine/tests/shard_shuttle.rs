@@ -12,6 +12,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -58,6 +59,8 @@ struct State {
     ms: u64,
     /// For each sleeper, whether it was notified.
     notified: Vec<bool>,
+    /// Whoever reads the clock in this thread panics.
+    doomed: Option<thread::ThreadId>,
 }
 
 #[derive(Debug)]
@@ -75,6 +78,11 @@ impl ModelClock {
         self.0.state.lock().unwrap().ms += ms;
         self.0.moved.notify_all();
     }
+
+    /// From now on the caller's turns panic, and nobody else's.
+    fn doom_caller(&self) {
+        self.0.state.lock().unwrap().doomed = Some(thread::current().id());
+    }
 }
 
 fn at(ms: u64) -> Now {
@@ -84,7 +92,15 @@ fn at(ms: u64) -> Now {
 
 impl Clock for ModelClock {
     fn now(&self) -> Now {
-        at(self.0.state.lock().unwrap().ms)
+        let (ms, doomed) = {
+            let state = self.0.state.lock().unwrap();
+            (state.ms, state.doomed)
+        };
+        if doomed == Some(thread::current().id()) {
+            // As a panic does, but without a report of each.
+            resume_unwind(Box::new("a turn ends here"));
+        }
+        at(ms)
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {
@@ -337,4 +353,39 @@ fn a_batch_that_an_inline_call_found_no_room_for_is_tried_again() {
         time.join().unwrap();
         assert_eq!(stats(&engine).unwrap().counts.ready, 1);
     });
+}
+
+/// A caller's turn panics, and with it the shard is gone: whoever waits is told, and whoever comes is refused.
+#[test]
+fn a_caller_that_panics_in_its_turn_leaves_nobody_waiting() {
+    static PANICS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let far = || Put::new(queue("far"), "body").after_ms(HOUR_MS);
+    check(move || {
+        let home = Home::new();
+        let engine = home.open();
+        let waiting = with(&engine, |engine| take(&engine, HOUR_MS));
+        await_waiting(&engine, 1);
+        let clock = home.clock.clone();
+        let caller = with(&engine.taking_turns(), move |engine| {
+            warm(&engine);
+            clock.doom_caller();
+            catch_unwind(AssertUnwindSafe(|| put(&engine, Put::new(queue("q"), "body")))).ok()
+        });
+        let other = with(&engine, move |engine| put(&engine, far()));
+        let (done, waiting, other) = (caller.join().unwrap(), waiting.join().unwrap(), other.join().unwrap());
+        if let Some(done) = done {
+            // The shard's thread took the turn.
+            assert_eq!((done, waiting.unwrap().len(), other), (Ok(()), 1, Ok(())));
+            return;
+        }
+        PANICS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let is_gone = |error: &Error| matches!(error, Error::Closed | Error::OutcomeUnknown { .. });
+        assert!(is_gone(&waiting.unwrap_err()));
+        assert!(other.err().is_none_or(|error| is_gone(&error)));
+        assert_eq!(put(&engine, far()), Err(Error::Closed));
+        assert!(engine.close().is_err());
+        drop(engine);
+        assert_eq!(stats(&home.open()), None, "nothing of the put was written");
+    });
+    assert!(PANICS.load(std::sync::atomic::Ordering::Relaxed) > 0, "no caller took a turn");
 }
