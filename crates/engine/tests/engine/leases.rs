@@ -1,7 +1,8 @@
-//! Leased messages: however often a lease is extended, the journal is as long as it may be.
+//! Leased messages: however often a lease is extended the journal is as long as it may be, and what has run out is over.
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Counters, Options};
+use dwell_model::Timestamp;
 use dwell_store::{Action, Put, Settle, Settled, Store, Take};
 use dwell_time::ManualClock;
 
@@ -43,4 +44,19 @@ fn a_storm_of_extensions_does_not_lengthen_the_journal() {
     let settled = store.run(engine.settle(acks.collect()));
     assert!(settled.into_iter().all(|settled| settled == Ok(Settled::Gone)));
     assert_eq!(store.dump(), []);
+}
+
+/// Crash story: 1. a lease runs out, and no call touches its queue. 2. The wall clock steps back by a day. 3. The store is closed
+/// and opened: by the wall clock, which an opening goes by, the lease would last for a day.
+#[test]
+fn a_lease_that_ran_out_before_a_close_is_over_though_the_clock_stepped_back() {
+    let mut store = Driven::new();
+    store.put(Put::new(queue("q"), "body")).unwrap();
+    assert_eq!(store.take(Take::from(queue("q")).lease_ms(1_000)).unwrap().len(), 1);
+    store.clock.advance(2_000);
+    store.clock.step_wall(Timestamp::from_ms(store.now().as_ms() - 86_400_000).unwrap());
+    let mut store = store.reopen();
+    let taken = store.take(Take::from(queue("q"))).unwrap();
+    assert_eq!(taken.len(), 1, "the lease goes on after it had run out");
+    assert_eq!(taken[0].message.standing.attempts, 1);
 }

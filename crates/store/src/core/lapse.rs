@@ -198,6 +198,11 @@ impl<B: StoredBody> Core<B> {
     pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.slice = Slice::of(&self.config);
+        // In all queues: by the wall clock, which an opening goes by, a lease may not have run out yet that has by this one.
+        let queues: Vec<u32> = self.queues.all().collect();
+        if self.lapse_slice_of(&queues, now, log) {
+            return true;
+        }
         if self.bound.is_empty() {
             self.note_bound();
         }
@@ -206,7 +211,7 @@ impl<B: StoredBody> Core<B> {
                 self.bound.pop();
                 continue;
             }
-            if self.slice.is_used_up() || self.lapse_slice(self.entries.get(slot).queue, now, log) {
+            if self.slice.is_used_up() {
                 return true;
             }
             self.bound.pop();
