@@ -2,9 +2,9 @@
 //!
 //! Every call lets all leases of the queue that it touches run out whose time has come, and all its messages expire. A consumer
 //! that goes may leave as many leases as there may be, a producer as many messages with one expiry, each with an error text to be
-//! recorded anew: so whoever owns the core asks before a call whether there
-//! are many, lets some run out (and some come due that lie beside the lanes, where [`super::schedule`] says why they are moved), and makes the call when the rest has followed. Others are served in between, and a batch
-//! is no longer than what a slice records.
+//! recorded anew. So whoever owns the core asks before a call whether there are many, has a slice of them handled, and makes
+//! the call when the rest has followed. Others are served in between, and a batch is no longer than what a slice records.
+//! Messages beside the lanes come due in the same slices; [`super::schedule`] says why they are moved.
 //!
 //! # Ground rules
 //! 1. There is one slice for all queues: [`serve`](Core::serve) has one, and the calls until the next serve share another. Who
