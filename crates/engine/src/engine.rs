@@ -26,7 +26,7 @@ use crate::shard::command::{Command, Handed, Reply};
 use crate::shard::inbox::Inbox;
 use crate::shard::seat::{Patience, Seat};
 use crate::shard::thread::Driver;
-use crate::sync::{JoinHandle, Mutex, MutexGuard, oneshot};
+use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
 use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
@@ -402,7 +402,7 @@ impl Inner {
             };
         };
         // A waker that drops the last handle runs on that thread, which cannot wait for itself: it closes when it goes on.
-        if thread.thread().id() == std::thread::current().id() {
+        if thread.thread().id() == sync::current().id() {
             return Ok(());
         }
         let has_panicked = thread.join().is_err();

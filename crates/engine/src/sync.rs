@@ -9,7 +9,7 @@
 #[cfg(not(shuttle))]
 pub(crate) use std::{
     sync::{Mutex, MutexGuard, atomic::AtomicU64},
-    thread::{Builder, JoinHandle},
+    thread::{Builder, JoinHandle, current},
 };
 
 #[cfg(not(shuttle))]
@@ -18,7 +18,7 @@ pub(crate) use futures_channel::oneshot;
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     sync::{Mutex, MutexGuard, atomic::AtomicU64},
-    thread::{Builder, JoinHandle},
+    thread::{Builder, JoinHandle, current},
 };
 
 /// The same replies, with a point before each step of theirs.
