@@ -355,7 +355,7 @@ fn a_batch_that_an_inline_call_found_no_room_for_is_tried_again() {
     });
 }
 
-/// A caller's turn panics, and with it the shard is gone: whoever waits is told, and whoever comes is refused.
+/// A caller's turn panics, and with it the shard is gone: waiting callers get an error, and later calls are refused.
 #[test]
 fn a_caller_that_panics_in_its_turn_leaves_nobody_waiting() {
     static PANICS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

@@ -129,7 +129,7 @@ impl Giving {
 }
 
 /// Copies of leased messages in files of which less than half is in use, while all files have more than twice what is: `most`
-/// of them at most. A file that such a copy lies in can not go, so the message is written anew, as if it had none.
+/// of them at most. The file of such a copy cannot be removed, so the message is written anew.
 pub(super) fn left_by_held(
     states: &BTreeMap<u32, (Settled, Timestamp)>,
     captured: &[Captured<Place>],
@@ -164,7 +164,7 @@ pub(super) fn left_by_held(
 }
 
 /// Chooses the files, with about as many messages to be moved out of all of them together as `desk` says. A file that a held
-/// message needs stays, and so does one that can not be read.
+/// message needs stays, and so does one that cannot be read.
 pub(super) fn choose(
     cold: &ColdSet,
     states: &BTreeMap<u32, (Settled, Timestamp)>,

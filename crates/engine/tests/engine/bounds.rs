@@ -200,7 +200,7 @@ fn messages_that_are_rescheduled_wait_for_memory_as_puts_do() {
     assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.scheduled, 5_000);
 }
 
-/// Crash story: due files can not be written, and consumers take messages out of older ones and retry them. 1. Each is
+/// Crash story: tables cannot be written, and consumers take messages out of older ones and retry them. 1. Each is
 /// resident until it is written again. 2. In the end the whole backlog was in memory.
 #[test]
 fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {

@@ -47,7 +47,7 @@ fn a_storm_of_extensions_does_not_lengthen_the_journal() {
 }
 
 /// Crash story: 1. a lease runs out, and no call touches its queue. 2. The wall clock steps back by a day. 3. The store is closed
-/// and opened: by the wall clock, which an opening goes by, the lease would last for a day.
+/// and opened: an opening uses the wall clock, by which the lease would last for a day more.
 #[test]
 fn a_lease_that_ran_out_before_a_close_is_over_though_the_clock_stepped_back() {
     let mut store = Driven::new();

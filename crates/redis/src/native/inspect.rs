@@ -29,7 +29,7 @@ const BLOCKS: usize = 16;
 /// How many partitions are asked for a number at a time.
 const SIDE_BY_SIDE: usize = 16;
 
-/// So long a list, or a take over several queues, waits for one of them.
+/// How long a list, or a take over several queues, waits for one of them.
 pub(super) const QUEUE: Duration = Duration::from_secs(2);
 /// So long the directory may take to show that a cluster serves, before the cluster is asked itself.
 const DIRECTORY: Duration = Duration::from_millis(500);

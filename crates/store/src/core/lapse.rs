@@ -198,7 +198,7 @@ impl<B: StoredBody> Core<B> {
     pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.slice = Slice::of(&self.config);
-        // In all queues: by the wall clock, which an opening goes by, a lease may not have run out yet that has by this one.
+        // In all queues: an opening uses the wall clock, by which a lease that has run out now may not have.
         let queues: Vec<u32> = self.queues.all().collect();
         if self.lapse_slice_of(&queues, now, log) {
             return true;
