@@ -258,13 +258,17 @@ impl File {
         }
     }
 
-    /// The how-manieth block holds the entry of `lane` that has this due and id (its bits), if there is one.
+    /// The index of the block that contains the entry of `lane` with this due and id (its bits), if there is one; otherwise of
+    /// the block that ends where it would be, or of the first one of the lane.
     pub(crate) fn holding(&self, lane: &Lane, key: (Timestamp, u128)) -> u32 {
         let blocks = &self.index.blocks;
         let (holding, key) = (blocks.holding(lane, (key.0.as_ms(), key.1)), (key.0.as_ms(), key.1));
-        // The entry that a block begins with is not behind it.
-        let is_next = holding + 1 < blocks.len() && blocks.key(holding + 1) == key;
-        (holding + usize::from(is_next)) as u32
+        // The entry that a block begins with is not behind it. The block behind the lane's last one belongs to another lane, whose
+        // first entry may have this key all the same: a search for what comes after an id looks for the next id.
+        let next = holding + 1;
+        let is_next =
+            next < blocks.len() && blocks.spot(next).first < lane.range().end && blocks.key(next) == key;
+        if is_next { next as u32 } else { holding as u32 }
     }
 
     /// Reads the how-manieth block: one read, or two if a body is large.

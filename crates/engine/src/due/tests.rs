@@ -214,6 +214,47 @@ fn a_search_reads_one_block_and_a_get_too() {
     assert!(file.memory() <= most, "{} bytes in memory", file.memory());
 }
 
+/// Ids of one instant rise by one from put to put, across lanes: whoever looks for what comes after a message of one lane may
+/// name the first message of another, and that one may begin a block.
+#[test]
+fn the_first_message_of_a_block_is_not_looked_for_in_another_lane() {
+    let disk = disk();
+    let mut numbers = 1..;
+    let mut of_lane = |priority: u32, count: usize| -> Vec<(Entry, Bytes)> {
+        let numbers: Vec<u64> = numbers.by_ref().take(count).collect();
+        let entry = |number: u64| {
+            let mut entry = plain(number, 5_000);
+            entry.standing.priority = priority;
+            (entry, Bytes::from("x".repeat(1_000)))
+        };
+        numbers.into_iter().map(entry).collect()
+    };
+    let mut entries = of_lane(0, 50);
+    entries.extend(of_lane(1, 200));
+    // Put last, and yet at the end of the first lane.
+    entries.extend(of_lane(0, 1));
+    entries.sort_by_key(|(entry, _)| entry.sort_key());
+    let file = write(&disk, &entries);
+    let blocks = &file.index.blocks;
+    let mut begins_with_next = 0;
+    for lane in file.lanes() {
+        let own = lane.range();
+        for (entry, _) in &entries {
+            let key = (entry.standing.due, entry.id.as_bits());
+            let spot = blocks.spot(file.holding(lane, key) as usize);
+            let is_of_lane = spot.first < own.end && own.start < spot.first + spot.count;
+            assert!(is_of_lane, "{:?} leads to {spot:?}, and lane {own:?} is elsewhere", entry.id);
+            begins_with_next += usize::from(
+                blocks.of(own.end - 1) + 1 < blocks.len() && {
+                    let next = blocks.key(blocks.of(own.end - 1) + 1);
+                    next == (key.0.as_ms(), key.1)
+                },
+            );
+        }
+    }
+    assert!(begins_with_next > 0, "no block of another lane begins with a key that was looked for");
+}
+
 #[test]
 fn a_file_is_opened_with_two_reads_however_long_its_index_is() {
     for count in [1, 3_000, 60_000] {
