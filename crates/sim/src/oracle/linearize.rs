@@ -35,6 +35,15 @@ pub(crate) struct Deed<E> {
     pub(crate) effect: E,
 }
 
+/// Why a search has found no explanation.
+#[derive(Debug)]
+pub(crate) enum Unexplained<S> {
+    /// There is none.
+    DeadEnd(DeadEnd<S>),
+    /// There are more than [`MOST_STATES`] ways to look at: nobody knows.
+    TooMany,
+}
+
 /// No order explains what was heard.
 #[derive(Debug)]
 pub(crate) struct DeadEnd<S> {
@@ -47,10 +56,13 @@ pub(crate) struct DeadEnd<S> {
 /// The most commands that may overlap.
 pub(crate) const MOST: usize = 128;
 
+/// The most states that a search keeps at a time: they double with each command that may or may not have happened.
+const MOST_STATES: usize = 100_000;
+
 /// The states that `states` may have become by `deeds`.
 ///
 /// # Errors
-/// A dead end if there are none.
+/// A dead end if there are none, [`Unexplained::TooMany`] if that cannot be found out.
 ///
 /// # Panics
 /// If there are more than [`MOST`] deeds: a workload has to leave a group alone before that.
@@ -58,7 +70,7 @@ pub(crate) fn explain<E: Effect>(
     states: &BTreeSet<E::State>,
     deeds: &[Deed<E>],
     rules: &Rules,
-) -> Result<BTreeSet<E::State>, DeadEnd<E::State>> {
+) -> Result<BTreeSet<E::State>, Unexplained<E::State>> {
     assert!(deeds.len() <= MOST, "{} commands overlap on one group", deeds.len());
     let mut frontier: BTreeSet<(u128, E::State)> = states.iter().map(|state| (0, state.clone())).collect();
     for _ in 0..deeds.len() {
@@ -69,10 +81,14 @@ pub(crate) fn explain<E: Effect>(
                 let at = At { begin: *begin, end: *end, window: *window, rules };
                 next.extend(effect.after(state, at).into_iter().map(|after| (done | (1 << place), after)));
             }
+            if next.len() > MOST_STATES {
+                return Err(Unexplained::TooMany);
+            }
         }
         if next.is_empty() {
             let (done, state) = frontier.into_iter().next().expect("a frontier is never empty");
-            return Err(DeadEnd { state, stuck: candidates(deeds, done).collect() });
+            let end = DeadEnd { state, stuck: candidates(deeds, done).collect() };
+            return Err(Unexplained::DeadEnd(end));
         }
         frontier = next;
     }
@@ -125,7 +141,8 @@ mod tests {
     fn after(deeds: &[Deed<Access>]) -> Result<Vec<u8>, Vec<usize>> {
         match explain(&BTreeSet::from([0]), deeds, &Rules::default()) {
             Ok(states) => Ok(states.into_iter().collect()),
-            Err(end) => Err(end.stuck),
+            Err(Unexplained::DeadEnd(end)) => Err(end.stuck),
+            Err(Unexplained::TooMany) => panic!("it is a short story"),
         }
     }
 
@@ -135,6 +152,28 @@ mod tests {
         assert_eq!(after(&overlap).unwrap(), [1, 2]);
         let apart = [timed(1, 2, Access::Write(1)), timed(3, 4, Access::Write(2))];
         assert_eq!(after(&apart).unwrap(), [2]);
+    }
+
+    /// Keeps which commands have happened.
+    struct Perhaps(u32);
+
+    impl Effect for Perhaps {
+        type State = u32;
+
+        fn after(&self, state: &u32, _: At<'_>) -> Vec<u32> {
+            vec![*state, state | 1 << self.0]
+        }
+    }
+
+    #[test]
+    fn a_search_ends_where_the_ways_are_too_many() {
+        let window = Window { wall: Span::exact(0), mono: Span::exact(0) };
+        let story = |count: u32| -> Vec<Deed<Perhaps>> {
+            (0..count).map(|n| Deed { begin: n.into(), end: 100, window, effect: Perhaps(n) }).collect()
+        };
+        let explained = |count| explain(&BTreeSet::from([0]), &story(count), &Rules::default());
+        assert_eq!(explained(8).unwrap().len(), 256);
+        assert!(matches!(explained(30), Err(Unexplained::TooMany)));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) use window::{Reading, Rules, Seq};
 use group::What;
 use hear::Heard;
 use register::Access;
-use track::Track;
+use track::{Settled, Track};
 use window::Window;
 
 /// The setting that takes have to obey.
@@ -64,6 +64,8 @@ pub(crate) struct Counts {
     pub(crate) delivered: u64,
     /// Of these, again after a crash, because the lease that the crash cut off ran out.
     pub(crate) redelivered: u64,
+    /// Groups and settings that are not watched any longer: what was heard of them could be explained in too many ways.
+    pub(crate) given_up: u64,
 }
 
 /// See the module.
@@ -366,14 +368,18 @@ impl Oracle {
         for group in std::mem::take(&mut self.waiting) {
             let horizon = self.horizon(group.queue);
             let Some(track) = self.groups.get_mut(&group) else { continue };
-            if let Some((end, deeds)) = track.settle(horizon, &self.rules) {
-                let kind = violation::diagnose(&deeds, &end, &self.rules);
-                let text = format!(
-                    "nothing explains what was heard of {group:?}, known to be {:?}:{}",
-                    end.state,
-                    track.report()
-                );
-                self.violations.push(Violation { kind, text });
+            match track.settle(horizon, &self.rules) {
+                Settled::Fine => {}
+                Settled::Contradicted((end, deeds)) => {
+                    let kind = violation::diagnose(&deeds, &end, &self.rules);
+                    let text = format!(
+                        "nothing explains what was heard of {group:?}, known to be {:?}:{}",
+                        end.state,
+                        track.report()
+                    );
+                    self.violations.push(Violation { kind, text });
+                }
+                Settled::GivenUp => self.counts.given_up += 1,
             }
             if track.waiting() > 0 {
                 self.waiting.insert(group);
@@ -394,13 +400,17 @@ impl Oracle {
         for register in std::mem::take(&mut self.waiting_settings) {
             let horizon = self.horizon(register.0);
             let Some(track) = self.settings.get_mut(&register) else { continue };
-            if let Some((end, _)) = track.settle(horizon, &self.rules) {
-                let text = format!(
-                    "nothing explains setting {register:?}, known to be {:?}:{}",
-                    end.state,
-                    track.report()
-                );
-                self.violations.push(Violation { kind: Kind::Setting, text });
+            match track.settle(horizon, &self.rules) {
+                Settled::Fine => {}
+                Settled::Contradicted((end, _)) => {
+                    let text = format!(
+                        "nothing explains setting {register:?}, known to be {:?}:{}",
+                        end.state,
+                        track.report()
+                    );
+                    self.violations.push(Violation { kind: Kind::Setting, text });
+                }
+                Settled::GivenUp => self.counts.given_up += 1,
             }
             if track.waiting() > 0 {
                 self.waiting_settings.insert(register);

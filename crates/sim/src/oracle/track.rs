@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 
-use super::linearize::{DeadEnd, Deed, Effect, explain};
+use super::linearize::{DeadEnd, Deed, Effect, Unexplained, explain};
 use super::window::{Rules, Seq};
 
 /// How many explained deeds are kept for a report.
@@ -15,6 +15,16 @@ const HISTORY: usize = 24;
 
 /// Deeds that nothing explains, and where the search for an explanation ended.
 pub(super) type Contradiction<E> = (DeadEnd<<E as Effect>::State>, Vec<Deed<E>>);
+
+/// What came of explaining.
+pub(super) enum Settled<E: Effect> {
+    /// There was nothing to do, or it is explained.
+    Fine,
+    /// It cannot be explained.
+    Contradicted(Contradiction<E>),
+    /// There are too many ways to explain it: it is not watched any longer.
+    GivenUp,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -25,7 +35,7 @@ pub(super) struct Track<E: Effect> {
     /// Commands to it alone that are under way.
     open: BTreeMap<u64, Seq>,
     history: VecDeque<String>,
-    /// A violation was reported; what follows from it would only be noise.
+    /// A violation was reported, or what was heard could be explained in too many ways: what follows would only be noise.
     broken: bool,
 }
 
@@ -70,12 +80,11 @@ where
         self.deeds.len() + self.open.len()
     }
 
-    /// Explains what waits, unless a command that began before `horizon` could still change it. `None` if
-    /// there was nothing to do or to complain of.
-    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules) -> Option<Contradiction<E>> {
-        let last = self.deeds.iter().map(|deed| deed.end).max()?;
+    /// Explains what waits, unless a command that began before `horizon` could still change it.
+    pub(super) fn settle(&mut self, horizon: Seq, rules: &Rules) -> Settled<E> {
+        let Some(last) = self.deeds.iter().map(|deed| deed.end).max() else { return Settled::Fine };
         if !self.open.is_empty() || horizon <= last {
-            return None;
+            return Settled::Fine;
         }
         let deeds = std::mem::take(&mut self.deeds);
         let outcome = explain(&self.states, &deeds, rules);
@@ -88,11 +97,15 @@ where
         match outcome {
             Ok(states) => {
                 self.states = states;
-                None
+                Settled::Fine
             }
-            Err(end) => {
+            Err(Unexplained::DeadEnd(end)) => {
                 self.broken = true;
-                Some((end, deeds))
+                Settled::Contradicted((end, deeds))
+            }
+            Err(Unexplained::TooMany) => {
+                self.broken = true;
+                Settled::GivenUp
             }
         }
     }
@@ -107,7 +120,7 @@ where
         text
     }
 
-    /// Whether it was found in contradiction.
+    /// Whether it was found in contradiction, or is not watched any longer.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }

@@ -118,7 +118,7 @@ impl Shared {
 /// If there is no room for a directory.
 pub(crate) fn run(wish: Wish) -> io::Result<bool> {
     let clock = SystemClock::new();
-    let (mut acknowledged, mut violations, mut number) = (0, 0, 0);
+    let (mut acknowledged, mut given_up, mut violations, mut number) = (0, 0, 0, 0);
     let is_over = |number: u64| match wish.seconds {
         Some(seconds) => clock.now().mono_ms >= seconds * 1_000,
         None => number >= wish.rounds,
@@ -130,6 +130,7 @@ pub(crate) fn run(wish: Wish) -> io::Result<bool> {
         let run = catch_unwind(AssertUnwindSafe(|| round.run()));
         let oracle = round.shared.oracle();
         acknowledged += oracle.counts().acknowledged;
+        given_up += oracle.counts().given_up;
         let found = oracle.violations();
         violations += found.len() + usize::from(run.is_err());
         found.iter().take(3).for_each(|violation: &Violation| println!("VIOLATION {violation}"));
@@ -143,7 +144,7 @@ pub(crate) fn run(wish: Wish) -> io::Result<bool> {
             println!("a round of {round:?}");
         }
     }
-    println!("rounds {number}, acknowledged {acknowledged}, violations {violations}");
+    println!("rounds {number}, acknowledged {acknowledged}, given up {given_up}, violations {violations}");
     Ok(violations == 0)
 }
 
