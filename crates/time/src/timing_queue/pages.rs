@@ -16,6 +16,8 @@ use super::sort::Sorter;
 
 /// The most pages of a block.
 const BLOCK: usize = 128;
+/// A page of more entries than this is not worth clearing of dead ones.
+const NEARLY_FULL: usize = PAGE_MAX - PAGE_MAX / 4;
 
 /// Some pages that follow one another.
 #[derive(Debug, Default)]
@@ -241,6 +243,13 @@ impl Pages {
         if page.is_served() && page.has_room_behind(due) {
             return number;
         }
+        if !page.is_served() && page.live() > NEARLY_FULL && page.is_continued_by(due) {
+            // Rising instants fill page after page; splitting would leave each half empty for ever. What lies between this
+            // page's last instant and `due` belongs to the new page: here each of it would open one more. Dead entries
+            // stay, as they are few: an entry that is moved again and again would have them cleared away each time.
+            let page = Page::new(page.bound_behind(due));
+            return self.insert(Spot { at: spot.at + 1, ..spot }, page, slots);
+        }
         page.purge(number, slots);
         if page.is_served() {
             // What is left is in order, which others would spoil: small pages are soon sorted again.
@@ -250,20 +259,25 @@ impl Pages {
             }
             return self.with_room_for(due, slots);
         }
-        if page.live() <= PAGE_MAX - PAGE_MAX / 4 {
+        if page.live() <= NEARLY_FULL {
             return number;
         }
-        let beside = Spot { at: spot.at + 1, ..spot };
-        if page.is_continued_by(due) {
-            // Rising instants fill page after page; splitting would leave each half empty for ever. What lies between this
-            // page's last instant and `due` belongs to the new page: here each of it would open one more.
-            let page = Page::new(page.bound_behind(due));
-            return self.insert(beside, page, slots);
+        // Also if `due` continues it now that the dead are gone: with room for one more it would be full of one that dies again.
+        self.split(number, slots);
+        self.with_room_for(due, slots)
+    }
+
+    /// Parts a page of more than one entry, which is free of dead ones, until no part is nearly full: one that takes a
+    /// few more only is parted anew for each neighbour that comes and goes.
+    fn split<T>(&mut self, number: u32, slots: &mut Slots<T>) {
+        let mut parts = vec![number];
+        while let Some(number) = parts.pop() {
+            let later = self.all[number as usize].split(&mut self.scratch);
+            let spot = self.spot(number);
+            let later = self.insert(Spot { at: spot.at + 1, ..spot }, later, slots);
+            let parted = [number, later].into_iter();
+            parts.extend(parted.filter(|number| self.all[*number as usize].live() > NEARLY_FULL));
         }
-        let later = page.split(&mut self.scratch);
-        let bound = later.bound;
-        let later = self.insert(beside, later, slots);
-        if due < bound { number } else { later }
     }
 
     /// Tells the slots of a page's entries where these stand.

@@ -10,8 +10,9 @@ use proptest::test_runner::Config;
 use super::page::{PAGE_MAX, PIECE};
 use super::{Handle, TimingQueue, meter};
 
-/// The most entries that one call may touch: a page cleared of dead entries, parted unevenly and told to its slots.
-const MOST: usize = 6 * PAGE_MAX;
+/// The most entries that one call may touch: a page cleared of dead entries, parted unevenly up to three times and told
+/// to its slots.
+const MOST: usize = 10 * PAGE_MAX;
 /// The most that a call may touch on average, of all so far: what one call pays for, earlier ones have put off. A run of
 /// some hundred, which a cancel looks through and an insert moves the half of, and what filling it costs.
 const MEAN: usize = 700;
@@ -84,6 +85,25 @@ enum Phase {
         count: usize,
         walk: Walk,
     },
+    /// The same few calls again and again; none of the items that they insert stays.
+    Fidget {
+        from: From,
+        calls: Vec<Call>,
+        times: usize,
+    },
+}
+
+/// A call of a phase that repeats a few, on the latest of its items, or else on the last one of all. Instants are counted from where the phase begins.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Insert(i64),
+    Move(i64),
+    Cancel,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let due = || prop_oneof![0..4_i64, -300..300_i64];
+    prop_oneof![3 => due().prop_map(Call::Insert), 2 => due().prop_map(Call::Move), 2 => Just(Call::Cancel)]
 }
 
 fn count() -> impl Strategy<Value = usize> {
@@ -130,6 +150,8 @@ fn phase() -> impl Strategy<Value = Phase> {
         1 => (count(), every()).prop_map(|(count, every)| Phase::Cancel { count, every }),
         1 => (count(), every(), walk()).prop_map(|(count, every, walk)| Phase::Reschedule { count, every, walk }),
         1 => (count(), walk()).prop_map(|(count, walk)| Phase::Fickle { count, walk }),
+        1 => (from(), prop::collection::vec(call(), 1..5), 1_000..3_000_usize)
+            .prop_map(|(from, calls, times)| Phase::Fidget { from, calls, times }),
     ]
 }
 
@@ -177,14 +199,19 @@ impl Charged {
         answer
     }
 
-    fn dues(&mut self, walk: Walk) -> impl FnMut(&mut Charged) -> i64 + use<> {
-        let start = match walk.from {
+    fn start(&mut self, from: From) -> i64 {
+        let start = match from {
             From::Above(distance) => self.reach.1 + distance,
             From::Below(distance) => self.reach.0 - distance,
             From::Beside(_, _) if self.starts.is_empty() => 0,
             From::Beside(which, off) => which.get(&self.starts) + off,
         };
         self.starts.push(start);
+        start
+    }
+
+    fn dues(&mut self, walk: Walk) -> impl FnMut(&mut Charged) -> i64 + use<> {
+        let start = self.start(walk.from);
         let mut n = 0;
         move |charged| {
             let due = start + (n / walk.group) as i64 * walk.step;
@@ -259,6 +286,32 @@ impl Charged {
                     }
                 }
             }
+            Phase::Fidget { from, ref calls, times } => {
+                let start = self.start(from);
+                for _ in 0..times {
+                    self.fidget(start, calls);
+                }
+            }
+        }
+    }
+
+    fn fidget(&mut self, start: i64, calls: &[Call]) {
+        let mut own = Vec::new();
+        for call in calls {
+            match (*call, own.last().or(self.handles.last()).copied()) {
+                (Call::Insert(off), _) => own.push(self.call(|queue| queue.insert(start + off, 0))),
+                (Call::Move(off), Some(handle)) => {
+                    self.call(|queue| queue.reschedule(handle, start + off));
+                }
+                (Call::Cancel, Some(handle)) => {
+                    own.pop();
+                    self.call(|queue| queue.cancel(handle));
+                }
+                (Call::Move(_) | Call::Cancel, None) => {}
+            }
+        }
+        for handle in own {
+            self.call(|queue| queue.cancel(handle));
         }
     }
 
