@@ -9,7 +9,7 @@
 //!    where that passes the limit, nothing further is read, taken or listed until some of it has been written: see
 //!    [`bring`]. What one answer may have is an eighth of the limit, or one message.
 //! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`], or reads it more
-//!    slowly than at [`PRESSED_RATE`].
+//!    slowly than at [`PRESSED_RATE`]; and a body that holds room is refused if it stands still as long, or comes as slowly.
 //! 5. One that is larger than all there is goes through alone, so that nothing waits for ever.
 
 mod bring;
@@ -22,6 +22,7 @@ use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::timeout;
 
 pub(crate) use self::bring::NoRoom;
+use crate::pace::Pace;
 use crate::present::Present;
 
 /// A body of so many bytes is small: as many are in memory for each connection anyway.
@@ -30,11 +31,16 @@ pub(crate) const SMALL: usize = 16 * 1024;
 /// How long a body waits for room before it is refused.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long an answer may stand still while others wait for room.
+/// How long a body or an answer may stand still while others wait for room.
 pub(crate) const PRESSED: Duration = Duration::from_secs(1);
 
-/// While others wait for room, an answer has to be read at so many bytes a second.
-pub(crate) const PRESSED_RATE: u64 = 256 * 1024;
+/// While others wait for room, a body has to come, and an answer to be read, at so many bytes a second.
+const PRESSED_RATE: u64 = 256 * 1024;
+
+/// The pace that what holds room has to keep while others wait for it, from `now_ms` on.
+pub(crate) fn pressed_pace(now_ms: u64) -> Pace {
+    Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, now_ms)
+}
 
 /// The bytes that are held.
 #[derive(Debug)]
@@ -203,6 +209,16 @@ impl Growing {
     /// So many bytes are held.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.bytes
+    }
+
+    /// Where room is set aside for it, if there is some: others may come to wait for it.
+    pub(crate) fn set_aside_in(&self) -> Option<&Memory> {
+        (self.held.bytes > 0).then_some(&*self.held.memory)
+    }
+
+    /// Whether what it holds keeps others from what they want.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.set_aside_in().is_some_and(Memory::is_pressed)
     }
 
     /// What is held by now, which goes on being held.

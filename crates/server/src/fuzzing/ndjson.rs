@@ -8,6 +8,7 @@ use dwell_time::SystemClock;
 use futures_util::stream;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::admission::Memory;
 use crate::http::{Lines, Timing};
 
 /// The first byte is the longest line, the second says how many pieces' lengths follow (one byte each, begun
@@ -50,7 +51,7 @@ fn lines(body: &[u8], pieces: &[usize], limit: usize) -> Vec<Line> {
         chunks.push(Ok::<_, Infallible>(chunk.to_vec()));
         rest = after;
     }
-    let timing = Timing::on(Arc::new(SystemClock::new()), 60_000, 0);
+    let timing = Timing::on(Arc::new(SystemClock::new()), Memory::new(u64::MAX), 60_000, 0);
     let mut lines = Lines::new(Body::from_stream(stream::iter(chunks)), limit, timing);
     let mut found = Vec::new();
     loop {

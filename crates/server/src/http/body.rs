@@ -14,13 +14,14 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::{App, Problem, Refusal, overloaded};
-use crate::admission::{Growing, Held, SMALL};
+use crate::admission::{Growing, Held, Memory, PRESSED, SMALL, pressed_pace};
 use crate::pace::Pace;
 
-/// How slowly bodies may come here, and the clock that tells.
+/// How slowly bodies may come here, the clock that tells, and the room for which others may wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     clock: Arc<dyn Clock>,
+    memory: Arc<Memory>,
     idle_ms: u64,
     rate: u64,
 }
@@ -28,12 +29,18 @@ pub(crate) struct Timing {
 impl Timing {
     /// That of this server.
     pub(crate) fn new(app: &App) -> Timing {
-        Timing::on(Arc::clone(&app.clock), app.config.body_ms, app.config.body_rate)
+        let (clock, memory) = (Arc::clone(&app.clock), Arc::clone(&app.memory));
+        Timing::on(clock, memory, app.config.body_ms, app.config.body_rate)
     }
 
     /// A body may stand still for `idle_ms`, and has to come at `rate` bytes a second otherwise.
-    pub(crate) fn on(clock: Arc<dyn Clock>, idle_ms: u64, rate: u64) -> Timing {
-        Timing { clock, idle_ms, rate }
+    pub(crate) fn on(clock: Arc<dyn Clock>, memory: Arc<Memory>, idle_ms: u64, rate: u64) -> Timing {
+        Timing { clock, memory, idle_ms, rate }
+    }
+
+    /// Room for all bodies.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -63,7 +70,8 @@ impl Timing {
 }
 
 /// Reads all of `body`, unless it is longer than `limit` bytes, comes too slowly, or finds no `room`, which is held
-/// on. `too_large` is told the length as far as it is known.
+/// on. While others wait for room, it has to come faster, or is refused. `too_large` is told the length as far as it is
+/// known.
 pub(crate) async fn read(
     mut body: Body,
     limit: usize,
@@ -71,7 +79,7 @@ pub(crate) async fn read(
     mut room: Growing,
     too_large: impl Fn(usize) -> Problem,
 ) -> Result<(Bytes, Held), Problem> {
-    let mut pace = timing.pace();
+    let (mut pace, mut pressed) = (timing.pace(), pressed_pace(timing.now_ms()));
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(too_large(announced));
@@ -79,7 +87,7 @@ pub(crate) async fn read(
     let most = if body.size_hint().exact().is_some() { announced } else { limit };
     // Copied out of the connection's read buffer, which a small body would otherwise keep from being reused.
     let mut bytes = Vec::with_capacity(announced.min(SMALL));
-    while let Some(chunk) = next_chunk(&mut body, timing.idle()).await? {
+    while let Some(chunk) = next_chunk(&mut body, timing.idle(), room.set_aside_in()).await? {
         if bytes.len() + chunk.len() > limit {
             return Err(too_large(bytes.len() + chunk.len()));
         }
@@ -88,26 +96,47 @@ pub(crate) async fn read(
             bytes.reserve_exact(come.saturating_mul(2).min(most).max(come) - bytes.len());
         }
         bytes.extend_from_slice(&chunk);
-        if !pace.came(chunk.len(), timing.now_ms()) {
+        let now_ms = timing.now_ms();
+        let is_fast = pressed.came(chunk.len(), now_ms);
+        if !pace.came(chunk.len(), now_ms) {
             return Err(timing.too_slow());
         }
-        if !room.make_room(come).await {
+        let is_in_the_way = !is_fast && come < most && room.is_in_the_way();
+        if is_in_the_way || !room.make_room(come).await {
             return Err(overloaded());
         }
-        pace.excuse(timing.now_ms());
+        let now_ms = timing.now_ms();
+        pace.excuse(now_ms);
+        pressed.excuse(now_ms);
     }
     Ok((bytes.into(), room.into_held()))
 }
 
-/// The next piece of `body`; `None` at its end. May be dropped and called again.
-pub(crate) async fn next_chunk(body: &mut Body, idle: Duration) -> Result<Option<Bytes>, Problem> {
+/// The next piece of `body`; `None` at its end. It may stand still for `idle`; if it holds room `set_aside_in` a memory,
+/// for [`PRESSED`] while others wait for that. May be dropped and called again.
+pub(crate) async fn next_chunk(
+    body: &mut Body,
+    idle: Duration,
+    set_aside_in: Option<&Memory>,
+) -> Result<Option<Bytes>, Problem> {
+    let mut stood_still = Duration::ZERO;
     loop {
-        let Ok(frame) = timeout(idle, body.frame()).await else {
-            return Err(Problem::new(
-                Refusal::RequestTimeout,
-                format!("nothing came for {} s in the middle of the body", idle.as_secs_f32()),
-            ));
+        let left = idle.saturating_sub(stood_still);
+        let slice = if set_aside_in.is_some() { left.min(PRESSED) } else { left };
+        let Ok(frame) = timeout(slice, body.frame()).await else {
+            stood_still += slice;
+            if stood_still >= idle {
+                return Err(Problem::new(
+                    Refusal::RequestTimeout,
+                    format!("nothing came for {} s in the middle of the body", idle.as_secs_f32()),
+                ));
+            }
+            if set_aside_in.is_some_and(Memory::is_pressed) {
+                return Err(overloaded());
+            }
+            continue;
         };
+        stood_still = Duration::ZERO;
         match frame {
             None => return Ok(None),
             Some(Ok(frame)) => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderValue, Request, Response, header};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use dwell_model::Receipt;
@@ -31,7 +31,7 @@ use super::logged::Logged;
 use super::problem::Refused;
 use super::reply::Room;
 use super::{App, Problem, Refusal, access};
-use crate::admission::{Held, Memory, PRESSED, PRESSED_RATE, SMALL};
+use crate::admission::{Held, Memory, PRESSED, SMALL, pressed_pace};
 use crate::listener::{Admitted, Stream};
 use crate::metrics::Protocol;
 use crate::pace::Pace;
@@ -41,6 +41,11 @@ use crate::returns::Returns;
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The most headers of a request.
 const MAX_HEADERS: usize = 100;
+
+/// An answer with more headers than these has a large head,
+const MANY_HEADERS: usize = 128;
+/// and each holds so many bytes beside its text: its places in the map, an allocation for its name, one for its value.
+const HEADER_BYTES: usize = 120;
 
 /// What a connection is told for which there is no place, whatever it was to ask.
 pub(crate) fn no_place() -> &'static [u8] {
@@ -137,13 +142,25 @@ async fn answer(
     let room_aside = response.extensions_mut().remove::<Room>().map(|Room(held)| held);
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let memory = Arc::clone(&app.memory);
+    if let Some(bytes) = bytes_of_large_head(headers) {
+        unwritten.buffering(Arc::new(memory.add(bytes as u64)));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
         return response;
     }
-    let memory = Arc::clone(&app.memory);
     // It may lie here for as long as the answer before it is not read.
     let room = room_aside.or_else(|| Some(Arc::new(memory.add(response.body().size_hint().exact()?))));
     response.map(|body| Body::new(Counted { body, memory, room, unwritten }))
+}
+
+/// What the head of an answer with these headers holds, if that is much. hyper keeps a map of headers, with all the room it
+/// came to have, and the buffer for the text of a head for as long as the connection lives: so such an answer is to be its
+/// last one.
+fn bytes_of_large_head(headers: &HeaderMap) -> Option<usize> {
+    let text: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    (headers.len() > MANY_HEADERS || text >= SMALL).then(|| text + HEADER_BYTES * headers.len())
 }
 
 /// A large answer. Each piece of it counts from when it is buffered until it is written, if not before.
@@ -323,7 +340,7 @@ impl Wire {
             stalled: None,
             clock,
             pace: Pace::new(write_ms, app.config.body_rate, 0),
-            pressed: Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, 0),
+            pressed: pressed_pace(0),
         }
     }
 

@@ -3,9 +3,9 @@
 use axum::body::Body;
 use bytes::Bytes;
 
-use super::Problem;
 use super::body::{self, Timing};
-use crate::admission::SMALL;
+use super::{Problem, overloaded};
+use crate::admission::{SMALL, pressed_pace};
 use crate::pace::Pace;
 
 /// A body that is read line by line. A line ends with `\n` or `\r\n`, the last one also with the body.
@@ -21,8 +21,9 @@ pub(crate) struct Lines {
     skipping: bool,
     limit: usize,
     timing: Timing,
-    /// That of the line of which a part is buffered.
+    /// That of the line of which a part is buffered, and the one that it has to keep while others wait for room.
     pace: Pace,
+    pressed: Pace,
     ended: bool,
 }
 
@@ -30,8 +31,19 @@ impl Lines {
     /// Lines of at most `limit` bytes, of a body that may come as slowly as `timing` says: between lines it may stand still
     /// again and again, and within each of them it has to come at the rate.
     pub(crate) fn new(body: Body, limit: usize, timing: Timing) -> Lines {
-        let (pace, buffer) = (timing.pace(), Vec::new());
-        Lines { body, buffer, done: 0, scanned: 0, skipping: false, limit, timing, pace, ended: false }
+        let (pace, pressed, buffer) = (timing.pace(), pressed_pace(timing.now_ms()), Vec::new());
+        Lines {
+            body,
+            buffer,
+            done: 0,
+            scanned: 0,
+            skipping: false,
+            limit,
+            timing,
+            pace,
+            pressed,
+            ended: false,
+        }
     }
 
     /// Whether nothing will come any more, after what is buffered.
@@ -47,11 +59,15 @@ impl Lines {
     /// Waits for more of the body. May be dropped and called again.
     ///
     /// # Errors
-    /// The body broke off, stood still or came too slowly. Nothing more comes then, and a half line is thrown away.
+    /// The body broke off, stood still or came too slowly, also for others who wait for the room that half a line holds.
+    /// Nothing more comes then, and a half line is thrown away.
     pub(crate) async fn fill(&mut self) -> Result<(), Problem> {
         // Nothing was read meanwhile: what came before was done, or there was no room.
-        self.pace.excuse(self.timing.now_ms());
-        let next = body::next_chunk(&mut self.body, self.timing.idle()).await;
+        let now_ms = self.timing.now_ms();
+        self.pace.excuse(now_ms);
+        self.pressed.excuse(now_ms);
+        let set_aside_in = (self.buffered() >= SMALL).then_some(self.timing.memory());
+        let next = body::next_chunk(&mut self.body, self.timing.idle(), set_aside_in).await;
         match next.and_then(|next| self.in_time(next)) {
             Ok(Some(chunk)) => {
                 self.give_back();
@@ -70,10 +86,17 @@ impl Lines {
     /// The next piece, unless the line that is buffered in part comes too slowly.
     fn in_time(&mut self, next: Option<Bytes>) -> Result<Option<Bytes>, Problem> {
         let Some(chunk) = &next else { return Ok(next) };
+        let now_ms = self.timing.now_ms();
         if self.buffered() == 0 || memchr::memchr(b'\n', chunk).is_some() {
-            self.pace = self.timing.pace();
-        } else if !self.pace.came(chunk.len(), self.timing.now_ms()) {
+            (self.pace, self.pressed) = (self.timing.pace(), pressed_pace(now_ms));
+            return Ok(next);
+        }
+        let is_fast = self.pressed.came(chunk.len(), now_ms);
+        if !self.pace.came(chunk.len(), now_ms) {
             return Err(self.timing.too_slow());
+        }
+        if !is_fast && self.buffered() >= SMALL && self.timing.memory().is_pressed() {
+            return Err(overloaded());
         }
         Ok(next)
     }
@@ -150,9 +173,10 @@ mod tests {
     use futures_util::stream::{self, StreamExt as _};
 
     use super::*;
+    use crate::admission::Memory;
 
     fn timing() -> Timing {
-        Timing::on(Arc::new(SystemClock::new()), 10_000, 0)
+        Timing::on(Arc::new(SystemClock::new()), Memory::new(1 << 30), 10_000, 0)
     }
 
     /// The lines of `text` when it arrives in pieces of `piece` bytes; too long ones as `!`.

@@ -1,8 +1,14 @@
 //! Room for bodies: what it is set aside for, who waits for it and how long, and who has to make some.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crate::support::{Client, Running, soon, start_counting_roomy, start_roomy, start_roomy_patient, until};
+use crate::counting::{Counting, GATE};
+use crate::support::{
+    Client, Running, soon, start_configured_roomy, start_counting_roomy, start_counting_roomy_patient,
+    start_roomy, start_roomy_patient, until,
+};
 
 const JOB: usize = 100_000;
 
@@ -22,9 +28,14 @@ async fn slow(server: &Running) -> Client {
 
 const SENT: usize = JOB - 1_000;
 
-/// Sends the rest of it.
-async fn end(client: &mut Client) {
-    client.write([&b"x".repeat(JOB - SENT)[..], b"\r\n"].concat()).await;
+/// A client whose job has come and keeps its room until a permit lets it through.
+async fn at_the_gate(server: &Running) -> Client {
+    let before = server.held_bytes().await;
+    let mut client = server.connect().await;
+    client.ask(&format!("use {GATE}")).await;
+    client.write([put(JOB, JOB), b"\r\n".to_vec()].concat()).await;
+    until("its room is set aside", || async { server.held_bytes().await >= before + JOB as u64 }).await;
+    client
 }
 
 #[tokio::test]
@@ -47,21 +58,50 @@ async fn who_announces_much_and_sends_little_holds_up_nobody() {
 
 #[tokio::test]
 async fn a_job_that_finds_no_room_in_time_is_refused_and_its_connection_goes_on() {
-    let server = start_roomy(2 * JOB as u64).await;
-    let (mut first, mut second) = (slow(&server).await, slow(&server).await);
+    let (server, store) = start_counting_roomy(2 * JOB as u64).await;
+    let (mut first, mut second) = (at_the_gate(&server).await, at_the_gate(&server).await);
     let (mut third, mut small) = (server.connect().await, server.connect().await);
     third.write([put(JOB, JOB), b"\r\nlist-tube-used\r\n".to_vec()].concat()).await;
     small.put(0, 0, 60, &"x".repeat(16 * 1024)).await;
     assert_eq!(third.line().await, "OUT_OF_MEMORY");
     assert_eq!(third.line().await, "USING default");
     assert_eq!(server.counts().await.ready, 1);
-    end(&mut first).await;
+    store.gate.add_permits(2);
     assert!(first.line().await.starts_with("INSERTED "));
-    third.put(0, 0, 60, &"x".repeat(JOB)).await;
-    end(&mut second).await;
     assert!(second.line().await.starts_with("INSERTED "));
+    third.put(0, 0, 60, &"x".repeat(JOB)).await;
     until("nothing is held", || async { server.held_bytes().await == 0 }).await;
     assert_eq!(small.map("stats").await["cmd-put"], "5");
+    server.stop().await;
+}
+
+/// What it sends now and then is enough where nobody waits.
+#[tokio::test]
+async fn a_job_that_comes_slowly_or_not_at_all_gives_way_to_others() {
+    let server = start_configured_roomy(2 * JOB as u64, |config| config.read_rate = 1).await;
+    for drips in [false, true] {
+        let mut slow = slow(&server).await;
+        let mut other = server.connect().await;
+        other.write([put(2 * JOB, 2 * JOB), b"\r\n".to_vec()].concat()).await;
+        let mut sent = SENT;
+        let drip = async {
+            // Far less than there is still to come.
+            for _ in 0..(JOB - SENT) / 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if drips {
+                    slow.write("x").await;
+                    sent += 1;
+                }
+            }
+        };
+        tokio::select! {
+            reply = other.line() => assert!(reply.starts_with("INSERTED "), "{reply}, it drips: {drips}"),
+            () = drip => panic!("it goes on for ever, it drips: {drips}"),
+        }
+        until("nothing is held", || async { server.held_bytes().await == 0 }).await;
+        slow.write([&b"x".repeat(JOB - sent)[..], b"\r\n"].concat()).await;
+        assert_eq!(slow.line().await, "OUT_OF_MEMORY", "it drips: {drips}");
+    }
     server.stop().await;
 }
 
@@ -91,23 +131,24 @@ async fn a_job_that_waits_for_room_does_not_hold_up_a_server_that_stops() {
     soon("it stops", stopping).await.unwrap();
 }
 
-/// A server that holds more than it may, since all there is goes to one job.
-async fn full() -> (Running, Client) {
-    let server = start_roomy_patient(JOB as u64 / 2).await;
-    let slow = slow(&server).await;
-    (server, slow)
+/// A server that holds more than it may, since all there is goes to one job, until a permit lets it through.
+async fn full() -> (Running, Arc<Counting>) {
+    let (server, store) = start_counting_roomy_patient(JOB as u64 / 2).await;
+    // It is put also where its client has gone.
+    drop(at_the_gate(&server).await);
+    (server, store)
 }
 
 #[tokio::test]
 async fn a_reserve_waits_for_room_no_longer_than_it_may() {
-    let (server, mut slow) = full().await;
+    let (server, store) = full().await;
     let mut client = server.connect().await;
     let id = client.put(0, 0, 60, "x").await;
     client.expect("reserve-with-timeout 0", "TIMED_OUT").await;
     client.expect("reserve-with-timeout 1", "TIMED_OUT").await;
     client.write("list-tube-used\r\nreserve\r\n").await;
     assert_eq!(client.line().await, "USING default");
-    end(&mut slow).await;
+    store.gate.add_permits(1);
     assert_eq!(client.next_job().await.1, id);
     drop(client);
     server.stop().await;
@@ -115,7 +156,7 @@ async fn a_reserve_waits_for_room_no_longer_than_it_may() {
 
 #[tokio::test]
 async fn a_reserve_that_waits_for_room_ends_with_its_connection_and_with_the_server() {
-    let (server, slow) = full().await;
+    let (server, store) = full().await;
     let mut client = server.connect().await;
     client.put(0, 0, 60, "x").await;
     for behind in [0, 5_000] {
@@ -131,25 +172,25 @@ async fn a_reserve_that_waits_for_room_ends_with_its_connection_and_with_the_ser
     let stopping = server.begin_stop();
     assert_eq!(client.line().await, "TIMED_OUT");
     assert!(client.is_closed().await);
-    drop(slow);
+    store.gate.add_permits(1);
     soon("it stops", stopping).await.unwrap();
 }
 
 #[tokio::test]
 async fn what_is_looked_at_waits_for_room_too() {
-    let (server, mut slow) = full().await;
+    let (server, store) = full().await;
     let mut client = server.connect().await;
     let id = client.put(0, 0, 60, "x").await;
     client.write(format!("list-tube-used\r\npeek {id}\r\n")).await;
     assert_eq!(client.line().await, "USING default");
-    end(&mut slow).await;
+    store.gate.add_permits(1);
     assert_eq!(client.next_job().await, ("FOUND".to_owned(), id, "x".to_owned()));
     server.stop().await;
 }
 
 #[tokio::test]
 async fn what_is_looked_at_and_finds_no_room_in_time_is_refused() {
-    let (server, slow) = full().await;
+    let (server, store) = full().await;
     let mut client = server.connect().await;
     let id = client.put(0, 0, 60, "x").await;
     let mut other = server.connect().await;
@@ -158,14 +199,14 @@ async fn what_is_looked_at_and_finds_no_room_in_time_is_refused() {
     assert_eq!(other.line().await, "OUT_OF_MEMORY");
     assert_eq!(server.counts().await.ready, 1);
     client.expect(&format!("delete {id}"), "DELETED").await;
-    drop(slow);
+    store.gate.add_permits(1);
     server.stop().await;
 }
 
 /// They read jobs with their bodies, though none is in what they reply.
 #[tokio::test]
 async fn a_kick_and_what_tells_of_a_job_are_refused_where_there_is_no_room() {
-    let (server, slow) = full().await;
+    let (server, store) = full().await;
     let mut client = server.connect().await;
     let id = client.put(0, 1_000, 60, "x").await;
     let mut asking = Vec::new();
@@ -178,7 +219,7 @@ async fn a_kick_and_what_tells_of_a_job_are_refused_where_there_is_no_room() {
         assert_eq!(one.line().await, "OUT_OF_MEMORY", "to {line}");
     }
     assert_eq!((server.counts().await.scheduled, server.counts().await.ready), (1, 0));
-    drop(slow);
+    store.gate.add_permits(1);
     client.expect("kick 5", "KICKED 1").await;
     server.stop().await;
 }

@@ -70,10 +70,18 @@ pub(crate) async fn start_patient() -> Running {
 
 /// One whose listener is configured by `configure`.
 pub(crate) async fn start_configured(configure: impl FnOnce(&mut BeanstalkdConfig)) -> Running {
+    start_configured_roomy(BODIES, configure).await
+}
+
+/// The same, whose bodies of requests and answers may hold `bodies` bytes, all together.
+pub(crate) async fn start_configured_roomy(
+    bodies: u64,
+    configure: impl FnOnce(&mut BeanstalkdConfig),
+) -> Running {
     let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let mut beanstalkd = BeanstalkdConfig::default();
     configure(&mut beanstalkd);
-    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, BODIES, beanstalkd).await
+    start_listener(Arc::clone(&store) as Arc<dyn Store>, store, 50, bodies, beanstalkd).await
 }
 
 /// One whose bodies of requests and answers may hold `bodies` bytes, all together.
@@ -101,10 +109,19 @@ pub(crate) async fn start_counting() -> (Running, Arc<Counting>) {
 
 /// The same, whose bodies of requests and answers may hold `bodies` bytes, all together.
 pub(crate) async fn start_counting_roomy(bodies: u64) -> (Running, Arc<Counting>) {
+    start_counting_with_room(bodies, 50).await
+}
+
+/// The same; it waits for its connections when it stops.
+pub(crate) async fn start_counting_roomy_patient(bodies: u64) -> (Running, Arc<Counting>) {
+    start_counting_with_room(bodies, PATIENCE.as_millis() as u64).await
+}
+
+async fn start_counting_with_room(bodies: u64, drain_ms: u64) -> (Running, Arc<Counting>) {
     let inner = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let counting = Arc::new(Counting::new(Arc::clone(&inner) as Arc<dyn Store>));
     let store = Arc::clone(&counting) as Arc<dyn Store>;
-    (start_listener(store, inner, 50, bodies, BeanstalkdConfig::default()).await, counting)
+    (start_listener(store, inner, drain_ms, bodies, BeanstalkdConfig::default()).await, counting)
 }
 
 /// A server on `store`, whose innermost is `memory`.

@@ -1,10 +1,14 @@
 //! How much the bodies of requests and answers may hold, and who waits for it.
 
+use std::time::Duration;
+
 use dwell_model::Limits;
 use serde_json::json;
 use tokio::net::TcpSocket;
+use tokio::task::JoinHandle;
 
-use crate::support::{Connection, Running, soon, start_with, until};
+use crate::slow::dripping;
+use crate::support::{Answer, Connection, Running, soon, start_with, until};
 
 /// Room for so many bytes.
 const ROOM: u64 = 1 << 20;
@@ -72,43 +76,108 @@ async fn streams_that_bring_an_item_now_and_then_hold_nothing() {
 
 /// One that has sent all but the end, so that all of it is held.
 async fn all_but_the_end(server: &Running, bytes: usize) -> Connection {
-    all_but_the_end_of(server, "/v1/queues/q/messages", bytes).await
-}
-
-async fn all_but_the_end_of(server: &Running, target: &str, bytes: usize) -> Connection {
     let mut connection = Connection::open(server.address).await;
     let len = bytes.to_string();
-    let headers = [("content-type", "application/json"), ("content-length", &len)];
-    connection.head("POST", target, &headers).await;
+    connection.head("POST", "/v1/queues/q/messages", &[("content-length", &len)]).await;
     connection.write(&vec![b'x'; bytes - 1]).await;
     connection
 }
 
+/// A batch of `bytes` that keeps its room for some seconds: half of it comes at once, so that room is set aside for all of
+/// it, and the rest four times as fast as it has to while others wait.
+async fn steady(server: &Running, bytes: usize) -> JoinHandle<Answer> {
+    let mut connection = Connection::open(server.address).await;
+    let len = bytes.to_string();
+    let headers = [("content-type", "application/json"), ("content-length", &len)];
+    connection.head("POST", "/v1/messages:batch", &headers).await;
+    let half = bytes / 2 + 1;
+    let item = r#"[{"queue":"steady","body":"x"}]"#;
+    connection.write(format!("{item}{}", " ".repeat(half - item.len())).as_bytes()).await;
+    tokio::spawn(async move {
+        let mut left = bytes - half;
+        while left > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let piece = left.min(50_000);
+            connection.write(&vec![b' '; piece]).await;
+            left -= piece;
+        }
+        connection.answer().await
+    })
+}
+
 #[tokio::test]
 async fn a_large_body_without_room_is_told_to_come_again_and_a_small_one_passes() {
-    let server = server().await;
-    let mut first = all_but_the_end(&server, 900_000).await;
-    until_held(&server, "the first is held", |held| held == 900_000.0).await;
-    let refused = server.send("POST", "/v1/queues/q/messages", &[], &vec![b'x'; 500_000]).await;
-    assert_eq!(refused.problem(), (503, "overloaded".to_owned()));
-    let items = json!([{"queue": "q", "body": "y".repeat(500_000)}]);
-    let refused = server.post_json("/v1/messages:batch", &items).await;
-    assert_eq!(refused.problem(), (503, "overloaded".to_owned()));
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 16 * ROOM).await;
+    // What is left is too little for any large body.
+    let first = steady(&server, 16_750_000).await;
+    until_held(&server, "the first is held", |held| held == 16_750_000.0).await;
+    let (large, items) = (vec![b'x'; 1_000_000], json!([{"queue": "q", "body": "y".repeat(1_000_000)}]));
+    let (raw, batch) = tokio::join!(
+        server.send("POST", "/v1/queues/q/messages", &[], &large),
+        server.post_json("/v1/messages:batch", &items),
+    );
+    for refused in [raw, batch] {
+        assert_eq!(refused.problem(), (503, "overloaded".to_owned()));
+    }
     assert_eq!(server.count("ready").await, None, "neither has changed anything");
     server.put("", b"small").await;
 
-    first.write(b"x").await;
-    assert_eq!(first.answer().await.status, 201);
+    assert_eq!(soon("the first is done", first).await.unwrap().status, 200);
     until_held(&server, "all is free", |held| held == 0.0).await;
-    server.put("", &vec![b'x'; 500_000]).await;
+    server.put("", &large).await;
+    server.stop().await;
+}
+
+/// What it sends now and then is enough where nobody waits.
+#[tokio::test]
+async fn a_body_that_comes_slowly_or_not_at_all_gives_way_to_others() {
+    let server = start_with(Limits::default(), |config| {
+        config.memory_bytes = ROOM;
+        config.http.body_rate = 1;
+    })
+    .await;
+    for drips in [false, true] {
+        let mut slow = Connection::open(server.address).await;
+        slow.head("POST", "/v1/queues/q/messages", &[("content-length", "1000000")]).await;
+        slow.write(&[b'x'; 600_000]).await;
+        until_held(&server, "it is held", |held| held > 600_000.0).await;
+        let drip = dripping(slow, async |slow| if drips { slow.try_write(b"x").await } else { Ok(()) });
+        let (refused, _) = tokio::join!(drip, server.put("", &[b'y'; 500_000]));
+        assert_eq!(refused.problem(), (503, "overloaded".to_owned()), "it drips: {drips}");
+    }
+    until_held(&server, "all is free", |held| held == 0.0).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_line_that_comes_slowly_or_not_at_all_gives_way_to_others() {
+    let server = start_with(Limits::default(), |config| {
+        config.memory_bytes = ROOM;
+        config.http.body_rate = 1;
+    })
+    .await;
+    for drips in [false, true] {
+        let mut slow = Connection::open(server.address).await;
+        let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
+        slow.head("POST", "/v1/queues/q/messages:batch", &headers).await;
+        slow.chunk(format!("{{\"body\":\"1\"}}\n{{\"body\":\"{}", "x".repeat(500_000)).as_bytes()).await;
+        until_held(&server, "half the line is held", |held| held > 500_000.0).await;
+        let drip = dripping(slow, async |slow| if drips { slow.try_chunk(b"x").await } else { Ok(()) });
+        let (answer, _) = tokio::join!(drip, server.put("", &[b'y'; 600_000]));
+        let answers = answer.lines();
+        assert_eq!((answers[0]["status"].as_u64(), answers.len()), (Some(201), 2), "it drips: {drips}");
+        assert_eq!(answers[1]["error"]["code"], "overloaded", "it drips: {drips}");
+    }
+    until_held(&server, "all is free", |held| held == 0.0).await;
     server.stop().await;
 }
 
 #[tokio::test]
 async fn a_stream_without_room_says_so_and_what_came_before_is_done() {
-    let server = server().await;
-    let first = all_but_the_end(&server, 900_000).await;
-    until_held(&server, "the first is held", |held| held == 900_000.0).await;
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 16 * ROOM).await;
+    // What is left is too little for any large body.
+    let first = steady(&server, 16_750_000).await;
+    until_held(&server, "the first is held", |held| held == 16_750_000.0).await;
     let mut stream = Connection::open(server.address).await;
     let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
     stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
@@ -118,7 +187,7 @@ async fn a_stream_without_room_says_so_and_what_came_before_is_done() {
     assert_eq!(answers[0]["status"], 201);
     assert_eq!(answers[1]["error"]["code"], "overloaded");
     assert_eq!((answers.len(), server.count("ready").await), (2, Some(1)));
-    drop(first);
+    first.abort();
     server.stop().await;
 }
 
@@ -138,7 +207,7 @@ async fn nothing_is_looked_at_or_taken_while_too_much_is_held() {
     server.put("?key=k", b"x").await;
     let number = server.get("/v1/queues/q/keys/k").await.json()["number"].as_u64().unwrap();
     // Larger than all there is, it goes alone.
-    let large = all_but_the_end_of(&server, "/v1/messages:batch", ROOM as usize * 2).await;
+    let large = steady(&server, ROOM as usize * 8).await;
     until_held(&server, "it is held", |held| held > ROOM as f64).await;
     let by_number = format!("/v1/numbers/{number}");
     for target in ["/v1/queues/q/messages?state=ready", "/v1/queues/q/keys/k", &by_number] {
@@ -146,7 +215,7 @@ async fn nothing_is_looked_at_or_taken_while_too_much_is_held() {
     }
     let taken = server.post("/v1/queues/q/take").await;
     assert_eq!(taken.problem(), (503, "overloaded".to_owned()));
-    drop(large);
+    large.abort();
     until_held(&server, "there is room again", |held| held == 0.0).await;
     assert_eq!(server.get(&by_number).await.status, 200);
     server.stop().await;
@@ -352,5 +421,38 @@ async fn a_stream_that_pauses_holds_no_more_than_has_come_of_its_next_item() {
         assert!(!stream.answer_chunk().await.is_empty());
     }
     until_held(&server, "nothing is left of them", |held| held == 0.0).await;
+    server.stop().await;
+}
+
+/// A head that holds far more in memory than its text ends with its connection.
+#[tokio::test]
+async fn a_raw_answer_with_very_many_headers_closes_its_connection() {
+    let server = server().await;
+    let name = |at: usize| {
+        let digits = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let digit = |at: usize| char::from(digits[at % digits.len()]);
+        [digit(at / 36 / 36), digit(at / 36), digit(at)].iter().collect::<String>()
+    };
+    let headers =
+        |count: usize| (0..count).map(|at| (name(at), json!(""))).collect::<serde_json::Map<_, _>>();
+    let items = json!([
+        {"queue": "q", "key": "many", "body": "x", "headers": headers(5_000)},
+        {"queue": "q", "key": "few", "body": "y", "headers": headers(50)},
+    ]);
+    assert_eq!(server.post_json("/v1/messages:batch", &items).await.status, 200);
+    let raw = [("accept", "application/octet-stream")];
+    let mut connection = Connection::open(server.address).await;
+    connection.request("GET", "/v1/queues/q/keys/few", &raw, b"").await;
+    assert_eq!(connection.answer().await.header("connection"), None);
+    for (method, target) in [("GET", "/v1/queues/q/keys/many"), ("POST", "/v1/queues/q/take")] {
+        connection.request(method, target, &raw, b"").await;
+        let answer = connection.answer().await;
+        assert_eq!((answer.status, answer.text()), (200, "x"));
+        assert!(answer.headers.len() > 5_000);
+        assert_eq!(answer.header("connection"), Some("close"), "{method}");
+        assert!(connection.is_closed().await);
+        connection = Connection::open(server.address).await;
+    }
+    until_held(&server, "all is free", |held| held == 0.0).await;
     server.stop().await;
 }

@@ -39,7 +39,7 @@ async fn a_body_that_stands_still_is_refused() {
 }
 
 /// The answer to a request of which a byte comes now and then, by `drip`, until it is there.
-async fn dripping(
+pub(crate) async fn dripping(
     connection: Connection,
     mut drip: impl AsyncFnMut(&mut Connection<tokio::net::tcp::OwnedWriteHalf>) -> std::io::Result<()>,
 ) -> Answer {

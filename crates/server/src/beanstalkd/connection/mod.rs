@@ -28,6 +28,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
+use self::reading::Coming;
 use self::writing::WRITE;
 use super::Shared;
 use super::command::{Command, delete_all, put_all, settle_all};
@@ -39,7 +40,6 @@ use super::session::Session;
 use crate::admission::Growing;
 use crate::listener::Admitted;
 use crate::metrics::Protocol;
-use crate::pace::Pace;
 
 /// After so many turns, each a command or a run of them, it is the others' turn.
 const TURNS: u32 = 16;
@@ -89,8 +89,8 @@ struct Connection {
     ended: bool,
     /// The client sends no more than it has sent, and nothing waits for it.
     hung_up: bool,
-    /// The pace of the command that has begun and not yet arrived.
-    command: Option<Pace>,
+    /// How fast the command comes that has begun and not yet arrived.
+    command: Option<Coming>,
     /// Room for the large job that is coming.
     room: Option<Growing>,
     /// How often in a row the store had no room for what was asked.

@@ -1,6 +1,6 @@
 //! What a connection reads: commands as they come, and room for large bodies before more of them is read.
 
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,11 +12,19 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::admission::SMALL;
+use crate::admission::{Growing, PRESSED, SMALL, pressed_pace};
 use crate::pace::Pace;
 
 /// What one read may bring.
 pub(super) const READ: usize = 64 * 1024;
+
+/// How fast a command comes.
+pub(super) struct Coming {
+    pace: Pace,
+    /// That which it has to keep while others wait for the room that it holds, and whether it did of late.
+    pressed: Pace,
+    is_fast: bool,
+}
 
 impl Connection {
     /// Waits for more bytes, or for the server to drain. A client that is idle for too long, or too slow with
@@ -33,8 +41,12 @@ impl Connection {
         }
         let may_stop = !self.parser.is_in_body() && !shared.is_draining();
         let read = tokio::select! {
-            read = within(limit_ms, self.read_some()) => read?,
+            read = self.read_in_time(limit_ms) => read?,
             () = shared.drained(), if may_stop => return Ok(()),
+        };
+        let Some(read) = read else {
+            self.refuse_job();
+            return Ok(());
         };
         if read == 0 {
             self.ended = true;
@@ -42,29 +54,71 @@ impl Connection {
         }
         let now_ms = self.session.now_ms();
         let (read_ms, rate) = (shared.config.read_ms, shared.config.read_rate);
-        let pace = self.command.get_or_insert_with(|| Pace::new(read_ms, rate, now_ms));
-        if pace.came(read, now_ms) { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+        let coming = self.command.get_or_insert_with(|| Coming {
+            pace: Pace::new(read_ms, rate, now_ms),
+            pressed: pressed_pace(now_ms),
+            is_fast: true,
+        });
+        coming.is_fast = coming.pressed.came(read, now_ms);
+        if coming.pace.came(read, now_ms) { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
-    /// Sets room aside for more of a large job that is coming. Where there is none in time, the rest of it is skipped.
+    /// The job that is coming finds no room any more: what has come of it is dropped, and the rest is skipped.
+    fn refuse_job(&mut self) {
+        self.parser.refuse_body(&mut self.bytes);
+        self.bytes = BytesMut::new();
+        self.room = None;
+    }
+
+    /// Sets room aside for more of a large job that is coming. Where there is none in time, or where others wait for what it
+    /// holds and it comes too slowly, the rest of it is skipped.
     async fn make_room(&mut self) {
         let Some(body) = self.parser.coming_body().filter(|body| *body > SMALL) else { return };
         let shared = Arc::clone(&self.session.shared);
         let room = self.room.get_or_insert_with(|| shared.memory.growing(body));
+        let is_slow = self.command.as_ref().is_some_and(|coming| !coming.is_fast);
         let is_room = tokio::select! {
             biased;
+            () = ready(()), if is_slow && room.is_in_the_way() => false,
             is_room = room.make_room(self.bytes.len()) => is_room,
             // It would not be put any more.
             () = shared.drained() => false,
         };
         if !is_room {
-            self.parser.refuse_body(&mut self.bytes);
-            self.bytes = BytesMut::new();
-            self.room = None;
+            self.refuse_job();
         }
-        if let Some(pace) = &mut self.command {
+        if let Some(coming) = &mut self.command {
             // What it waits for is not the client's doing.
-            pace.excuse(self.session.now_ms());
+            let now_ms = self.session.now_ms();
+            coming.pace.excuse(now_ms);
+            coming.pressed.excuse(now_ms);
+        }
+    }
+
+    /// Reads what has come, and waits for it at most `limit_ms` if there is a limit; `None` if it has stood still for
+    /// [`PRESSED`] and others wait for the room that it holds. May be dropped: nothing is lost.
+    async fn read_in_time(&mut self, limit_ms: Option<u64>) -> io::Result<Option<usize>> {
+        let shared = Arc::clone(&self.session.shared);
+        let holds_room = self.room.as_ref().and_then(Growing::set_aside_in).is_some();
+        let (limit, mut stood_still) = (limit_ms.map(Duration::from_millis), Duration::ZERO);
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(stood_still));
+            let slice = match left {
+                Some(left) if holds_room => Some(left.min(PRESSED)),
+                None if holds_room => Some(PRESSED),
+                left => left,
+            };
+            let Some(slice) = slice else { return self.read_some().await.map(Some) };
+            if let Ok(read) = timeout(slice, self.read_some()).await {
+                return read.map(Some);
+            }
+            stood_still += slice;
+            if limit.is_some_and(|limit| stood_still >= limit) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if holds_room && shared.memory.is_pressed() {
+                return Ok(None);
+            }
         }
     }
 
@@ -103,16 +157,5 @@ fn grow(bytes: &mut BytesMut, capacity: usize) {
         let mut grown = BytesMut::with_capacity(capacity);
         grown.extend_from_slice(bytes);
         *bytes = grown;
-    }
-}
-
-/// Waits for `done`, for at most `limit_ms` if there is a limit.
-async fn within<T>(limit_ms: Option<u64>, done: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match limit_ms {
-        None => done.await,
-        Some(ms) => match timeout(Duration::from_millis(ms), done).await {
-            Ok(done) => done,
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        },
     }
 }

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::admission::{Held, PRESSED, PRESSED_RATE, SMALL};
+use crate::admission::{Held, PRESSED, SMALL, pressed_pace};
 use crate::beanstalkd::Shared;
 use crate::beanstalkd::reply::Replies;
 use crate::beanstalkd::session::Session;
@@ -81,7 +81,7 @@ async fn write(
     let now_ms = || shared.clock.now().mono_ms;
     let began_ms = if held.is_some() { now_ms() } else { 0 };
     let mut pace = Pace::new(shared.config.write_ms, shared.config.read_rate, began_ms);
-    let mut pressed = Pace::new(PRESSED.as_millis() as u64, PRESSED_RATE, began_ms);
+    let mut pressed = pressed_pace(began_ms);
     while !replies.is_empty() {
         let mut stood_still = Duration::ZERO;
         loop {
