@@ -706,13 +706,13 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Makes the next dead messages of a queue resident that died after `after`, `most` at most. Of those that have expired while
-    /// they were cold, after `began`, it is kept that they have died since.
+    /// they were cold, it is kept between which sweeps that was.
     pub(super) fn page_in_dead(
         &mut self,
         queue: u32,
         reader: Reader,
         after: Option<Died>,
-        (anew, began): (bool, Timestamp),
+        anew: bool,
         most: usize,
         log: &mut impl Log<B>,
     ) -> Result<HandedOver> {
@@ -724,12 +724,11 @@ impl<B: StoredBody> Core<B> {
         let Some(cold) = log.cold() else { return Ok(HandedOver::All) };
         let handed_over = cold.dead(&found.name, reader, after, anew, most, &mut drawn)?;
         for cold in drawn {
-            let over_by = cold.over_by.map(|ripe| ripe.max(began));
+            let over = cold.over_by.zip(cold.message.standing.expires);
             let slot = self.page_in(cold);
-            let sweeps = self.sweeps;
-            let rare = self.entries.get_mut(slot).rare.as_deref_mut();
-            if let Some(rare) = rare.filter(|rare| over_by.is_some_and(|by| rare.expires > Some(by))) {
-                rare.died_in = sweeps;
+            let died_in = over.map_or(0, |(ripe, expires)| self.last_sweep_before(expires, ripe));
+            if let Some(rare) = self.entries.get_mut(slot).rare.as_deref_mut() {
+                rare.died_in = died_in;
             }
         }
         Ok(handed_over)

@@ -1,6 +1,6 @@
 //! Reading messages, by id or key or as the first of their state, and finding them by number.
 
-use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind, Timestamp};
+use dwell_model::{Message, MessageId, Now, Number, QueueName, StateKind};
 
 use super::cold::{Died, HandedOver, Reader};
 use super::{Core, Log, StoredBody};
@@ -87,8 +87,7 @@ impl<B: StoredBody> Core<B> {
         self.begin(now, log);
         let found = self.known(&peek.queue, now, log)?;
         let is_new = std::mem::take(&mut peek.is_new);
-        let handed_over =
-            self.page_in_dead(found, Reader::Peek, peek.after, (is_new, Timestamp::MAX), 1, log)?;
+        let handed_over = self.page_in_dead(found, Reader::Peek, peek.after, is_new, 1, log)?;
         let first = self.oldest(found, &mut peek.after, handed_over, 1).first().map(|(_, slot)| *slot);
         Ok(match (first, handed_over) {
             (None, HandedOver::To(_)) => Peeking::Unfinished(peek),

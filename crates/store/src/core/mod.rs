@@ -81,7 +81,6 @@ mod tokens;
 mod wait;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Weak;
 
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
@@ -227,7 +226,7 @@ pub struct Core<B> {
     /// How many sweeps have begun.
     sweeps: u64,
     /// Those that may go on, the oldest first: their numbers, and whether they are still there.
-    under_way: VecDeque<(u64, Weak<()>)>,
+    under_way: VecDeque<sweep::UnderWay>,
     /// What all resident messages take in memory, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that was looked at last for eviction.

@@ -282,14 +282,8 @@ impl<B: StoredBody> Core<B> {
         let before_time = Now { wall: Timestamp::MIN, mono_ms: 0 };
         let (mut after, mut anew, most) = (None, true, self.config.swept_a_call);
         loop {
-            let handed_over = self.page_in_dead(
-                queue,
-                Reader::Sweep,
-                after,
-                (std::mem::take(&mut anew), Timestamp::MAX),
-                most,
-                log,
-            )?;
+            let handed_over =
+                self.page_in_dead(queue, Reader::Sweep, after, std::mem::take(&mut anew), most, log)?;
             let slice = self.oldest(queue, &mut after, handed_over, most);
             let is_last = slice.len() < most && handed_over == HandedOver::All;
             for (_, slot) in slice {

@@ -8,13 +8,12 @@
 //! 1. A slice goes on behind the message that the one before it looked at last, by (death, id). A message that is refused
 //!    stays dead and is not looked at again.
 //! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
-//!    not meant. A message in memory knows between which sweeps it died, but for one that was cold then and expired, of which
-//!    the instant says it; and does not leave memory while a sweep goes on
-//!    that it has to tell it to.
+//!    not meant. A message in memory knows between which sweeps it died, and does not leave memory while a sweep goes on that it
+//!    has to tell it to. Where a message expired while it was cold, its expiry says it: it lies between when two sweeps began.
 //! 3. A sweep ends: it looks at no more than were dead when it began, or as many of the oldest as it was asked for.
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dwell_model::{Command, MessageId, Now, QueueName, Timestamp};
 
@@ -41,8 +40,6 @@ pub struct Sweep {
     is_new: bool,
     /// The how-manieth of all sweeps it is.
     number: u64,
-    /// The wall time when it began: what was cold then and expires later has died since.
-    began: Timestamp,
     /// So many messages are meant.
     meant: u64,
     /// It goes on for as long as this is there.
@@ -50,6 +47,16 @@ pub struct Sweep {
     /// At so many it has looked.
     looked: u64,
     swept: Swept,
+}
+
+/// What is known of a sweep that may go on.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    number: u64,
+    /// The wall time when it began: what was cold then and expires later has died since.
+    began: Timestamp,
+    /// Nothing is there when it is over.
+    alive: Weak<()>,
 }
 
 /// How far a revive or a discard is.
@@ -107,14 +114,14 @@ impl<B: StoredBody> Core<B> {
         };
         self.sweeps += 1;
         let under_way = Arc::new(());
-        self.under_way.push_back((self.sweeps, Arc::downgrade(&under_way)));
+        let alive = Arc::downgrade(&under_way);
+        self.under_way.push_back(UnderWay { number: self.sweeps, began: now.wall, alive });
         let sweep = Box::new(Sweep {
             queue: found.name.clone(),
             deed,
             after: None,
             is_new: true,
             number: self.sweeps,
-            began: now.wall,
             meant,
             _under_way: under_way,
             looked: 0,
@@ -164,11 +171,10 @@ impl<B: StoredBody> Core<B> {
         // A later slice is a whole one, however little is left: what is missing may be gone, and all that died since lie
         // before the end.
         let most = if is_new { left.min(self.config.swept_a_call) } else { self.config.swept_a_call };
-        let handed_over =
-            match self.page_in_dead(queue, Reader::Sweep, sweep.after, (is_new, sweep.began), most, log) {
-                Ok(handed_over) => handed_over,
-                Err(error) => return Err(sweep.interrupted(error)),
-            };
+        let handed_over = match self.page_in_dead(queue, Reader::Sweep, sweep.after, is_new, most, log) {
+            Ok(handed_over) => handed_over,
+            Err(error) => return Err(sweep.interrupted(error)),
+        };
         let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
         let is_last = slice.len() < most && handed_over == HandedOver::All;
         for ((_, id), slot) in slice {
@@ -190,8 +196,18 @@ impl<B: StoredBody> Core<B> {
 
     /// The number of the oldest sweep that may go on.
     pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
-        while self.under_way.pop_front_if(|(_, sweep)| sweep.strong_count() == 0).is_some() {}
-        self.under_way.front().map(|(number, _)| *number)
+        while self.under_way.pop_front_if(|sweep| sweep.alive.strong_count() == 0).is_some() {}
+        self.under_way.front().map(|sweep| sweep.number)
+    }
+
+    /// The number of the youngest sweep under way that had begun when a message expired which was cold then, 0 if none had. It
+    /// had not expired at `ripe`, the latest wall time that the cold ones were looked at before.
+    pub(super) fn last_sweep_before(&self, expires: Timestamp, ripe: Timestamp) -> u64 {
+        if expires <= ripe {
+            return 0;
+        }
+        let before = self.under_way.iter().rev().find(|sweep| sweep.began < expires);
+        before.map_or(0, |sweep| sweep.number)
     }
 
     /// Revives or discards one message.

@@ -68,6 +68,25 @@ fn what_dies_between_two_slices_stays_dead() {
     assert_eq!(dead_len(&mut rig, 20), 2);
 }
 
+/// Of two sweeps the second finds what expired between them, though the first makes it resident, and leaves it alone.
+#[test]
+fn what_expires_in_a_file_between_two_sweeps_belongs_to_the_second() {
+    let mut rig = slow();
+    bury_many(&mut rig, 5);
+    let id = rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap().id;
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    let first = begin_revive(&mut rig, 2_010);
+    rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+    let second = begin_revive(&mut rig, 2_021);
+    let done = finish(&mut rig, first, 2_022).done;
+    assert_eq!(done, 3, "two in its first slice, and one that the second has left");
+    assert_eq!(dead_len(&mut rig, 2_022), 1);
+    assert_eq!(finish(&mut rig, second, 2_023).done, 3);
+    let found = rig.call(|core, log| core.get(&queue("q"), vec![crate::Target::Id(id)], now(2_023), log));
+    assert_eq!(found[0].as_ref().unwrap().standing.state, dwell_model::State::Scheduled);
+}
+
 #[test]
 fn a_key_that_is_taken_between_two_slices_is_not_given_back() {
     let mut rig = slow();
