@@ -12,7 +12,11 @@
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
 //!    window, or was put back since and is remembered beside it; but for those that have expired since it was begun.
-//! 2. A window is forgotten when a file with dead messages of its queue comes or goes: they have other places then.
+//! 2. So much is remembered beside it as may be in it. Where more is put back the window ends before that: what is behind its
+//!    end is found when that is come to.
+//! 3. A window is forgotten when a file comes with messages of its queue that are cold and dead: they had other places
+//!    before. One that is being filled is not, and has that file read too: what was read before is not read again. Of a file
+//!    that goes nothing is cold, and of one with none but what is in memory nothing is to be read.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
@@ -48,7 +52,7 @@ pub(super) struct Walk {
     window: BinaryHeap<Reverse<Grave>>,
     /// Up to here the window has all.
     to: HandedOver,
-    /// Those that were put back since the window was begun.
+    /// Those that were put back since the window was begun, up to where it ends.
     back: BTreeMap<Died, Spot>,
     /// The reading for the next window.
     scan: Option<Scan>,
@@ -71,6 +75,8 @@ struct Scan {
     oldest: BinaryHeap<Grave>,
     /// Whether there are others behind them.
     has_more: bool,
+    /// No further the window may go: what was put back behind this is not remembered.
+    to: HandedOver,
 }
 
 impl Walk {
@@ -110,6 +116,19 @@ impl Walk {
         }
     }
 
+    /// A message has been put back; `most` are remembered.
+    fn put_back(&mut self, died: Died, spot: Spot, most: usize) {
+        let to = self.scan.as_mut().map_or(&mut self.to, |scan| &mut scan.to);
+        if !reaches(*to, died) {
+            return;
+        }
+        self.back.insert(died, spot);
+        if self.back.len() > most {
+            self.back.pop_last();
+            *to = HandedOver::To(self.back.last_key_value().map(|(died, _)| *died));
+        }
+    }
+
     /// Whether the window ends with this one or before.
     fn ends_at(&self, after: Option<Died>) -> bool {
         matches!(self.to, HandedOver::To(to) if to <= after)
@@ -118,11 +137,8 @@ impl Walk {
     /// The next one, as far as all are known.
     fn next(&self) -> Option<Grave> {
         let back = self.back.first_key_value().map(|(died, spot)| (*died, *spot));
-        let is_known = |(died, _): &Grave| match self.to {
-            HandedOver::All => true,
-            HandedOver::To(to) => Some(*died) <= to,
-        };
-        self.window.peek().map(|next| next.0).into_iter().chain(back.filter(is_known)).min()
+        let next = self.window.peek().map(|next| next.0).into_iter().chain(back).min();
+        next.filter(|(died, _)| reaches(self.to, *died))
     }
 
     fn pop(&mut self, died: Died) {
@@ -132,16 +148,41 @@ impl Walk {
         self.back.remove(&died);
     }
 
+    /// How many of those are remembered that were put back.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.back.len()
+    }
+
     pub(super) fn memory(&self) -> usize {
         let scanned = self.scan.as_ref().map_or(0, |scan| scan.oldest.capacity());
         (self.window.capacity() + scanned + 2 * self.back.len()) * size_of::<Grave>()
     }
 }
 
-/// Whether a file has dead messages of a queue.
-fn has_dead(file: &ColdFile, queue: &QueueName) -> bool {
-    let mut lanes = file.file.lanes().iter().zip(&file.lanes).filter(|(lane, _)| lane.queue == *queue);
-    lanes.any(|(lane, state)| lane.state == LaneState::Dead || state.over > 0)
+/// Whether what died then lies within what was handed over, or will be.
+fn reaches(to: HandedOver, died: Died) -> bool {
+    match to {
+        HandedOver::All => true,
+        HandedOver::To(to) => Some(died) <= to,
+    }
+}
+
+/// What lies within both.
+fn within(one: HandedOver, other: HandedOver) -> HandedOver {
+    match (one, other) {
+        (HandedOver::To(one), HandedOver::To(other)) => HandedOver::To(one.min(other)),
+        (HandedOver::All, to) | (to, HandedOver::All) => to,
+    }
+}
+
+/// The lanes of a queue in which a file has messages that are cold and dead.
+fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
+    let lanes = (0..).zip(file.file.lanes().iter().zip(&file.lanes));
+    let of_queue = lanes.filter(|(_, (lane, _))| lane.queue == *queue);
+    let dead = of_queue
+        .filter(|(_, (lane, state))| lane.state == LaneState::Dead && state.live > 0 || state.over > 0);
+    dead.map(|(lane, _)| LaneAt { file: file.file.name().number, lane }).collect()
 }
 
 /// When an entry died that is dead, or over.
@@ -230,9 +271,10 @@ impl ColdSet {
         };
         for _ in 0..PIECES {
             if !self.read_piece(&mut scan)? {
-                let Scan { oldest, has_more, .. } = scan;
+                let Scan { oldest, has_more, to, .. } = scan;
                 let last = oldest.peek().map(|(died, _)| *died);
-                walk.to = if has_more { HandedOver::To(last) } else { HandedOver::All };
+                let found = if has_more { HandedOver::To(last) } else { HandedOver::All };
+                walk.to = within(found, to);
                 walk.window = oldest.into_iter().map(Reverse).collect();
                 return Ok(true);
             }
@@ -249,7 +291,15 @@ impl ColdSet {
         lanes.retain(|at| self.has_dead_in(*at));
         // Those that may have the oldest are read first; of some that is not known.
         lanes.sort_by_key(|at| Reverse(self.deaths.get(at).map(|(first, _)| *first)));
-        Scan { after: walk.from, lanes, at: 0, died: None, oldest: BinaryHeap::new(), has_more: false }
+        Scan {
+            after: walk.from,
+            lanes,
+            at: 0,
+            died: None,
+            oldest: BinaryHeap::new(),
+            has_more: false,
+            to: HandedOver::All,
+        }
     }
 
     /// Reads some more; false if nothing is left to be read.
@@ -326,13 +376,32 @@ impl ColdSet {
             let (first, last) = scan.died.get_or_insert((died.0, died.0));
             (*first, *last) = (died.0.min(*first), died.0.max(*last));
         }
+        let most = self.graves;
         for walk in self.walks.iter_mut().filter(|walk| walk.queue == *queue && walk.from < Some(died)) {
-            walk.back.insert(died, Spot { file, ordinal });
+            walk.put_back(died, Spot { file, ordinal }, most);
         }
     }
 
-    /// A file has come, or is about to go: what was found of the dead in it lies elsewhere now.
-    pub(super) fn end_walks(&mut self, file: &ColdFile) {
-        self.walks.retain(|walk| !has_dead(file, &walk.queue));
+    /// A file comes: what is cold and dead in it lay elsewhere before.
+    pub(super) fn dead_come(&mut self, file: &ColdFile) {
+        self.walks.retain_mut(|walk| {
+            let lanes = dead_lanes(file, &walk.queue);
+            if lanes.is_empty() {
+                return true;
+            }
+            let Some(scan) = walk.scan.as_mut() else { return false };
+            scan.lanes.splice(0..0, lanes);
+            true
+        });
+    }
+
+    /// A file goes, of which nothing is cold: there is nothing to be read in it.
+    pub(super) fn dead_go(&mut self, number: u32) {
+        for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
+            if scan.lanes.last().is_some_and(|at| at.file == number) {
+                (scan.at, scan.died) = (0, None);
+            }
+            scan.lanes.retain(|at| at.file != number);
+        }
     }
 }

@@ -252,7 +252,7 @@ impl ColdSet {
         self.entries += u64::from(file.file.len());
         self.bytes += file.file.size();
         self.nearby.add(&file.file);
-        self.end_walks(&file);
+        self.dead_come(&file);
         self.most_ripe = self.most_ripe.max(file.ripe);
         let lanes = file.lanes.len() as u32;
         let before = self.files.insert(number, file);
@@ -269,7 +269,7 @@ impl ColdSet {
         self.entries -= u64::from(file.file.len());
         self.bytes -= file.file.size();
         self.nearby.remove(&file.file);
-        self.end_walks(&file);
+        self.dead_go(number);
         self.deaths.retain(|at, _| at.file != number);
         // Those of a queue lie side by side.
         for of_queue in file.file.lanes().chunk_by(|one, other| one.queue == other.queue) {

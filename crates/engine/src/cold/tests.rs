@@ -52,6 +52,8 @@ enum Step {
     /// One that was handed over is let go of again.
     PutBack(prop::sample::Index),
     Add(Vec<Drawn>),
+    /// The same of messages that are in memory.
+    AddResident(Vec<Drawn>),
     Remove(prop::sample::Index),
     /// The clock goes on.
     Later(i64),
@@ -87,6 +89,7 @@ fn steps_of_a_sweep() -> impl Strategy<Value = Vec<Step>> {
         4 => index().prop_map(Step::TakeOut),
         6 => index().prop_map(Step::PutBack),
         1 => prop::collection::vec(dead(), 1..150).prop_map(Step::Add),
+        1 => prop::collection::vec(dead(), 1..150).prop_map(Step::AddResident),
         1 => index().prop_map(Step::Remove),
         1 => (1..12u8).prop_map(Step::Due),
         1 => Just(Step::ForgetDead),
@@ -139,6 +142,11 @@ impl Beside {
     }
 
     fn add(&mut self, drawn: &[Drawn]) {
+        self.add_file(drawn, true);
+    }
+
+    /// A file with messages that are all cold, or in memory.
+    fn add_file(&mut self, drawn: &[Drawn], is_cold: bool) {
         let number = self.ripe.len() as u32 + 1;
         let first = self.known.len() as u64 + 1;
         let entry = |(one, number): (&Drawn, u64)| {
@@ -182,15 +190,18 @@ impl Beside {
         }
         let file = Arc::new(writer.finish().unwrap());
         let segment = Arc::new(Segment::of_due_file(&file));
-        let none = Settled::none(file.len());
-        self.cold.add(ColdFile::new(file, segment, none, Timestamp::MIN, self.now));
+        let mut out = Settled::none(file.len());
+        if !is_cold {
+            out.set_range(0..file.len());
+        }
+        self.cold.add(ColdFile::new(file, segment, out, Timestamp::MIN, self.now));
         self.ripe.insert(number, Timestamp::MIN);
         let file = NonZeroU32::new(number).unwrap();
         self.known.extend((0..).zip(entries).map(|(ordinal, (entry, body))| Known {
             copy: CopyAt { file, ordinal },
             entry,
             body,
-            is_cold: true,
+            is_cold,
         }));
     }
 
@@ -321,6 +332,7 @@ impl Beside {
                 }
             }
             Step::Add(drawn) => self.add(&drawn),
+            Step::AddResident(drawn) => self.add_file(&drawn, false),
             Step::Dead { most, anew } => {
                 self.swept = self.swept.filter(|_| !anew);
                 self.dead(most);
@@ -581,4 +593,74 @@ fn what_is_gone_is_found_where_it_was_due_and_the_rest_is_left_to_be_found_by_nu
     }
     let mut none = Vec::new();
     assert!(beside.cold.settle_due(&mut none).unwrap().is_empty());
+}
+
+/// Dead messages, the oldest of them last, and no bodies to speak of.
+fn dead_ones(count: i64) -> Vec<Drawn> {
+    (0..count).map(|due| Drawn { state: 2, priority: 0, due, body_len: 300 }).collect()
+}
+
+/// How many calls a peek at the oldest dead message takes, and which one it finds, if this is done in between.
+fn peek(beside: &mut Beside, mut between: impl FnMut(&mut Beside, u32)) -> (u32, MessageId) {
+    for calls in 1..100 {
+        let mut handed = Vec::new();
+        let is_new = calls == 1;
+        beside.cold.dead(&queue(), Reader::Peek, None, is_new, 1, &mut handed).unwrap();
+        if let Some(found) = handed.pop() {
+            return (calls, found.message.id);
+        }
+        between(beside, calls);
+    }
+    panic!("the peek does not come to an end");
+}
+
+/// Crash story: a peek reads files for longer than it takes until the next flush. 1. Each new file with a dead message of the
+/// queue ended what it had read so far. 2. It began anew, for ever, and all other peeks waited for it.
+#[test]
+fn a_peek_comes_to_an_end_though_files_with_dead_messages_come_and_go() {
+    let many = dead_ones(10_000);
+    let mut alone = Beside::new(8, 64, 16);
+    alone.add(&many);
+    let (calls, oldest) = peek(&mut alone, |_, _| {});
+    assert!(calls > 5, "{calls} calls read it");
+    let mut beside = Beside::new(8, 64, 16);
+    beside.add(&many);
+    let found = peek(&mut beside, |beside, _| {
+        beside.add_file(&dead_ones(1), false);
+        let newest = beside.ripe.len() as u32;
+        beside.cold.remove(newest - newest % 2);
+    });
+    assert_eq!(found, (calls, oldest), "of a file whose messages are in memory nothing is read");
+    // Those of a file that is compacted lie in another one.
+    let mut beside = Beside::new(8, 64, 16);
+    beside.add(&many);
+    let (found, _) = peek(&mut beside, |beside, calls| {
+        if calls % 3 == 0 {
+            beside.add(&dead_ones(1));
+        }
+    });
+    assert!(found <= calls + calls / 2 + 2, "{found} calls, and {calls} without these files");
+}
+
+/// Crash story: a peek of many dead messages knows of all that are put back. 1. A list of all dead ones came by. 2. Each
+/// page was put back, and was remembered: sixty bytes a message, beside all that memory may hold.
+#[test]
+fn few_of_the_dead_that_are_put_back_are_remembered() {
+    let mut beside = Beside::new(8, 64, 4);
+    beside.add(&dead_ones(200));
+    peek(&mut beside, |_, _| {});
+    assert_eq!(beside.cold.walks.len(), 1);
+    let file = &beside.cold.files()[&1];
+    let out: Vec<bool> = beside.known.iter().map(|known| file.out.has(known.copy.ordinal)).collect();
+    for (at, is_out) in out.into_iter().enumerate() {
+        let (copy, died) = (beside.known[at].copy, died(&beside.known[at].entry));
+        if !is_out {
+            beside.cold.take_out(copy);
+        }
+        beside.cold.put_back(copy, died);
+    }
+    let remembered = beside.cold.walks[0].remembered();
+    assert!(remembered <= 4, "{remembered} of 200");
+    while beside.dead(3) {}
+    assert!(beside.known.iter().all(|known| !known.is_cold), "and all are found");
 }

@@ -214,6 +214,10 @@ impl Step {
             Command::List { queue, state, after, max, reply } => {
                 Effect::look(reply, core.list(&queue, state, after, max, now, batch))
             }
+            // It would read files for nobody, and others would wait for that.
+            Command::Peek(_, _, reply) | Command::PeekOn(_, reply) if reply.is_canceled() => {
+                return Stepped::Quiet;
+            }
             Command::Peek(queue, StateKind::Dead, reply) if self.peeks && core.has_cold_dead(&queue) => {
                 return Stepped::Behind(Command::Peek(queue, StateKind::Dead, reply));
             }

@@ -45,7 +45,7 @@ fn with_dead(names: &[&str]) -> Driven {
     store
 }
 
-type Peek = Pin<Box<dyn Future<Output = Result<Option<Message>>>>>;
+type Peek = Pin<Box<dyn Future<Output = Result<Option<Message>>> + Send>>;
 
 fn peek(store: &Driven, name: &str) -> Peek {
     let engine = store.engine.clone();
@@ -135,4 +135,43 @@ fn peek_while_sweeping() {
         }
     }
     assert_eq!(swept, Some(200), "it comes to an end");
+}
+
+/// Lets a peek go when it is woken.
+struct LetsGo(Mutex<Option<Peek>>);
+
+impl Wake for LetsGo {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().take();
+    }
+}
+
+#[test]
+fn a_peek_whose_caller_has_gone_reads_no_more() {
+    let mut store = with_dead(&["a", "b"]);
+    let reads = |store: &Driven| store.engine.counters().disk.reads;
+    let before = reads(&store);
+    let mut call = peek(&store, "a");
+    assert!(answer(&mut call).is_none());
+    store.driver.turn();
+    assert!(answer(&mut call).is_some());
+    let whole = reads(&store) - before;
+    assert!(whole > 6, "{whole} reads");
+    // One goes before its turn.
+    let before = reads(&store);
+    let mut call = peek(&store, "b");
+    assert!(answer(&mut call).is_none());
+    drop(call);
+    store.driver.turn();
+    assert_eq!(reads(&store), before);
+    // And one when its first piece was read: who came with it is answered then.
+    let mut call = peek(&store, "b");
+    assert!(answer(&mut call).is_none());
+    let waker = Waker::from(Arc::new(LetsGo(Mutex::new(Some(call)))));
+    let engine = store.engine.clone();
+    let mut put = pin!(engine.put(vec![Put::new(queue("other"), "beside it").after_ms(HOUR_MS)]));
+    assert!(put.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    store.driver.turn();
+    let read = reads(&store) - before;
+    assert!(0 < read && read < whole / 2, "{read} of {whole} reads");
 }
