@@ -248,6 +248,31 @@ async fn a_write_that_no_replica_confirms_is_a_retryable_error() {
     assert_eq!(plain.stats(queue()).await.unwrap().counts.ready, 1, "it is there, and once");
 }
 
+/// A lease that no replica has is good all the same, and void after a failover: refused, its messages would be held for nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_handed_out_is_not_refused_for_want_of_a_replica() {
+    let server = Server::start();
+    let plain = open(server.address()).await;
+    let confirmed = open((server.url() + "?wait=1&wait_ms=50").parse().unwrap()).await;
+    put(&plain, message("first")).await.unwrap();
+    let id = put(&plain, message("second")).await.unwrap().id;
+    let first = within("a take", confirmed.take(Take::from(queue()).max(1))).await.unwrap().pop().unwrap();
+    let second = within("a take", confirmed.take_id(queue(), id, None, false)).await.unwrap();
+    assert_eq!(plain.stats(queue()).await.unwrap().counts.leased, 2);
+    for delivery in [first, second] {
+        assert_eq!(ack(&plain, delivery.receipt).await, Ok(Settled::Gone));
+    }
+    // Where nothing is handed out there is nothing that a replica could confirm.
+    let waits = || server.info("cmdstat_wait").unwrap_or_default();
+    let before = waits();
+    let other = QueueName::new("other").unwrap();
+    for take in [Take::from(queue()), Take::from_all([queue(), other])] {
+        assert_eq!(within("a take", confirmed.take(take.clone())).await, Ok(Vec::new()));
+        assert_eq!(within("a take", confirmed.take(take.wait_ms(300))).await, Ok(Vec::new()));
+    }
+    assert_eq!(waits(), before);
+}
+
 #[tokio::test]
 async fn waiting_that_can_not_be_is_refused_at_open() {
     let server = Server::start();

@@ -114,6 +114,11 @@ impl Fields {
         }
     }
 
+    /// Whether it was given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| *known == name)
+    }
+
     /// With these behind the table.
     pub(super) fn beside(mut self, arguments: Beside) -> Fields {
         self.1 = arguments;

@@ -11,7 +11,7 @@ use super::layout::Partition;
 use super::message::instant;
 use super::pack::{Fields, Pack, Reply};
 use super::scripts::Script;
-use super::wire::{foreign, locked};
+use super::wire::{Lane, foreign, locked};
 
 /// How many bytes of bodies one script reads or writes, but one body in any case: more would hold Redis up for more than
 /// about a millisecond.
@@ -105,11 +105,25 @@ impl Inner {
         arguments: Fields,
         patience: Patience,
     ) -> std::result::Result<Answered, Fault> {
+        let lane = self.wire.lane(script);
+        self.on_lane(lane.as_ref(), at, spread, script, arguments, patience).await
+    }
+
+    /// The same by this lane, for those who may have to call again.
+    pub(super) async fn on_lane(
+        &self,
+        lane: Option<&Lane<'_>>,
+        at: &Partition,
+        spread: u16,
+        script: Script,
+        arguments: Fields,
+        patience: Patience,
+    ) -> std::result::Result<Answered, Fault> {
         if at.index >= spread {
             // It was believed to have it when the call began.
             return Err(Fault::Spread);
         }
-        self.ask_within(at, script, arguments.with("W", u32::from(spread)), patience).await
+        self.ask_on_lane(lane, at, script, arguments.with("W", u32::from(spread)), patience).await
     }
 
     /// The same, however the queue is spread.
@@ -129,6 +143,18 @@ impl Inner {
         arguments: Fields,
         patience: Patience,
     ) -> std::result::Result<Answered, Fault> {
+        let lane = self.wire.lane(script);
+        self.ask_on_lane(lane.as_ref(), at, script, arguments, patience).await
+    }
+
+    async fn ask_on_lane(
+        &self,
+        lane: Option<&Lane<'_>>,
+        at: &Partition,
+        script: Script,
+        arguments: Fields,
+        patience: Patience,
+    ) -> std::result::Result<Answered, Fault> {
         let believed = arguments.uint("W").and_then(|spread| u16::try_from(spread).ok());
         let arguments = arguments.with("D", self.defaults.clone());
         let (mut lapsed, mut rounds) = (0_u64, 0);
@@ -136,7 +162,7 @@ impl Inner {
             let arguments = arguments.clone().maybe("ended", Some(lapsed).filter(|ended| *ended > 0));
             let arguments = arguments.flag("late", rounds >= ROUNDS);
             let counts = self.lease_counts();
-            let reply = self.wire.call(at, script, arguments, patience).await?;
+            let reply = self.wire.call(at, script, arguments, patience, lane).await?;
             if let Some(ended) = reply.get("lapsed").uint().filter(|ended| *ended > 0) {
                 lapsed += ended;
                 self.leases_ended(&at.queue, ended, counts);

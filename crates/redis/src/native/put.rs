@@ -8,6 +8,7 @@ use dwell_model::{DEFAULT_PRIORITY, Invalid, Limits, MessageId, Number, QueueNam
 use dwell_store::{Error, OnConflict, Put, PutAnswer, PutOutcome, Result, When};
 
 use super::Inner;
+use super::inspect::Patience;
 use super::layout::{
     FRESH_BODY, Partition, block_of, field_of, id_bytes, id_of, id_put_with, number_of, of_key, of_token,
     place_in_block,
@@ -289,8 +290,12 @@ impl Inner {
         let tokens = share(self.limits.put_tokens_per_queue, spread);
         let mut fields = items.with("shard", u32::from(at.index)).with("tokens", tokens);
         let (unregistered, mut entered, mut counted) = (fields.clone(), 0, false);
+        // What was asked for first and comes late puts nothing beside what is put then.
+        let lane = self.wire.lane(Script::Put);
         loop {
-            let answered = self.on(at, spread, Script::Put, fields.clone()).await?;
+            let fields_now = fields.clone();
+            let answered =
+                self.on_lane(lane.as_ref(), at, spread, Script::Put, fields_now, Patience::Usual).await?;
             if answered.reply.get("enter").is_set() {
                 if entered == 16 {
                     let reason =

@@ -167,7 +167,9 @@ impl Inner {
                 Err(Fault::Failed(_)) if !taken.deliveries.is_empty() => break,
                 Err(Fault::Failed(error)) => return Err(error),
             };
-            rounds += 1;
+            // A call that was made again and had found nothing may only say that there is something by now.
+            let is_learnt = round.on && round.deliveries.is_empty();
+            (rounds, learnt) = (rounds + usize::from(!is_learnt), learnt + usize::from(is_learnt));
             if let Some(left) = &mut bytes_left {
                 let bytes: usize = round.deliveries.iter().map(|delivery| delivery.message.body.len()).sum();
                 *left = left.saturating_sub(bytes);

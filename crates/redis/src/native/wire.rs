@@ -92,13 +92,19 @@ impl Wire {
         self.patience.now().mono_ms
     }
 
-    /// Calls a script on a partition.
+    /// A lane for calls of a script, if it is called under numbers.
+    pub(super) fn lane(&self, script: Script) -> Option<Lane<'_>> {
+        script.is_recorded().then(|| Lane::enter(self))
+    }
+
+    /// Calls a script on a partition, by a lane if it is called under numbers.
     pub(super) async fn call(
         &self,
         at: &Partition,
         script: Script,
         arguments: Fields,
         patience: Patience,
+        lane: Option<&Lane<'_>>,
     ) -> Result<Reply, Error> {
         let keys = at.keys(self.link.address().prefix());
         let is_checked = locked(&self.checked).get(at).is_some();
@@ -106,14 +112,11 @@ impl Wire {
             self.check(&keys, &PARTITION, patience).await?;
             locked(&self.checked).meet(at.clone(), ());
         }
-        let called = match script.is_recorded() {
-            false => self.run(script, &keys, arguments, patience).await,
-            true => {
-                let lane = Lane::enter(self);
-                let mut name = self.process.to_vec();
-                name.extend_from_slice(&lane.number.to_be_bytes());
+        let called = match lane {
+            None => self.run(script, &keys, arguments, patience).await,
+            Some(lane) => {
                 let call = self.next_call.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-                let arguments = arguments.with("l", &name[..]).with("q", &call[..]);
+                let arguments = arguments.with("l", &lane.name()[..]).with("q", &call[..]);
                 self.run(script, &keys, arguments, patience).await
             }
         };
@@ -171,6 +174,7 @@ impl Wire {
         arguments: Fields,
         patience: Patience,
     ) -> Result<Reply, Error> {
+        let confirm = self.link.address().confirm.filter(|_| script.is_recorded() && !arguments.has("peek"));
         let (packed, beside) = arguments.encoded();
         let end_ms = self.mono_ms()
             + match patience {
@@ -187,7 +191,7 @@ impl Wire {
         let mut sent_before_ms = u64::MAX;
         loop {
             let ends = (end_ms, sent_before_ms);
-            let reason = match self.once(script, keys, (&packed, &beside), by_text, ends).await {
+            let reason = match self.once(script, keys, (&packed, &beside), by_text, confirm, ends).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::NoScript) if !by_text => {
                     by_text = true;
@@ -225,6 +229,7 @@ impl Wire {
         keys: &str,
         arguments: (&[u8], &Beside),
         by_text: bool,
+        confirm: Option<Confirm>,
         (end_ms, sent_before_ms): (u64, u64),
     ) -> Result<Reply, Failure> {
         let now = self.test_clock.as_ref().map(|clock| clock.now().wall.as_ms());
@@ -232,8 +237,8 @@ impl Wire {
             true => self.scripts.by_text(script, keys, arguments, now),
             false => self.scripts.by_hash(script, keys, arguments, now),
         };
-        let sent = match self.link.address().confirm.filter(|_| script.is_recorded()) {
-            Some(confirm) => self.send_confirmed(&command, confirm, (end_ms, sent_before_ms)).await?,
+        let sent = match confirm {
+            Some(confirm) => self.send_confirmed(script, &command, confirm, (end_ms, sent_before_ms)).await?,
             None => self.link.send_before(&command, sent_before_ms).await,
         };
         match sent {
@@ -259,8 +264,12 @@ impl Wire {
     }
 
     /// Sends a command on a connection of its own and waits until replicas have what it wrote.
+    ///
+    /// What was handed out is answered, confirmed or not: its messages would be held for nobody otherwise. A lease that a
+    /// failover loses is void, and its message is handed out again.
     async fn send_confirmed(
         &self,
+        script: Script,
         command: &Cmd,
         confirm: Confirm,
         (end_ms, sent_before_ms): (u64, u64),
@@ -277,8 +286,9 @@ impl Wire {
             return Err(Failure::NotNow("it is too late to send it again".to_owned()));
         }
         let replied = connection.send(command).await;
-        let is_asked_for_more = replied.as_ref().is_ok_and(asks_for_more);
-        if is_asked_for_more || replied.is_err() {
+        let hands_out = matches!(script, Script::Take | Script::TakeId);
+        let needs_none = |reply| asks_for_more(reply) || (hands_out && !has_handed_out(reply));
+        if replied.as_ref().map_or(true, needs_none) {
             self.leave_confirmed(connection, replied.as_ref().err());
             return Ok(replied);
         }
@@ -293,6 +303,7 @@ impl Wire {
         let counted = connection.send(&wait).await;
         self.leave_confirmed(connection, counted.as_ref().err());
         match counted {
+            _ if hands_out => Ok(replied),
             Ok(counted) => match missing(&counted, confirm) {
                 None => Ok(replied),
                 Some(reason) => Err(Failure::Refused(Error::OutcomeUnknown { reason: reason.into() })),
@@ -342,6 +353,17 @@ fn asks_for_more(reply: &Value) -> bool {
     let reply = Reply::decode(&Bytes::copy_from_slice(bytes));
     let says = |word| reply.as_ref().is_some_and(|reply| reply.get(word).is_set());
     ["enter", "others", "past", "more", "spread"].into_iter().any(says)
+}
+
+/// Whether a take, or a take by id, has brought something.
+fn has_handed_out(reply: &Value) -> bool {
+    match reply {
+        Value::Array(parts) => parts.len() > 1,
+        Value::BulkString(bytes) => {
+            Reply::decode(&Bytes::copy_from_slice(bytes)).is_some_and(|reply| reply.get("item").is_set())
+        }
+        _ => false,
+    }
 }
 
 /// What `WAIT` or `WAITAOF` has counted, if it is enough; else how it was not.
@@ -422,13 +444,18 @@ fn is_unread(text: &str) -> bool {
         || (text.starts_with("bad argument #") && text.ends_with("(data string too short)"))
 }
 
-/// A lane that this call has to itself.
-struct Lane<'a> {
+/// A lane that one call at a time has to itself: of what comes late all is refused that is not the latest one. Whoever has to
+/// call several times for one thing keeps to one.
+pub(super) struct Lane<'a> {
     wire: &'a Wire,
     number: u16,
 }
 
 impl<'a> Lane<'a> {
+    fn name(&self) -> Vec<u8> {
+        [&self.wire.process[..], &self.number.to_be_bytes()].concat()
+    }
+
     fn enter(wire: &'a Wire) -> Lane<'a> {
         let mut lanes = locked(&wire.lanes);
         let number = lanes.free.pop().unwrap_or_else(|| {

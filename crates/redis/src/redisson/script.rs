@@ -3,6 +3,9 @@
 //! Ground rule: a call that changes something carries the number of its lane and of itself, and a script that has
 //! answered a number answers it again and does nothing (`lua/answer.lua`). So a call whose answer was lost is made again
 //! here. What remains unknown is one that nobody answers then either.
+//!
+//! What has changed nothing is not kept, so that it costs no write. Only where a call was lost or given up, and may come yet, the
+//! next one by its lane says so, and is kept whatever it does: `answer.lua` refuses what comes then.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -43,27 +46,52 @@ impl Script {
         arguments: &[Vec<u8>],
     ) -> RedisResult<T> {
         // A call that only looks needs no lane.
-        let lane = self.changes.then(Lane::enter);
+        let mut lane = self.changes.then(|| Lane::enter(link, of));
         let (mut keys, mut arguments) = (keys.to_vec(), arguments.to_vec());
         if let Some(lane) = &lane {
             keys.push(of.answer(&lane.name()));
-            arguments.push(CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes().to_vec());
+            let mut call = CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes().to_vec();
+            call.extend(lane.is_doubtful.then_some(DOUBT));
+            arguments.push(call);
         }
+        let answer = self.call_again(link, &keys, &mut arguments).await;
+        if let Some(lane) = &mut lane {
+            lane.is_doubtful = match &answer {
+                Ok(_) => false,
+                // It was refused before it could keep a number.
+                Err(error) => lane.is_doubtful || error.code().is_none(),
+            };
+            lane.has_ended = true;
+        }
+        answer
+    }
+
+    /// Calls it, and again where its answer was lost.
+    async fn call_again<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        keys: &[String],
+        arguments: &mut [Vec<u8>],
+    ) -> RedisResult<T> {
         #[cfg(feature = "testing")]
         if self.changes && super::testing::REPEATS.get() {
-            self.run::<redis::Value>(link, &keys, &arguments).await?;
+            self.run::<redis::Value>(link, keys, arguments).await?;
         }
         let mut lost = None;
         for pause in AGAIN_AFTER {
-            let error = match self.run_once(link, &keys, &arguments).await {
+            let error = match self.run_once(link, keys, arguments).await {
                 Err(error) if is_lost(&error) || (lost.is_some() && is_away(&error)) => error,
                 // After a timeout the caller has waited long enough.
                 answer => return answer,
             };
             lost.get_or_insert(error);
+            // The one that was lost may be under way yet.
+            if let Some(call) = arguments.last_mut().filter(|call| self.changes && call.len() == 8) {
+                call.push(DOUBT);
+            }
             tokio::time::sleep(pause).await;
         }
-        match (self.run_once(link, &keys, &arguments).await, lost) {
+        match (self.run_once(link, keys, arguments).await, lost) {
             (Err(error), Some(lost)) if is_lost(&error) || is_away(&error) => Err(lost),
             (answer, _) => answer,
         }
@@ -132,39 +160,73 @@ fn is_away(error: &RedisError) -> bool {
 static PROCESS: LazyLock<u64> = LazyLock::new(random);
 /// The number of the next call.
 static CALLS: AtomicU64 = AtomicU64::new(1);
-static LANES: Mutex<Lanes> = Mutex::new(Lanes { free: Vec::new(), made: 0 });
+/// Behind the number of a call: an earlier one by its lane may be under way yet.
+const DOUBT: u8 = b'!';
+/// So many lanes are remembered of which that is so.
+const DOUBTFUL: usize = 1_024;
+static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
 
 /// Lanes that no call is in now, and how many there are: as many as there were calls at the same time.
+#[derive(Default)]
 struct Lanes {
     free: Vec<u32>,
+    /// Those by which something may be under way yet to a queue of some Redis: they are for the next calls on it.
+    doubtful: Vec<(u32, String)>,
     made: u32,
 }
 
 /// A lane that this call has to itself.
-struct Lane(u32);
+struct Lane<'a> {
+    number: u32,
+    link: &'a Link,
+    of: &'a Keys,
+    /// An earlier call by it, or this one, may be under way yet.
+    is_doubtful: bool,
+    /// It is known what has become of the call.
+    has_ended: bool,
+}
 
-impl Lane {
-    fn enter() -> Lane {
+impl<'a> Lane<'a> {
+    fn enter(link: &'a Link, of: &'a Keys) -> Lane<'a> {
         let mut lanes = lanes();
-        let number = lanes.free.pop().unwrap_or_else(|| {
-            lanes.made += 1;
-            lanes.made
-        });
-        Lane(number)
+        let doubtful = match lanes.doubtful.is_empty() {
+            true => None,
+            false => {
+                let place = place(link, of);
+                lanes.doubtful.iter().position(|(_, other)| *other == place)
+            }
+        };
+        let number = match doubtful {
+            Some(index) => lanes.doubtful.swap_remove(index).0,
+            None => lanes.free.pop().unwrap_or_else(|| {
+                lanes.made += 1;
+                lanes.made
+            }),
+        };
+        Lane { number, link, of, is_doubtful: doubtful.is_some(), has_ended: false }
     }
 
     fn name(&self) -> String {
         let mut name = format!("{:016x}", *PROCESS);
-        write!(name, "{:x}", self.0).expect("a string takes all");
+        write!(name, "{:x}", self.number).expect("a string takes all");
         name
     }
 }
 
-impl Drop for Lane {
+impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        // Also of a call that was given up: what it has sent comes late then, and is refused.
-        lanes().free.push(self.0);
+        let mut lanes = lanes();
+        if (self.is_doubtful || !self.has_ended) && lanes.doubtful.len() < DOUBTFUL {
+            lanes.doubtful.push((self.number, place(self.link, self.of)));
+        } else {
+            lanes.free.push(self.number);
+        }
     }
+}
+
+/// Which queue of which Redis.
+fn place(link: &Link, of: &Keys) -> String {
+    format!("{} {}", link.address(), of.answer(""))
 }
 
 fn lanes() -> MutexGuard<'static, Lanes> {

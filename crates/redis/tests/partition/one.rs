@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, QueueName, Setting, SettingChange};
+use dwell_model::{Key, Limits, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
 use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settled, Store as _, Take, Target, When};
@@ -267,6 +267,61 @@ async fn a_call_that_was_made_again_is_not_done_twice_when_the_first_comes_late(
         let after = plain.stats(queue()).await.unwrap().counts.ready;
         assert_eq!(after, before, "round {round}: what came late was done again");
     }
+}
+
+/// A take that hung, was made again and found nothing: what comes of the first try hands nothing out, for nobody hears of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_found_nothing_and_comes_late_leases_nothing() {
+    let server = Server::start();
+    let (slow, plain) = (Proxy::to(server.port()).await, open(&server.url()).await);
+    let store = open(&slow.url(AGAIN)).await;
+    // The scripts are known, and leases were counted: a take is one script.
+    put(&store, message("before")).await.unwrap();
+    let before = take(&store, 0, 60_000).await.unwrap().unwrap();
+    settle(&store, before.receipt, Action::Ack).await.unwrap();
+    slow.hold_connections();
+    assert_eq!(within("the take", take(&store, 0, 60_000)).await, Ok(None));
+    let id = put(&plain, message("m")).await.unwrap().id;
+    within("what was held", slow.release()).await;
+    let taken = take(&plain, 0, 60_000).await.unwrap().expect("nobody holds it");
+    assert_eq!((taken.message.id, taken.message.standing.attempt()), (id, 1));
+}
+
+/// The same, where the first try has found nothing and its answer is lost: what was put meanwhile is handed out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_is_made_again_after_it_found_nothing_has_what_came_meanwhile() {
+    let server = Server::start();
+    let (proxy, plain) = (Proxy::to(server.port()).await, open(&server.url()).await);
+    let limits = Limits { batch: 1, ..Limits::default() };
+    let store = Arc::new(RedisStore::open(proxy.url(AGAIN).parse().unwrap(), limits).await.unwrap());
+    put(&store, message("before")).await.unwrap();
+    let before = take(&store, 0, 60_000).await.unwrap().unwrap();
+    settle(&store, before.receipt, Action::Ack).await.unwrap();
+    let takes = || calls_of(&server, "evalsha");
+    let before = takes();
+    proxy.set(Link::Mute);
+    let taking = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { take(&store, 0, 60_000).await })
+    };
+    within("the first try", async {
+        while takes() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let id = put(&plain, message("m")).await.unwrap().id;
+    proxy.set(Link::Whole);
+    let taken = within("the take", taking).await.unwrap().unwrap().expect("it is due");
+    assert_eq!((taken.message.id, taken.message.standing.attempt()), (id, 1));
+    assert_eq!(settle(&store, taken.receipt, Action::Ack).await, Ok(Settled::Gone));
+}
+
+/// How often the server has carried out a command.
+fn calls_of(server: &Server, command: &str) -> u64 {
+    let said = server.info(&format!("cmdstat_{command}")).unwrap_or_default();
+    let calls = said.strip_prefix("calls=").and_then(|said| said.split(',').next());
+    calls.map_or(0, |calls| calls.parse().unwrap())
 }
 
 /// What the second take of a store finds is for the first one, which came before it and whose question is on its way.

@@ -248,6 +248,68 @@ fn a_call_that_comes_late_is_refused() {
     });
 }
 
+/// A call that was given up may be under way yet. The next one of its lane says so, and is remembered though it changes nothing:
+/// what comes late is refused, and is no part of a call that was made again either.
+#[test]
+fn a_take_that_found_nothing_is_kept_where_another_one_may_come_late() {
+    run(async {
+        let bed = Bed::new().await;
+        let code = [
+            include_str!("../../src/redisson/lua/common.lua"),
+            include_str!("../../src/redisson/lua/answer.lua"),
+            include_str!("../../src/redisson/lua/take.lua"),
+        ]
+        .concat();
+        let take = async |number: u64, is_doubtful: bool| {
+            let mut call = number.to_be_bytes().to_vec();
+            call.extend(is_doubtful.then_some(b'!'));
+            let mut command = redis::cmd("EVAL");
+            command.arg(&code).arg(2).arg(bed.keys.ready()).arg(bed.keys.answer("lane")).arg(call);
+            bed.link.ask::<Option<String>>(&command).await
+        };
+        assert_eq!(take(4, false).await, Ok(None));
+        assert_eq!(bed.link.ask::<usize>(&redis::cmd("DBSIZE")).await, Ok(0));
+        assert_eq!(take(6, true).await, Ok(None));
+        put(&bed, &["m"]).await;
+        assert_eq!(take(5, false).await.unwrap_err().code(), Some("DWELLLATE"));
+        assert_eq!(take(6, false).await, Ok(None));
+        assert_eq!(bed.ready().await, ["m"]);
+        assert_eq!(take(7, false).await, Ok(Some(text("m"))));
+    });
+}
+
+/// The same over a link that hangs: with another call behind it, and made again by itself.
+#[test]
+fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
+    run(async {
+        let bed = Bed::new().await;
+        let slow = crate::breaking::Proxy::to(bed.server.port()).await;
+        let address = slow.url("connections=1&timeout_ms=400").parse().unwrap();
+        let link = Link::open(address).await.unwrap();
+        let queue = DelayedQueue::new(link.clone(), bed.keys.clone(), Text);
+        let claims = Consumer::new(link, bed.keys.clone());
+        // The server knows the scripts.
+        assert_eq!(queue.take(0).await.unwrap(), None);
+        assert!(claims.claim(1, 0, HOUR_MS).await.unwrap().is_empty());
+        for is_claim in [false, true] {
+            slow.hold_connections();
+            let given_up = match is_claim {
+                false => queue.take(0).await.map(drop),
+                true => claims.claim(1, 0, HOUR_MS).await.map(drop),
+            };
+            assert!(matches!(given_up, Err(Error::OutcomeUnknown { .. })), "{given_up:?}");
+            match is_claim {
+                false => assert_eq!(queue.take(0).await.unwrap(), None),
+                true => assert!(claims.claim(1, 0, HOUR_MS).await.unwrap().is_empty()),
+            }
+            put(&bed, &["m"]).await;
+            slow.release().await;
+            assert_eq!(bed.ready().await, ["m"], "a claim: {is_claim}");
+            assert_eq!(queue.take(0).await.unwrap(), Some(text("m")));
+        }
+    });
+}
+
 /// What changes nothing leaves nothing.
 #[test]
 fn a_call_that_changes_nothing_writes_nothing() {

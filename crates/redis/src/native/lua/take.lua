@@ -10,7 +10,7 @@
 -- A.wait  how many takes of the client wait here, A.process who it is: noted if there is nothing
 -- Reply   to a peek `ids`, and `items` of each: {priority, due, length of the body}. Else an array: first what is packed,
 --         then of each its record of form 4, or {record, body, headers}, packed; `on` if the script has done its
---         share and there may be more to hand out; `next` when there may be more, if nothing was handed out; `full` if
+--         share, or was called again and had nothing, and there may be more to hand out; `next` when there may be more, if nothing was handed out; `full` if
 --         something could be and there are A.cap leases: then `next` is when one of them ends
 -- Cost    O(log n) a message, about 3 µs, or 12 where it is not fresh
 write_though_full()
@@ -167,6 +167,12 @@ local function hand_out(max)
   end
   if A.peek then
     return peek(entries)
+  end
+  if repeated then
+    -- It was answered that there is nothing. This may be the first try of it, which comes late and is heard by nobody: the
+    -- client calls again, under another number.
+    out.on = true
+    return
   end
   local lease = setting('lease')
   local ready = gather(entries, A.lease or lease)

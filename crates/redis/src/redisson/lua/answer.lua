@@ -1,8 +1,11 @@
 -- Before every script that changes something: a call that was answered, and whose answer was lost, is answered again
 -- and does nothing.
 -- KEYS  last: what the lane of this call was answered last; it goes a minute later. A lane has one call at a time
--- ARGV  last: the number of this call, 8 bytes, the highest first; a later call of a lane has a higher one
+-- ARGV  last: the number of this call, 8 bytes, the highest first; a later call of a lane has a higher one. A ninth byte
+--       says that an earlier one, or another copy of this one, may be under way yet
 local ANSWER, CALL = table.remove(KEYS), table.remove(ARGV)
+local is_doubtful = #CALL > 8
+CALL = string.sub(CALL, 1, 8)
 
 -- What this very call was answered before; nil if it was not.
 local repeated
@@ -20,7 +23,7 @@ if last_answer then
   if own_high == high and own_low == low then repeated = cmsgpack.unpack(string.sub(last_answer, 9)) end
 end
 
--- Keeps what a repeated call is answered. What has changed nothing need not be kept: it may happen twice.
+-- Keeps what a repeated call is answered.
 local function keep(reply)
   redis.call('SET', ANSWER, CALL .. cmsgpack.pack(reply), 'PX', 60000)
   return reply
@@ -30,4 +33,12 @@ end
 -- may take more, unless the script has written already.
 local function write_though_full()
   redis.call('PEXPIRE', ANSWER, 60000)
+end
+
+-- Answers what has changed nothing. That need not be kept, for it may happen twice; but where something may be under way that
+-- would come late, the number is kept that refuses it.
+local function unchanged(reply)
+  if not is_doubtful then return reply end
+  write_though_full()
+  return keep(reply)
 end

@@ -6,7 +6,7 @@ if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset', KEYS[3], 'string')
 if wrong then return wrong end
 local known = redis.call('GET', KEYS[3])
-if not known then return -1 end
+if not known then return unchanged(-1) end
 if not read_element(known) then return not_ours(KEYS[3], 'element') end
 local standing = scheduled(KEYS[2], known)
 write_though_full()

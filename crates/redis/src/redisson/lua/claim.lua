@@ -56,5 +56,5 @@ for at = 4, 3 + enough do
   end
   reply[#reply + 1] = payload
 end
-if #kept > 2 or #tokens > 0 then keep(kept) end
+if #kept > 2 or #tokens > 0 then keep(kept) else unchanged(kept) end
 return reply

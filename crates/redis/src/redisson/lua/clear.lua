@@ -5,4 +5,4 @@
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset')
 if wrong then return wrong end
-return redis.call('UNLINK', KEYS[1], KEYS[2]) > 0 and keep(1) or 0
+return redis.call('UNLINK', KEYS[1], KEYS[2]) > 0 and keep(1) or unchanged(0)

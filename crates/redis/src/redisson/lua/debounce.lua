@@ -14,13 +14,13 @@ local due = due_of(ARGV[1], ARGV[2], now_ms())
 wrong = wrong_instant(due)
 if wrong then return wrong end
 local start, page = read_page(KEYS[1], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]))
-if not start or start + #page < redis.call('LLEN', KEYS[1]) then return { -1, '' } end
+if not start or start + #page < redis.call('LLEN', KEYS[1]) then return unchanged({ -1, '' }) end
 local found = { ARGV[11] }
 local first_since = #found + 1
 for _, member in ipairs(page) do
   if read_element(member) == ARGV[4] then found[#found + 1] = member end
 end
-if #found > tonumber(ARGV[9]) then return { -1, '' } end
+if #found > tonumber(ARGV[9]) then return unchanged({ -1, '' }) end
 -- The new one comes before the others go: a full Redis refuses that, and nothing is changed.
 add_pending(KEYS[1], KEYS[2], KEYS[3], { { ARGV[3], due } })
 local taken = 0

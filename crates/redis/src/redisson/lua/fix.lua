@@ -32,4 +32,4 @@ for at = 2, #ARGV do
     fixed = fixed + 1
   end
 end
-return fixed > 0 and keep(fixed) or fixed
+return fixed > 0 and keep(fixed) or unchanged(fixed)

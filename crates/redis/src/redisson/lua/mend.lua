@@ -23,7 +23,7 @@ else
     return redis.call('ZRANGE', KEYS[2], skip, skip + count - 1)
   end, size, bytes)
 end
-if not start then return { -1, '', 0, 0, 0, 0, 0, 0 } end
+if not start then return unchanged({ -1, '', 0, 0, 0, 0, 0, 0 }) end
 local aside, rewritten, rounded, has_written, has_searched, has_unlisted = 0, 0, 0, false, false, false
 
 local function write(...)
@@ -116,4 +116,4 @@ end
 local is_end = has_ended and not is_cut
 if has_unlisted then last = index > 0 and redis.call('LINDEX', KEYS[1], index - 1) or '' end
 local reply = { index, last, is_end and 1 or 0, aside, rewritten, rounded, #page, time_us() - began }
-return has_written and keep(reply) or reply
+return has_written and keep(reply) or unchanged(reply)

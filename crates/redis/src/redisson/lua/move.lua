@@ -62,4 +62,4 @@ local reply = {
   moved, aside, head[2] or '', now, is_end and 0 or 1, sampled, bytes, time_us() - began,
   signs, listed + scheduled == 0 and 1 or 0, redis.call('EXISTS', KEYS[5], KEYS[6], KEYS[7]) > 0 and 1 or 0,
 }
-return #due > 0 and keep(reply) or reply
+return #due > 0 and keep(reply) or unchanged(reply)

@@ -16,7 +16,9 @@ local known = redis.call('GET', KEYS[4])
 if known and not read_element(known) then return not_ours(KEYS[4], 'element') end
 local standing, at
 if known then standing, at = scheduled(KEYS[2], known) end
-if known and ARGV[4] == 'keep' then return { 'known', at and ms_text(tonumber(at)) or '' } end
+if known and ARGV[4] == 'keep' then
+  return unchanged({ 'known', at and ms_text(tonumber(at)) or '' })
+end
 -- The new one comes before the old one goes: a full Redis refuses that, and nothing is changed.
 add_pending(KEYS[1], KEYS[2], KEYS[3], { { ARGV[3], due } })
 if standing then take_out(KEYS[1], KEYS[2], standing, -1) end

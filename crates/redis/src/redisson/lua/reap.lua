@@ -17,7 +17,7 @@ local waiting = redis.call('LLEN', KEYS[2])
 local since
 since, wrong = inbox_since()
 if wrong then return wrong end
-if #tokens + waiting == 0 and not since then return { 0, 0, 0 } end
+if #tokens + waiting == 0 and not since then return unchanged({ 0, 0, 0 }) end
 write_though_full()
 reap(tokens, payloads, tonumber(ARGV[1]))
 -- A clock that was set back: it is seen anew.
@@ -35,4 +35,4 @@ else
   redis.call('SET', KEYS[10], ms_text(since), 'PX', DAY)
 end
 local reply = { #tokens, given, (are_more or given > 0 and given < waiting) and 1 or 0 }
-return #tokens + given > 0 and keep(reply) or reply
+return #tokens + given > 0 and keep(reply) or unchanged(reply)

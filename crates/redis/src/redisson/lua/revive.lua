@@ -15,7 +15,7 @@ for at, letter in ipairs(letters) do
   if not second then break end
   payloads[at] = string.sub(letter, second + 1)
 end
-if #payloads == 0 then return { 0, 0 } end
+if #payloads == 0 then return unchanged({ 0, 0 }) end
 write_though_full()
 for _, payload in ipairs(payloads) do
   redis.call('RPUSH', KEYS[1], payload)

@@ -12,7 +12,7 @@ if wrong then return wrong end
 local now, token, action = now_ms(), ARGV[1], ARGV[2]
 local deadline = tonumber(redis.call('ZSCORE', KEYS[3], token) or 0)
 local payload = redis.call('HGET', KEYS[4], token)
-if not payload or deadline <= now then return 'lost' end
+if not payload or deadline <= now then return unchanged('lost') end
 if action == 'extend' then
   wrong = wrong_instant(now + tonumber(ARGV[3]))
   if wrong then return wrong end

@@ -6,7 +6,7 @@
 if repeated then return repeated end
 local wrong = wrong_types(KEYS[1], 'list', KEYS[2], 'zset')
 if wrong then return wrong end
-if not scheduled(KEYS[2], ARGV[1]) then return -1 end
+if not scheduled(KEYS[2], ARGV[1]) then return unchanged(-1) end
 -- Before anything goes: a full Redis refuses this, as it would refuse the offer that follows.
 keep(0)
 local taken = 0

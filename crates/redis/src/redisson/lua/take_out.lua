@@ -12,4 +12,4 @@ for at, member in ipairs(ARGV) do
   taken[at] = take_out(KEYS[1], KEYS[2], member, 1) and 1 or 0
   any = any or taken[at] == 1
 end
-return any and keep(taken) or taken
+return any and keep(taken) or unchanged(taken)
