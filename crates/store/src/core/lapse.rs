@@ -16,6 +16,7 @@
 use dwell_model::{Command, Now, QueueName, Timestamp};
 
 use super::queue::mono;
+use super::tokens::SWEPT_AT_CAP;
 use super::{Core, CoreConfig, Durability, Log, StoredBody};
 
 /// What is recorded of one message beside its error text, in bytes, about.
@@ -31,12 +32,15 @@ pub(super) struct Slice {
     bytes: usize,
     /// So many messages may be moved to the ready ones: that records nothing.
     moves: usize,
+    /// So many put tokens that have run out may be looked at by puts of queues with as many as may be.
+    pub(super) tokens: usize,
 }
 
 impl Slice {
     pub(super) fn of(config: &CoreConfig) -> Slice {
         let leases = config.lapsed_a_call;
-        Slice { leases, bytes: config.lapsed_bytes_a_call, moves: leases.saturating_mul(MOVES_A_LEASE) }
+        let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
+        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP }
     }
 
     fn is_used_up(&self) -> bool {
@@ -93,6 +97,10 @@ impl<B: StoredBody> Core<B> {
     /// Lets leases of a queue run out and messages of it expire that are to, as many as are left of the slice; true if there are
     /// more.
     pub(super) fn lapse_slice(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> bool {
+        #[cfg(test)]
+        {
+            self.looks_for_lapsed += 1;
+        }
         if !self.has_lapsed_in(queue, now) {
             return false;
         }
@@ -117,9 +125,7 @@ impl<B: StoredBody> Core<B> {
         while !slice.is_used_up()
             && let Some(queue) = self.queues.pop_lapsed(mono(now.mono_ms))
         {
-            if self.has_lapsed_lease(queue, now) {
-                self.promote(queue, now.wall);
-            }
+            // What is due there is moved when somebody asks for it.
             while !slice.is_used_up()
                 && let Some(bytes) = self.lapse_next(queue, now, log)
             {
@@ -198,15 +204,23 @@ impl<B: StoredBody> Core<B> {
     pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
         self.slice = Slice::of(&self.config);
-        // In all queues: an opening uses the wall clock, by which a lease that has run out now may not have.
-        let queues: Vec<u32> = self.queues.all().collect();
-        if self.lapse_slice_of(&queues, now, log) {
-            return true;
-        }
-        if self.bound.is_empty() {
+        if self.closing.is_none() {
+            // All queues: an opening uses the wall clock, by which a lease that has run out now may not have.
+            self.closing = Some(self.queues.all().collect());
             self.note_bound();
         }
+        while let Some(queue) = self.closing.as_ref().and_then(|queues| queues.last().copied()) {
+            // Its pause may have been all that kept it, and may be over.
+            if self.queues.find_mut(queue).is_some() && self.lapse_slice(queue, now, log) {
+                return true;
+            }
+            self.closing.as_mut().and_then(Vec::pop);
+        }
         while let Some(slot) = self.bound.last().copied() {
+            // Between two slices more may have run out.
+            if self.is_bound(slot) && self.lapse_slice(self.entries.get(slot).queue, now, log) {
+                return true;
+            }
             if !self.is_bound(slot) {
                 self.bound.pop();
                 continue;
@@ -221,6 +235,7 @@ impl<B: StoredBody> Core<B> {
                     .expect("the lease is in force");
             }
         }
+        self.closing = None;
         self.is_anything_bound()
     }
 

@@ -203,6 +203,11 @@ pub struct Core<B> {
     slice: Slice,
     /// Messages whose leases end with the process, while these are freed.
     bound: Vec<u32>,
+    /// Queues of which it is not known yet that none of their leases has run out, while the store closes.
+    closing: Option<Vec<u32>>,
+    /// How many queues were looked at for what has run out.
+    #[cfg(test)]
+    looks_for_lapsed: usize,
     queues: Queues,
     /// Queues whose own pause ends by itself, by that instant.
     pauses: BTreeSet<(Timestamp, u32)>,
@@ -261,6 +266,9 @@ impl<B: StoredBody> Core<B> {
             leases: Slab::new(),
             slice: Slice::of(&config),
             bound: Vec::new(),
+            closing: None,
+            #[cfg(test)]
+            looks_for_lapsed: 0,
             queues: Queues::new(),
             pauses: BTreeSet::new(),
             numbering: Numbering::new(config.number_step),

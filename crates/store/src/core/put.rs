@@ -115,7 +115,7 @@ impl<B: StoredBody> Core<B> {
         }
         if self.tokens.len_of(queue) >= of_queue {
             // Those of others may have run out before its own, and are dropped before them.
-            self.tokens.sweep_many(wall);
+            self.slice.tokens -= self.tokens.sweep_some(self.slice.tokens, wall);
         }
         if self.tokens.len_of(queue) >= of_queue {
             return refuse(format!(

@@ -22,8 +22,9 @@ impl<B: StoredBody> Core<B> {
         let Some(number) = self.numbering.number(id) else { return Ok(None) };
         let is_cold = self.resident_number(number).is_none();
         let Some(slot) = self.find_identified(queue, id, number, log)? else { return Ok(None) };
-        if is_cold {
-            self.expire(self.entries.get(slot).queue, now, log);
+        // One of another queue is not this call's: what expires there does so in slices.
+        if is_cold && self.entries.get(slot).queue == queue {
+            self.expire(queue, now, log);
         }
         let entry = self.entries.get(slot);
         Ok((entry.id == id && entry.queue == queue).then_some(slot))

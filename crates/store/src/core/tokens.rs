@@ -19,8 +19,9 @@ use crate::{PutAnswer, PutOutcome};
 
 /// How many tokens that have run out each put may drop: more than it adds.
 const SWEEP: usize = 3;
-/// The same of one that finds as many of its name as may be: beside the sync that it would wait for, it takes no time.
-const SWEEP_AT_CAP: usize = 4_096;
+/// The same of those that find as many of their name as may be, all together until the next serve: beside the sync that they
+/// would wait for, it takes no time.
+pub(super) const SWEPT_AT_CAP: usize = 4_096;
 /// In [`Remembered::number`]: the answer is among [`Tokens::others`].
 const IS_OTHER: u64 = 1 << 63;
 /// Of a number so many bits are used, and of an end so many; in what is left of the two lies the name.
@@ -180,16 +181,12 @@ impl Tokens {
         self.sweep_some(SWEEP, wall);
     }
 
-    /// Drops many of those that have run out.
-    pub(super) fn sweep_many(&mut self, wall: Timestamp) {
-        self.sweep_some(SWEEP_AT_CAP, wall);
-    }
-
-    fn sweep_some(&mut self, most: usize, wall: Timestamp) {
-        for _ in 0..most {
-            let Some(mut first) = self.by_end.first_entry() else { return };
+    /// Looks at `most` at the most of those that have run out, and drops them. Says at how many it has looked.
+    pub(super) fn sweep_some(&mut self, most: usize, wall: Timestamp) -> usize {
+        for looked in 0..most {
+            let Some(mut first) = self.by_end.first_entry() else { return looked };
             if wall.as_ms().div_euclid(1_000) < *first.key() {
-                return;
+                return looked;
             }
             let slot = first.get_mut().pop().expect("a second has tokens");
             if first.get().is_empty() {
@@ -206,6 +203,7 @@ impl Tokens {
             self.others.remove(&slot);
             self.count_out(name);
         }
+        most
     }
 
     fn find_name(&self, hash: u64) -> Option<u32> {
@@ -337,7 +335,7 @@ mod tests {
             assert_eq!(tokens.recall(&queue(n), &token(0), at(until - 1)), known, "{n}");
             assert_eq!(tokens.recall(&queue(n), &token(0), at(until)), None);
         }
-        tokens.sweep_many(at(3_000));
+        tokens.sweep_some(SWEPT_AT_CAP, at(3_000));
         // The first of its tokens had another end before, and is looked at again then.
         assert_eq!((tokens.len_of(&queue(4_999)), tokens.len(), tokens.names.len()), (1, 5_000, 5_000));
     }

@@ -170,7 +170,8 @@ impl<B: StoredBody> Core<B> {
 
     /// Answers the takes that have messages now, in the order of their coming on each queue, and those whose
     /// wait is over. Of several queues that have messages, the one whose first take came earliest is served first. When as many
-    /// messages were handed out as one call may have items, or a slice of leases has run out, the next call goes on.
+    /// messages were handed out as one call may have items, or as many queues let go of by waits that are over, or a slice of
+    /// leases has run out, the next call goes on.
     pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
         // What the calls before have used of theirs is not taken from those who wait.
         self.slice = Slice::of(&self.config);
@@ -203,10 +204,14 @@ impl<B: StoredBody> Core<B> {
         std::mem::take(&mut self.waiters.answers)
     }
 
-    /// Answers those with nothing whose wait is over, but not before it is known that there is nothing.
+    /// Answers those with nothing whose wait is over, but not before it is known that there is nothing. Where they wait on more
+    /// queues in all than one call may name, the next serve goes on.
     fn end_waits(&mut self, now: Now, log: &mut impl Log<B>) {
-        let mut unknown = Vec::new();
-        while let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms)) {
+        let (mut unknown, mut names) = (Vec::new(), 0);
+        while names < self.config.limits.batch
+            && let Some((_, turn)) = self.waiters.ends.pop_due(mono(now.mono_ms))
+        {
+            names += self.waiters.by_turn.get(&turn).map_or(0, |waiter| waiter.queues.len());
             if self.lapses_for(turn, now, log) || self.is_unserved_for(turn) || self.is_given_up_for(turn) {
                 unknown.push(turn);
                 continue;

@@ -1,6 +1,8 @@
 //! Calls and what they record, where the contract's own tests do not see it.
 
-use dwell_model::{Headers, LeaseToken, MessageId, Number, PutToken, Settings, StateKind};
+use dwell_model::{
+    Headers, LeaseToken, MessageId, Number, PutToken, Setting, SettingChange, Settings, StateKind,
+};
 
 use super::*;
 use crate::core::{ReplayError, StoredBody};
@@ -97,6 +99,38 @@ fn tokens_have_a_limit_and_come_again_when_theirs_have_run_out() {
     let later = (0..10).find_map(|s| put(&mut rig, 3, ttl + 1_000 * s).ok());
     assert_ne!(later.unwrap().id, first[0].id);
     assert!(rig.core.others_len().0 <= 3);
+}
+
+#[test]
+fn puts_of_a_queue_with_as_many_tokens_as_may_be_drop_no_more_of_others_than_one_such_put() {
+    const OTHERS: u64 = 40_000;
+    let mut rig = Rig::with(Limits { put_tokens_per_queue: 4, ..Limits::default() });
+    let token = |n: u64| PutToken::new(&format!("token-{n}")).unwrap();
+    let named = |name: &str, n: u64| put_to(name).token(token(n));
+    // The check of all indexes after each call would take its time.
+    let Rig { core, log, .. } = &mut rig;
+    let tokens_for = |ms| vec![SettingChange::Set(Setting::TokenMs(ms))];
+    core.configure(&queue("a"), tokens_for(3_600_000), now(0), log).unwrap();
+    for n in 0..OTHERS / 4 {
+        let name = format!("other-{n}");
+        core.configure(&queue(&name), tokens_for(1_000), now(0), log).unwrap();
+        let puts = (0..4).map(|token| named(&name, token)).collect();
+        assert!(core.put(puts, now(0), log).iter().all(Result::is_ok));
+    }
+    assert!(core.put((0..4).map(|n| named("a", n)).collect(), now(0), log).iter().all(Result::is_ok));
+    assert_eq!(core.others_len().0, OTHERS as usize + 4);
+    let late = now(10_000);
+    let mut left = core.others_len().0;
+    for turn in 0..2 {
+        let answers = core.put((4..14).map(|n| named("a", n + 10 * turn)).collect(), late, log);
+        assert!(
+            answers.iter().all(|answer| answer.as_ref().is_err_and(|refusal| refusal.code() == "overloaded"))
+        );
+        let dropped = left - core.others_len().0;
+        assert!((4_096..=4_096 + 30).contains(&dropped), "{dropped} tokens are dropped in one turn");
+        left -= dropped;
+        core.serve(late, log);
+    }
 }
 
 #[test]

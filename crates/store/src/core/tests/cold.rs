@@ -417,6 +417,25 @@ fn with_one_unreadable() -> (Rig, CopyAt) {
     (rig, first)
 }
 
+#[test]
+fn an_id_of_another_queue_lets_nothing_expire_there() {
+    let mut rig = Rig::new();
+    let id = rig.put(put_to("b").after_ms(10), now(0)).unwrap().id;
+    rig.put(put_to("a").after_ms(10), now(0)).unwrap();
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!(rig.core.cold_len(), 2);
+    for _ in 0..100 {
+        rig.put(Put { expires: Some(at(50)), ..put_to("b") }, now(0)).unwrap();
+    }
+    let before = rig.log.0.len();
+    let got = rig.call(|core, log| core.get(&queue("a"), vec![crate::Target::Id(id)], now(60), log));
+    assert_eq!(got, [Err(Error::MessageNotFound { queue: queue("a") })]);
+    let stands = |told: &&Told| matches!(told, Told::Record(Record::Stands { .. }, _));
+    assert_eq!(rig.log.0[before..].iter().filter(stands).count(), 0);
+    assert!(rig.core.has_lapsed(&queue("b"), now(60)), "they expire in slices when somebody asks for them");
+}
+
 fn count(rig: &mut Rig, name: &str, at: u64) -> (u64, u64) {
     rig.catch_up(now(at));
     let counts = rig.call(|core, log| core.stats(&queue(name), now(at), log)).unwrap().counts;

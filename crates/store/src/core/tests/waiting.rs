@@ -465,3 +465,79 @@ fn a_page_of_queues_lets_no_more_leases_run_out_than_a_slice() {
     assert_eq!(turns, [4, 4, 1]);
     assert!(page.len() == 9 && page.iter().all(|stats| stats.counts.ready == 1));
 }
+
+#[test]
+fn a_store_at_its_cap_of_leases_moves_nothing_of_a_queue_whose_lease_ran_out() {
+    let limits = Limits { leased: 1, ..Limits::default() };
+    let mut rig = Rig::configured(CoreConfig { lapsed_a_call: 10, ..CoreConfig::new(limits, 0) });
+    rig.put(put_to("z"), now(0)).unwrap();
+    assert_eq!(rig.take(Take::from(queue("z")).lease_ms(1_000), now(0)).unwrap().len(), 1);
+    let Rig { core, log, .. } = &mut rig;
+    for _ in 0..1_000 {
+        let id = core.put(vec![put_to("z").after_ms(5_000)], now(0), log).remove(0).unwrap().id;
+        let moves = vec![(crate::Target::Id(id), When::AfterMs(10_000))];
+        core.reschedule(&queue("z"), moves, now(0), log).remove(0).unwrap();
+    }
+    rig.put(put_to("x"), now(0)).unwrap();
+    let late = now(60_000);
+    assert_eq!(rig.take(Take::from(queue("x")), late).unwrap().len(), 1, "the lease of the other is over");
+    let z = rig.core.queues.find(&queue("z")).unwrap();
+    assert!(
+        rig.core.queues.get(z).scheduled.is_due_beside(late.wall),
+        "they are moved in slices when somebody asks"
+    );
+    let counts = rig.call(|core, log| core.stats(&queue("z"), late, log)).unwrap().counts;
+    assert_eq!((counts.ready, counts.scheduled, counts.leased), (1_001, 0, 0));
+}
+
+#[test]
+fn a_close_looks_at_each_queue_once() {
+    const QUEUES: usize = 200;
+    const LEASES: usize = 2 * QUEUES;
+    let config = CoreConfig { lapsed_a_call: 4, ..CoreConfig::new(Limits::default(), 0) };
+    let mut rig = Rig::configured(config);
+    for at in 0..QUEUES {
+        let name = format!("q{at}");
+        put_many(&mut rig, &name, 3);
+        let takes = [Take::from(queue(&name)).lease_ms(1_000), Take::from(queue(&name)).max(2).bound()];
+        takes.into_iter().for_each(|take| drop(rig.take(take, now(0)).unwrap()));
+    }
+    // One goes meanwhile: its pause is over. Leases run out before, and in one of the others later, between two slices.
+    rig.configure(Setting::Pause(Pause::Until(at(1_020))), now(0));
+    rig.put(put_to("q7"), now(0)).unwrap();
+    rig.take(Take::from(queue("q7")).lease_ms(1_010), now(0)).unwrap();
+    let (mut slices, mut before) = (0, rig.log.0.len());
+    while rig.call(|core, log| core.give_back_bound(now(1_000 + slices), log)) {
+        slices += 1;
+        assert!(standings(&rig, before) <= 4, "a slice is no longer than others");
+        before = rig.log.0.len();
+    }
+    assert!(slices >= (QUEUES + LEASES) as u64 / 4, "it took {slices}");
+    let looked = rig.core.looks_for_lapsed;
+    assert!(looked <= QUEUES + LEASES + 2 * slices as usize, "queues were looked at {looked} times");
+    let after = now(1_000 + slices);
+    for at in 0..QUEUES {
+        let name = queue(&format!("q{at}"));
+        let counts = rig.call(|core, log| core.stats(&name, after, log)).unwrap().counts;
+        assert_eq!((counts.ready, counts.leased), (if at == 7 { 4 } else { 3 }, 0));
+    }
+}
+
+#[test]
+fn waits_that_end_together_end_in_slices() {
+    const NAMES: usize = 64;
+    let mut rig = Rig::with(Limits { batch: NAMES, ..Limits::default() });
+    let names: Vec<QueueName> = (0..NAMES).map(|at| queue(&format!("q{at}"))).collect();
+    for id in 0..100 {
+        let take = Take::from_all(names.clone()).wait_ms(1_000);
+        rig.core.wait(WaiterId(id), take, now(0), &mut rig.log).unwrap();
+    }
+    assert_eq!(rig.serve(now(0)), []);
+    let late = now(1_000);
+    let first = rig.call(|core, log| core.serve(late, log));
+    assert_eq!(ids(&first), [(0, 0)], "as many names as one call may have items");
+    assert!(rig.core.next_wake().is_reached(late), "it is to go on");
+    let (turns, answered) = serve_in_turns(&mut rig, late);
+    assert_eq!((turns.len(), answered), (99, (1..100).map(|id| (id, 0)).collect()));
+    assert!(!rig.core.has_waiters());
+}
