@@ -10,9 +10,11 @@
 //!    [`bring`]. What one answer may have is an eighth of the limit, or one message.
 //! 4. While somebody waits for room, a client is cut off that leaves its answer unread for [`PRESSED`], or reads it more
 //!    slowly than at [`PRESSED_RATE`]; and a body that holds room is refused if it stands still as long, or comes as slowly.
-//! 5. One that is larger than all there is goes through alone, so that nothing waits for ever.
+//! 5. Names of queues that are waited on have an eighth of the limit of their own: see [`names`].
+//! 6. One that is larger than all there is goes through alone, so that nothing waits for ever.
 
 mod bring;
+mod names;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,6 +24,8 @@ use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::timeout;
 
 pub(crate) use self::bring::NoRoom;
+use self::names::Beyond;
+pub(crate) use self::names::{FREE_NAMES, Names};
 use crate::pace::Pace;
 use crate::present::Present;
 
@@ -54,6 +58,7 @@ pub(crate) struct Memory {
     freed: Notify,
     /// Places for those that read bodies.
     readers: Arc<Semaphore>,
+    names: Beyond,
 }
 
 /// Bytes that are held while this lives.
@@ -80,7 +85,7 @@ impl Memory {
     fn with_patience(limit: u64, patience: Duration) -> Arc<Memory> {
         let (line, waiting) = (Mutex::new(()), AtomicUsize::new(0));
         let (held, freed, readers) = (AtomicU64::new(0), Notify::new(), bring::readers());
-        Arc::new(Memory { limit, patience, held, line, waiting, freed, readers })
+        Arc::new(Memory { limit, patience, held, line, waiting, freed, readers, names: Beyond::default() })
     }
 
     /// Nothing yet, for a body of at most `most` bytes.
@@ -197,6 +202,13 @@ impl Growing {
         let wanted = come.saturating_mul(2).min(self.most) as u64;
         let more = wanted.saturating_sub(self.held.bytes);
         timeout(self.held.memory.patience, self.held.grow(more)).await.is_ok()
+    }
+
+    /// So much was made of what has come; it counts at once, and does not wait.
+    pub(crate) fn at_least(&mut self, bytes: usize) {
+        if self.held.bytes < bytes as u64 {
+            self.held.resize(bytes as u64);
+        }
     }
 
     /// Of what is held, as much as `come` bytes need goes on being held by what is given back, for what comes next.

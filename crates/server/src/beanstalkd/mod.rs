@@ -51,12 +51,6 @@ use crate::returns::Returns;
 /// What a connection is told for which there is no place.
 pub(crate) const NO_PLACE: &[u8] = b"OUT_OF_MEMORY\r\n";
 
-/// What a tube that is watched holds in memory, measured with names of 200 bytes and waiting reserves, and rounded up.
-const WATCHED_BYTES: usize = 1024;
-
-/// So many tubes there is always room to watch.
-const FEWEST_WATCHED: usize = 256;
-
 /// What all connections share.
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
@@ -146,12 +140,6 @@ impl Shared {
                 None
             }
         }
-    }
-
-    /// How many tubes all connections may watch beyond those that each may watch in any case: as many as an eighth of what
-    /// bodies may hold has room for.
-    fn watched_limit(&self) -> usize {
-        (self.memory.answer_bytes() / WATCHED_BYTES).max(FEWEST_WATCHED)
     }
 
     /// How many items one call to the store may have.

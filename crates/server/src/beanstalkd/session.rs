@@ -10,6 +10,7 @@ use super::Shared;
 use super::held::Held;
 use super::tubes::{Tie, TieKind};
 use crate::MOST_NAMES;
+use crate::admission::Names;
 
 /// The tube that a new connection uses and watches.
 pub(super) fn default_tube() -> QueueName {
@@ -28,6 +29,8 @@ pub(super) struct Session {
     pub(super) held: Held,
     used: Tie,
     watched: Vec<Tie>,
+    /// Room for the tubes that it watches.
+    names: Names,
     is_producer: bool,
     is_worker: bool,
 }
@@ -40,7 +43,8 @@ impl Session {
         shared.counters.connections.add(1);
         shared.counters.connections_ever.add(1);
         let held = Held::among(Arc::clone(&shared.held_by_all));
-        Session { shared, peer, held, used, watched, is_producer: false, is_worker: false }
+        let names = shared.memory.names(watched.len()).expect("each may watch a few in any case");
+        Session { shared, peer, held, used, watched, names, is_producer: false, is_worker: false }
     }
 
     /// Milliseconds on the clock that held jobs' deadlines are on.
@@ -71,7 +75,7 @@ impl Session {
         if self.watched.len() >= self.shared.store.limits().batch.min(MOST_NAMES) {
             return false;
         }
-        if !self.shared.tubes.watch_one_more(self.watched.len(), self.shared.watched_limit()) {
+        if !self.names.set(self.watched.len() + 1) {
             return false;
         }
         self.watched.push(Tie::new(&self.shared.tubes, name, TieKind::Watching));
@@ -84,8 +88,8 @@ impl Session {
         if self.watched.len() == 1 {
             return false;
         }
-        self.shared.tubes.watch_fewer(self.watched.len(), 1);
         self.watched.remove(place);
+        self.names.set(self.watched.len());
         true
     }
 
@@ -175,7 +179,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.forget_lapsed();
         self.shared.returns.give_back(self.held.take_receipts());
-        self.shared.tubes.watch_fewer(self.watched.len(), self.watched.len());
         let counters = &self.shared.counters;
         counters.connections.sub(1);
         counters.producers.sub(u64::from(self.is_producer));

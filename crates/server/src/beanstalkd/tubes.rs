@@ -4,16 +4,12 @@
 //! watches it. Here is the second half, and the counts of `stats-tube` that no store keeps. A tube that neither
 //! half knows is forgotten, counts and all, so that memory follows the tubes there are.
 //!
-//! A name is in memory once, however many connections watch it, and how many more tubes connections may watch than each
-//! [may in any case](FREELY_WATCHED) is bounded over all of them.
+//! A name is in memory once, however many connections watch it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dwell_model::{QueueName, Timestamp};
-
-/// A connection may watch so many tubes whatever the others do.
-pub(super) const FREELY_WATCHED: usize = 16;
 
 /// All tubes.
 #[derive(Debug, Default)]
@@ -22,8 +18,6 @@ pub(super) struct Tubes(Mutex<Map>);
 #[derive(Debug, Default)]
 struct Map {
     tubes: HashMap<QueueName, Tube>,
-    /// How many tubes connections watch beyond those that they may watch in any case.
-    watched_beyond: usize,
     /// How many there may be before those without connections are looked at; a growth of the whole by half or
     /// more pays for the look.
     look_at: usize,
@@ -71,26 +65,6 @@ impl Tubes {
         match map.tubes.get_mut(name) {
             Some(tube) => change(tube),
             None => change(map.tubes.entry(name.clone()).or_default()),
-        }
-    }
-
-    /// Makes place for one more tube that a connection watches, which watches `watched`: beyond those that each may watch
-    /// there are at most `limit`. False if there is none.
-    pub(super) fn watch_one_more(&self, watched: usize, limit: usize) -> bool {
-        if watched < FREELY_WATCHED {
-            return true;
-        }
-        let mut map = self.map();
-        let is_place = map.watched_beyond < limit;
-        map.watched_beyond += usize::from(is_place);
-        is_place
-    }
-
-    /// A connection that watched so many tubes watches `fewer` less.
-    pub(super) fn watch_fewer(&self, watched: usize, fewer: usize) {
-        let beyond = watched.saturating_sub(FREELY_WATCHED);
-        if beyond > 0 {
-            self.map().watched_beyond -= beyond.min(fewer);
         }
     }
 
@@ -216,20 +190,6 @@ impl TieKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn beyond_those_that_each_may_watch_there_is_a_limit_for_all_together() {
-        let tubes = Tubes::default();
-        assert!((0..FREELY_WATCHED).all(|watched| tubes.watch_one_more(watched, 0)));
-        assert!(!tubes.watch_one_more(FREELY_WATCHED, 0));
-        assert!(tubes.watch_one_more(FREELY_WATCHED, 2) && tubes.watch_one_more(FREELY_WATCHED + 1, 2));
-        assert!(!tubes.watch_one_more(FREELY_WATCHED, 2));
-        // One tube less, which was beyond; then the connection with its other one ends.
-        tubes.watch_fewer(FREELY_WATCHED + 2, 1);
-        assert!(tubes.watch_one_more(FREELY_WATCHED, 2));
-        tubes.watch_fewer(FREELY_WATCHED + 2, FREELY_WATCHED + 2);
-        assert_eq!(tubes.map().watched_beyond, 0);
-    }
 
     impl Tubes {
         /// How many are known.

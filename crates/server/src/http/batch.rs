@@ -3,7 +3,10 @@
 //! Streamed items are gathered into chunks: as many as have arrived while the store was busy with the chunk
 //! before, within bounds. So a fast stream costs few store calls, a slow one is answered item by item, and
 //! memory holds two chunks at most, whatever the length of the stream. Of a chunk that counts which is not small: a
-//! stream that brings an item now and then holds nothing.
+//! stream that brings an item now and then holds nothing. What counts is what items were read into, many times as much as
+//! the text of short ones.
+//!
+//! Once its caller's token is gone, nothing more of a request is begun.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -41,6 +44,11 @@ pub(crate) trait Operation: Send + Sync + 'static {
         usize::MAX
     }
 
+    /// What an item holds beside its own size and its text, where that is much more than a name or two.
+    fn beside(_: &Self::Item) -> usize {
+        0
+    }
+
     /// Reads one item.
     fn read(&self, text: &str) -> Result<Self::Item, Problem>;
 
@@ -50,8 +58,12 @@ pub(crate) trait Operation: Send + Sync + 'static {
 
 /// A chunk of a stream has at most so many items,
 const CHUNK_ITEMS: usize = 4_096;
-/// and is full once its lines have so many bytes.
+/// and is full once they hold so many bytes.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
+/// What an item or its refusal holds beside its own size and its text: a few short allocations, with what the allocator
+/// needs for each.
+const ITEM_BYTES: usize = 128;
 
 /// Does all items of the request.
 pub(crate) async fn run<O: Operation>(
@@ -72,7 +84,7 @@ pub(crate) async fn run<O: Operation>(
 }
 
 async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
-    let unwritten = call.unwritten();
+    let (unwritten, caller) = (call.unwritten(), call.caller());
     let text = call.text(&app).await?;
     let items: Vec<&RawValue> = items(&text, app.store.limits().batch)?;
     let (step, mut chunks) = (operation.step(), vec![Chunk::default()]);
@@ -80,7 +92,17 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         if at > 0 && at % step == 0 {
             chunks.push(Chunk::default());
         }
-        chunks.last_mut().expect("there is one at least").push(operation.read(item.get()), 0);
+        let item = item.get();
+        chunks.last_mut().expect("there is one at least").push::<O>(operation.read(item), item.len());
+    }
+    // What was asked for counts until all of it is answered, as what it is by now.
+    drop(text);
+    let held = unwritten.take_held();
+    let bytes: usize = chunks.iter().map(|chunk| chunk.bytes).sum();
+    if bytes >= SMALL {
+        let mut held = held.unwrap_or_else(|| app.memory.add(0));
+        held.resize(bytes as u64);
+        unwritten.hold(held);
     }
     // The first answers are made before the answer's head, and the rest, if any, as the client reads them.
     let first = chunks.remove(0);
@@ -91,23 +113,57 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
         return Ok(with_type(StatusCode::OK, JSON, Body::from(opening)));
     }
     let room = (opening.len() >= SMALL).then(|| Room(Arc::new(app.memory.add(opening.len() as u64))));
-    // What was asked for counts until all of it is answered.
     let held = unwritten.take_held();
     let to_do = Rest::of(unwritten);
     to_do.holds(held.as_ref().map_or(0, Held::bytes));
-    let rest = (chunks.into_iter(), operation, app, held, to_do);
-    let rest = stream::unfold(rest, |(mut chunks, operation, app, held, to_do)| async move {
-        let mut piece = Vec::new();
-        chunks.next()?.run(&app.metrics, &operation, &mut piece, b",").await;
-        if chunks.len() == 0 {
-            close_array(&mut piece);
-        }
-        Some((piece, (chunks, operation, app, held, to_do)))
+    let rest = Later { chunks: chunks.into_iter(), operation, app, caller, is_over: false, held, to_do };
+    let rest = stream::unfold(rest, |mut rest| async move {
+        let piece = rest.next_answers().await?;
+        Some((piece, rest))
     });
     let pieces = stream::once(std::future::ready(opening)).chain(rest).map(Ok::<_, Infallible>);
     let mut response = with_type(StatusCode::OK, JSON, Body::from_stream(pieces));
     room.map(|room| response.extensions_mut().insert(room));
     Ok(response)
+}
+
+/// What of an array is answered while the client reads.
+struct Later<O: Operation> {
+    chunks: std::vec::IntoIter<Chunk<O::Item>>,
+    operation: O,
+    app: Arc<App>,
+    /// Who began it; whether its token is gone.
+    caller: Caller,
+    is_over: bool,
+    held: Option<Held>,
+    to_do: Rest,
+}
+
+impl<O: Operation> Later<O> {
+    /// The answers to one more chunk; `None` once all items are answered.
+    async fn next_answers(&mut self) -> Option<Vec<u8>> {
+        let mut chunk = self.chunks.next()?;
+        self.is_over |= !self.app.live.tokens().know(&self.caller);
+        if self.is_over {
+            chunk.refuse(token_gone);
+        }
+        let mut piece = Vec::new();
+        chunk.run(&self.app.metrics, &self.operation, &mut piece, b",").await;
+        if self.chunks.len() == 0 {
+            close_array(&mut piece);
+            self.held = None;
+            self.to_do.holds(0);
+        }
+        Some(piece)
+    }
+}
+
+/// The refusal of what is not done, as its caller's token is gone.
+fn token_gone() -> Problem {
+    Problem::new(
+        Refusal::TokenUnknown,
+        "the token is gone or has changed since this request began; this item and all after it were not done",
+    )
 }
 
 /// Replaces the separator after the last answer by the array's end.
@@ -144,6 +200,11 @@ struct Chunk<T> {
     room: Option<Growing>,
 }
 
+/// What a chunk holds at most, as far as there is room for it to wait for.
+fn most_bytes(app: &App) -> usize {
+    CHUNK_BYTES + app.line_bytes()
+}
+
 impl<T> Default for Chunk<T> {
     fn default() -> Chunk<T> {
         Chunk { items: Vec::new(), slots: Vec::new(), bytes: 0, room: None }
@@ -151,9 +212,33 @@ impl<T> Default for Chunk<T> {
 }
 
 impl<T> Chunk<T> {
-    fn push(&mut self, item: Result<T, Problem>, bytes: usize) {
-        self.bytes += bytes;
+    /// Adds an item, or its refusal, whose text has so many bytes.
+    fn push<O: Operation<Item = T>>(&mut self, item: Result<T, Problem>, len: usize) {
+        self.bytes += match &item {
+            Ok(item) => len + size_of::<T>() + O::beside(item),
+            Err(problem) => problem.detail().len(),
+        };
+        self.bytes += size_of::<Result<(), Problem>>() + ITEM_BYTES;
         self.slots.push(item.map(|item| self.items.push(item)));
+    }
+
+    /// None of the items is done: each is refused.
+    fn refuse(&mut self, why: impl Fn() -> Problem) {
+        self.items = Vec::new();
+        self.slots.iter_mut().for_each(|slot| *slot = Err(why()));
+    }
+
+    /// None of the items is done, nor is one answered.
+    fn forget(&mut self) {
+        (self.items, self.slots, self.bytes) = (Vec::new(), Vec::new(), 0);
+    }
+
+    /// Counts what its lines were read into.
+    fn count(&mut self, app: &App, lines: &Lines) {
+        if self.bytes >= SMALL {
+            let room = self.room.get_or_insert_with(|| app.memory.growing(most_bytes(app)));
+            room.at_least(self.bytes + lines.buffered());
+        }
     }
 
     /// Waits for more of the body. May be dropped and called again.
@@ -163,8 +248,7 @@ impl<T> Chunk<T> {
             self.room = None;
             return Ok(());
         }
-        let most = CHUNK_BYTES + app.line_bytes();
-        let room = self.room.get_or_insert_with(|| app.memory.growing(most));
+        let room = self.room.get_or_insert_with(|| app.memory.growing(most_bytes(app)));
         if room.make_room(self.bytes + lines.buffered()).await { Ok(()) } else { Err(overloaded()) }
     }
 
@@ -249,10 +333,11 @@ impl<O: Operation> Stream<O> {
         let (app, caller) = (Arc::clone(&self.app), self.caller.clone());
         tokio::select! {
             biased;
-            () = app.live.changed(&caller) => self.stop(Problem::new(
-                Refusal::TokenUnknown,
-                "the token is gone or has changed since this request began; this item and all after it were not done",
-            )),
+            () = app.live.changed(&caller) => {
+                // Nor is what was read ahead.
+                self.chunk.forget();
+                self.stop(token_gone());
+            }
             () = app.drained() => self.stop(Problem::new(
                 Refusal::ShuttingDown,
                 "this item and all after it were not done; send them again to a server that runs",
@@ -289,7 +374,8 @@ impl<O: Operation> Stream<O> {
     /// Reads until there is something to do and nothing more is at hand, or the chunk is full.
     async fn gather_some(&mut self) {
         loop {
-            let full = read_buffered(&mut self.lines, &mut self.chunk, self.max_items, &self.operation);
+            let full =
+                read_buffered(&self.app, &mut self.lines, &mut self.chunk, self.max_items, &self.operation);
             if full || self.lines.has_ended() {
                 return;
             }
@@ -310,7 +396,7 @@ impl<O: Operation> Stream<O> {
 
     /// The next item is answered with `problem`, and no further one is read.
     fn stop(&mut self, problem: Problem) {
-        self.chunk.push(Err(problem), 0);
+        self.chunk.push::<O>(Err(problem), 0);
         self.over = true;
     }
 }
@@ -323,14 +409,26 @@ async fn gather<O: Operation>(
     max_items: usize,
     operation: &O,
 ) -> Result<(), Problem> {
-    while !read_buffered(lines, chunk, max_items, operation) && !lines.has_ended() {
+    while !read_buffered(app, lines, chunk, max_items, operation) && !lines.has_ended() {
         chunk.fill(app, lines).await?;
     }
     Ok(())
 }
 
-/// Reads the lines that are buffered already; true if the chunk is full.
+/// Reads the lines that are buffered already, and counts what they are read into; true if the chunk is full.
 fn read_buffered<O: Operation>(
+    app: &App,
+    lines: &mut Lines,
+    chunk: &mut Chunk<O::Item>,
+    max_items: usize,
+    operation: &O,
+) -> bool {
+    let is_full = read_lines(lines, chunk, max_items, operation);
+    chunk.count(app, lines);
+    is_full
+}
+
+fn read_lines<O: Operation>(
     lines: &mut Lines,
     chunk: &mut Chunk<O::Item>,
     max_items: usize,
@@ -342,15 +440,15 @@ fn read_buffered<O: Operation>(
         }
         match lines.next_line() {
             None => return false,
-            Some(Err(problem)) => chunk.push(Err(problem), 0),
+            Some(Err(problem)) => chunk.push::<O>(Err(problem), 0),
             Some(Ok(line)) => {
                 let item = std::str::from_utf8(line)
                     .map_err(|error| {
                         Problem::new(Refusal::MalformedJson, format!("the line is not UTF-8: {error}"))
                     })
                     .and_then(|text| operation.read(text));
-                let bytes = line.len();
-                chunk.push(item, bytes);
+                let len = line.len();
+                chunk.push::<O>(item, len);
             }
         }
     }

@@ -124,6 +124,9 @@ pub(crate) async fn put_many(State(app): State<Arc<App>>, call: Call) -> Result<
     batch::run(app, call, operation).await
 }
 
+/// What a header of a message holds beside its text: its place in a map, an allocation for its name, one for its value.
+const HEADER_BYTES: usize = 80;
+
 struct PutMany {
     app: Arc<App>,
     queue: Option<QueueName>,
@@ -134,6 +137,10 @@ impl Operation for PutMany {
     type Item = Put;
     type Answer = PutOut;
 
+    fn beside(put: &Put) -> usize {
+        put.headers.iter().count() * HEADER_BYTES
+    }
+
     fn read(&self, text: &str) -> Result<Put, Problem> {
         let put = object::<PutIn>(text)?.put(self.queue.as_ref())?;
         access::require(&self.caller, &[Verb::Put], &put.queue)?;
@@ -143,5 +150,20 @@ impl Operation for PutMany {
     async fn run(&self, items: Vec<Put>) -> Vec<Result<PutOut, Problem>> {
         let answers = self.app.store.put(items).await;
         answers.into_iter().map(|answer| Ok(PutOut::from(answer?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_hold_more_than_their_text() {
+        let names: Vec<String> = (0..1_000).map(|at| at.to_string()).collect();
+        let mut put = Put::new("q".parse().unwrap(), "x");
+        assert_eq!(PutMany::beside(&put), 0);
+        put.headers = Headers::new(names.iter().map(|name| (&**name, ""))).unwrap();
+        // An entry of the map alone is two wide pointers.
+        assert!(PutMany::beside(&put) >= 1_000 * 2 * size_of::<Box<str>>());
     }
 }

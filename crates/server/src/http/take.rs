@@ -13,6 +13,7 @@ use super::connection::Unwritten;
 use super::handover::Handover;
 use super::reply::{JSON, holding, to_json, with_type};
 use super::{App, Problem, Refusal, messages};
+use crate::admission::{FREE_NAMES, Names};
 use crate::json::{DeliveryOut, LeaseIn, TakenOut};
 use crate::query::Query;
 use crate::security::Verb;
@@ -50,6 +51,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
 
     app.check_room()?;
     let waits = take.wait_ms > 0;
+    let _names = if waits { Some(room_for_names(&app, take.queues.len())?) } else { None };
     let (taken, held) = tokio::select! {
         biased;
         // Whoever takes again is told why.
@@ -70,6 +72,16 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let out = TakenOut { messages: deliveries.iter().map(DeliveryOut::from).collect() };
     let body = Handover::new(to_json(&out).into(), receipts, unwritten);
     Ok(holding(with_type(StatusCode::OK, JSON, Body::new(body)), held))
+}
+
+/// Room for the names that a take waits on, for as long as it waits.
+fn room_for_names(app: &App, count: usize) -> Result<Names, Problem> {
+    app.memory.names(count).ok_or_else(|| {
+        let detail = format!(
+            "takes wait on as many queues as the server has room for; wait on {FREE_NAMES} at most, or try again later"
+        );
+        Problem::about("too_many_waiting", detail)
+    })
 }
 
 fn bytes_taken(taken: &Result<Vec<Delivery>, Error>) -> usize {

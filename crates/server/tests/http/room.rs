@@ -456,3 +456,33 @@ async fn a_raw_answer_with_very_many_headers_closes_its_connection() {
     until_held(&server, "all is free", |held| held == 0.0).await;
     server.stop().await;
 }
+
+/// Texts too small to count, of items that are not, each of which is answered with too little to count.
+#[tokio::test]
+async fn what_short_items_are_read_into_counts_until_it_is_done() {
+    const ITEMS: usize = 1_300;
+    // So few bodies of the length that is allowed are looked at at a time: one.
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 8 * ROOM).await;
+    server.put("?key=a", &[b'x'; 14_000]).await;
+    let text = json!(vec![json!({"key": "a"}); ITEMS]).to_string();
+    assert!(text.len() < 16 * 1024);
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        let stream = soon("connect", socket.connect(server.address)).await.unwrap();
+        let mut one = Connection::over(stream, server.address);
+        let json = [("content-type", "application/json")];
+        one.request("POST", "/v1/queues/q/messages:get", &json, text.as_bytes()).await;
+        assert_eq!(one.answer_head().await.status, 200);
+        unread.push(one);
+    }
+    let all = held(&server).await;
+    assert!(all >= (4 * ITEMS * 100) as f64, "{all} are held");
+    let mut last = unread.pop().unwrap();
+    while !last.answer_chunk().await.is_empty() {}
+    until_held(&server, "a quarter of it is done", |held| held == all * 0.75).await;
+    drop((last, unread));
+    until_held(&server, "all is free", |held| held == 0.0).await;
+    server.stop().await;
+}

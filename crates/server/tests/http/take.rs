@@ -217,3 +217,35 @@ async fn a_take_names_as_many_queues_as_the_limit_says_and_no_more() {
     }
     server.stop().await;
 }
+
+/// There is room for 256 names, beside those that each take may wait on.
+#[tokio::test]
+async fn how_many_names_all_waiting_takes_have_is_bounded() {
+    let server = start_with(Limits::default(), |config| config.memory_bytes = 1 << 20).await;
+    let target = |prefix: &str, count: usize, wait: &str| {
+        let names: Vec<_> = (1..count).map(|at| format!("{prefix}{at}")).collect();
+        format!("/v1/take?queue=q,{}{wait}", names.join(","))
+    };
+    let mut first = Connection::open(server.address).await;
+    first.request("POST", &target("a", 200, "&wait=1m"), &[], b"").await;
+    server.until_count("waiting", 1).await;
+    let refused = server.post(&target("b", 200, "&wait=1m")).await;
+    assert_eq!(refused.problem(), (429, "too_many_waiting".to_owned()));
+    assert_eq!(server.post(&target("b", 200, "")).await.status, 200, "one that does not wait is not refused");
+    let mut few = Connection::open(server.address).await;
+    few.request("POST", &target("c", 16, "&wait=1m"), &[], b"").await;
+    server.until_count("waiting", 2).await;
+
+    server.put("", b"x").await;
+    assert_eq!(first.answer().await.json()["messages"][0]["body"], "x");
+    let mut again = Connection::open(server.address).await;
+    again.request("POST", &target("b", 200, "&wait=1m"), &[], b"").await;
+    server.until_count("waiting", 2).await;
+    // However it ends, there is room again.
+    drop(again);
+    server.until_count("waiting", 1).await;
+    let mut last = Connection::open(server.address).await;
+    last.request("POST", &target("d", 200, "&wait=1m"), &[], b"").await;
+    server.until_count("waiting", 2).await;
+    server.stop().await;
+}

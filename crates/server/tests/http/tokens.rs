@@ -1,8 +1,10 @@
 //! Who is asked for a token, and what is said to whoever has none, or a wrong one.
 
 use dwell_model::Limits;
+use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
-use crate::support::{Answer, Connection, Running, start, start_with, tokens};
+use crate::support::{Answer, Connection, Running, soon, start, start_with, tokens};
 
 async fn guarded() -> Running {
     let tokens = tokens(&[("secret", &["put:q", "take:q"]), ("other", &["manage:*"])]);
@@ -151,5 +153,47 @@ async fn a_refusal_comes_before_the_body() {
     let headers = [("content-length", "1000000"), ("expect", "100-continue")];
     connection.head("POST", "/v1/queues/q/messages", &headers).await;
     assert_eq!(connection.answer().await.problem(), (401, "token_required".to_owned()));
+    server.stop().await;
+}
+
+/// The client reads next to nothing until it is gone.
+#[tokio::test]
+async fn a_batch_that_is_answered_piece_by_piece_ends_when_its_token_is_gone() {
+    let server = guarded().await;
+    let put = async |key: &str, body: &[u8], secret: &str| {
+        let target = format!("/v1/queues/q/messages?key={key}&on_conflict=replace");
+        let answer = server.send("POST", &target, &[("authorization", secret)], body).await;
+        assert!(answer.status < 300, "{answer:?}");
+    };
+    let often = "k".repeat(500);
+    put(&often, b"", "Bearer secret").await;
+    put("last", b"before", "Bearer secret").await;
+    let mut items = vec![json!({"key": often}); 16_383];
+    items.push(json!({"key": "last"}));
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 * 1024).unwrap();
+    let stream = soon("connect", socket.connect(server.address)).await.unwrap();
+    let mut slow = Connection::over(stream, server.address);
+    let headers = [("content-type", "application/json"), ("authorization", "Bearer secret")];
+    let items = Value::from(items).to_string();
+    slow.request("POST", "/v1/queues/q/messages:get", &headers, items.as_bytes()).await;
+    assert_eq!(slow.answer_head().await.status, 200);
+
+    server.control.replace(&[], tokens(&[("new", &["put:q"])]), None);
+    put("last", b"after", "Bearer new").await;
+    let mut text = Vec::new();
+    loop {
+        let mut piece = slow.answer_chunk().await;
+        if piece.is_empty() {
+            break;
+        }
+        text.append(&mut piece);
+    }
+    let answers: Value = serde_json::from_slice(&text).unwrap();
+    let answers = answers["answers"].as_array().unwrap();
+    assert_eq!((answers.len(), &answers[0]["status"]), (16_384, &json!(200)));
+    assert_eq!(answers[16_383]["error"]["code"], "token_unknown");
+    let first = answers.iter().position(|answer| answer["status"] != 200).unwrap();
+    assert!(answers[first..].iter().all(|answer| answer["error"]["code"] == "token_unknown"));
     server.stop().await;
 }

@@ -16,7 +16,7 @@ use crate::http::body::Timing;
 use crate::http::connection::Unwritten;
 use crate::json::{RemovedOut, object};
 use crate::returns::Returns;
-use crate::security::{Live, Tokens};
+use crate::security::{Live, Token, TokenDigest, Tokens};
 
 impl Answer for RemovedOut {}
 
@@ -161,4 +161,51 @@ async fn after_the_answer_that_ends_a_stream_nothing_is_done() {
     let done = flow.done.lock().unwrap().concat();
     assert_eq!((answered.len(), done.len()), (25, 50));
     assert!(answered.iter().all(Value::is_u64));
+}
+
+/// Until `condition` holds; the stream goes on meanwhile.
+async fn while_next(flow: &mut Flow, condition: impl Fn(&App) -> bool) {
+    let app = Arc::clone(&flow.stream.app);
+    let holds = async {
+        while !condition(&app) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let next = flow.stream.next_answers();
+    tokio::select! {
+        holds = timeout(Duration::from_secs(10), holds) => holds.unwrap(),
+        _ = next => panic!("the gate is shut"),
+    }
+}
+
+/// Their text has four bytes each.
+#[tokio::test]
+async fn what_short_lines_are_read_into_counts() {
+    let mut flow = flow(2_000);
+    flow.stream.max_items = 1_000;
+    // One chunk is under way, and one has been read ahead.
+    while_next(&mut flow, |app| app.memory.held() >= 2 * 1_000 * (ITEM_BYTES + 8) as u64).await;
+    drop(std::mem::take(&mut flow.stream.chunk));
+    assert_eq!(flow.stream.app.memory.held(), 0);
+}
+
+#[tokio::test]
+async fn what_was_read_ahead_is_not_done_once_the_token_is_gone() {
+    let mut flow = flow(1_000);
+    let (gate, live) = (Arc::clone(&flow.gate), Arc::clone(&flow.stream.app.live));
+    let goes = tokio::spawn(async move {
+        // Long enough for the stream to read ahead.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let (name, digest) = ("other".to_owned(), TokenDigest::of(b"other"));
+        live.replace(Hosts::new(0, &[]), Tokens::new(vec![Token { name, digest, scopes: Vec::new() }]), None);
+        gate.add_permits(1_000);
+    });
+    assert_eq!(flow.next().await.len(), 25, "what was under way");
+    goes.await.unwrap();
+    assert_eq!(flow.stream.chunk.slots.len(), 25, "and what was read ahead");
+    assert_eq!(flow.next().await, ["token_unknown"]);
+    assert!(flow.next().await.is_empty());
+    assert_eq!(flow.done.lock().unwrap().concat(), (0..25).collect::<Vec<_>>());
 }

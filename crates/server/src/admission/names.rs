@@ -1,0 +1,93 @@
+//! Names of queues that connections watch, or wait on: how many there may be, all connections together.
+//!
+//! What waits on a queue holds its name, and a place among those who wait there. One connection may have a few of them
+//! whatever the others have. What it has beyond counts [`NAME_BYTES`] each, towards an eighth of what bodies may hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Memory;
+
+/// A connection may have so many names whatever the others have.
+pub(crate) const FREE_NAMES: usize = 16;
+
+/// What a name holds in memory, measured with names of 200 bytes and takes that wait, and rounded up.
+const NAME_BYTES: usize = 1024;
+
+/// For so many there is always room.
+const FEWEST: usize = 256;
+
+/// How many names connections have, beyond those that each may have in any case.
+#[derive(Debug, Default)]
+pub(super) struct Beyond(AtomicUsize);
+
+/// The names that one connection has; dropped, it has none.
+#[derive(Debug)]
+pub(crate) struct Names {
+    memory: Arc<Memory>,
+    beyond: usize,
+}
+
+impl Memory {
+    /// So many names, if there is room for them.
+    pub(crate) fn names(self: &Arc<Memory>, count: usize) -> Option<Names> {
+        let mut names = Names { memory: Arc::clone(self), beyond: 0 };
+        names.set(count).then_some(names)
+    }
+
+    /// How many names there may be beyond those that each connection may have.
+    fn most_names(&self) -> usize {
+        (self.answer_bytes() / NAME_BYTES).max(FEWEST)
+    }
+}
+
+impl Names {
+    /// There are so many from now on; false if there is no room for more, and there are as many as before.
+    pub(crate) fn set(&mut self, count: usize) -> bool {
+        let (before, beyond) = (self.beyond, count.saturating_sub(FREE_NAMES));
+        let all = &self.memory.names.0;
+        if beyond > before {
+            let most = self.memory.most_names();
+            let sum = |all: usize| all.checked_add(beyond - before).filter(|sum| *sum <= most);
+            if all.fetch_update(Ordering::AcqRel, Ordering::Acquire, sum).is_err() {
+                return false;
+            }
+        } else {
+            all.fetch_sub(before - beyond, Ordering::AcqRel);
+        }
+        self.beyond = beyond;
+        true
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_those_that_each_may_have_there_is_a_limit_for_all_together() {
+        let memory = Memory::new(8 * 1024 * 300);
+        let one = memory.names(FREE_NAMES + 298).unwrap();
+        let mut others: Vec<_> = (0..1_000).map(|_| memory.names(FREE_NAMES).unwrap()).collect();
+        assert!(memory.names(FREE_NAMES + 3).is_none());
+        let mut other = others.pop().unwrap();
+        assert!(other.set(FREE_NAMES + 1) && other.set(FREE_NAMES + 2) && !other.set(FREE_NAMES + 3));
+        // One less; then the connection with its other ones ends.
+        assert!(other.set(FREE_NAMES + 1) && others[0].set(FREE_NAMES + 1) && !others[1].set(FREE_NAMES + 1));
+        drop(one);
+        assert!(others[1].set(FREE_NAMES + 298) && !others[2].set(FREE_NAMES + 1));
+        drop((other, others));
+        assert_eq!(memory.names.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn for_some_there_is_always_room() {
+        assert!(Memory::new(1).names(FREE_NAMES + FEWEST).is_some());
+    }
+}
