@@ -7,6 +7,7 @@
 
 mod counted;
 pub(crate) mod failure;
+mod lenient;
 mod memory;
 mod pooled;
 mod read_only;
@@ -19,6 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use counted::{CountedDisk, DiskCounts};
+pub(crate) use lenient::LenientDisk;
 pub use memory::{Calls, Crash, Fault, MemoryDisk};
 pub(crate) use pooled::PooledDisk;
 pub use read_only::ReadOnlyDisk;

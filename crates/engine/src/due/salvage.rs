@@ -1,9 +1,11 @@
 //! What can be read of a due file that is damaged, for who saves it into another one.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dwell_model::Limits;
 
 use super::block::{self, HEADER_LEN, Heads, TARGET};
 use super::entry::Entry;
@@ -32,7 +34,8 @@ pub(crate) enum Salvaged {
 /// for at every byte; what follows the last one is [`Salvaged::Lost`] then, index and all.
 ///
 /// # Errors
-/// [`ReadError::Io`] if the file can not be opened. What can not be read of it counts as lost.
+/// [`ReadError::Io`] if the file cannot be opened. What cannot be read of it counts as lost: a whole block, or without
+/// the index all from there on, unless `disk` is a [`LenientDisk`](crate::disk::LenientDisk).
 pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: Name, each: &mut dyn FnMut(Salvaged)) -> Result<()> {
     if let Ok(file) = File::open(disk, dir, name) {
         for block in 0..file.index.blocks.len() {
@@ -53,14 +56,14 @@ pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: Name, each: &mut dyn Fn
         return Ok(());
     }
     let path = dir.join(name.file_name());
-    let io = |error| ReadError::io(&path, 0, error);
-    let file = disk.open(&path).map_err(io)?;
-    let size = file.size().map_err(io)?;
+    let failed = |error| ReadError::io(&path, 0, error);
+    let file = disk.open(&path).map_err(failed)?;
+    let size = file.size().map_err(failed)?;
     let mut search = Search { file, size, name, window: Vec::new(), window_at: 0 };
     let (mut at, mut lost_from) = (0, 0);
     while at < size {
         match search.block(at) {
-            Some((messages, len)) => {
+            Ok(Some((messages, len))) => {
                 if lost_from < at {
                     each(Salvaged::Lost { from: lost_from, to: at, entries: None });
                 }
@@ -68,7 +71,9 @@ pub(crate) fn salvage(disk: &dyn Disk, dir: &Path, name: Name, each: &mut dyn Fn
                 at += len;
                 lost_from = at;
             }
-            None => at += 1,
+            Ok(None) => at += 1,
+            // Nor can what follows, byte after byte.
+            Err(_) => break,
         }
     }
     // A file that was cut off where a block ends has lost what came then all the same.
@@ -89,6 +94,12 @@ fn messages(mut heads: Heads<'_>, bytes: Bytes, start: u64, salt: Salt) -> Optio
     Some(messages)
 }
 
+/// More bytes than the lane and the head of one message take: 16 KiB of headers, as much again where they are many and
+/// short, and 4 KiB of an error.
+const LONGEST_HEADS: u32 = 64 * 1024;
+/// The longest body, with its checksum.
+const LONGEST_BODY: u32 = Limits::MAX_BODY_LEN as u32 + 4;
+
 /// Looks for blocks without an index.
 struct Search {
     file: Arc<dyn DiskFile>,
@@ -100,45 +111,62 @@ struct Search {
 
 impl Search {
     /// The messages of the block at `at`, and its length, if there is one.
-    fn block(&mut self, at: u64) -> Option<(Vec<Salvaged>, u64)> {
-        let header = self.header(at)?;
-        let number = |field: usize| u32_at(&header, field);
-        let (first, count) = (number(4), number(8));
-        let len = (HEADER_LEN as u64) + u64::from(number(12)) + u64::from(number(16));
-        // Few places look like a header by chance: only there a checksum is made.
-        let is_likely = count > 0 && count <= number(12) && (count == 1 || len <= TARGET as u64);
-        if !is_likely || len > self.size - at || at > u64::from(u32::MAX) {
-            return None;
+    fn block(&mut self, at: u64) -> io::Result<Option<(Vec<Salvaged>, u64)>> {
+        let left = self.size - at;
+        let Some(header) = self.bytes(at, HEADER_LEN as u64)? else { return Ok(None) };
+        let number = |field: usize| u32_at(header, field);
+        let (checksum, first, count) = (number(0), number(4), number(8));
+        let (heads_len, bodies_len) = (number(12), number(16));
+        let heads_end = HEADER_LEN as u64 + u64::from(heads_len);
+        let len = heads_end + u64::from(bodies_len);
+        // Few places look like a header by chance: only there a checksum is made. A body may be made of such places, so
+        // that nothing is read for one but what is read in any case.
+        let is_of_one = heads_len <= LONGEST_HEADS && bodies_len <= LONGEST_BODY;
+        let is_likely = match count {
+            0 => false,
+            1 => is_of_one,
+            _ => count <= heads_len && len <= TARGET as u64,
+        };
+        if !is_likely || len > left || at > u64::from(u32::MAX) {
+            return Ok(None);
         }
-        let spot = BlockSpot { at: at as u32, len: u32::try_from(len).ok()?, first, count };
         let salt = self.name.salt();
-        let mut bytes = vec![0; len as usize];
-        self.file.read_at(&mut bytes, at).ok()?;
-        let heads_end = block::heads_end(&bytes);
-        if salt.checksum(&bytes[4..heads_end]) != number(0) {
-            return None;
+        let Some(heads) = self.bytes(at, heads_end)? else { return Ok(None) };
+        if salt.checksum(&heads[4..]) != checksum {
+            return Ok(None);
         }
-        let lanes = lane::read_shares(&mut Cursor::new(&bytes[HEADER_LEN..heads_end]), first).ok()?;
+        let mut bytes = vec![0; len as usize];
+        self.file.read_at(&mut bytes, at)?;
+        Ok(self.messages(at, Bytes::from(bytes), first, count).map(|messages| (messages, len)))
+    }
+
+    /// The messages of a block whose header says so.
+    fn messages(&self, at: u64, bytes: Bytes, first: u32, count: u32) -> Option<Vec<Salvaged>> {
+        let spot =
+            BlockSpot { at: u32::try_from(at).ok()?, len: u32::try_from(bytes.len()).ok()?, first, count };
+        let heads = bytes.get(HEADER_LEN..block::heads_end(&bytes))?;
+        let lanes = lane::read_shares(&mut Cursor::new(heads), first).ok()?;
         let last = lanes.last()?;
         if last.range().end != first.checked_add(count)? {
             return None;
         }
-        let bytes = Bytes::from(bytes);
-        let heads = Heads::open(spot, &bytes, salt, self.name.shard, &lanes).ok()?;
-        Some((messages(heads, bytes.clone(), at, salt)?, len))
+        let heads = Heads::open(spot, &bytes, self.name.salt(), self.name.shard, &lanes).ok()?;
+        messages(heads, bytes.clone(), at, self.name.salt())
     }
 
-    /// So many bytes as a header has.
-    fn header(&mut self, at: u64) -> Option<[u8; HEADER_LEN]> {
-        let has = self.window_at..self.window_at + self.window.len() as u64;
-        if !has.contains(&at) || at + HEADER_LEN as u64 > has.end {
-            let len = (self.size - at).min(PIECE as u64) as usize;
-            self.window.resize(len, 0);
-            self.window_at = at;
-            if self.file.read_at(&mut self.window, at).is_err() {
-                self.window.clear();
-            }
+    /// `len` bytes from `at` on, which are fewer than a window has; `None` if the file ends before.
+    fn bytes(&mut self, at: u64, len: u64) -> io::Result<Option<&[u8]>> {
+        if len > self.size - at {
+            return Ok(None);
         }
-        self.window.get((at - self.window_at) as usize..)?.first_chunk().copied()
+        let end = self.window_at + self.window.len() as u64;
+        if at < self.window_at || at + len > end {
+            let wanted = (self.size - at).min(PIECE as u64) as usize;
+            self.window.resize(wanted, 0);
+            self.window_at = at;
+            self.file.read_at(&mut self.window, at)?;
+        }
+        let from = (at - self.window_at) as usize;
+        Ok(self.window.get(from..from + len as usize))
     }
 }

@@ -10,7 +10,7 @@ use dwell_model::{
 
 use super::transcript::{assert_no_lies, transcript};
 use super::*;
-use crate::disk::{Calls, CountedDisk, Crash, Disk, Fault, MemoryDisk};
+use crate::disk::{Calls, CountedDisk, Crash, Disk, DiskCounts, Fault, LenientDisk, MemoryDisk};
 use crate::sealed::{Kind, Name, ReadError};
 
 const NAME: Name = Name { directory: 77, shard: 3, kind: Kind::Due, number: 12 };
@@ -506,6 +506,67 @@ fn all_but_the_damaged_block_is_saved_with_and_without_an_index() {
         let (saved, _) = salvaged(&disk);
         assert!(saved.iter().eq(all.iter().filter(|(ordinal, ..)| *ordinal != 3)), "a damaged body");
     }
+}
+
+/// What can be saved through a disk that is lenient, and how often, and how much, the one below was asked to read.
+fn saved_leniently(disk: &MemoryDisk) -> (Vec<u32>, usize, DiskCounts) {
+    let counted = CountedDisk::new(Arc::new(disk.clone()));
+    let (mut saved, mut bodiless) = (Vec::new(), 0);
+    let mut each = |salvaged| match salvaged {
+        Salvaged::Message { ordinal, .. } => saved.push(ordinal),
+        Salvaged::Bodiless { .. } => bodiless += 1,
+        Salvaged::Lost { .. } => {}
+    };
+    salvage(&LenientDisk::new(Arc::new(counted.clone())), dir(), NAME, &mut each).unwrap();
+    (saved, bodiless, counted.counts())
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_costs_what_lies_in_it_alone() {
+    let disk = disk();
+    // Longer than two sectors, so that one lies in each.
+    let entries: Vec<_> =
+        many().into_iter().take(900).map(|(entry, _)| (entry, Bytes::from(vec![7; 1_500]))).collect();
+    let file = write(&disk, &entries);
+    let path = dir().join(NAME.file_name());
+    let body = u64::from(file.get(300).unwrap().0.body.at);
+    let in_index = disk.copied();
+    in_index.unreadable_at(&path, file.size() - 10, 1);
+    let (saved, bodiless, counts) = saved_leniently(&in_index);
+    assert_eq!((saved.len(), bodiless), (900, 0));
+    assert!(counts.reads < 10_000 && counts.read_bytes < 8 * file.size(), "{counts:?}");
+    for has_index in [true, false] {
+        let disk = disk.copied();
+        disk.unreadable_at(&path, body + 700, 1);
+        if !has_index {
+            disk.unreadable_at(&path, 0, 1);
+        }
+        let (saved, bodiless, counts) = saved_leniently(&disk);
+        let lost: Vec<u32> = (0..900).filter(|ordinal| saved.binary_search(ordinal).is_err()).collect();
+        // What says of which file it is, at its beginning, stands before the first block in the sector.
+        let first = file.index.blocks.spot(0);
+        let all_but = |ordinal: &u32| *ordinal == 300 || !has_index && *ordinal < first.count;
+        assert!(bodiless == 1 && lost.contains(&300) && lost.iter().all(all_but), "{has_index}: {lost:?}");
+        assert!(counts.reads < 10_000 && counts.read_bytes < 8 * file.size(), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_body_that_is_full_of_what_blocks_begin_with_is_no_more_work_than_another() {
+    let disk = disk();
+    let unit: Vec<u8> = [1_u32, 1, 900_000].into_iter().flat_map(u32::to_le_bytes).collect();
+    let body = |number: u64| if number == 1 { unit.repeat(5_461) } else { vec![b'x'; 10 * 1024] };
+    let entries: Vec<_> =
+        (1..=101).map(|number| (plain(number, number as i64), Bytes::from(body(number)))).collect();
+    let file = write(&disk, &entries);
+    let path = dir().join(NAME.file_name());
+    let mut bytes = disk.read_file(&path).unwrap();
+    // With the header goes the first block's.
+    bytes[..512].fill(0);
+    disk.put_file(&path, bytes);
+    let (saved, bodiless, counts) = saved_leniently(&disk);
+    assert_eq!((saved, bodiless), ((1..101).collect(), 0));
+    assert!(counts.read_bytes < 4 * file.size(), "{counts:?}");
 }
 
 #[test]

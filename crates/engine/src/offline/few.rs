@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use crate::OpenError;
-use crate::disk::{Disk, DiskFile, DiskLock, PooledDisk};
+use crate::disk::{Disk, DiskFile, DiskLock, LenientDisk, PooledDisk};
 
 /// So many files are open at a time. The tools read most of them once and from front to back, so that few are enough; and a
 /// process that may have as few as 64 open can use them.
@@ -48,6 +48,11 @@ impl Few {
     /// The disk.
     pub(super) fn disk(&self) -> &dyn Disk {
         &self.disk
+    }
+
+    /// The same, for who saves what can be read: see [`LenientDisk`].
+    pub(super) fn lenient(&self) -> LenientDisk {
+        LenientDisk::new(Arc::new(self.disk.clone()))
     }
 
     /// Refuses to go on where something was refused to the process.

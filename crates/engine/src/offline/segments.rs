@@ -39,6 +39,9 @@ pub(super) enum Piece<'a> {
     Torn { from: u64, to: u64, reason: &'static str },
 }
 
+/// Why something is lost that the disk does not give back.
+pub(super) const UNREADABLE: &str = "it can not be read";
+
 /// The segments in `dir`, oldest first, those included that the newest one says nobody needs.
 pub(super) fn segments(disk: &dyn Disk, dir: &Path, directory: u64) -> Result<Vec<SegmentFile>, OpenError> {
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
@@ -118,7 +121,7 @@ impl Walk {
         let found = &segments[at];
         let next = segments[at + 1..].iter().find_map(|next| Some(next.header.ok()?.first));
         let here = Here { found, below: next.unwrap_or(u64::MAX), is_last: at + 1 == segments.len() };
-        let unreadable = |from| Piece::Lost { from, to: found.size, reason: "it can not be read" };
+        let unreadable = |from| Piece::Lost { from, to: found.size, reason: UNREADABLE };
         let incarnation = found.header.ok().map(|header| header.incarnation);
         let file = Arc::clone(&found.segment.file);
         let Ok(mut reader) = SegmentReader::new(file, found.segment.salt, incarnation) else {

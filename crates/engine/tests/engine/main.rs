@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod backup;
+mod bad_sectors;
 mod bounds;
 mod burials;
 mod conformance;

@@ -15,7 +15,7 @@ use super::origin::Origin;
 use super::{RepairReport, SEGMENT_BYTES, Target};
 use crate::OpenError;
 use crate::cold::ColdSet;
-use crate::disk::Disk;
+use crate::disk::LenientDisk;
 use crate::journal::batch::{Batch, Carry};
 use crate::journal::format::BatchHeader;
 use crate::journal::record::{Decoder, Fact};
@@ -23,7 +23,7 @@ use crate::journal::segment::{Place, Segment};
 use crate::journal::wire::Unreadable;
 use crate::journal::writer::{Home, Start, WriteError, Writer};
 use crate::manifest::Manifest;
-use crate::offline::segments::{Piece, Walk, body, context, missing, segments};
+use crate::offline::segments::{Piece, UNREADABLE, Walk, body, context, missing, segments};
 use crate::offline::stored::core;
 use crate::open::take_in;
 use crate::removal::Removal;
@@ -34,7 +34,7 @@ use crate::shard::step::Step;
 /// it copies the `lost` messages.
 #[expect(clippy::too_many_arguments, reason = "from where, to where, and what is known of both")]
 pub(super) fn save(
-    disk: &dyn Disk,
+    disk: &LenientDisk,
     dir: &Path,
     origin: &Origin,
     lost: HashSet<Number>,
@@ -82,7 +82,14 @@ pub(super) fn save(
             Piece::Batch { at, header, records } => copy.batch(segment, at, &header, records, is_old),
             Piece::Lost { from, to, reason } => {
                 let messages = is_old.then_some(0);
+                let is_bad = disk.is_bad(&segment.path, from..to);
+                let reason = if is_bad { UNREADABLE } else { reason };
                 copy.report.lose(&segment.path, Some((from, to)), messages, reason);
+                Ok(())
+            }
+            // It may have been written, and answered, long before the disk lost it.
+            Piece::Torn { from, to, .. } if disk.is_bad(&segment.path, from..to) => {
+                copy.report.lose(&segment.path, Some((from, to)), is_old.then_some(0), UNREADABLE);
                 Ok(())
             }
             Piece::Torn { from, to, reason } => {

@@ -34,7 +34,8 @@ pub(super) fn lost(
             let unlost = unlost.get(&home.file).filter(|unlost| home.ordinal < unlost.len());
             unlost.is_some_and(|unlost| !unlost.has(home.ordinal))
         };
-        let pairs = Arc::new(run).iter().map_while(Result::ok);
+        // What else a run says holds where a block of it cannot be read.
+        let pairs = Arc::new(run).iter_readable().map_while(Result::ok);
         lost.extend(
             pairs.filter(|(_, home)| is_lost(home)).filter_map(|(number, _)| Number::new(number).ok()),
         );

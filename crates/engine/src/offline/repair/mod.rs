@@ -3,7 +3,8 @@
 //! Ground rules:
 //! 1. The old directory is only read.
 //! 2. What comes out was put: every byte of it is under a checksum that is right. A message whose bytes are whole comes
-//!    out, whatever is damaged beside it; where the record that ended it is lost, it comes again.
+//!    out, whatever is damaged beside it, or cannot be read: all is read through a
+//!    [`LenientDisk`](crate::disk::LenientDisk). Where the record that ended it is lost, it comes again.
 //! 3. The new directory is written from front to back, and its manifest last. So one that is not finished is not
 //!    opened by anybody.
 //! 4. It has a number of its own, an incarnation that the old one does not come to, and numbers of messages from far
@@ -141,6 +142,8 @@ fn repaired(
     prepare(new_disk, new_dir)?;
     let mut report = RepairReport::default();
     let origin = Origin::find(disk, dir, &names, &mut report)?;
+    // What one bad sector costs is that sector.
+    let disk = &few.lenient();
     let target = Target { disk: Arc::new(new_disk.clone()), dir: new_dir.to_owned(), directory: seed };
     let due = DueFiles::save(disk, dir, &origin, &names, &target, &mut report)?;
     let mut manifest = Manifest {
