@@ -18,6 +18,7 @@
 //! nothing left to write. 3. The put is repeated under its idempotency key, and answered from batch 40. 4. The power fails,
 //! and batch 40 is nowhere. So it is written anew first ([`crate::unproven`]).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -232,7 +233,11 @@ pub(crate) fn take_in(
             Taken::Keys(run) => keys.push(Arc::new(run)),
         }
     }
+    let mut named = BTreeSet::new();
     for (state, file) in checkpoint.files.iter().zip(due) {
+        if !named.insert(state.number) {
+            return Err(damaged("a due file is named twice"));
+        }
         if file.len() != state.settled.len() || state.number == 0 {
             return Err(damaged("a due file has another number of entries than the manifest says"));
         }
@@ -249,7 +254,11 @@ pub(crate) fn take_in(
     let mut held: Vec<&Held> = checkpoint.held.iter().collect();
     // They are named in the order of their places in memory. In that of files each block is read once.
     held.sort_unstable_by_key(|held| held.copy);
+    let mut named = BTreeSet::new();
     for held in held {
+        if !named.insert(held.number) {
+            return Err(damaged("a held message is named twice"));
+        }
         let mut message = cold.read(held.copy)?.ok_or_else(|| damaged("a held message lies in no file"))?;
         if message.number != held.number {
             return Err(damaged("a held message is another than the manifest says"));
@@ -263,7 +272,7 @@ pub(crate) fn take_in(
 
 /// Files of earlier retirements that nothing names.
 fn unnamed(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<Vec<std::path::PathBuf>, OpenError> {
-    let named: std::collections::BTreeSet<String> =
+    let named: BTreeSet<String> =
         manifest.checkpoint.names(manifest.directory).map(|name| name.file_name()).collect();
     let names = disk.list(dir).map_err(|error| OpenError::io(dir, error))?;
     let is_ours = |name: &String| sealed::Name::parse(name).is_some() && !named.contains(name);

@@ -22,7 +22,7 @@
 //! Why the end is the end though whole batches may follow it: a disk writes what is not synced in any order.
 //! They were not answered either, or there would be a mark.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ use crate::journal::record::{Context, Decoder, Fact};
 use crate::journal::segment::{Place, Segment};
 use crate::journal::wire::Unreadable;
 use crate::journal::writer::Kept;
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 use crate::report::{Cut, OpenReport};
 use crate::sealed::ReadError;
 use crate::unproven::Unproven;
@@ -90,8 +90,8 @@ pub(crate) struct Recovered {
 /// that go into one segment, and all but the last are synced.
 const SKIPPED_NUMBERS: u64 = 1 << 32;
 
-/// Segments and sequences rise by one, so that none gets here; behind it there is room to count on.
-const HIGHEST_COUNT: u64 = u64::MAX >> 1;
+/// So many segments before the checkpoint are named that are missing: a damaged number may promise any length of a journal.
+const MOST_MISSING: u64 = 100_000;
 
 /// What is to be done where a batch is expected: a row of the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,12 +224,6 @@ fn open_all(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<BTreeMap
                     return Err(OpenError::NewerFormat { file: path, found, known: SEGMENT_VERSION });
                 }
                 Err(BadHeader::Damaged(reason)) => Err(reason),
-                Ok(header) if header.first == 0 || header.oldest > segment => {
-                    Err("the segment's header contradicts itself")
-                }
-                Ok(header) if header.first.max(segment) > HIGHEST_COUNT => {
-                    Err("the segment's header counts further than anybody can have written")
-                }
                 Ok(header) => Ok(header),
             }
         } else {
@@ -274,26 +268,48 @@ fn check_presence(
     segments: &mut BTreeMap<u64, Opened>,
     forgotten: &mut Vec<Cut>,
 ) -> Result<Option<Opened>, OpenError> {
+    let Manifest { directory, newest: promised, checkpoint, .. } = manifest;
+    let start = checkpoint.start;
+    if start > *promised {
+        let reason = "the checkpoint begins with a segment that the manifest does not know of";
+        return Err(OpenError::damaged(&dir.join(manifest::FILE), 0, reason));
+    }
     let newest = segments.values().rev().find_map(|opened| opened.header.as_ref().ok()).copied();
     let (oldest, newest) = newest.map_or((1, 0), |header| (header.oldest, header.name.segment));
     let torn = match segments.last_entry() {
         Some(last) if last.get().header.is_err() && *last.key() == newest + 1 => Some(last.remove()),
         _ => None,
     };
-    let at_least = if newest < manifest.newest { manifest.newest } else { newest };
-    for segment in oldest..=at_least {
-        let name = SegmentName { directory: manifest.directory, shard: 0, segment };
-        let path = dir.join(name.file_name());
-        let found = segments.get(&segment).or(torn.as_ref().filter(|torn| torn.name == name));
-        match found.map(|opened| opened.header) {
+    let at_least = newest.max(*promised);
+    let path = |segment| dir.join(SegmentName { directory: *directory, shard: 0, segment }.file_name());
+    let header = |segments: &BTreeMap<u64, Opened>, segment: u64| {
+        let found = segments.get(&segment).or(torn.as_ref().filter(|torn| torn.name.segment == segment));
+        found.map(|opened| opened.header)
+    };
+    // These first: where the journal is gone it is refused for the first of them, however many there were.
+    for segment in oldest.max(start)..=at_least {
+        match header(segments, segment) {
             Some(Ok(_)) => {}
-            None if forgotten.iter().any(|cut| cut.file == path) => {}
-            Some(Err(reason)) => return Err(OpenError::damaged(&path, 0, reason)),
+            Some(Err(reason)) => return Err(OpenError::damaged(&path(segment), 0, reason)),
+            None => return Err(OpenError::damaged(&path(segment), 0, "the segment is missing")),
+        }
+    }
+    let told: BTreeSet<PathBuf> = forgotten.iter().map(|cut| cut.file.clone()).collect();
+    let mut missing = 0;
+    for segment in oldest..start {
+        match header(segments, segment) {
+            Some(Ok(_)) => {}
+            Some(Err(reason)) => return Err(OpenError::damaged(&path(segment), 0, reason)),
+            None if told.contains(&path(segment)) => {}
             // A backup of a directory that does without it does not have it.
-            None if segment < manifest.checkpoint.start => {
-                forgotten.push(Cut { file: path, offset: 0, bytes: 0, reason: "the segment is missing" });
+            None => {
+                missing += 1;
+                let reason = "the segment is missing";
+                forgotten.push(Cut { file: path(segment), offset: 0, bytes: 0, reason });
             }
-            None => return Err(OpenError::damaged(&path, 0, "the segment is missing")),
+        }
+        if missing == MOST_MISSING {
+            break;
         }
     }
     match segments.values().find_map(|opened| Some((opened, opened.header.err()?))) {
@@ -601,7 +617,46 @@ fn whole_batch(
 
 #[cfg(test)]
 mod tests {
+    use dwell_time::Clock as _;
+
     use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::disk::MemoryDisk;
+    use crate::{Engine, Options};
+
+    /// A journal that is gone is refused as soon as it is missed, however long the manifest says that it was.
+    #[test]
+    fn a_long_journal_that_is_gone_is_missed_at_once() {
+        const LONG: u64 = 1 << 40;
+        for (start, newest, file) in [
+            (LONG, LONG, "journal"),
+            (LONG - 2, LONG, "journal"),
+            (0, LONG, "journal"),
+            (LONG, 9, "MANIFEST"),
+        ] {
+            let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+            disk.create_dir(dir).unwrap();
+            let checkpoint = Checkpoint { start, ..Checkpoint::default() };
+            let (directory, made) = (7, Timestamp::MIN);
+            let manifest = Manifest { incarnation: 3, directory, made, newest, next_number: 1, checkpoint };
+            manifest.write(&disk, dir).unwrap();
+            let (done, answer) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let now = dwell_time::ManualClock::new(Timestamp::MIN).now();
+                let measured = crate::offline::stats(&disk, dir, now).map(drop);
+                let options = Options { disk: Arc::new(disk.clone()), ..Options::default() };
+                let opened = Engine::open_driven(dir, options).map(drop);
+                let checked = crate::offline::check(&disk, dir).unwrap();
+                assert!(!checked.is_sound() && checked.messages.is_none(), "{checked:?}");
+                let _ = done.send([measured.unwrap_err(), opened.unwrap_err()]);
+            });
+            let answer = answer.recv_timeout(std::time::Duration::from_secs(60));
+            for error in answer.expect("it ends, and there is a fault") {
+                let OpenError::Damaged { file: found, .. } = &error else { panic!("{error}") };
+                assert!(found.starts_with(dir) && found.to_str().unwrap().contains(file), "{error}");
+            }
+        }
+    }
 
     #[test]
     fn the_table_holds_for_every_combination() {

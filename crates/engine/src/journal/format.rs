@@ -124,6 +124,9 @@ pub(crate) struct SegmentHeader {
 
 const SEGMENT_MAGIC: [u8; 8] = *b"DWELLJNL";
 
+/// Segments and sequences rise by one, so that none gets here; behind it there is room to count on.
+const HIGHEST_COUNT: u64 = u64::MAX >> 1;
+
 /// What is wrong with the start of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadHeader {
@@ -180,6 +183,13 @@ impl SegmentHeader {
         // The checksum's salt has compared directory, shard and number already.
         if header.encode() != *bytes {
             return Err(BadHeader::Damaged("the segment's header holds values that nobody writes"));
+        }
+        if header.first == 0 || header.oldest > name.segment {
+            return Err(BadHeader::Damaged("the segment's header contradicts itself"));
+        }
+        if header.first.max(name.segment) > HIGHEST_COUNT {
+            let reason = "the segment's header counts further than anybody can have written";
+            return Err(BadHeader::Damaged(reason));
         }
         Ok(header)
     }
@@ -299,6 +309,25 @@ mod tests {
         }
         let elsewhere = SegmentName { segment: 13, ..NAME };
         assert!(SegmentHeader::decode(&bytes, elsewhere).is_err(), "a renamed segment");
+    }
+
+    #[test]
+    fn a_segment_header_with_a_right_checksum_that_nobody_writes_is_damage() {
+        let (first, oldest, made) = (5, 12, Timestamp::MIN);
+        let (incarnation, next_number, synced_answers) = (5, 1, true);
+        let sound =
+            SegmentHeader { name: NAME, incarnation, first, oldest, next_number, made, synced_answers };
+        assert_eq!(SegmentHeader::decode(&sound.encode(), NAME), Ok(sound));
+        let far = SegmentName { segment: HIGHEST_COUNT + 1, ..NAME };
+        for forged in [
+            SegmentHeader { first: 0, ..sound },
+            SegmentHeader { oldest: 13, ..sound },
+            SegmentHeader { first: HIGHEST_COUNT + 1, ..sound },
+            SegmentHeader { name: far, ..sound },
+        ] {
+            let decoded = SegmentHeader::decode(&forged.encode(), forged.name);
+            assert!(matches!(decoded, Err(BadHeader::Damaged(_))), "{forged:?}");
+        }
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl CheckReport {
 
     fn note(&mut self, file: &Path, offset: Option<u64>, reason: impl Into<String>) {
         // What is found once more on another way.
-        let is_known = |flaw: &Flaw| flaw.file == file && flaw.offset == offset && offset.is_some();
+        let is_here = |flaw: &Flaw| flaw.file.as_os_str() == file.as_os_str();
+        let is_known = |flaw: &Flaw| flaw.offset == offset && offset.is_some() && is_here(flaw);
         if self.flaws.iter().any(is_known) {
             return;
         }

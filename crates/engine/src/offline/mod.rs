@@ -18,6 +18,8 @@ mod check;
 mod copy;
 mod dump;
 mod few;
+#[cfg(test)]
+mod forged;
 mod repair;
 mod segments;
 mod stats;

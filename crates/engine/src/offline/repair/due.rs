@@ -51,7 +51,10 @@ impl DueFiles {
                 for one in &checkpoint.held {
                     held.entry(one.copy.file.get()).or_default().insert(one.copy.ordinal, one);
                 }
-                let files = checkpoint.files.iter().map(|file| Old {
+                // A file that is named twice is there once.
+                let mut named = BTreeSet::new();
+                let files = checkpoint.files.iter().filter(|file| named.insert(file.number));
+                let files = files.map(|file| Old {
                     number: file.number,
                     ripe: file.ripe,
                     settled: Some(&file.settled),
