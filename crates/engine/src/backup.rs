@@ -108,7 +108,7 @@ impl Snapshot {
             if pinned.is_sealed && !copies && disk.link(&pinned.path, &to).is_ok() {
                 report.linked += 1;
             } else {
-                copy(pinned, disk, &to).map_err(|error| OpenError::io(&to, error))?;
+                copy(pinned, disk, &to)?;
                 report.copied += 1;
             }
             report.bytes += pinned.len;
@@ -128,17 +128,19 @@ impl Snapshot {
     }
 }
 
-fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> io::Result<()> {
-    let file = disk.create(to)?;
+fn copy(from: &Pinned, disk: &dyn Disk, to: &Path) -> Result<(), OpenError> {
+    let read = |error| OpenError::io(&from.path, error);
+    let written = |error| OpenError::io(to, error);
+    let file = disk.create(to).map_err(written)?;
     let mut bytes = vec![0; PIECE.min(from.len as usize)];
     let mut at = 0;
     while at < from.len {
         let len = (from.len - at).min(PIECE as u64) as usize;
-        from.file.read_at(&mut bytes[..len], at)?;
-        file.write_at(&bytes[..len], at)?;
+        from.file.read_at(&mut bytes[..len], at).map_err(read)?;
+        file.write_at(&bytes[..len], at).map_err(written)?;
         at += len as u64;
     }
-    file.sync()
+    file.sync().map_err(written)
 }
 
 /// When the directory was backed up that is opened now for the first time; nothing if it is no such one.

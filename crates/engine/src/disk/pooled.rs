@@ -46,7 +46,7 @@ struct Pool {
 struct State {
     /// Files that have a descriptor. At most `most` of them may be closed.
     open: Vec<Weak<PooledFile>>,
-    /// Files that somebody holds.
+    /// Files that somebody holds, by the names that they have.
     held: HashMap<PathBuf, Weak<PooledFile>>,
 }
 
@@ -83,28 +83,36 @@ impl PooledDisk {
         PooledDisk { home: Some(Arc::new(home)), ..self }
     }
 
-    fn pooled(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+    fn pooled(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<PooledFile> {
         let handle = Handle { file: Some(file), unsynced: false, nameless: false, kept: false };
-        let pooled = Arc::new(PooledFile {
+        Arc::new(PooledFile {
             pool: Arc::clone(&self.pool),
             path: path.to_owned(),
             used: AtomicU64::new(self.pool.use_now()),
             handle: Mutex::new(handle),
-        });
-        lock(&self.pool.state).held.insert(path.to_owned(), Arc::downgrade(&pooled));
-        self.pool.admit(&pooled);
-        Arc::new(Owner(pooled))
+        })
+    }
+
+    /// The file that is held and has that name.
+    fn held(&self, path: &Path) -> Option<Arc<PooledFile>> {
+        lock(&self.pool.state).held.get(path).and_then(Weak::upgrade)
     }
 
     /// The file of that name will not be found by it any more: who holds it keeps it open.
     fn unname(&self, path: &Path) -> io::Result<()> {
-        let held = lock(&self.pool.state).held.get(path).and_then(Weak::upgrade);
-        let Some(held) = held else { return Ok(()) };
+        let Some(held) = self.held(path) else { return Ok(()) };
         let mut handle = lock(&held.handle);
         if handle.file.is_none() {
             handle.file = Some(self.pool.disk.open(path)?);
         }
         handle.nameless = true;
+        drop(handle);
+        let mut state = lock(&self.pool.state);
+        if state.held.get(path).is_some_and(|named| std::ptr::eq(named.as_ptr(), Arc::as_ptr(&held))) {
+            state.held.remove(path);
+        }
+        // Let go of before the file: the end of that takes the lock.
+        drop(state);
         Ok(())
     }
 }
@@ -198,18 +206,28 @@ impl Disk for PooledDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(self.pooled(path, self.pool.disk.create(path)?))
+        let made = self.pooled(path, self.pool.disk.create(path)?);
+        lock(&self.pool.state).held.insert(path.to_owned(), Arc::downgrade(&made));
+        self.pool.admit(&made);
+        Ok(Arc::new(Owner(made)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         // Who opens it once more shares it: a name leads to one file that is held, and to that alone.
-        let held = lock(&self.pool.state).held.get(path).and_then(Weak::upgrade);
-        if let Some(held) = held
-            && !lock(&held.handle).nameless
-        {
+        if let Some(held) = self.held(path) {
             return Ok(Arc::new(Owner(held)));
         }
-        Ok(self.pooled(path, self.pool.disk.open(path)?))
+        let opened = self.pooled(path, self.pool.disk.open(path)?);
+        let mut state = lock(&self.pool.state);
+        // Somebody else may have opened it meanwhile.
+        if let Some(held) = state.held.get(path).and_then(Weak::upgrade) {
+            drop(state);
+            return Ok(Arc::new(Owner(held)));
+        }
+        state.held.insert(path.to_owned(), Arc::downgrade(&opened));
+        drop(state);
+        self.pool.admit(&opened);
+        Ok(Arc::new(Owner(opened)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -303,6 +321,7 @@ impl DiskFile for Owner {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
@@ -314,6 +333,8 @@ mod tests {
     struct Watched {
         disk: MemoryDisk,
         open: Arc<AtomicUsize>,
+        /// Who opens a file waits here for the others.
+        meeting: Option<Arc<Barrier>>,
     }
 
     #[derive(Debug)]
@@ -324,7 +345,7 @@ mod tests {
 
     impl Watched {
         fn new() -> Watched {
-            let watched = Watched { disk: MemoryDisk::new(), open: Arc::default() };
+            let watched = Watched { disk: MemoryDisk::new(), open: Arc::default(), meeting: None };
             watched.create_dir(Path::new("/d")).unwrap();
             watched
         }
@@ -356,6 +377,7 @@ mod tests {
             Ok(self.watched(self.disk.create(path)?))
         }
         fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+            self.meeting.as_ref().map(|meeting| meeting.wait());
             Ok(self.watched(self.disk.open(path)?))
         }
         fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -493,6 +515,25 @@ mod tests {
         kept.keep_open(false);
         (1..6).zip(&files).for_each(|(number, file)| reads(file, number));
         assert!(kept.read_at(&mut [0; 8], 0).is_err());
+    }
+
+    #[test]
+    fn of_two_that_open_a_file_at_once_both_hold_the_same() {
+        let watched = Watched::new();
+        drop(written(&PooledDisk::new(Arc::new(watched.clone()), 4), 1));
+        let meeting = Some(Arc::new(Barrier::new(2)));
+        let disk = PooledDisk::new(Arc::new(Watched { meeting, ..watched.clone() }), 4);
+        let open = || disk.open(&path(1)).unwrap();
+        let files = thread::scope(|scope| {
+            let threads = [scope.spawn(open), scope.spawn(open)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(watched.open_files(), 1);
+        // Without a name it is found by nobody, and read by both.
+        disk.remove(&path(1)).unwrap();
+        files.iter().for_each(|file| reads(file, 1));
+        drop(files);
+        assert_eq!(watched.open_files(), 0);
     }
 
     #[test]

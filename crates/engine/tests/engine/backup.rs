@@ -9,13 +9,13 @@ use std::thread;
 
 use dwell_engine::disk::{Calls, Disk, Fault, MemoryDisk, RealDisk};
 use dwell_engine::offline::{self, check};
-use dwell_engine::{BackupError, Engine, Options};
+use dwell_engine::{BackupError, Engine, OpenError, Options};
 use dwell_model::{Message, MessageId, StateKind};
 use dwell_store::{Action, Put, Settle, Store as _, Take};
 use dwell_time::{Clock, ManualClock, SystemClock};
 use pollster::block_on;
 
-use crate::support::{Driven, TempDir, dir, options, queue, start};
+use crate::support::{Driven, TempDir, dir, options, queue, segment, start};
 
 /// Whether a turn closes the store while a backup waits for its moment, or takes both in.
 #[test]
@@ -74,6 +74,17 @@ fn a_backup_whose_marker_can_not_be_read_is_not_opened_as_if_it_were_none() {
         disk.run_out_of_files(after, 1);
         let restored = open(&disk).map(|(engine, _)| engine.report().restored);
         assert!(!matches!(restored, Ok(None)), "without file {after}: {restored:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_the_one_that_a_failed_backup_names() {
+    let mut store = small();
+    store.put(Put::new(queue("q"), "x")).unwrap();
+    store.disk.unreadable_at(&segment(1), 0, 1);
+    match backup(&mut store, Path::new("/backup")).unwrap_err() {
+        BackupError::Directory(OpenError::Io { file, .. }) => assert_eq!(file, segment(1)),
+        error => panic!("{error}"),
     }
 }
 
