@@ -2,11 +2,11 @@
 //!
 //! No thread, no file and no clock in here. The same commands at the same times give the same bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Limits, Message, Now, StateKind};
+use dwell_model::{Limits, Message, Now, QueueName, Receipt, StateKind};
 use dwell_store::core::{Cold, Core, Durability, Log, Peeking, PutRecord, Record, Sweeping, WaiterId};
 use dwell_store::{Action, Error, Put, Result, Selection, Settle, Swept, contained};
 
@@ -27,6 +27,8 @@ pub(crate) struct Step {
     /// Who reads bodies before they are asked for, if anybody does.
     ahead: Option<Ahead>,
     waiting: HashMap<WaiterId, Reply<Result<Handed>>>,
+    /// Queues of takes that are to wait, and for which this batch was too early: later takes on these stay behind them.
+    late: HashSet<QueueName>,
     /// Whether a peek of this batch has read files for dead messages, and goes on in the next: one does at a time, so that
     /// what it has found so far is not displaced by others.
     peeks: bool,
@@ -50,7 +52,7 @@ pub(crate) enum Stepped {
 
 impl Step {
     pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
-        Step { core, cold, ahead: None, waiting: HashMap::new(), peeks: false }
+        Step { core, cold, ahead: None, waiting: HashMap::new(), late: HashSet::new(), peeks: false }
     }
 
     /// From now on a thread reads ahead of takes: bodies, and messages in files.
@@ -96,11 +98,17 @@ impl Step {
     /// A batch begins. In it no cold message that is due becomes resident if memory `is_full`.
     pub(crate) fn begin_batch(&mut self, is_full: bool) {
         self.peeks = false;
+        self.late.clear();
         self.cold.begin_turn(is_full);
     }
 
     /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
     fn is_behind(&mut self, command: &Command, now: Now, batch: &mut Batch) -> bool {
+        if let Command::Take { take, .. } = command
+            && take.queues.iter().any(|queue| self.late.contains(queue))
+        {
+            return true;
+        }
         let core = &mut self.core;
         let log = &mut Told { batch, cold: &mut self.cold };
         command.names_any(|queue| core.has_lapsed(queue, now) && core.lapse_some(queue, now, log))
@@ -129,6 +137,24 @@ impl Step {
         }
     }
 
+    /// Gives leases back that nobody holds. Those of queues of which more have to run out first keep no others.
+    fn give_back(&mut self, receipts: Vec<Receipt>, now: Now, batch: &mut Batch) -> Stepped {
+        let core = &mut self.core;
+        let log = &mut Told { batch, cold: &mut self.cold };
+        // They are mostly of one queue.
+        let mut last: Option<(QueueName, bool)> = None;
+        let (late, rest): (Vec<_>, Vec<_>) = receipts.into_iter().partition(|Receipt { queue, .. }| {
+            if let Some((_, is_late)) = last.as_ref().filter(|(name, _)| name == queue) {
+                return *is_late;
+            }
+            let is_late = core.has_lapsed(queue, now) && core.lapse_some(queue, now, log);
+            last = Some((queue.clone(), is_late));
+            is_late
+        });
+        core.give_back(&rest, now, log);
+        if late.is_empty() { Stepped::Quiet } else { Stepped::Behind(Command::GiveBack(late)) }
+    }
+
     /// Runs one command. `refuses_puts` says why, if there is no room for more messages.
     pub(crate) fn step(
         &mut self,
@@ -137,7 +163,15 @@ impl Step {
         batch: &mut Batch,
         refuses_puts: Option<&Error>,
     ) -> Stepped {
+        if let Command::GiveBack(receipts) = command {
+            return self.give_back(receipts, now, batch);
+        }
         if self.is_behind(&command, now, batch) || self.core.is_behind() && self.is_too_early(&command) {
+            if let Command::Take { take, .. } = &command
+                && take.wait_ms > 0
+            {
+                self.late.extend(take.queues.iter().cloned());
+            }
             return Stepped::Behind(command);
         }
         let core = &mut self.core;
@@ -183,10 +217,7 @@ impl Step {
                 self.waiting.remove(&id);
                 return Stepped::Quiet;
             }
-            Command::GiveBack(receipts) => {
-                core.give_back(&receipts, now, batch);
-                return Stepped::Quiet;
-            }
+            Command::GiveBack(_) => unreachable!("that was done before"),
             Command::Unread(unread) => {
                 let retry = |error| Action::Retry { after_ms: None, error: Some(error), priority: None };
                 let settle = |(receipt, error)| Settle { receipt, action: retry(error) };

@@ -237,6 +237,63 @@ fn a_take_that_is_dropped_while_leases_run_out_waits_no_more() {
     assert_eq!((stats.counts.ready, stats.waiting), (LEASED as u64, 0));
 }
 
+/// A store in which the leases of `b`, which is paused, have run out, and nobody has come to them.
+fn with_lapsed() -> Driven {
+    let mut store = with_leased(&[queue("b")], 60_000);
+    let engine = store.engine.clone();
+    let pause = vec![SettingChange::Set(Setting::Pause(Pause::Indefinite))];
+    store.run(engine.configure(queue("b"), pause)).unwrap();
+    store.clock.advance(60_000);
+    store
+}
+
+#[test]
+fn a_take_that_is_made_later_than_one_that_waits_for_leases_to_run_out_gets_nothing_before_it() {
+    let both = || Take::from_all([queue("a"), queue("b")]).wait_ms(600_000);
+    let mut context = Context::from_waker(Waker::noop());
+    // Both wait.
+    let mut store = with_lapsed();
+    let engine = store.engine.clone();
+    let (mut first, mut second) =
+        (pin!(engine.take(both())), pin!(engine.take(Take::from(queue("a")).wait_ms(600_000))));
+    assert!(first.as_mut().poll(&mut context).is_pending());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    store.driver.turn();
+    store.put(Put::new(queue("a"), "x")).unwrap();
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert_eq!(store.run(first).unwrap().len(), 1);
+    store.put(Put::new(queue("a"), "x")).unwrap();
+    assert_eq!(store.run(second).unwrap().len(), 1);
+    // The later one does not.
+    let mut store = with_lapsed();
+    store.put(Put::new(queue("a"), "x")).unwrap();
+    let engine = store.engine.clone();
+    let (mut first, mut second) = (pin!(engine.take(both())), pin!(engine.take(Take::from(queue("a")))));
+    assert!(first.as_mut().poll(&mut context).is_pending());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert_eq!(store.run(second).unwrap(), []);
+    assert_eq!(store.run(first).unwrap().len(), 1);
+}
+
+#[test]
+fn what_a_dropped_take_gives_back_is_there_at_once_though_leases_of_another_queue_run_out() {
+    let mut store = with_leased(&[queue("b")], 60_000);
+    for name in ["a", "b"] {
+        store.put(Put::new(queue(name), "x")).unwrap();
+    }
+    let (engine, taker) = (store.engine.clone(), store.engine.clone());
+    let both = Take::from_all([queue("a"), queue("b")]).max(2).lease_ms(600_000);
+    let mut take: Taking = Box::pin(async move { taker.take(both).await });
+    assert!(take.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    store.driver.turn();
+    store.clock.advance(60_000);
+    drop(take);
+    let taken = store.run(engine.take(Take::from(queue("a")))).unwrap();
+    assert_eq!((taken.len(), taken[0].message.standing.attempts), (1, 0));
+    let rest = store.take(Take::from(queue("b")).max(2 * LEASED)).unwrap();
+    assert_eq!(rest.len(), LEASED + 1, "and the rest comes back too");
+}
+
 #[test]
 fn a_close_waits_for_calls_that_wait_for_leases_to_run_out() {
     let mut store = with_leased(&[queue("q")], 60_000);
