@@ -471,6 +471,41 @@ async fn a_page_of_leased_messages_costs_what_it_holds() {
     assert!(sorted(ids), "each once");
 }
 
+/// The same where all of them have been settled since: no page looks at one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_leased_messages_that_are_gone_costs_few_scripts() {
+    const COUNT: usize = 2_000;
+    let server = Server::start();
+    let store = open(&server).await;
+    let mut held = Vec::new();
+    while held.len() < COUNT {
+        put_all(&store, (0..1_000).map(|_| message("m")).collect()).await;
+        held.extend(store.take(Take::from(queue()).max(1_000).lease_ms(3_600_000)).await.unwrap());
+    }
+    let first = store.list(queue(), StateKind::Leased, None, 1).await.unwrap();
+    assert_eq!(first.messages.len(), 1);
+    // The last one stays.
+    held.sort_by_key(|delivery| (delivery.message.standing.due, delivery.message.id));
+    let last = held.pop().unwrap().message.id;
+    for some in held.chunks(500) {
+        let ack = |delivery: &dwell_store::Delivery| Settle {
+            receipt: delivery.receipt.clone(),
+            action: Action::Ack,
+        };
+        assert!(store.settle(some.iter().map(ack).collect()).await.iter().all(Result::is_ok));
+    }
+    let (mut after, mut found) = (first.next, Vec::new());
+    while after.is_some() {
+        let before = scripts(&server);
+        let page = store.list(queue(), StateKind::Leased, after, 1).await.unwrap();
+        let cost = scripts(&server) - before;
+        assert!(cost < 100, "{cost} scripts");
+        found.extend(page.messages.into_iter().map(|message| message.id));
+        after = page.next;
+    }
+    assert_eq!(found, [last]);
+}
+
 /// What changes while somebody walks may be missing; what does not is there once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_through_leased_messages_that_change_shows_the_others_once() {

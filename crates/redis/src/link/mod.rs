@@ -2,7 +2,8 @@
 //!
 //! Ground rules:
 //! 1. A connection that failed is dropped by whoever saw it fail, and the next call makes a new one. So a failover or a
-//!    restart costs the calls that were under way, and no more.
+//!    restart costs the calls that were under way, and no more. That to a cluster leads to all of its nodes, of which one has failed: it
+//!    is made anew in the background, and calls on the others go on by the old one where that takes long.
 //! 2. A command that may have been carried out is never sent again from here: only its caller knows whether it may be
 //!    done twice. A node of a cluster that refuses one, since the slot is another's or moves, has done nothing: then it is
 //!    sent again, to where it belongs.
@@ -19,7 +20,7 @@ mod nodes;
 mod sentinel;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dwell_time::{Clock as _, SystemClock};
@@ -32,7 +33,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, Value,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 pub(crate) use self::hints::Ear;
 use self::hints::Hints;
@@ -52,7 +53,9 @@ struct Inner {
     /// What TLS needs besides what the system trusts.
     certificates: Option<TlsCertificates>,
     next: AtomicUsize,
-    lines: Vec<Mutex<Option<Line>>>,
+    slots: Vec<Slot>,
+    /// How many lines were made.
+    made: AtomicU64,
     /// Of a cluster.
     nodes: Nodes,
     /// With which of the servers that may be subscribed to is begun.
@@ -62,6 +65,45 @@ struct Inner {
     hints: Hints,
     clock: SystemClock,
 }
+
+/// The place of a line.
+#[derive(Default)]
+struct Slot {
+    /// With its number, by which it is known whether it is still the one that failed.
+    line: Mutex<Option<(u64, Line)>>,
+    /// Another one is being made.
+    renewal: std::sync::Mutex<Option<Renewal>>,
+}
+
+#[derive(Clone)]
+struct Renewal {
+    began_ms: u64,
+    /// Closed when it is over.
+    over: watch::Receiver<()>,
+}
+
+/// Ends a renewal, also one whose runtime ends.
+struct Renewing {
+    link: Link,
+    slot: usize,
+    _over: watch::Sender<()>,
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        *self.link.0.slots[self.slot].renewal() = None;
+    }
+}
+
+impl Slot {
+    fn renewal(&self) -> std::sync::MutexGuard<'_, Option<Renewal>> {
+        // Nothing foreign runs under the lock.
+        self.renewal.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// So long calls wait for a line that is made anew, from when that began: mostly it is there by then.
+const RENEWAL_MS: u64 = 250;
 
 /// A connection that many calls share.
 #[derive(Clone)]
@@ -77,12 +119,13 @@ impl Link {
     /// [`OpenError::Unreachable`], and [`OpenError::Certificate`] of a file that the address names.
     pub async fn open(address: Address) -> Result<Link, OpenError> {
         let certificates = certificates::read(&address.certificates)?;
-        let lines = (0..address.connections).map(|_| Mutex::default()).collect();
+        let slots = (0..address.connections).map(|_| Slot::default()).collect();
         let inner = Inner {
             address,
             certificates,
             next: AtomicUsize::new(0),
-            lines,
+            slots,
+            made: AtomicU64::new(0),
             nodes: Nodes::default(),
             first: AtomicUsize::new(0),
             sentinel: AtomicUsize::new(0),
@@ -142,9 +185,8 @@ impl Link {
     }
 
     async fn once(&self, command: &Cmd, end_ms: u64) -> RedisResult<Value> {
-        let lines = &self.0.lines;
-        let slot = &lines[self.0.next.fetch_add(1, Ordering::Relaxed) % lines.len()];
-        let mut line = self.line(slot).await?;
+        let slot = self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.slots.len();
+        let (number, mut line) = self.line(slot).await?;
         if self.now_ms() > end_ms {
             return Err(not_sent("it is too late to send it again"));
         }
@@ -160,9 +202,41 @@ impl Link {
         // A refusal comes as a value.
         let reply = reply.and_then(Value::extract_error);
         if reply.as_ref().is_err_and(|error| must_reconnect(error, &line)) {
-            slot.lock().await.take();
+            match line {
+                Line::Server(_) => {
+                    self.0.slots[slot].line.lock().await.take_if(|(current, _)| *current == number);
+                }
+                Line::Cluster(_) => self.renew(slot, number).await,
+            }
         }
         reply
+    }
+
+    /// Makes another line to a cluster in the background, in place of this one.
+    async fn renew(&self, slot: usize, number: u64) {
+        let place = &self.0.slots[slot];
+        if place.line.lock().await.as_ref().is_none_or(|(current, _)| *current != number) {
+            return;
+        }
+        let (sender, over) = watch::channel(());
+        {
+            let mut renewal = place.renewal();
+            if renewal.is_some() {
+                return;
+            }
+            *renewal = Some(Renewal { began_ms: self.now_ms(), over });
+        }
+        let renewing = Renewing { link: self.clone(), slot, _over: sender };
+        tokio::spawn(async move {
+            let link = &renewing.link;
+            // Where it can not be made, whoever calls next tries it, and says why.
+            let made = link.cluster().await.ok().map(|line| link.numbered(Line::Cluster(line)));
+            *link.0.slots[slot].line.lock().await = made;
+        });
+    }
+
+    fn numbered(&self, line: Line) -> (u64, Line) {
+        (self.0.made.fetch_add(1, Ordering::Relaxed), line)
     }
 
     /// [`send`](Link::send) with the reply read as a `T`.
@@ -175,7 +249,7 @@ impl Link {
 
     /// Whether some primary of a cluster is there, and says that the cluster serves.
     pub(crate) async fn cluster_serves(&self) -> bool {
-        let Ok(Line::Cluster(mut connection)) = self.line(&self.0.lines[0]).await else { return false };
+        let Ok((_, Line::Cluster(mut connection))) = self.line(0).await else { return false };
         let mut asked = redis::cmd("CLUSTER");
         asked.arg("INFO");
         let primaries = MultipleNodeRoutingInfo::AllMasters;
@@ -220,9 +294,16 @@ impl Link {
         Ok(connection)
     }
 
-    async fn line(&self, slot: &Mutex<Option<Line>>) -> RedisResult<Line> {
+    async fn line(&self, slot: usize) -> RedisResult<(u64, Line)> {
+        let slot = &self.0.slots[slot];
+        let renewal = slot.renewal().clone();
+        if let Some(Renewal { began_ms, mut over }) = renewal {
+            let left_ms = (began_ms + RENEWAL_MS).saturating_sub(self.now_ms());
+            // It says nothing, and is closed.
+            let _ = tokio::time::timeout(Duration::from_millis(left_ms), over.changed()).await;
+        }
         // Where it can not be made those who wait for it do not try one after the other, each for as long as it takes.
-        let Ok(mut slot) = tokio::time::timeout(self.address().timeout(), slot.lock()).await else {
+        let Ok(mut slot) = tokio::time::timeout(self.address().timeout(), slot.line.lock()).await else {
             return Err(not_sent("others wait for a connection too"));
         };
         if let Some(line) = &*slot {
@@ -232,6 +313,7 @@ impl Link {
             Kind::Single | Kind::Sentinel => Line::Server(self.connect().await?),
             Kind::Cluster => Line::Cluster(self.cluster().await?),
         };
+        let line = self.numbered(line);
         *slot = Some(line.clone());
         Ok(line)
     }

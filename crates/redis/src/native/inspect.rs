@@ -7,6 +7,7 @@ use dwell_model::{Cursor, Message, MessageId, Number, OwnSettings, QueueName, St
 use dwell_store::{Error, Page, QueueStats, Result, StateCounts, Target};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::{self, StreamExt as _};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::Inner;
@@ -28,6 +29,11 @@ const BLOCKS: usize = 16;
 
 /// How many partitions are asked for a number at a time.
 const SIDE_BY_SIDE: usize = 16;
+
+/// How many scripts one call has under way, over all queues and their partitions.
+const SCRIPTS: usize = 256;
+/// One that has not been answered for so long keeps no other from being sent: its node may be away.
+const UNANSWERED: Duration = Duration::from_millis(250);
 
 /// How long a list, or a take over several queues, waits for one of them.
 pub(super) const QUEUE: Duration = Duration::from_secs(2);
@@ -57,6 +63,30 @@ impl Default for Told {
             own: OwnSettings::default(),
             waiting: 0,
             now: Timestamp::MIN,
+        }
+    }
+}
+
+/// How many scripts one call that asks many queues or partitions has under way.
+pub(super) struct Pace(Semaphore);
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace(Semaphore::new(SCRIPTS))
+    }
+
+    /// Makes a call of so many scripts when there is room for them.
+    pub(super) async fn with<T>(&self, scripts: u16, call: impl Future<Output = T>) -> T {
+        let scripts = u32::from(scripts).clamp(1, SCRIPTS as u32);
+        // Nobody closes it.
+        let room = self.0.acquire_many(scripts).await;
+        let mut call = std::pin::pin!(call);
+        match timeout(UNANSWERED, &mut call).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                drop(room);
+                call.await
+            }
         }
     }
 }
@@ -344,9 +374,10 @@ impl Inner {
         patience: Patience,
     ) -> std::result::Result<Told, Fault> {
         let parts = Partition::all(queue, spread);
+        let pace = Pace::new();
         let asked = parts.iter().map(|at| {
             let arguments = Fields::new().with("process", &self.wire.process[..]);
-            self.on_within(at, spread, Script::Stats, arguments, patience)
+            pace.with(1, self.on_within(at, spread, Script::Stats, arguments, patience))
         });
         let mut told = Told::default();
         let mut versions = Vec::new();
@@ -447,12 +478,18 @@ impl Inner {
             all = some.by_ref().take(max).collect();
             (is_last, end) = (false, all.last().cloned());
         }
-        let asked = all.iter().map(|queue| async move {
-            let asked = self.stats_within(queue, patience);
-            match patience {
-                Patience::Brief => timeout(QUEUE, asked).await.unwrap_or_else(|_| Err(late(queue.as_str()))),
-                Patience::Once | Patience::Usual => asked.await,
-            }
+        let pace = Pace::new();
+        let asked = all.iter().map(|queue| {
+            let asked = async move {
+                let asked = self.stats_within(queue, patience);
+                match patience {
+                    Patience::Brief => {
+                        timeout(QUEUE, asked).await.unwrap_or_else(|_| Err(late(queue.as_str())))
+                    }
+                    Patience::Once | Patience::Usual => asked.await,
+                }
+            };
+            pace.with(self.spread(queue), asked)
         });
         let answers = join_all(asked.collect::<Vec<_>>()).await;
         let mut queues = Vec::with_capacity(all.len());

@@ -171,7 +171,9 @@ impl Inner {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);
             }
             if let Some(spread) = reply.get("spread").uint().and_then(|spread| u16::try_from(spread).ok()) {
-                if at.index == 0 && !reply.get("moves").is_set() {
+                // The first partition decides, but for one that may have lost how wide the queue is.
+                let is_less = believed.is_some_and(|believed| spread < believed);
+                if at.index == 0 && !reply.get("moves").is_set() && !is_less {
                     self.note_spread(&at.queue, spread);
                 } else {
                     self.learn_spread(at, believed).await?;

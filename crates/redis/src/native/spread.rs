@@ -12,6 +12,9 @@
 //! 4. All others get the settings that were decided on, and are open again; then the first one. Those that the queue has no more of
 //!    keep its spread alone, so that nobody who has not heard of the change puts anything there.
 //!
+//! What a failover takes from the first partition alone leaves the others with a later number than its own, which no change does:
+//! whoever believes in more partitions than it says looks at them, and gives it back what they have.
+//!
 //! Tokens stay where the earlier spread has put them. The partitions note until when they matter: `lua/token.lua`.
 
 use std::future::Future;
@@ -23,6 +26,7 @@ use dwell_store::{Error, Result};
 
 use super::Inner;
 use super::dead::failed;
+use super::inspect::Patience;
 use super::layout::Partition;
 use super::pack::{Fields, Pack, Reply};
 use super::partition::unreadable;
@@ -111,11 +115,15 @@ impl Inner {
     /// Carries a change of a queue's spread to its end, if one is under way; answers with the spread.
     pub(super) async fn finish_change(&self, queue: &QueueName) -> Result<u16> {
         let first = Partition::new(queue, 0);
+        let believed = self.spread(queue);
         for _ in 0..64 {
             let reply = self.ask(&first, Script::Stats, Fields::new()).await.map_err(failed)?.reply;
             let version = reply.get("version").uint().unwrap_or(0);
             let Some(packed) = reply.get("change").bytes() else {
                 let spread = spread_of(&reply).ok_or_else(|| unreadable(queue))?;
+                if spread < believed && self.restore_first(queue, believed, version).await? {
+                    continue;
+                }
                 self.note_spread(queue, spread);
                 return Ok(spread);
             };
@@ -127,6 +135,32 @@ impl Inner {
         }
         let reason = format!("the spread of queue '{queue}' changes all the time");
         Err(Error::Unavailable { reason: reason.into() })
+    }
+
+    /// Looks whether the first partition, whose settings have the number `version`, has lost a change that the others know of; and
+    /// gives them back to it. Each change comes to all of them, so any one that answers tells.
+    async fn restore_first(&self, queue: &QueueName, believed: u16, version: u64) -> Result<bool> {
+        let mut failed_last = None;
+        for at in (1..believed).map(|index| Partition::new(queue, index)) {
+            let asked = self.ask_within(&at, Script::Stats, Fields::new(), Patience::Once).await;
+            let reply = match asked {
+                Ok(answered) => answered.reply,
+                // Its node may be away; another one knows as well.
+                Err(fault) => {
+                    failed_last = Some(failed(fault));
+                    continue;
+                }
+            };
+            let known = reply.get("version").uint().unwrap_or(0);
+            let own = reply.get("own").bytes();
+            let has_spread = own.and_then(Reply::decode).is_some_and(|own| own.get("spread").is_set());
+            let Some(own) = own.filter(|_| has_spread && known > version) else { return Ok(false) };
+            // One that is closed is in a change that the first partition has lost: it goes on as if it had not begun.
+            let step = Fields::new().with("version", version).with("next", known + 1).with("own", &own[..]);
+            self.ask(&Partition::new(queue, 0), Script::Configure, step).await.map_err(failed)?;
+            return Ok(true);
+        }
+        failed_last.map_or(Ok(false), Err)
     }
 
     /// Steps 2 and 3. What the first partition has of tokens it has said in `first`.

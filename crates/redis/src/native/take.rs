@@ -13,7 +13,7 @@ use dwell_store::{Delivery, Error, Result, Take};
 use futures_util::future::join_all;
 
 use super::Inner;
-use super::inspect::{NAMES, Patience, QUEUE, late};
+use super::inspect::{NAMES, Pace, Patience, QUEUE, late};
 use super::layout::{Partition, id_bytes};
 use super::message::{Shown, held, id, instant, shown};
 use super::pack::{Fields, Reply};
@@ -240,12 +240,13 @@ impl Inner {
         let mut peeks: Vec<Option<Answered>> = places.iter().map(|_| None).collect();
         let mut failed = None;
         let several = [Patience::Once, Patience::Usual];
+        let pace = Pace::new();
         for patience in if queues.len() > 1 { &several[..] } else { &several[1..] } {
             let asked = places.iter().zip(&peeks).filter(|(_, peek)| peek.is_none());
             let asked = asked.map(|((at, spread), _)| {
                 let arguments =
                     self.asked(take, at, *spread, waits).with("max", room.max(1)).flag("peek", true);
-                async move {
+                let asked = async move {
                     let asked = self.on_within(at, *spread, Script::Take, arguments, *patience);
                     match patience {
                         // A node that does not answer keeps nobody from what the others have.
@@ -254,7 +255,8 @@ impl Inner {
                             .unwrap_or_else(|_| Err(late(at.queue.as_str()).into())),
                         Patience::Usual | Patience::Brief => asked.await,
                     }
-                }
+                };
+                pace.with(1, asked)
             });
             let asked = join_all(asked.collect::<Vec<_>>()).await;
             failed = None;

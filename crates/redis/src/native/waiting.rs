@@ -33,7 +33,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
 use super::askers::Askers;
-use super::inspect::Patience;
+use super::inspect::{Pace, Patience};
 use super::layout::Partition;
 use super::pack::Fields;
 use super::partition::{Fault, share};
@@ -622,14 +622,17 @@ impl Inner {
         let spread = self.spread(queue);
         let waiting = Some(self.waiters.count(queue)).filter(|waiting| *waiting > 0);
         let ended = locked(&self.held_up).ended;
-        let asked = Partition::all(queue, spread).into_iter().map(|at| async move {
+        let pace = Pace::new();
+        let asked = Partition::all(queue, spread).into_iter().map(|at| {
             let arguments = Fields::new()
                 .with("max", 1_u32)
                 .with("cap", share(self.limits.leased_per_queue, spread))
                 .flag("peek", true)
                 .maybe("wait", waiting)
                 .with("process", &self.wire.process[..]);
-            self.on_within(&at, spread, Script::Take, arguments, Patience::Once).await
+            let asked =
+                async move { self.on_within(&at, spread, Script::Take, arguments, Patience::Once).await };
+            pace.with(1, asked)
         });
         let mut looked = Looked { is_due: false, next: None };
         let mut is_full = false;

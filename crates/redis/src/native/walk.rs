@@ -26,6 +26,10 @@ use super::wire::locked;
 
 /// How many leases one call looks at; fewer where their records have to be read.
 const LEASES: usize = 256;
+/// Where none of those is leased any more that a page would hold, so many are looked at in one step; after so many steps the page is
+/// empty, and the next one goes on.
+const GONE: usize = 64;
+const STEPS: usize = 16;
 /// For so long somebody may take to come for the next page.
 const KEPT_MS: u64 = 10_000;
 /// How many messages are remembered, in all walks together.
@@ -116,8 +120,16 @@ impl Inner {
         let (mut left, mut page) =
             (&places[begin..], Page { messages: Vec::new(), unread: Vec::new(), next: None });
         // Those that are leased no more leave a page empty, and whoever reads it would come again for nothing.
-        while page.messages.is_empty() && page.unread.is_empty() && !left.is_empty() && max > 0 {
-            let fits = fitting(left.iter().map(|(_, length)| *length as usize), max);
+        let mut steps = 0;
+        while page.messages.is_empty()
+            && page.unread.is_empty()
+            && !left.is_empty()
+            && max > 0
+            && steps < STEPS
+        {
+            let most = if steps == 0 { max } else { max.max(GONE) };
+            let fits = fitting(left.iter().map(|(_, length)| *length as usize), most);
+            steps += 1;
             let (some, behind) = left.split_at(fits);
             left = behind;
             let targets: Vec<_> = some.iter().map(|(place, _)| Target::Id(place.id)).collect();

@@ -52,8 +52,8 @@ pub(super) struct Wire {
 /// Lanes that no call is in now, and how many there are.
 #[derive(Default)]
 struct Lanes {
-    free: Vec<u16>,
-    made: u16,
+    free: Vec<u32>,
+    made: u32,
 }
 
 /// How a try ended that brought no reply.
@@ -448,19 +448,23 @@ fn is_unread(text: &str) -> bool {
 /// call several times for one thing keeps to one.
 pub(super) struct Lane<'a> {
     wire: &'a Wire,
-    number: u16,
+    number: u32,
 }
 
 impl<'a> Lane<'a> {
+    /// 10 bytes, or 12 where there are more calls at a time than two bytes count: the server keeps a name for each.
     fn name(&self) -> Vec<u8> {
-        [&self.wire.process[..], &self.number.to_be_bytes()].concat()
+        let process = &self.wire.process[..];
+        match u16::try_from(self.number) {
+            Ok(number) => [process, &number.to_be_bytes()].concat(),
+            Err(_) => [process, &self.number.to_be_bytes()].concat(),
+        }
     }
 
     fn enter(wire: &'a Wire) -> Lane<'a> {
         let mut lanes = locked(&wire.lanes);
         let number = lanes.free.pop().unwrap_or_else(|| {
-            // 65,536 calls at a time are more than any connection takes.
-            lanes.made = lanes.made.wrapping_add(1);
+            lanes.made += 1;
             lanes.made
         });
         Lane { wire, number }
@@ -512,6 +516,16 @@ mod tests {
             let other = met_with(&format!("ERR no room for {prefix}"));
             assert!(matches!(other, Failure::Refused(Error::Unavailable { .. })), "{prefix}");
         }
+    }
+
+    /// Two calls by one lane would refuse each other.
+    #[tokio::test]
+    async fn more_calls_than_two_bytes_count_have_a_lane_each() {
+        let server = crate::testing::Server::start();
+        let wire = Wire::new(Link::open(server.address()).await.unwrap(), None);
+        let lanes: Vec<_> = (0..65_537).map(|_| wire.lane(Script::Take).unwrap()).collect();
+        let names: std::collections::HashSet<_> = lanes.iter().map(Lane::name).collect();
+        assert_eq!(names.len(), lanes.len());
     }
 
     #[test]

@@ -4,7 +4,9 @@
 
 mod bound;
 mod confirmed;
+mod counted;
 mod waiting;
+mod wide;
 
 use std::time::Duration;
 

@@ -207,6 +207,55 @@ async fn a_lost_reply_of_a_cluster_is_unknown_or_fetched_again_and_nothing_happe
     within("a put", async { while put(&once, message("m")).await.is_err() {} }).await;
 }
 
+/// A call that times out leaves the connection that all share. Until there is another one, the others go on with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_made_anew_for_a_node_that_does_not_answer_holds_up_nobody_elsewhere() {
+    let mut cluster = Cluster::start();
+    let proxies = behind_proxies(&mut cluster).await;
+    let url = cluster.url() + "?connections=1&timeout_ms=6000&retry_ms=0";
+    let store = Arc::new(open(&url).await);
+    // A queue on each of two nodes.
+    let mut queues: Vec<(usize, QueueName)> = Vec::new();
+    for n in 0.. {
+        let name = QueueName::new(&format!("q{n}")).unwrap();
+        let before: Vec<_> = (0..3).map(|node| partitions(&mut cluster, node)).collect();
+        store.put(vec![Put::new(name.clone(), "m")]).await.pop().unwrap().unwrap();
+        let node = (0..3).find(|node| partitions(&mut cluster, *node) > before[*node]).unwrap();
+        if queues.iter().all(|(known, _)| *known != node) {
+            queues.push((node, name));
+        }
+        if queues.len() == 2 {
+            break;
+        }
+    }
+    let [(away, gone), (_, there)] = <[_; 2]>::try_from(queues).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let others = {
+        let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let (clock, mut longest) = (dwell_time::SystemClock::new(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                let began = clock.now().mono_ms;
+                store.stats(there.clone()).await.unwrap();
+                longest = longest.max(clock.now().mono_ms - began);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            longest
+        })
+    };
+    proxies[away].set(Link::Stalled);
+    for _ in 0..2 {
+        let refused = within("stats", store.stats(gone.clone())).await;
+        assert!(is_unavailable(&refused), "{refused:?}");
+    }
+    proxies[away].set(Link::Whole);
+    within("the node's return", async { while store.stats(gone.clone()).await.is_err() {} }).await;
+    stop.store(true, Ordering::Relaxed);
+    let longest = within("the others", others).await.unwrap();
+    // Those on the node that does not answer wait for 6 seconds.
+    assert!(longest < 1_000, "a call on another node took {longest} ms");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_away_keeps_nobody_from_the_queues_of_others() {
     let mut cluster = Cluster::start();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dwell_model::{Limits, Number, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::{Cluster, Server};
-use dwell_store::{Error, Put, PutAnswer, Store as _, Take};
+use dwell_store::{Action, Error, Put, PutAnswer, Settle, Store as _, Take};
 
 use super::cluster::partitions;
 use super::{open, within};
@@ -278,4 +278,44 @@ async fn a_queue_whose_registration_a_failover_has_lost_is_listed_again() {
         all.insert(put(&store, &name("after")).await.number);
     }
     assert_eq!(all.len(), known + 300, "a number was given twice");
+}
+
+/// Makes a queue that is spread over three, with as many messages, of which the first partition forgets the spread: as after a
+/// failover of its node.
+async fn spread_and_lost(server: &Server, store: &RedisStore, queue: &QueueName, puts: usize) {
+    let puts = vec![Put::new(queue.clone(), "m"); puts];
+    // The first partition is the only one for now.
+    assert!(store.put(puts[..1].to_vec()).await[0].is_ok());
+    let first: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:m"])).unwrap();
+    store.purge(queue.clone()).await.unwrap();
+    store.configure(queue.clone(), over_three()).await.unwrap();
+    assert!(store.put(puts).await.iter().all(Result::is_ok));
+    store.beat_for_test().await.unwrap();
+    server.command(&["HDEL", &first[0], "o", "n"]);
+}
+
+fn over_three() -> Vec<SettingChange> {
+    vec![SettingChange::Set(Setting::Spread(3))]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spread_that_the_first_partition_has_lost_is_given_back_by_the_others() {
+    const PUTS: usize = 30;
+    let server = Server::start();
+    let (store, queue) = (open(&server.url()).await, name("orders"));
+    spread_and_lost(&server, &store, &queue, PUTS).await;
+    let taken = within("a take", store.take(Take::from(queue.clone()).max(PUTS))).await.unwrap();
+    assert_eq!(taken.len(), PUTS);
+    let stats = within("a change", store.configure(queue.clone(), over_three())).await.unwrap();
+    assert_eq!((stats.settings.spread, stats.counts.leased), (3, PUTS as u64));
+    // One that was made narrower is believed.
+    store.delete_queue(queue.clone()).await.unwrap();
+    let held = taken.into_iter().map(|delivery| (delivery.receipt, Action::Ack));
+    let acks = held.map(|(receipt, action)| Settle { receipt, action }).collect();
+    assert!(store.settle(acks).await.iter().all(Result::is_ok));
+    let other = open(&server.url()).await;
+    let narrow = vec![SettingChange::Set(Setting::Spread(1))];
+    assert_eq!(other.configure(queue.clone(), narrow).await.unwrap().settings.spread, 1);
+    assert!(store.put(vec![Put::new(queue.clone(), "m")]).await[0].is_ok());
+    assert_eq!(store.stats(queue).await.unwrap().settings.spread, 1);
 }
