@@ -74,7 +74,14 @@ pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Resul
     let number = call.parsed("number")?;
     let with_body = body_wanted(call.query()?)?;
     // Whoever may not look into the queue does not learn either that there is a message.
-    let located = app.store.locate(vec![number]).await.pop().transpose()?.flatten();
+    let located = app.store.locate(vec![number]).await.pop().transpose();
+    // Nor what an error says of queues: it is not known whose the message is.
+    let located = located.map_err(|error| {
+        tracing::warn!(code = error.code(), error = error.to_string(), "no look-up by number");
+        Problem::from(error)
+            .with_detail("the store cannot tell where the message is; the server's log says why")
+    })?;
+    let located = located.flatten();
     match located.filter(|(queue, _)| call.require(access::LOOK, queue).is_ok()) {
         Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
         None => Err(Problem::about("message_not_found", format!("no message has the number {number}"))),

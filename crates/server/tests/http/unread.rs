@@ -1,11 +1,12 @@
-//! Lists of queues of which some can not be read now.
+//! Queues of which some can not be read now: lists of them, and look-ups of what may be in them.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
-use dwell_server::{Server, ServerConfig};
+use dwell_server::{Drained, Server, ServerConfig};
 use dwell_store::{
     Cancelled, Delivery, Error, MemoryStore, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
     Selection, Settle, Settled, Store, Swept, Take, Target, When,
@@ -13,6 +14,7 @@ use dwell_store::{
 use dwell_time::SystemClock;
 use serde_json::json;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::support::{Connection, soon, tokens};
 
@@ -54,7 +56,15 @@ impl Store for Partly {
         self.0.get(queue, targets).await
     }
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        self.0.locate(numbers).await
+        let mut located = self.0.locate(numbers).await;
+        for answer in &mut located {
+            if let Some(error) =
+                answer.as_ref().ok().and_then(Option::as_ref).and_then(|(queue, _)| why(queue))
+            {
+                *answer = Err(error);
+            }
+        }
+        located
     }
     async fn list(
         &self,
@@ -96,12 +106,10 @@ impl Store for Partly {
     }
 }
 
-/// In pages of each length, as one who may know all, and as one who may know some.
-#[tokio::test]
-async fn queues_that_can_not_be_read_are_named_with_why_and_no_page_ends_early() {
-    let all = ["away-1", "away-2", "b", "away-x.y", "c", "d"];
+/// A server on a store whose queues have these names, with a message each, and what stops it.
+async fn start(names: &[&str]) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<Drained>) {
     let store = Partly(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-    for name in all {
+    for name in names {
         store.put(vec![Put::new(QueueName::new(name).unwrap(), "m")]).await.pop().unwrap().unwrap();
     }
     let mut config = ServerConfig::default();
@@ -114,6 +122,27 @@ async fn queues_that_can_not_be_read_are_named_with_why_and_no_page_ends_early()
     let running = tokio::spawn(server.run(async {
         let _ = stopped.await;
     }));
+    (address, stop, running)
+}
+
+/// It may be in a queue that the token is not for.
+#[tokio::test]
+async fn a_look_up_by_number_that_fails_names_no_queue() {
+    let (address, stop, running) = start(&["away-2"]).await;
+    let mut connection = Connection::open(address).await;
+    connection.request("GET", "/v1/numbers/1", &[("authorization", "Bearer some")], b"").await;
+    let answer = connection.answer().await;
+    assert_eq!(answer.problem(), (503, "unavailable".to_owned()));
+    assert!(!answer.text().contains("away"), "{answer:?}");
+    drop(stop);
+    soon("it stops", running).await.unwrap();
+}
+
+/// In pages of each length, as one who may know all, and as one who may know some.
+#[tokio::test]
+async fn queues_that_can_not_be_read_are_named_with_why_and_no_page_ends_early() {
+    let all = ["away-1", "away-2", "b", "away-x.y", "c", "d"];
+    let (address, stop, running) = start(&all).await;
     let mut connection = Connection::open(address).await;
     for (token, known) in [("all", &all[..]), ("some", &["away-1", "c"])] {
         let authorization = format!("Bearer {token}");

@@ -54,24 +54,8 @@ pub(crate) async fn serve(stream: TcpStream, _place: Admitted, shared: Arc<Share
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_keepalive(true);
     let _connected = shared.metrics.connection(Protocol::Beanstalkd);
-    let parser = Parser::new(shared.store.limits().body_len);
-    let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
-    let mut connection = Connection {
-        stream,
-        session: Session::new(shared, peer),
-        parser,
-        bytes: BytesMut::new(),
-        replies: Replies::default(),
-        ahead: None,
-        ended: false,
-        hung_up: false,
-        command: None,
-        room: None,
-        pushed_back: 0,
-        turns: 0,
-    };
     // What breaks a connection is the client's to see.
-    let _ = connection.run().await;
+    let _ = Connection::new(stream, shared).run().await;
 }
 
 /// Why a connection is over, other than by its own fault.
@@ -100,6 +84,25 @@ struct Connection {
 }
 
 impl Connection {
+    fn new(stream: TcpStream, shared: Arc<Shared>) -> Connection {
+        let parser = Parser::new(shared.store.limits().body_len);
+        let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
+        Connection {
+            stream,
+            session: Session::new(shared, peer),
+            parser,
+            bytes: BytesMut::new(),
+            replies: Replies::default(),
+            ahead: None,
+            ended: false,
+            hung_up: false,
+            command: None,
+            room: None,
+            pushed_back: 0,
+            turns: 0,
+        }
+    }
+
     async fn run(&mut self) -> io::Result<()> {
         loop {
             while let Some(frame) = self.next() {

@@ -122,7 +122,8 @@ impl Connection {
         }
     }
 
-    /// Reads what has come; while nothing has, there is no buffer to read it into. May be dropped: nothing is lost.
+    /// Reads what has come; while nothing has, there is no buffer to read it into, and what has come of a command is held in
+    /// no more memory than it needs. May be dropped: nothing is lost.
     async fn read_some(&mut self) -> io::Result<usize> {
         let (stream, bytes, turns) = (&mut self.stream, &mut self.bytes, &mut self.turns);
         let kept = bytes.len();
@@ -142,6 +143,9 @@ impl Connection {
                 }
             }
             if read.is_pending() {
+                if large.is_none() && bytes.capacity() > kept {
+                    *bytes = BytesMut::from(&bytes[..]);
+                }
                 // While it waits, the others have their turn.
                 *turns = 0;
             }
@@ -157,5 +161,50 @@ fn grow(bytes: &mut BytesMut, capacity: usize) {
         let mut grown = BytesMut::with_capacity(capacity);
         grown.extend_from_slice(bytes);
         *bytes = grown;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::Limits;
+    use dwell_store::{MemoryStore, Store};
+    use dwell_time::SystemClock;
+    use futures_util::FutureExt as _;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::admission::Memory;
+    use crate::beanstalkd::Shared;
+    use crate::config::BeanstalkdConfig;
+    use crate::returns::Returns;
+
+    #[tokio::test]
+    async fn who_waits_for_the_rest_of_a_command_holds_what_has_come_of_it_and_no_more() {
+        let clock = Arc::new(SystemClock::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::clone(&clock) as _));
+        let (returns, _returned) = Returns::start(Arc::clone(&store));
+        let (_drain, draining) = watch::channel(false);
+        let (config, memory) = (BeanstalkdConfig::default(), Memory::new(1 << 20));
+        let shared = Shared::new(store, config, clock, returns, draining, Arc::default(), memory);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, server) = tokio::join!(client, listener.accept());
+        let (mut client, (server, _)) = (client.unwrap(), server.unwrap());
+        let mut connection = Connection::new(server, Arc::new(shared));
+        let mut come = 0;
+        for part in [&b"put 0 0 60 16"[..], b"000\r\n", &[b'x'; 10_000]] {
+            client.write_all(part).await.unwrap();
+            come += part.len();
+            while connection.bytes.len() < come {
+                timeout(Duration::from_secs(10), connection.read_some()).await.unwrap().unwrap();
+            }
+            assert!(connection.next().is_none());
+            come = connection.bytes.len();
+            assert!(connection.read_some().now_or_never().is_none());
+            let capacity = connection.bytes.capacity();
+            assert!(capacity <= 2 * come + 64, "{capacity} bytes are held, of {come} that have come");
+        }
     }
 }
