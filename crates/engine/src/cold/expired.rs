@@ -12,14 +12,16 @@
 //!
 //! Expiries that can not be read are set aside by the file, a chunk at a time. So one rotten place keeps no other message
 //! from expiring, and is not read again by each call, but after a second, two, four, and so on up to a minute; and at once
-//! where a call asks for it. It is forgotten with its file.
+//! where a call asks for it. Where many places are rotten, a few are tried at a time, and the next time those that follow: so
+//! none that can be read again has to wait for one that can not. It is forgotten with its file.
 //!
 //! # Ground rules
 //! 1. An entry that is over is out too: what looks for pending entries passes it over as it does what is gone.
 //! 2. What lies before a file's progress and is cold is over. So an entry that is cold again is over at once if its time
 //!    has come, and nothing has to be looked at twice for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use dwell_model::{Now, QueueName, Timestamp};
 use dwell_store::{Error, Result};
@@ -74,22 +76,35 @@ impl Aside {
         size_of::<Aside>() + self.chunks.len() * 2 * size_of::<(u32, Timestamp)>()
     }
 
-    /// Something of it was tried, and failed still, or it is new.
+    /// All of it was tried, and some failed still, or it is new.
     fn wait(&mut self, now: Now) {
         self.waited_ms = (2 * self.waited_ms).clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS);
         self.again_ms = now.mono_ms.saturating_add(self.waited_ms);
+    }
+
+    /// Some of it was not tried, since too much else had failed, or had not.
+    fn come_next(&mut self, now: Now, purse: &Purse) {
+        let wait = if purse.has_failed() { FIRST_WAIT_MS } else { 0 };
+        self.again_ms = now.mono_ms.saturating_add(wait);
     }
 }
 
 /// What one call may still look at.
 struct Purse {
     pairs: usize,
+    /// The same of what was set aside, to find out whether it can be read again.
+    retried: usize,
     failures: usize,
 }
 
 impl Purse {
-    fn may_try(&self) -> bool {
-        self.failures < FAILURES
+    fn new(pairs: usize) -> Purse {
+        Purse { pairs, retried: pairs, failures: 0 }
+    }
+
+    /// Whether nothing more is to be read that might fail.
+    fn has_failed(&self) -> bool {
+        self.failures >= FAILURES
     }
 
     /// Something was set aside, after a read that failed, or untried.
@@ -175,7 +190,7 @@ impl ColdFile {
         if self.aside.as_ref().is_some_and(|aside| aside.chunks.contains_key(&chunk)) {
             return None;
         }
-        let read = if purse.may_try() { Some(self.file.expiry_chunk(chunk)) } else { None };
+        let read = if purse.has_failed() { None } else { Some(self.file.expiry_chunk(chunk)) };
         let failed = match read {
             Some(Ok(pairs)) => return Some(pairs),
             Some(Err(error)) => Some(error),
@@ -187,15 +202,20 @@ impl ColdFile {
         None
     }
 
-    /// Tries that again which was set aside. What can be read now is looked at as if it had not been.
-    fn try_aside(&mut self, now: Now, purse: &mut Purse) {
-        let Some(mut aside) = self.aside.take() else { return };
-        for chunk in aside.chunks.keys().copied().collect::<Vec<u32>>() {
-            if !purse.may_try() {
+    /// Tries some of that again which was set aside. What can be read now is looked at as if it had not been. Says at which
+    /// chunk it has stopped, if it has.
+    fn try_aside(&mut self, chunks: Range<u32>, purse: &mut Purse) -> Option<u32> {
+        let mut aside = self.aside.take()?;
+        let chunks: Vec<u32> = aside.chunks.range(chunks).map(|(chunk, _)| *chunk).collect();
+        let mut stopped = None;
+        for chunk in chunks {
+            if purse.has_failed() || purse.retried == 0 {
+                stopped = Some(chunk);
                 break;
             }
             match self.file.expiry_chunk(chunk) {
-                Ok(_) => {
+                Ok(pairs) => {
+                    purse.retried = purse.retried.saturating_sub(pairs.len());
                     aside.chunks.remove(&chunk);
                     self.look_again_from(chunk);
                 }
@@ -203,9 +223,9 @@ impl ColdFile {
             }
         }
         if !aside.chunks.is_empty() {
-            aside.wait(now);
             self.aside = Some(aside);
         }
+        stopped
     }
 
     /// The expiries from a chunk on have to be looked at again.
@@ -225,13 +245,54 @@ impl ColdSet {
         if !has_fresh && !has_again {
             return true;
         }
-        let mut purse = Purse { pairs: most, failures: 0 };
+        let mut purse = Purse::new(most);
+        let mut is_through = true;
         if has_again {
             let is_due = |aside: &Aside| aside.again_ms <= now.mono_ms;
-            let due = self.files.values_mut().filter(|file| file.aside.as_deref().is_some_and(is_due));
-            due.for_each(|file| file.try_aside(now, &mut purse));
+            let due = self.files.iter().filter(|(_, file)| file.aside.as_deref().is_some_and(is_due));
+            let due: Vec<u32> = due.map(|(number, _)| *number).collect();
+            let stopped = self.try_aside(&due, self.retry_from, now, &mut purse);
+            is_through = stopped.is_none() || purse.has_failed();
+            self.retry_from = stopped.unwrap_or_default();
         }
-        self.look_at_fresh(now, &mut purse, died)
+        self.look_at_fresh(now, &mut purse, died) && is_through
+    }
+
+    /// Tries what was set aside of these files again, from a chunk of a file on and then what lies before. Says with which it
+    /// goes on if that was not all.
+    fn try_aside(
+        &mut self,
+        files: &[u32],
+        (first, chunk): (u32, u32),
+        now: Now,
+        purse: &mut Purse,
+    ) -> Option<(u32, u32)> {
+        let (before, behind) = files.split_at(files.partition_point(|number| *number < first));
+        // The first one comes last too, as far as it lies before.
+        let split = behind.first().filter(|number| **number == first && chunk > 0);
+        let whole = |number: &u32| (*number, 0..u32::MAX);
+        let rest = behind.iter().skip(usize::from(split.is_some())).chain(before).map(whole);
+        let parts = split.map(|number| (*number, chunk..u32::MAX)).into_iter().chain(rest);
+        let mut stopped = None;
+        let mut tried = BTreeSet::new();
+        for (number, chunks) in parts.chain(split.map(|number| (*number, 0..chunk))) {
+            let Some(file) = self.files.get_mut(&number) else { continue };
+            let is_last = chunks.start == 0;
+            stopped = file.try_aside(chunks, purse).map(|chunk| (number, chunk));
+            if stopped.is_some() {
+                break;
+            }
+            if is_last {
+                tried.insert(number);
+            }
+        }
+        for number in files {
+            let Some(aside) = self.files.get_mut(number).and_then(|file| file.aside.as_mut()) else {
+                continue;
+            };
+            if tried.contains(number) { aside.wait(now) } else { aside.come_next(now, purse) }
+        }
+        stopped
     }
 
     /// See [`Cold::expire_unread`](dwell_store::core::Cold::expire_unread).
@@ -239,10 +300,10 @@ impl ColdSet {
         if self.again_ms.is_none() {
             return Ok(());
         }
-        let mut purse = Purse { pairs: usize::MAX, failures: 0 };
-        for file in self.files.values_mut().filter(|file| file.has_aside(queue, now)) {
-            file.try_aside(now, &mut purse);
-        }
+        let mut purse = Purse::new(usize::MAX);
+        let meant = self.files.iter().filter(|(_, file)| file.has_aside(queue, now));
+        let meant: Vec<u32> = meant.map(|(number, _)| *number).collect();
+        self.try_aside(&meant, (0, 0), now, &mut purse);
         self.look_at_fresh(now, &mut purse, died);
         let Some(file) = self.files.values().find(|file| file.has_aside(queue, now)) else { return Ok(()) };
         let reason = file.aside.as_ref().map_or("", |aside| &*aside.reason);

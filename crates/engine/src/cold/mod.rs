@@ -132,6 +132,8 @@ pub(crate) struct ColdSet {
     next_expiry: Option<Timestamp>,
     /// When what was set aside is to be tried again, if anything was: on the monotonic clock.
     again_ms: Option<u64>,
+    /// From which chunk of which file on.
+    retry_from: (u32, u32),
     /// Entries of all files, whatever has become of them.
     entries: u64,
     /// Bytes of all files.
@@ -146,6 +148,8 @@ pub(crate) struct ColdSet {
     graves: usize,
     /// Whether nothing that is due may be handed over, since too much waits in memory to be written.
     is_full: bool,
+    /// Whether nothing may be handed over that has expired and was set aside: it would wait there too.
+    is_tight: bool,
     /// Why something could not be read.
     failed: Option<ReadError>,
     /// How often it was looked where a lane goes on.
@@ -180,6 +184,7 @@ impl ColdSet {
             most_ripe: Timestamp::MIN,
             next_expiry: None,
             again_ms: None,
+            retry_from: (0, 0),
             entries: 0,
             bytes: 0,
             split_from: None,
@@ -187,6 +192,7 @@ impl ColdSet {
             deaths: BTreeMap::new(),
             graves: graves.max(1),
             is_full: false,
+            is_tight: false,
             failed: None,
             #[cfg(test)]
             looked: 0,
@@ -201,6 +207,22 @@ impl ColdSet {
     /// A turn begins. In it no message that is due is handed over if as much waits in memory to be written as may.
     pub(crate) fn begin_turn(&mut self, is_full: bool) {
         (self.handed, self.is_full) = (0, is_full);
+    }
+
+    /// Whether more than enough waits in memory to be written, so that nothing is handed over in this turn that has expired and
+    /// could not be read in time: each such message is recorded to be dead, and waits there.
+    pub(crate) fn set_tight(&mut self, is_tight: bool) {
+        self.is_tight = is_tight;
+    }
+
+    /// Whether some of these may not be handed over now, since they have expired by `ripe` and nobody has come to them.
+    fn is_too_tight_for(&self, found: &[(Spot, Found)], ripe: Timestamp) -> bool {
+        let has_expired = |(spot, found): &(Spot, Found)| {
+            let file = &self.files[&spot.file];
+            let is_dead = file.was_dead(spot.ordinal) || file.over.has(spot.ordinal);
+            !is_dead && found.entry.standing.expires.is_some_and(|expires| expires <= ripe)
+        };
+        self.is_tight && self.again_ms.is_some() && found.iter().any(has_expired)
     }
 
     /// Whether as much waits in memory to be written as may.
@@ -641,11 +663,18 @@ impl Cold<Place> for ColdSet {
         let usual = queued.window.min(most);
         queued.window = (2 * usual).min(most);
         let window = if has_enough { (usual / FEWER).max(1) } else { usual };
-        self.hand_over_read(queue, ripe, window, into);
+        if self.is_tight && self.again_ms.is_some() {
+            self.flows.retain(|flow| flow.queue != *queue);
+        } else {
+            self.hand_over_read(queue, ripe, window, into);
+        }
         if !into.is_empty() {
             return Ok(());
         }
         let found = self.first_ready(queue, ripe, window);
+        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
+            return Err(overloaded());
+        }
         let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)
     }
@@ -673,6 +702,9 @@ impl Cold<Place> for ColdSet {
         into: &mut Vec<ColdMessage<Place>>,
     ) -> Result<()> {
         let found = self.first_after(queue, state, ripe, after, count);
+        if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
+            return Err(overloaded());
+        }
         let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)
     }

@@ -12,7 +12,7 @@ use dwell_store::core::{Cold, ColdHead, CopyAt, Died, HandedOver, Reader, Which}
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::{Disk, MemoryDisk};
+use crate::disk::{Calls, Disk, Fault, MemoryDisk};
 use crate::due::{Entry, Writer};
 use crate::sealed::{Kind, Name};
 
@@ -131,6 +131,8 @@ struct Beside {
     now: Timestamp,
     /// Up to where dead ones were handed over.
     swept: Option<Died>,
+    /// When all expire that are added.
+    expires: Option<Timestamp>,
 }
 
 impl Beside {
@@ -138,7 +140,8 @@ impl Beside {
         let disk = MemoryDisk::new();
         disk.create_dir(Path::new("/d")).unwrap();
         let cold = ColdSet::new(DIRECTORY, window, (blocks, usize::MAX), graves);
-        Beside { disk, cold, known: Vec::new(), ripe: BTreeMap::new(), now: at(100), swept: None }
+        let (known, ripe, swept, expires) = (Vec::new(), BTreeMap::new(), None, None);
+        Beside { disk, cold, known, ripe, now: at(100), swept, expires }
     }
 
     fn add(&mut self, drawn: &[Drawn]) {
@@ -149,6 +152,7 @@ impl Beside {
     fn add_file(&mut self, drawn: &[Drawn], is_cold: bool) {
         let number = self.ripe.len() as u32 + 1;
         let first = self.known.len() as u64 + 1;
+        let expires = self.expires;
         let entry = |(one, number): (&Drawn, u64)| {
             let due = at(one.due);
             let state = match one.state {
@@ -162,7 +166,7 @@ impl Beside {
                 due,
                 priority: one.priority,
                 attempts: 0,
-                expires: None,
+                expires,
                 keyless: false,
                 counts: Counts::default(),
                 last_error: None,
@@ -663,4 +667,59 @@ fn few_of_the_dead_that_are_put_back_are_remembered() {
     assert!(remembered <= 4, "{remembered} of 200");
     while beside.dead(3) {}
     assert!(beside.known.iter().all(|known| !known.is_cold), "and all are found");
+}
+
+/// A set of files with so many chunks of expiries in each, of which the time has come.
+fn expiring(chunks: &[i64]) -> Beside {
+    let mut beside = Beside::new(8, 64, 16);
+    beside.expires = Some(at(1_000));
+    for count in chunks {
+        beside.add(
+            &(0..count * 1_024)
+                .map(|due| Drawn { state: 0, priority: 0, due, body_len: 0 })
+                .collect::<Vec<_>>(),
+        );
+    }
+    beside
+}
+
+/// How many die by a call that looks at `most` expiries, so many milliseconds after their time, and whether these were all.
+fn expire(beside: &mut Beside, mono_ms: u64, most: usize) -> (u64, bool) {
+    let mut died = Vec::new();
+    let is_done = beside.cold.expire(Now { wall: at(1_000), mono_ms }, most, &mut died);
+    (died.into_iter().map(|(_, count)| count).sum(), is_done)
+}
+
+/// Crash story: 1. sixteen places of a file are rotten. 2. What expires in other files was set aside untried. 3. Each time that
+/// something was tried again it was these sixteen, and the others never.
+#[test]
+fn what_can_be_read_expires_though_many_places_before_it_are_rotten() {
+    let mut beside = expiring(&[16, 1]);
+    let path = beside.cold.files()[&1].file.path().to_owned();
+    beside.disk.unreadable_at(&path, 0, beside.cold.files()[&1].file.size());
+    assert_eq!(expire(&mut beside, 0, usize::MAX), (0, true));
+    let died: u64 = (1..=4).map(|seconds| expire(&mut beside, seconds * 1_000, usize::MAX).0).sum();
+    assert_eq!(died, 1_024, "of the other file, within seconds");
+    beside.disk.heal_rot(|_| true);
+    assert_eq!(expire(&mut beside, 60_000, usize::MAX), (16 * 1_024, true));
+}
+
+#[test]
+fn what_can_be_read_again_is_looked_at_a_few_at_a_time() {
+    let mut beside = expiring(&[20, 20]);
+    let fault = Fault { calls: Calls::Reads, after: 0, times: 16, error: std::io::ErrorKind::Other };
+    beside.disk.fail(fault);
+    assert_eq!(expire(&mut beside, 0, usize::MAX), (0, true));
+    let (mut died, mut calls) = (0, 0);
+    loop {
+        let (some, is_done) = expire(&mut beside, 1_000, 2 * 1_024);
+        (died, calls) = (died + some, calls + 1);
+        if is_done {
+            break;
+        }
+        assert!(some <= 2 * 1_024 && calls < 100, "{some} in call {calls}");
+        assert!(beside.cold.again_ms.is_none_or(|again| again <= 1_000), "it goes on at once");
+    }
+    assert_eq!(died, 40 * 1_024);
+    assert!(calls >= 20, "{calls} calls");
 }

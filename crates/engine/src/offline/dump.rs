@@ -65,7 +65,11 @@ fn dumped(
                 let (core, cold) = stored.step.both();
                 let page = core.list(&queue, state, cursor, PAGE, now, &mut Unrecorded(cold));
                 let page = page.map_err(|error| damaged(error.to_string()))?;
+                let gave_up = core.gave_up();
                 core.evict(KEPT, LOOKED_AT, cold);
+                if gave_up {
+                    continue;
+                }
                 let places: Vec<_> =
                     page.messages.iter().map(|message| (message.number, &message.body)).collect();
                 let bodies = Place::read_all(&places);

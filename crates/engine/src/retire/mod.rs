@@ -333,7 +333,12 @@ impl Retirement {
     /// Whether twice as many messages wait in memory to be written as may be resident, and writing them fails. Puts are held
     /// long before; but what is taken out of files and retried, or given back, waits there too, and in the end all would.
     pub(crate) fn is_full(&self, step: &Step) -> bool {
-        self.has_failed && pinned(step) >= self.budget.resident(step.core()).saturating_mul(2)
+        self.has_failed && self.is_tight(step)
+    }
+
+    /// Whether twice as many messages wait in memory to be written as may be resident, whether that fails or not.
+    pub(crate) fn is_tight(&self, step: &Step) -> bool {
+        pinned(step) >= self.budget.resident(step.core()).saturating_mul(2)
     }
 
     /// Whether the shard may sleep until the thread at work is further, if the gate for `part` is not open until then:
@@ -619,8 +624,8 @@ impl Retirement {
             // There may be more.
             self.looked_near.set(None);
         }
-        let cold = cold.memory() as u64;
-        self.count_files(cold);
+        let cold = cold.memory() + core.late_memory();
+        self.count_files(cold as u64);
     }
 
     /// What finds messages in files takes so much memory, and besides what merges take now.

@@ -446,8 +446,8 @@ impl Shard {
             self.fail(&error, Vec::new());
             return self.turn(inbox, now);
         }
-        let is_full = self.retirement.is_full(&self.step);
-        self.step.begin_batch(is_full);
+        let (is_full, is_tight) = (self.retirement.is_full(&self.step), self.retirement.is_tight(&self.step));
+        self.step.begin_batch(is_full, is_tight);
         self.step.catch_up(now, &mut self.batch);
         while let Some(command) = self.behind.pop_back() {
             inbox.push_front(command);

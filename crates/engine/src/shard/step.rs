@@ -43,8 +43,9 @@ pub(crate) enum Stepped {
     Unfinished(Effect),
     /// The rest of it belongs into other batches, and other commands may come first.
     GoesOn(Command),
-    /// It is to be run when more leases have run out of a queue that it names: a slice of them has. Or when no cold message
-    /// is left that has expired and was not come to; or when the batch is over, if it reads files a piece at a time.
+    /// It is to be run when more leases have run out of a queue that it names, or messages that it came to have expired: a slice
+    /// of them has. Or when no cold message is left that has expired and was not come to; or when the batch is over, if it reads
+    /// files a piece at a time.
     Behind(Command),
     /// Nothing comes after this.
     Closed(Effect),
@@ -95,11 +96,13 @@ impl Step {
         &mut self.core
     }
 
-    /// A batch begins. In it no cold message that is due becomes resident if memory `is_full`.
-    pub(crate) fn begin_batch(&mut self, is_full: bool) {
+    /// A batch begins. In it no cold message that is due becomes resident if memory `is_full`, and none that has expired if it
+    /// `is_tight`.
+    pub(crate) fn begin_batch(&mut self, is_full: bool, is_tight: bool) {
         self.peeks = false;
         self.late.clear();
         self.cold.begin_turn(is_full);
+        self.cold.set_tight(is_tight);
     }
 
     /// Whether a command has to wait until more leases have run out of the queues that it names. Lets some of them.
@@ -243,7 +246,11 @@ impl Step {
             Command::Get(queue, targets, reply) => Effect::look(reply, core.get(&queue, targets, now, batch)),
             Command::Locate(numbers, reply) => Effect::look(reply, core.locate(numbers, batch)),
             Command::List { queue, state, after, max, reply } => {
-                Effect::look(reply, core.list(&queue, state, after, max, now, batch))
+                let page = core.list(&queue, state, after, max, now, batch);
+                if core.gave_up() {
+                    return Stepped::Behind(Command::List { queue, state, after, max, reply });
+                }
+                Effect::look(reply, page)
             }
             // It would read files for nobody, and others would wait for that.
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) if reply.is_canceled() => {
@@ -257,6 +264,9 @@ impl Step {
             }
             Command::Peek(queue, state, reply) => {
                 let peeking = core.peek(&queue, state, now, batch);
+                if core.gave_up() {
+                    return Stepped::Behind(Command::Peek(queue, state, reply));
+                }
                 return peeked(peeking, reply, &mut self.peeks);
             }
             Command::PeekOn(peek, reply) => {

@@ -1,11 +1,12 @@
 //! Messages that expire while they lie in due files alone: many at one instant, and where some of it can not be read.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use dwell_engine::Options;
-use dwell_engine::disk::{Crash, Disk as _, MemoryDisk};
+use dwell_engine::disk::{Calls, Crash, Disk as _, Fault, MemoryDisk, Sizes};
+use dwell_engine::{Engine, Options};
 use dwell_model::{Cursor, Key, Setting, SettingChange, StateKind};
 use dwell_store::{Error, Put, Selection, Store, Take, Target, When};
 use dwell_time::ManualClock;
@@ -64,7 +65,7 @@ fn counts(store: &mut Driven, name: &str) -> (u64, u64) {
     (counts.scheduled + counts.ready, counts.dead)
 }
 
-fn poll<F: Future>(call: Pin<&mut F>) -> Option<F::Output> {
+fn poll<F: Future + ?Sized>(call: Pin<&mut F>) -> Option<F::Output> {
     match call.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
@@ -543,4 +544,73 @@ fn a_rotten_block_is_no_reason_to_live() {
     let engine = store.engine.clone();
     assert_eq!(store.run(engine.purge(queue("q"))), Ok(0));
     assert_eq!(store.run(engine.discard(queue("q"), Selection::All)).unwrap().done, COUNT);
+}
+
+/// What a caller asks for.
+type Ask = fn(Engine) -> Pin<Box<dyn Future<Output = Result<usize, Error>>>>;
+
+const ASKS: [(&str, Ask); 4] = [
+    ("take", |engine| {
+        Box::pin(async move { engine.take(Take::from(queue("q"))).await.map(|taken| taken.len()) })
+    }),
+    ("waiting take", |engine| {
+        let take = Take::from_all([queue("q"), queue("other")]).wait_ms(60_000);
+        Box::pin(async move { engine.take(take).await.map(|taken| taken.len()) })
+    }),
+    ("peek", |engine| {
+        Box::pin(async move {
+            engine.peek(queue("q"), StateKind::Ready).await.map(|found| usize::from(found.is_some()))
+        })
+    }),
+    ("list", |engine| {
+        Box::pin(async move {
+            engine.list(queue("q"), StateKind::Ready, None, 10).await.map(|page| page.messages.len())
+        })
+    }),
+];
+
+/// Crash story: a million messages expire at one instant. 1. Sixteen reads fail, since the process has too many files open, and
+/// all that has expired is set aside. 2. Reads work again, and somebody takes. 3. He makes each one resident, and each is
+/// recorded to be dead: all in one turn.
+#[test]
+fn who_asks_after_reads_that_failed_lets_few_expire_in_a_turn() {
+    for (what, ask) in ASKS {
+        let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+        let small = Options { memory_limit: 16 * 1024, lapsed_a_slice: 50, ..options(&disk, &clock) };
+        let mut store = Driven::open(disk, clock, small).unwrap();
+        put_expiring(&mut store, "q", MANY);
+        put_lasting(&mut store, "q", 1);
+        put_lasting(&mut store, "other", 200);
+        assert!(store.engine.counters().due_files >= 20, "{:?}", store.engine.counters());
+        store.clock.advance(2 * HOUR_MS);
+        store.disk.fail(Fault { calls: Calls::Reads, after: 0, times: 16, error: ErrorKind::Other });
+        let engine = store.engine.clone();
+        store.run(engine.stats(queue("none"))).unwrap_err();
+        assert!(!store.disk.has_faults(Calls::Reads), "{what}: all was set aside");
+        let before = store.engine.write_sizes();
+        let mut asked = ask(engine.clone());
+        let mut found = None;
+        for _ in 0..2_000 {
+            match poll(asked.as_mut()) {
+                Some(Ok(count)) => {
+                    found = Some(count);
+                    break;
+                }
+                Some(Err(refusal)) => {
+                    assert_eq!(refusal.code(), "overloaded", "{what}: {refusal}");
+                    store.clock.advance(10);
+                    asked = ask(engine.clone());
+                }
+                None => drop(store.driver.turn()),
+            }
+            let counters = store.engine.counters();
+            assert!(counters.resident < 600, "{what}: {counters:?}");
+        }
+        assert_eq!(found, Some(1), "{what}: the one that lasts");
+        let written = store.engine.write_sizes();
+        let largest = (0..Sizes::BUCKETS).rfind(|at| written.counts[*at] > before.counts[*at]);
+        assert!(largest.and_then(Sizes::bound) <= Some(64 * 1024), "{what}: bucket {largest:?}");
+        store.clock.advance(2_000);
+        assert_eq!(counts(&mut store, "q").1, MANY, "{what}: and all die");
+    }
 }

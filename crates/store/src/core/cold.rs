@@ -199,6 +199,8 @@ pub(super) struct ColdView {
     next: Option<Timestamp>,
     /// How often the core had fallen behind when a call gave up on finding what goes out first.
     gave_up: u64,
+    /// In which slice messages of it were made resident last that had expired.
+    pub(super) had_over_in: u64,
 }
 
 impl ColdView {
@@ -439,14 +441,16 @@ impl<B: StoredBody> Core<B> {
                 continue;
             }
             let entry = self.entries.get(slot);
-            // A sweep that goes on does not mean it, which nobody would know any more.
-            let is_fresh =
-                swept.is_some_and(|sweep| entry.place == Place::Dead && entry.has_died_since(sweep));
-            let (Some(copy), Mark::Captured, false) =
-                (entry.copy, entry.mark, entry.place.is_leased() || is_fresh)
+            let (Some(copy), Mark::Captured, false) = (entry.copy, entry.mark, entry.place.is_leased())
             else {
                 continue;
             };
+            if let (Some(sweep), Place::Dead, Some(rare)) = (swept, entry.place, entry.rare.as_deref())
+                && entry.has_died_since(sweep)
+            {
+                // The sweep does not mean it, which nobody would know any more.
+                self.late.note(entry.number, rare.died_in);
+            }
             let died = self.evict_one(slot);
             cold.put_back(copy, died);
             evicted += 1;
@@ -487,8 +491,14 @@ impl<B: StoredBody> Core<B> {
     /// Makes a message resident that was cold.
     pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
         let is_dead = matches!(cold.message.standing.state, State::Dead(_));
+        let late = if is_dead { self.late.take(cold.message.number) } else { None };
         let slot = self.make_resident(cold);
-        self.count_out(self.entries.get(slot).queue, is_dead, 1);
+        let entry = self.entries.get_mut(slot);
+        if let (Some(sweeps), Some(rare)) = (late, entry.rare.as_deref_mut()) {
+            rare.died_in = sweeps;
+        }
+        let queue = entry.queue;
+        self.count_out(queue, is_dead, 1);
         slot
     }
 
@@ -542,7 +552,7 @@ impl<B: StoredBody> Core<B> {
         let is_over = cold.expires_by(now);
         let slot = self.page_in(cold);
         if is_over {
-            self.expire(self.entries.get(slot).queue, now, log);
+            self.expire_drawn(self.entries.get(slot).queue, now, log);
         }
     }
 
@@ -599,8 +609,8 @@ impl<B: StoredBody> Core<B> {
 
     /// Whether the last call has found so many expired messages that it did not come to what is behind them, and brought
     /// nothing of their queue: to be repeated when the core is not [behind](Core::is_behind) any more. Or that it depends on
-    /// more leases to run out than its slice had room for, or on takes that came earlier and are not served yet: to be repeated
-    /// after the next [`serve`](Core::serve).
+    /// more leases to run out than its slice had room for, or on more messages to expire that could not be read in time, or on
+    /// takes that came earlier and are not served yet: to be repeated after the next [`serve`](Core::serve).
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }
@@ -666,9 +676,10 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// Whether what goes out first of a queue is not to be looked for: the last time all that was found had expired, and the
-    /// rest of that is dead soon.
+    /// rest of that is dead soon; or the slice is used up by what was found.
     pub(super) fn is_given_up(&mut self, queue: u32) -> bool {
-        let given_up = self.is_behind && self.queues.get(queue).cold.gave_up == self.fell_behind;
+        let is_behind = self.is_behind && self.queues.get(queue).cold.gave_up == self.fell_behind;
+        let given_up = is_behind || self.has_more_over(queue);
         self.gave_up |= given_up;
         given_up
     }
@@ -726,7 +737,8 @@ impl<B: StoredBody> Core<B> {
         for cold in drawn {
             let over = cold.over_by.zip(cold.message.standing.expires);
             let slot = self.page_in(cold);
-            let died_in = over.map_or(0, |(ripe, expires)| self.last_sweep_before(expires, ripe));
+            let Some((ripe, expires)) = over else { continue };
+            let died_in = self.last_sweep_before(expires, ripe);
             if let Some(rare) = self.entries.get_mut(slot).rare.as_deref_mut() {
                 rare.died_in = died_in;
             }

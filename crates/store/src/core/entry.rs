@@ -96,8 +96,8 @@ pub(super) struct Rare {
     pub(super) last_error: Option<Arc<str>>,
     /// How it died, while it is dead.
     pub(super) death: Option<Death>,
-    /// How many sweeps had begun when it died, if that was in this process and it has not left memory since; see
-    /// [`super::sweep`].
+    /// How many sweeps had begun when it died, if that was in this process and it has not left memory since, or a sweep has
+    /// gone on from then on; see [`super::sweep`].
     pub(super) died_in: u64,
     /// When it was last made ready by other than its instant.
     pub(super) ready_since: Timestamp,

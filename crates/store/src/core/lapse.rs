@@ -4,6 +4,7 @@
 //! that goes may leave as many leases as there may be, a producer as many messages with one expiry, each with an error text to be
 //! recorded anew. So whoever owns the core asks before a call whether there are many, has a slice of them handled, and makes
 //! the call when the rest has followed. Others are served in between, and a batch is no longer than what a slice records.
+//! Cold messages that could not be read when they expired die in them too, where they are come to by a call.
 //! Messages beside the lanes come due in the same slices; [`super::schedule`] says why they are moved.
 //!
 //! # Ground rules
@@ -43,7 +44,7 @@ impl Slice {
         Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP }
     }
 
-    fn is_used_up(&self) -> bool {
+    pub(super) fn is_used_up(&self) -> bool {
         self.leases == 0 || self.bytes == 0
     }
 
@@ -82,6 +83,18 @@ impl<B: StoredBody> Core<B> {
 
     fn has_lapsed_lease(&self, queue: u32, now: Now) -> bool {
         self.queues.get(queue).leased.next_due().is_some_and(|head| head <= mono(now.mono_ms))
+    }
+
+    /// As much may run out again as a slice has.
+    pub(super) fn renew_slice(&mut self) {
+        self.slice = Slice::of(&self.config);
+        self.slices += 1;
+    }
+
+    /// Whether the slice is used up, by messages of this queue too that were made resident and had expired: what is behind
+    /// them is looked for when there is another slice.
+    pub(super) fn has_more_over(&self, queue: u32) -> bool {
+        self.slice.is_used_up() && self.queues.get(queue).cold.had_over_in == self.slices
     }
 
     /// Lets leases of a queue run out and messages of it expire whose time has come: as many as are left of the slice that all
@@ -158,6 +171,15 @@ impl<B: StoredBody> Core<B> {
         while self.expire_next(queue, now, log).is_some() {}
     }
 
+    /// The same where a cold message that has expired was made resident: it could not be read when its time came. There may be
+    /// many such, which then die in slices.
+    pub(super) fn expire_drawn(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) {
+        self.queues.get_mut(queue).cold.had_over_in = self.slices;
+        while let Some(bytes) = self.expire_next(queue, now, log) {
+            self.slice.spend(bytes);
+        }
+    }
+
     /// Sets the first of them aside. About how many bytes it records.
     fn expire_next(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Option<usize> {
         let (_, slot) = self.queues.get_mut(queue).expiries.pop_due(now.wall.as_ms())?;
@@ -203,7 +225,7 @@ impl<B: StoredBody> Core<B> {
     /// True if there are more. A lease that has run out by then has done so.
     pub fn give_back_bound(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
         self.begin(now, log);
-        self.slice = Slice::of(&self.config);
+        self.renew_slice();
         if self.closing.is_none() {
             // All queues: an opening uses the wall clock, by which a lease that has run out now may not have.
             self.closing = Some(self.queues.all().collect());

@@ -16,7 +16,8 @@ use crate::{Page, Result};
 type Place = (Timestamp, MessageId);
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::list`](crate::Store::list). At most as many messages as one call may have items.
+    /// See [`Store::list`](crate::Store::list). At most as many messages as one call may have items. Where many have expired that
+    /// could not be read in time it may have [given up](Core::gave_up).
     ///
     /// # Errors
     /// [`Error::UnknownQueue`](crate::Error::UnknownQueue), [`Error::Unavailable`](crate::Error::Unavailable).
@@ -35,12 +36,18 @@ impl<B: StoredBody> Core<B> {
         if max == 0 {
             return Ok(Page { messages: Vec::new(), unread: Vec::new(), next: after });
         }
-        let after = after.map(|cursor| (cursor.due, cursor.id));
+        let cursor = after;
+        let after = cursor.map(|cursor| (cursor.due, cursor.id));
         if self.queues.get(queue).cold.pending > 0 {
             self.expire_cold(now, log);
         }
         // What could not be read when it expired is found here, and would leave the page short.
-        while !self.page_in_list(queue, state, after, max + 1, now, log)? {}
+        while !self.page_in_list(queue, state, after, max + 1, now, log)? {
+            if self.has_more_over(queue) {
+                self.gave_up = true;
+                return Ok(Page { messages: Vec::new(), unread: Vec::new(), next: cursor });
+            }
+        }
         let mut slots = self.first_after(self.queues.get(queue), state, after, max + 1);
         let mut more = slots.len() > max;
         slots.truncate(max);

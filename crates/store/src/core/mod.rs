@@ -14,8 +14,9 @@
 //!   [`queues`](Core::queues), may have [given up](Core::gave_up) for the same reason: repeat it after the next serve.
 //! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it is through, and nothing else in between.
 //! - **Cold messages that expire** are seen to in slices: call [`catch_up`](Core::catch_up) before each batch of calls. While
-//!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. All else is right
-//!   at any time, and takes longer if it comes too early.
+//!   the core [is behind](Core::is_behind), a take or a peek may have [given up](Core::gave_up): repeat it. So may a take, a list or
+//!   a peek at any time where what has expired could not be read in time: repeat it after the next serve. All else is right at
+//!   any time, and takes longer if it comes too early.
 //! - **Takes that wait.** If [`take`](Core::take) answers with nothing and the caller wants to wait, hand it to
 //!   [`wait`](Core::wait). After each batch of calls, whether any take waits or not, and when [`next_wake`](Core::next_wake) has come, call
 //!   [`serve`](Core::serve): it answers those that have messages now, and those whose time is over. A caller
@@ -39,7 +40,7 @@
 //! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out, and many
 //!   messages that expire
 //! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
-//!   a call each, with its kin; `sweep`: many dead messages, slice by slice
+//!   a call each, with its kin; `sweep`: many dead messages, slice by slice; `late`: those that are cold and not meant
 //! - `wait`: takes that wait
 //! - `cold`: messages that are not in memory; `captured`: those that are to be copied; `grave`: those that are gone and not forgotten yet
 //! - `replay`: building the same core again
@@ -55,6 +56,7 @@ mod get;
 mod grave;
 mod index;
 mod lapse;
+mod late;
 mod list;
 mod numbers;
 mod purge;
@@ -90,6 +92,7 @@ use entry::{Entry, Held, Mark};
 use grave::Graves;
 use index::{Numbering, SlotTable, TextHash};
 use lapse::Slice;
+use late::Late;
 use numbers::Numbers;
 use queues::Queues;
 use random::Random;
@@ -201,6 +204,8 @@ pub struct Core<B> {
     leases: Slab<Held>,
     /// So many leases may still run out before the next serve.
     slice: Slice,
+    /// The how-manieth slice that is, from 1.
+    slices: u64,
     /// Messages whose leases end with the process, while these are freed.
     bound: Vec<u32>,
     /// Queues of which it is not known yet that none of their leases has run out, while the store closes.
@@ -232,6 +237,8 @@ pub struct Core<B> {
     sweeps: u64,
     /// Those that may go on, the oldest first: their numbers, and whether they are still there.
     under_way: VecDeque<sweep::UnderWay>,
+    /// What has died since and is cold.
+    late: Late,
     /// What all resident messages take in memory, in bytes; see [`Core::weight`].
     weight: usize,
     /// The slot that was looked at last for eviction.
@@ -265,6 +272,7 @@ impl<B: StoredBody> Core<B> {
             entries: Slab::new(),
             leases: Slab::new(),
             slice: Slice::of(&config),
+            slices: 1,
             bound: Vec::new(),
             closing: None,
             #[cfg(test)]
@@ -285,6 +293,7 @@ impl<B: StoredBody> Core<B> {
             graves: Graves::default(),
             sweeps: 0,
             under_way: VecDeque::new(),
+            late: Late::default(),
             weight: 0,
             hand: 0,
             config,

@@ -8,8 +8,9 @@
 //! 1. A slice goes on behind the message that the one before it looked at last, by (death, id). A message that is refused
 //!    stays dead and is not looked at again.
 //! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
-//!    not meant. A message in memory knows between which sweeps it died, and does not leave memory while a sweep goes on that it
-//!    has to tell it to. Where a message expired while it was cold, its expiry says it: it lies between when two sweeps began.
+//!    not meant. A message in memory knows between which sweeps it died; where it leaves memory while a sweep goes on that has to
+//!    know, that is [kept](super::late). Where a message expired while it was cold, its expiry says it: it lies between when two
+//!    sweeps began.
 //! 3. A sweep ends: it looks at no more than were dead when it began, or as many of the oldest as it was asked for.
 
 use std::ops::Bound;
@@ -197,7 +198,14 @@ impl<B: StoredBody> Core<B> {
     /// The number of the oldest sweep that may go on.
     pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
         while self.under_way.pop_front_if(|sweep| sweep.alive.strong_count() == 0).is_some() {}
-        self.under_way.front().map(|sweep| sweep.number)
+        let oldest = self.under_way.front().map(|sweep| sweep.number);
+        self.late.forget_before(oldest);
+        oldest
+    }
+
+    /// So many bytes are kept of messages that have died since a sweep began that goes on, and have left memory.
+    pub fn late_memory(&self) -> usize {
+        self.late.memory()
     }
 
     /// The number of the youngest sweep under way that had begun when a message expired which was cold then, 0 if none had. It

@@ -53,8 +53,11 @@ impl<B: StoredBody> Core<B> {
             self.touch(*queue, now, log);
             // What can not be read is told when it is handed out.
             let _ = self.head(*queue, now, log);
+            if self.gave_up {
+                return true;
+            }
         }
-        self.gave_up()
+        false
     }
 
     /// Hands out what is due in `queues`, by (priority, due, id) across them.
@@ -73,6 +76,8 @@ impl<B: StoredBody> Core<B> {
             return Ok(Vec::new());
         }
         let (mut first, mut refusal) = (Vec::with_capacity(queues.len()), None);
+        // Not for those that were served before.
+        self.gave_up = false;
         for queue in queues {
             match self.head(*queue, now, log) {
                 // One at its cap keeps nobody from the others.
@@ -80,6 +85,10 @@ impl<B: StoredBody> Core<B> {
                 Ok(head) => first.extend(head),
                 // A queue whose next message can not be read holds up none of the others.
                 Err(error) => refusal = Some(error),
+            }
+            if self.gave_up {
+                // What the others have may come behind what is not to be found yet.
+                return Ok(Vec::new());
             }
         }
         let mut heads = Heads::new(first);
@@ -115,7 +124,7 @@ impl<B: StoredBody> Core<B> {
             }
             match self.head(queue, now, log) {
                 // What the other queues have may come behind what is not to be found yet.
-                Ok(None) if self.is_behind() && self.is_given_up(queue) => break,
+                Ok(None) if self.is_given_up(queue) => break,
                 Ok(head) => heads.replace_first(head),
                 // What has been handed out leaves in order; the next take says what is wrong.
                 Err(_) => break,

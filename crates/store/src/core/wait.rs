@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use dwell_model::{Now, Pause, QueueName, Receipt, Timestamp, Wake};
 use dwell_time::{Handle, TimingQueue};
 
-use super::lapse::Slice;
 use super::queue::{HeldUp, mono};
 use super::stand::check_lease;
 use super::{Core, Log, StoredBody};
@@ -174,7 +173,7 @@ impl<B: StoredBody> Core<B> {
     /// leases has run out, the next call goes on.
     pub fn serve(&mut self, now: Now, log: &mut impl Log<B>) -> Vec<Answer<B>> {
         // What the calls before have used of theirs is not taken from those who wait.
-        self.slice = Slice::of(&self.config);
+        self.renew_slice();
         if !self.has_waiters() {
             // Queues on the lists were waited on when they changed, and are no longer.
             self.waiters.to_look_at.clear();
@@ -199,7 +198,7 @@ impl<B: StoredBody> Core<B> {
         to_look_at.sort_unstable();
         to_look_at.dedup();
         self.end_waits(now, log);
-        self.slice = Slice::of(&self.config);
+        self.renew_slice();
         self.waiters.handed_out = 0;
         std::mem::take(&mut self.waiters.answers)
     }
@@ -234,7 +233,12 @@ impl<B: StoredBody> Core<B> {
 
     /// Whether what goes out first is not to be found yet in a queue that this take waits on.
     fn gives_up_on_waiter(&mut self, turn: u64, now: Now, log: &mut impl Log<B>) -> bool {
-        self.is_behind() && self.gives_up_on_any(&self.queues_of(turn), now, log)
+        if self.cold == 0 {
+            return false;
+        }
+        let queues = self.queues_of(turn);
+        // Of a single one it is known that it has something.
+        queues.len() > 1 && self.gives_up_on_any(&queues, now, log)
     }
 
     /// Whether more leases are to run out of the queues that this take waits on than the slice lets.
@@ -349,6 +353,10 @@ impl<B: StoredBody> Core<B> {
             self.waiters.handed_out += answer.as_ref().map_or(0, Vec::len);
             self.waiters.answers.push((id, answer));
             self.let_go(&queues);
+        }
+        if self.is_dirty(queue) && self.has_more_over(queue) {
+            self.waiters.to_go_on.push(queue);
+            return false;
         }
         if let Some(found) = self.queues.find_mut(queue)
             && let Some(watch) = found.watch.as_deref_mut()
