@@ -400,6 +400,18 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     again
 }
 
+#[test]
+fn what_is_cold_at_an_opening_is_taken_when_it_is_due() {
+    let mut rig = Rig::new();
+    let id = rig.put(put_to("q").after_ms(10), now(0)).unwrap().id;
+    let checkpoint = capture(&mut rig);
+    evict(&mut rig, 0);
+    let mut again = recovered(&rig, &checkpoint);
+    assert_eq!(again.core.cold_len(), 1);
+    let taken = again.take(Take::from(queue("q")), now(10)).unwrap();
+    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
+}
+
 /// A core whose messages are all cold: in `q` one that expires at 50 and can not be read, one that does and can, and one
 /// that does not expire; in `other` one that does.
 fn with_one_unreadable() -> (Rig, CopyAt) {
