@@ -121,3 +121,21 @@ impl<T> Slab<T> {
         &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_counted_over_all_chunks_and_used_again() {
+        let mut slab = Slab::new();
+        let count = 2 * CHUNK + 3;
+        for at in 0..count {
+            assert_eq!(slab.places(), at);
+            assert_eq!(slab.insert(at) as usize, at);
+        }
+        assert_eq!((slab.remove(5), slab.places()), (5, count), "a free place is one still");
+        assert_eq!((slab.insert(0), slab.places()), (5, count));
+        assert_eq!(slab.iter().count(), count);
+    }
+}
