@@ -273,7 +273,7 @@ impl Inner {
     /// How many queues there are beside this one that takes of this process wait on and nobody has registered.
     async fn waited_beside(&self, queue: &QueueName) -> Result<usize> {
         let others: Vec<_> = self.waiters.names(|name| name != queue).into_iter().collect();
-        Ok(self.unknown(&others, Patience::Usual).await?.0.len())
+        Ok(self.unknown(&others, false, Patience::Usual).await?.unknown.len())
     }
 
     /// Whether a take that has begun to wait on these queues may: those that have nothing are queues too as long as it does.

@@ -9,6 +9,9 @@
 //! 4. Where one was lost, or another server answers than before, all that this process remembers is looked after: queues that
 //!    it used earlier, blocks of numbers, and where it binds leases.
 //!
+//! The directory also keeps over how many partitions a queue is spread, as processes say at their beats. A process that has heard
+//! of fewer looks at the others, for the first partition may have lost it: `spread` gives it back.
+//!
 //! A registration made here is as good as any: a process that lets go of the queue at the same time has seen all partitions with
 //! nothing, and gives up registrations before this one alone; or it sees this one, and partitions that have something.
 
@@ -22,7 +25,7 @@ use super::Inner;
 use super::directory::unreadable;
 use super::inspect::Patience;
 use super::layout::{Partition, block_of};
-use super::pack::{Fields, Pack};
+use super::pack::{Fields, Pack, Reply};
 use super::partition::{Fault, spreading};
 use super::scripts::Script;
 use super::wire::locked;
@@ -76,6 +79,17 @@ impl Used {
     }
 }
 
+/// What the directory does not know of some queues, or knows otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Unknown {
+    /// Those that it does not know.
+    pub(super) unknown: Vec<QueueName>,
+    /// Those that are spread over so many partitions by what it was told: more than is known here.
+    wider: Vec<(QueueName, u16)>,
+    /// Which server said so.
+    run: Option<Bytes>,
+}
+
 /// What the partitions of a queue tell of one that the directory does not know.
 #[derive(Debug, Default)]
 struct Found {
@@ -94,11 +108,17 @@ impl Inner {
     /// Looks whether the directory knows the queues that this process uses, and registers those that it has lost.
     pub(super) async fn find_lost(&self) -> Result<()> {
         let recent = locked(&self.used).recent();
-        let (unknown, run) = self.unknown(&recent, Patience::Once).await?;
+        let Unknown { unknown, wider, run } = self.unknown(&recent, true, Patience::Once).await?;
         // Who may not ask for the server's name hears of none.
         let is_another =
             matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
         let some_were_lost = self.bring_back(unknown).await || is_another;
+        for (queue, told) in wider {
+            // One that can not be asked is asked at the next beat.
+            if self.look_as_wide(&queue, told).await.is_err() {
+                self.note_used(&queue);
+            }
+        }
         let is_owed = {
             let mut used = locked(&self.used);
             used.some_were_lost |= some_were_lost;
@@ -108,7 +128,7 @@ impl Inner {
             let known: HashSet<_> = recent.into_iter().collect();
             let all: Vec<_> = locked(&self.used).queues.keys().cloned().collect();
             let others: Vec<_> = all.into_iter().filter(|queue| !known.contains(queue)).collect();
-            let (unknown, _) = self.unknown(&others, Patience::Once).await?;
+            let unknown = self.unknown(&others, false, Patience::Once).await?.unknown;
             self.bring_back(unknown).await;
             self.enter_blocks_again().await?;
             self.say_bound_again();
@@ -119,30 +139,57 @@ impl Inner {
         Ok(())
     }
 
-    /// Those of some queues that the directory does not know, and which server said so.
+    /// What the directory does not know of some queues; and of those that this process has used lately, knows otherwise.
     pub(super) async fn unknown(
         &self,
         queues: &[QueueName],
+        are_used: bool,
         patience: Patience,
-    ) -> Result<(Vec<QueueName>, Option<Bytes>)> {
-        let (mut unknown, mut run, mut left) = (Vec::new(), None, queues);
+    ) -> Result<Unknown> {
+        let (mut found, mut left) = (Unknown::default(), queues);
         // Once at least: the counters are looked after though no queue was used.
         loop {
             let (some, behind) = left.split_at(left.len().min(NAMES));
             let names: Vec<_> = some.iter().map(|queue| Pack::from(queue.as_str())).collect();
             let arguments = Fields::new().with("names", names).with("floor", self.reserved_to());
+            let arguments = if are_used { self.with_spreads(arguments, some) } else { arguments };
             let reply = self.wire.directory_within(Script::Known, arguments, patience).await?;
-            for place in reply.get("unknown").items() {
-                // Places count from 1.
+            // Places count from 1.
+            let named = |place: &Reply| {
                 let place = place.uint().and_then(|place| usize::try_from(place).ok()?.checked_sub(1));
-                unknown.push(some.get(place.ok_or_else(unreadable)?).ok_or_else(unreadable)?.clone());
+                place.and_then(|place| some.get(place)).cloned().ok_or_else(unreadable)
+            };
+            for place in reply.get("unknown").items() {
+                found.unknown.push(named(place)?);
             }
-            run = reply.get("run").bytes().cloned().or(run);
+            for told in reply.get("wider").items() {
+                let spread = told.at(1).uint().and_then(|spread| u16::try_from(spread).ok());
+                found.wider.push((named(told.at(0))?, spread.ok_or_else(unreadable)?));
+            }
+            found.run = reply.get("run").bytes().cloned().or(found.run);
             left = behind;
             if left.is_empty() {
-                return Ok((unknown, run));
+                return Ok(found);
             }
         }
+    }
+
+    /// Says over how many partitions some queues are spread, as far as is known here.
+    fn with_spreads(&self, arguments: Fields, queues: &[QueueName]) -> Fields {
+        let spreads: Vec<_> = queues.iter().map(|queue| u32::from(self.spread(queue))).collect();
+        arguments.with("spreads", spreads).with("spread", u32::from(self.limits.defaults.spread))
+    }
+
+    /// Somebody has told the directory that a queue is spread wider than is known here: its first partition may have lost that. Where
+    /// it was made narrower since, the directory is told.
+    async fn look_as_wide(&self, queue: &QueueName, told: u16) -> Result<()> {
+        if self.finish_change_from(queue, told).await? < told {
+            let names = vec![Pack::from(queue.as_str())];
+            let arguments = Fields::new().with("names", names).with("floor", 0_u32).flag("sure", true);
+            let arguments = self.with_spreads(arguments, std::slice::from_ref(queue));
+            self.wire.directory_within(Script::Known, arguments, Patience::Once).await?;
+        }
+        Ok(())
     }
 
     /// Registers those that have something; whether there were any. One that can not be asked is asked at the next beat.

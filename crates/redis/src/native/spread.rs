@@ -114,8 +114,12 @@ impl Inner {
 
     /// Carries a change of a queue's spread to its end, if one is under way; answers with the spread.
     pub(super) async fn finish_change(&self, queue: &QueueName) -> Result<u16> {
+        self.finish_change_from(queue, self.spread(queue)).await
+    }
+
+    /// The same, by somebody who has heard that it is spread over so many.
+    pub(super) async fn finish_change_from(&self, queue: &QueueName, believed: u16) -> Result<u16> {
         let first = Partition::new(queue, 0);
-        let believed = self.spread(queue);
         for _ in 0..64 {
             let reply = self.ask(&first, Script::Stats, Fields::new()).await.map_err(failed)?.reply;
             let version = reply.get("version").uint().unwrap_or(0);

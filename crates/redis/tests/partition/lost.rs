@@ -319,3 +319,25 @@ async fn a_spread_that_the_first_partition_has_lost_is_given_back_by_the_others(
     assert!(store.put(vec![Put::new(queue.clone(), "m")]).await[0].is_ok());
     assert_eq!(store.stats(queue).await.unwrap().settings.spread, 1);
 }
+
+/// The same, where nobody is there any more who has used the queue before: the directory has been told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_begins_after_a_spread_was_lost_hears_of_it_from_the_directory() {
+    const PUTS: usize = 30;
+    let server = Server::start();
+    let (store, queue) = (open(&server.url()).await, name("orders"));
+    spread_and_lost(&server, &store, &queue, PUTS).await;
+    drop(store);
+    let other = open(&server.url()).await;
+    let mut taken = 0;
+    for _ in 0..2 {
+        let take = Take::from(queue.clone()).max(PUTS);
+        taken += within("a take", other.take(take)).await.unwrap().len();
+        other.beat_for_test().await.unwrap();
+    }
+    assert_eq!(taken, PUTS);
+    let stats = within("stats", other.stats(queue.clone())).await.unwrap();
+    assert_eq!((stats.settings.spread, stats.counts.leased), (3, PUTS as u64));
+    // One that is made narrower is so, whatever the directory was told before.
+    other.delete_queue(queue.clone()).await.unwrap();
+}
