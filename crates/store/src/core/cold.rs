@@ -448,8 +448,9 @@ impl<B: StoredBody> Core<B> {
             if let (Some(sweep), Place::Dead, Some(rare)) = (swept, entry.place, entry.rare.as_deref())
                 && entry.has_died_since(sweep)
             {
-                // The sweep does not mean it, which nobody would know any more.
-                self.late.note(entry.number, rare.died_in);
+                // The sweep does not mean it, which nobody would know any more. Of sweeps that are over nobody asks.
+                let since = self.last_sweep_to(rare.died_in).unwrap_or(sweep);
+                self.late.note(entry.number, since);
             }
             let died = self.evict_one(slot);
             cold.put_back(copy, died);
@@ -488,13 +489,16 @@ impl<B: StoredBody> Core<B> {
         rare.and_then(|rare| rare.death).map(|death| (death.at, entry.id))
     }
 
-    /// Makes a message resident that was cold.
+    /// Makes a message resident that was cold. If it died while a sweep went on, it is kept between which sweeps that was.
     pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
-        let is_dead = matches!(cold.message.standing.state, State::Dead(_));
-        let late = if is_dead { self.late.take(cold.message.number) } else { None };
+        let Message { number, standing, .. } = &cold.message;
+        let is_dead = matches!(standing.state, State::Dead(_));
+        let late = if is_dead { self.late.take(*number) } else { None };
+        let over = cold.over_by.zip(standing.expires);
+        let died_in = late.or_else(|| over.map(|(ripe, expires)| self.last_sweep_before(expires, ripe)));
         let slot = self.make_resident(cold);
         let entry = self.entries.get_mut(slot);
-        if let (Some(sweeps), Some(rare)) = (late, entry.rare.as_deref_mut()) {
+        if let (Some(sweeps), Some(rare)) = (died_in, entry.rare.as_deref_mut()) {
             rare.died_in = sweeps;
         }
         let queue = entry.queue;
@@ -735,13 +739,7 @@ impl<B: StoredBody> Core<B> {
         let Some(cold) = log.cold() else { return Ok(HandedOver::All) };
         let handed_over = cold.dead(&found.name, reader, after, anew, most, &mut drawn)?;
         for cold in drawn {
-            let over = cold.over_by.zip(cold.message.standing.expires);
-            let slot = self.page_in(cold);
-            let Some((ripe, expires)) = over else { continue };
-            let died_in = self.last_sweep_before(expires, ripe);
-            if let Some(rare) = self.entries.get_mut(slot).rare.as_deref_mut() {
-                rare.died_in = died_in;
-            }
+            self.page_in(cold);
         }
         Ok(handed_over)
     }

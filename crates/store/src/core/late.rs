@@ -47,6 +47,12 @@ impl Late {
         }
     }
 
+    /// How many sweeps it tells apart.
+    #[cfg(test)]
+    pub(super) fn sweeps(&self) -> usize {
+        self.0.len()
+    }
+
     /// Its bytes in memory, about.
     pub(super) fn memory(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum::<usize>() * 2 * size_of::<(u64, u64)>()

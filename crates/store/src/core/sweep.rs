@@ -197,7 +197,7 @@ impl<B: StoredBody> Core<B> {
 
     /// The number of the oldest sweep that may go on.
     pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
-        while self.under_way.pop_front_if(|sweep| sweep.alive.strong_count() == 0).is_some() {}
+        self.under_way.retain(|sweep| sweep.alive.strong_count() > 0);
         let oldest = self.under_way.front().map(|sweep| sweep.number);
         self.late.forget_before(oldest);
         oldest
@@ -206,6 +206,11 @@ impl<B: StoredBody> Core<B> {
     /// So many bytes are kept of messages that have died since a sweep began that goes on, and have left memory.
     pub fn late_memory(&self) -> usize {
         self.late.memory()
+    }
+
+    /// The number of the youngest sweep under way of the first `begun` ones.
+    pub(super) fn last_sweep_to(&self, begun: u64) -> Option<u64> {
+        self.under_way.iter().rev().map(|sweep| sweep.number).find(|number| *number <= begun)
     }
 
     /// The number of the youngest sweep under way that had begun when a message expired which was cold then, 0 if none had. It

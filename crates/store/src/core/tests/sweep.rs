@@ -68,23 +68,36 @@ fn what_dies_between_two_slices_stays_dead() {
     assert_eq!(dead_len(&mut rig, 20), 2);
 }
 
-/// Of two sweeps the second finds what expired between them, though the first makes it resident, and leaves it alone.
+/// Of two sweeps the second finds what expired between them, and the first leaves it alone, whoever makes it resident.
 #[test]
 fn what_expires_in_a_file_between_two_sweeps_belongs_to_the_second() {
-    let mut rig = slow();
-    bury_many(&mut rig, 5);
-    let id = rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap().id;
-    capture(&mut rig);
-    evict(&mut rig, 0);
-    let first = begin_revive(&mut rig, 2_010);
-    rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
-    let second = begin_revive(&mut rig, 2_021);
-    let done = finish(&mut rig, first, 2_022).done;
-    assert_eq!(done, 3, "two in its first slice, and one that the second has left");
-    assert_eq!(dead_len(&mut rig, 2_022), 1);
-    assert_eq!(finish(&mut rig, second, 2_023).done, 3);
-    let found = rig.call(|core, log| core.get(&queue("q"), vec![crate::Target::Id(id)], now(2_023), log));
-    assert_eq!(found[0].as_ref().unwrap().standing.state, dwell_model::State::Scheduled);
+    for pages_in in ["the first sweep", "a get", "a list"] {
+        let mut rig = slow();
+        bury_many(&mut rig, 5);
+        let id = rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap().id;
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        let first = begin_revive(&mut rig, 2_010);
+        rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+        let second = begin_revive(&mut rig, 2_021);
+        let get = |core: &mut Core<Bytes>, log: &mut Recorder| {
+            core.get(&queue("q"), vec![crate::Target::Id(id)], now(2_022), log)
+        };
+        match pages_in {
+            "a get" => drop(rig.call(get)),
+            "a list" => {
+                let dead = dwell_model::StateKind::Dead;
+                let page = rig.call(|core, log| core.list(&queue("q"), dead, None, 10, now(2_022), log));
+                assert!(page.unwrap().messages.iter().any(|message| message.id == id));
+            }
+            _ => {}
+        }
+        let done = finish(&mut rig, first, 2_022).done;
+        assert_eq!(done, 3, "{pages_in}: two in its first slice, and one that the second has left");
+        assert_eq!(dead_len(&mut rig, 2_022), 1);
+        assert_eq!(finish(&mut rig, second, 2_023).done, 3, "{pages_in}");
+        assert_eq!(rig.call(get)[0].as_ref().unwrap().standing.state, dwell_model::State::Scheduled);
+    }
 }
 
 #[test]
@@ -220,6 +233,25 @@ fn what_dies_while_a_sweep_goes_on_leaves_memory_and_is_not_swept() {
     assert_eq!(first + finish(&mut rig, next, 620).done, 20 + 1_000);
     assert_eq!(dead_len(&mut rig, 620), 1);
     assert_eq!((rig.core.oldest_sweep(), rig.core.late_memory()), (None, 0), "and nothing is kept for long");
+}
+
+/// Crash story: 1. A sweep goes on for minutes. 2. Others come and go meanwhile, thousands of them. 3. Each message that came into
+/// memory was looked for under each of those.
+#[test]
+fn sweeps_that_come_and_go_beside_another_leave_nothing_behind() {
+    let mut rig = slow();
+    bury_many(&mut rig, 5);
+    let sweep = begin_revive(&mut rig, 10);
+    rig.put(put_to("empty"), now(10)).unwrap();
+    for at in 0..100 {
+        rig.revive(&queue("empty"), Selection::Oldest(1), When::Now, now(11)).unwrap();
+        bury(&mut rig, None, 20 + at);
+        capture(&mut rig);
+        evict(&mut rig, 0);
+    }
+    assert_eq!((rig.core.late.sweeps(), rig.core.under_way.len()), (1, 1));
+    assert_eq!(finish(&mut rig, sweep, 200).done, 5);
+    assert_eq!(dead_len(&mut rig, 200), 100);
 }
 
 #[derive(Clone, Debug)]
