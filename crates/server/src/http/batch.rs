@@ -26,7 +26,7 @@ use super::call::{Call, Media};
 use super::connection::Rest;
 use super::ndjson::Lines;
 use super::reply::{JSON, Room, with_type};
-use super::{App, Problem, Refusal, overloaded};
+use super::{App, Problem, Refusal, overloaded, token_gone};
 use crate::admission::{Growing, Held, SMALL};
 use crate::json::{Answer, items};
 use crate::metrics::Metrics;
@@ -156,14 +156,6 @@ impl<O: Operation> Later<O> {
         }
         Some(piece)
     }
-}
-
-/// The refusal of what is not done, as its caller's token is gone.
-fn token_gone() -> Problem {
-    Problem::new(
-        Refusal::TokenUnknown,
-        "the token is gone or has changed since this request began; this item and all after it were not done",
-    )
 }
 
 /// Replaces the separator after the last answer by the array's end.

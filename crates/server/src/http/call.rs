@@ -12,7 +12,7 @@ use dwell_store::Target;
 use serde::de::DeserializeOwned;
 
 use super::connection::Unwritten;
-use super::{App, Problem, Refusal, access, body};
+use super::{App, Problem, Refusal, access, body, token_gone};
 use crate::json::{FromQuery, object};
 use crate::query::Query;
 use crate::security::{Caller, Verb};
@@ -131,7 +131,7 @@ impl Call {
     }
 
     /// The whole body, which is held by the connection until its request is answered. One that is too long is refused
-    /// before it is read, if it says so.
+    /// before it is read, if it says so; and one whose caller's token is gone before all of it has come.
     async fn whole(
         self,
         app: &App,
@@ -141,7 +141,16 @@ impl Call {
         let announced = self.body.size_hint().exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         let room = app.memory.growing(announced.unwrap_or(limit).min(limit));
         let unwritten = self.unwritten();
-        let (bytes, held) = body::read(self.body, limit, body::Timing::new(app), room, too_large).await?;
+        let caller = self.caller();
+        let (bytes, held) = tokio::select! {
+            biased;
+            read = body::read(self.body, limit, body::Timing::new(app), room, too_large) => read?,
+            () = app.live.changed(&caller) => return Err(token_gone()),
+        };
+        // Also where the last of it was there at the same time.
+        if !app.live.tokens().know(&caller) {
+            return Err(token_gone());
+        }
         unwritten.hold(held);
         Ok(bytes)
     }

@@ -70,6 +70,12 @@ fn overloaded() -> Problem {
     Problem::new(Refusal::Overloaded, detail)
 }
 
+/// The refusal of what is not done, as its caller's token is gone: of a request, or of what is left of it.
+fn token_gone() -> Problem {
+    let detail = "the token is gone or has changed since this request began; neither this nor what follows it was done";
+    Problem::new(Refusal::TokenUnknown, detail)
+}
+
 impl App {
     /// Bytes that one JSON item may have: its body as text or base64, and room for the rest of it.
     pub(crate) fn line_bytes(&self) -> usize {

@@ -146,6 +146,31 @@ async fn a_stream_ends_when_its_token_is_gone_or_has_fewer_scopes() {
     }
 }
 
+/// However slowly its body comes: nothing of it is done with a token that is gone by then.
+#[tokio::test]
+async fn a_request_whose_body_is_still_to_come_ends_when_its_token_is_gone() {
+    let one = (b"x".as_slice(), "text/plain", "/v1/queues/q/messages");
+    let batch = (br#"[{"body":"x"}]"#.as_slice(), "application/json", "/v1/queues/q/messages:batch");
+    for (body, content_type, target) in [one, batch] {
+        let server = guarded().await;
+        let mut connection = Connection::open(server.address).await;
+        let len = body.len().to_string();
+        let headers = [
+            ("authorization", "Bearer secret"),
+            ("content-type", content_type),
+            ("content-length", &len),
+            ("expect", "100-continue"),
+        ];
+        connection.head("POST", target, &headers).await;
+        assert_eq!(connection.answer_head().await.status, 100, "the server waits for the body");
+        server.control.replace(&[], tokens(&[("new", &["put:*"])]), None);
+        let _ = connection.try_write(body).await;
+        assert_eq!(connection.answer().await.problem(), (401, "token_unknown".to_owned()), "{target}");
+        assert_eq!(server.count("ready").await, None);
+        server.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_refusal_comes_before_the_body() {
     let server = guarded().await;
