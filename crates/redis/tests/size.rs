@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Key, Limits, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
+use dwell_model::{Headers, Key, Limits, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_redis::testing::Server;
 use dwell_store::{
@@ -103,6 +103,38 @@ async fn no_script_reads_or_writes_more_than_so_many_bytes_of_bodies() {
     let page = store.list(queue(), StateKind::Leased, None, 1_000).await.unwrap();
     assert_eq!((bodies(&page), page.next), (expected, None));
     needs("a list of leased ones");
+}
+
+/// A take of many messages with large headers ends where these are as many bytes as it asked for bodies, or soon after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_bound_a_take_as_bodies_do() {
+    const COUNT: usize = 300;
+    let server = Server::start();
+    let store = open(&server).await;
+    // As many bytes in one header, or in very many: each costs memory beside its text.
+    let long = "v".repeat(16_000);
+    let one = Headers::new([("h", long.as_str())]).unwrap();
+    let names: Vec<_> = (0..2_000).map(|n| format!("n{n}")).collect();
+    let many = Headers::new(names.iter().map(|name| (name.as_str(), ""))).unwrap();
+    for (name, headers, most) in [("one", one, 128), ("many", many, 32)] {
+        let queue = QueueName::new(name).unwrap();
+        let put = || Put { headers: headers.clone(), ..Put::new(queue.clone(), "") };
+        let put: Vec<_> =
+            put_all(&store, (0..COUNT).map(|_| put()).collect()).await.iter().map(|put| put.id).collect();
+        let mut taken = Vec::new();
+        while taken.len() < COUNT {
+            let take = Take::from(queue.clone()).max(COUNT).max_bytes(1 << 20);
+            let some = store.take(take).await.unwrap();
+            assert!((1..=most).contains(&some.len()), "{} messages with {name}", some.len());
+            taken.extend(some.into_iter().map(|delivery| delivery.message.id));
+        }
+        assert_eq!(taken, put);
+        // Who sets no bound to bytes gets all that there is.
+        let again = QueueName::new(&format!("{name}-again")).unwrap();
+        let put = || Put { headers: headers.clone(), ..Put::new(again.clone(), "") };
+        put_all(&store, (0..COUNT).map(|_| put()).collect()).await;
+        assert_eq!(store.take(Take::from(again.clone()).max(COUNT)).await.unwrap().len(), COUNT);
+    }
 }
 
 /// A page ends where its bodies are too many; those that come behind it are not read.

@@ -24,6 +24,9 @@ use super::wire::locked;
 /// How many messages one script hands out.
 const CHUNK: usize = 128;
 
+/// What a header costs in memory beside its text, about.
+const HEADER: usize = 80;
+
 /// How often a take learns of a queue's spread, or of room for more leases, at least.
 const LEARNT: usize = 16;
 
@@ -111,6 +114,11 @@ struct Head {
 /// asked every so often.
 const QUEUES: usize = 1_024;
 
+fn header_bytes(delivery: &Delivery) -> usize {
+    let headers = &delivery.message.headers;
+    headers.size() + HEADER * headers.iter().count()
+}
+
 pub(super) fn check_lease(lease_ms: Option<u64>) -> Result<()> {
     lease_ms.map_or(Ok(()), |ms| Ok(Setting::LeaseMs(ms).check()?))
 }
@@ -147,6 +155,8 @@ impl Inner {
         }
         let mut taken = Taken::default();
         let mut bytes_left = take.max_bytes;
+        // What scripts do not count, so a round may pass the bound by its headers: no other one comes after it then.
+        let mut headers: usize = 0;
         // What is learnt on the way is no round: the least batch brings what is due all the same.
         let (mut rounds, mut learnt) = (0, 0);
         while rounds < self.limits.batch && learnt < LEARNT.max(self.limits.batch) {
@@ -174,7 +184,9 @@ impl Inner {
                 let bytes: usize = round.deliveries.iter().map(|delivery| delivery.message.body.len()).sum();
                 *left = left.saturating_sub(bytes);
             }
-            let is_last = round.deliveries.len() < wanted && !round.on;
+            headers = headers.saturating_add(round.deliveries.iter().map(header_bytes).sum());
+            let is_enough = take.max_bytes.is_some_and(|most| headers > most);
+            let is_last = is_enough || (round.deliveries.len() < wanted && !round.on);
             if taken.deliveries.is_empty() {
                 taken.deliveries = round.deliveries;
             } else {

@@ -15,7 +15,7 @@ pub struct Take {
     pub queues: Vec<QueueName>,
     /// At most so many messages; 0 takes none.
     pub max: usize,
-    /// At most so many bytes of bodies, but always one message.
+    /// At most so many bytes of bodies, but always one message. A store may stop where headers take up more than that.
     pub max_bytes: Option<usize>,
     /// How long to wait for the first message, in milliseconds.
     pub wait_ms: u64,
