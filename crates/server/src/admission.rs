@@ -160,6 +160,17 @@ impl Held {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
+    /// Waits until no more is held than may be, or nothing but this.
+    ///
+    /// # Errors
+    /// [`NoRoom`], if there is none in time.
+    pub(crate) async fn room(&mut self) -> Result<(), NoRoom> {
+        if !self.memory.is_over() {
+            return Ok(());
+        }
+        timeout(self.memory.patience, self.grow(0)).await.map_err(|_| NoRoom)
+    }
+
     /// Adds `more`, once there is room; waits for it. May be dropped, which gives up the place in the line.
     async fn grow(&mut self, more: u64) {
         let memory = &*self.memory;
@@ -202,6 +213,11 @@ impl Growing {
         let wanted = come.saturating_mul(2).min(self.most) as u64;
         let more = wanted.saturating_sub(self.held.bytes);
         timeout(self.held.memory.patience, self.held.grow(more)).await.is_ok()
+    }
+
+    /// Waits until there is room for what is made of what has come: see [`Held::room`].
+    pub(crate) async fn room(&mut self) -> Result<(), NoRoom> {
+        self.held.room().await
     }
 
     /// So much was made of what has come; it counts at once, and does not wait.

@@ -6,6 +6,9 @@
 //! stream that brings an item now and then holds nothing. What counts is what items were read into, many times as much as
 //! the text of short ones.
 //!
+//! Answers may be a hundred times as large as what was asked for. So while more is held than may be, nothing but a few
+//! items is begun, or read ahead.
+//!
 //! Once its caller's token is gone, nothing more of a request is begun.
 
 use std::convert::Infallible;
@@ -27,7 +30,7 @@ use super::connection::Rest;
 use super::ndjson::Lines;
 use super::reply::{JSON, Room, with_type};
 use super::{App, Problem, Refusal, overloaded, token_gone};
-use crate::admission::{Growing, Held, SMALL};
+use crate::admission::{Growing, Held, NoRoom, SMALL};
 use crate::json::{Answer, items};
 use crate::metrics::Metrics;
 use crate::security::Caller;
@@ -61,6 +64,9 @@ const CHUNK_ITEMS: usize = 4_096;
 /// and is full once they hold so many bytes.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
+/// So few items are answered with little.
+const FEW: usize = 64;
+
 /// What an item or its refusal holds beside its own size and its text: a few short allocations, with what the allocator
 /// needs for each.
 const ITEM_BYTES: usize = 128;
@@ -86,6 +92,12 @@ pub(crate) async fn run<O: Operation>(
 async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<Response<Body>, Problem> {
     let (unwritten, caller) = (call.unwritten(), call.caller());
     let text = call.text(&app).await?;
+    // No fewer than there are items.
+    if memchr::memchr_iter(b',', text.as_bytes()).nth(FEW).is_some() {
+        let mut own = unwritten.take_held().unwrap_or_else(|| app.memory.add(0));
+        app.wait_for_room(&mut own).await?;
+        unwritten.hold(own);
+    }
     let items: Vec<&RawValue> = items(&text, app.store.limits().batch)?;
     let (step, mut chunks) = (operation.step(), vec![Chunk::default()]);
     for (at, item) in items.into_iter().enumerate() {
@@ -110,8 +122,10 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
     first.run(&app.metrics, &operation, &mut opening, b",").await;
     if chunks.is_empty() {
         close_array(&mut opening);
+        shrink(&mut opening);
         return Ok(with_type(StatusCode::OK, JSON, Body::from(opening)));
     }
+    shrink(&mut opening);
     let room = (opening.len() >= SMALL).then(|| Room(Arc::new(app.memory.add(opening.len() as u64))));
     let held = unwritten.take_held();
     let to_do = Rest::of(unwritten);
@@ -154,7 +168,15 @@ impl<O: Operation> Later<O> {
             self.held = None;
             self.to_do.holds(0);
         }
+        shrink(&mut piece);
         Some(piece)
+    }
+}
+
+/// A buffer that has doubled may be half empty, and goes on being held.
+fn shrink(answers: &mut Vec<u8>) {
+    if answers.len() >= SMALL {
+        answers.shrink_to_fit();
     }
 }
 
@@ -242,6 +264,12 @@ impl<T> Chunk<T> {
         }
         let room = self.room.get_or_insert_with(|| app.memory.growing(most_bytes(app)));
         if room.make_room(self.bytes + lines.buffered()).await { Ok(()) } else { Err(overloaded()) }
+    }
+
+    /// Waits for room for the answers to many lines that have come. May be dropped and called again.
+    async fn wait_for_room(&mut self, app: &App) -> Result<(), Problem> {
+        let room = self.room.get_or_insert_with(|| app.memory.growing(most_bytes(app)));
+        room.room().await.map_err(|NoRoom| overloaded())
     }
 
     /// This chunk; in its place stands the one that begins with what has come of the next line.
@@ -348,7 +376,8 @@ impl<O: Operation> Stream<O> {
                 biased;
                 () = &mut running => None,
                 // After the answer that ends the stream nothing may be done any more.
-                failed = gather(&app, lines, next, *max_items, operation), if !*over => {
+                // Nor is anything read ahead that would have to wait for room: it would keep others waiting.
+                failed = gather(&app, lines, next, *max_items, operation), if !*over && !app.memory.is_over() => {
                     running.await;
                     failed.err()
                 }
@@ -360,12 +389,20 @@ impl<O: Operation> Stream<O> {
         // What was read ahead of a failure, and the failure itself, are still to be answered.
         self.over &= self.chunk.slots.is_empty();
         self.to_do.holds(self.chunk.held());
+        shrink(&mut out);
         Some(out)
     }
 
     /// Reads until there is something to do and nothing more is at hand, or the chunk is full.
     async fn gather_some(&mut self) {
         loop {
+            if self.chunk.slots.is_empty()
+                && self.lines.has_more_than(FEW)
+                && let Err(problem) = self.chunk.wait_for_room(&self.app).await
+            {
+                self.stop(problem);
+                return;
+            }
             let full =
                 read_buffered(&self.app, &mut self.lines, &mut self.chunk, self.max_items, &self.operation);
             if full || self.lines.has_ended() {

@@ -97,6 +97,12 @@ impl App {
         if self.memory.is_over() { Err(overloaded()) } else { Ok(()) }
     }
 
+    /// Waits for room for an answer of which nobody knows how large it is, and that may be much larger than what was asked;
+    /// `own` is what the request holds by itself.
+    pub(crate) async fn wait_for_room(&self, own: &mut Held) -> Result<(), Problem> {
+        own.room().await.map_err(|NoRoom| overloaded())
+    }
+
     /// Does a call that brings bodies of `bytes`, once there is room for them; they count from then on.
     pub(crate) async fn bring<T>(
         &self,

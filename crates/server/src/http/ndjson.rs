@@ -56,6 +56,11 @@ impl Lines {
         self.buffer.len() - self.done
     }
 
+    /// Whether what is buffered has more than `few` lines.
+    pub(crate) fn has_more_than(&self, few: usize) -> bool {
+        memchr::memchr_iter(b'\n', &self.buffer[self.done..]).nth(few).is_some()
+    }
+
     /// Waits for more of the body. May be dropped and called again.
     ///
     /// # Errors

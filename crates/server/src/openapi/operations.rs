@@ -455,7 +455,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "A page of queues",
         query: &[QUEUE_CURSOR, PAGE],
         answers: &[(200, Answer::Json(written::<QueuesOut>))],
-        errors: &[SCOPED, STORE, QUEUE],
+        errors: &[SCOPED, STORE, QUEUE, &["overloaded"]],
         ..NONE
     },
     Operation {

@@ -221,6 +221,53 @@ async fn nothing_is_looked_at_or_taken_while_too_much_is_held() {
     server.stop().await;
 }
 
+/// However small the request: its answer may be a hundred times as large.
+#[tokio::test]
+async fn no_batch_and_no_list_of_queues_is_answered_while_too_much_is_held() {
+    const ITEMS: usize = 4_096;
+    let server = server().await;
+    // Larger than all there is, it goes alone.
+    let large = steady(&server, 16 * ROOM as usize).await;
+    until_held(&server, "it is held", |held| held > ROOM as f64).await;
+    let (batch, lines) = (json!(vec![1; ITEMS]).to_string(), "1\n".repeat(ITEMS));
+    let (json, ndjson) = ([("content-type", "application/json")], [("content-type", "application/x-ndjson")]);
+    let (batch, lines, queues) = tokio::join!(
+        server.send("POST", "/v1/messages:batch", &json, batch.as_bytes()),
+        server.send("POST", "/v1/messages:batch", &ndjson, lines.as_bytes()),
+        server.get("/v1/queues?max=1000"),
+    );
+    for (refused, what) in [(batch, "an array"), (queues, "a list")] {
+        assert_eq!((refused.status, refused.body.len() < 4_096), (503, true), "{what}");
+        assert_eq!(refused.problem(), (503, "overloaded".to_owned()), "{what}");
+    }
+    let lines = lines.lines();
+    assert_eq!((lines.len(), &lines[0]["error"]["code"]), (1, &json!("overloaded")), "a stream");
+    // What is answered with little passes all the while.
+    server.put("", b"small").await;
+    large.abort();
+    until_held(&server, "there is room again", |held| held == 0.0).await;
+    let batch = json!([{"queue": "q", "body": "x"}]);
+    assert_eq!(server.post_json("/v1/messages:batch", &batch).await.status, 200);
+    assert_eq!(server.get("/v1/queues").await.status, 200);
+    server.stop().await;
+}
+
+/// They hold more than there is room for, which is their own.
+#[tokio::test]
+async fn a_batch_larger_than_all_there_is_goes_alone() {
+    let server = server().await;
+    let mut items = vec![json!({"queue": "q", "body": "x"})];
+    items.push(json!({"queue": "q", "body": "y".repeat(1_000_000)}));
+    items.push(items[1].clone());
+    let lines: String = items.iter().map(|item| format!("{item}\n")).collect();
+    assert_eq!(server.post_json("/v1/messages:batch", &items.into()).await.status, 200);
+    let ndjson = [("content-type", "application/x-ndjson")];
+    let answers = server.send("POST", "/v1/messages:batch", &ndjson, lines.as_bytes()).await.lines();
+    assert!(answers.len() == 3 && answers.iter().all(|answer| answer["status"] == 201), "{answers:?}");
+    server.until_count("ready", 6).await;
+    server.stop().await;
+}
+
 /// Long before the time that an unread answer has otherwise.
 #[tokio::test]
 async fn an_unread_answer_is_counted_and_cut_off_when_others_need_its_room() {
