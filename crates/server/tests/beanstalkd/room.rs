@@ -300,3 +300,27 @@ async fn names_of_all_tubes_are_made_only_while_there_is_room() {
     drop(hogs);
     server.stop().await;
 }
+
+/// It has begun before there was too much.
+#[tokio::test]
+async fn names_that_wait_for_room_keep_no_other_walk_waiting() {
+    let (server, store) = start_counting_roomy(JOB as u64 / 2).await;
+    let (mut names, mut other) = (server.connect().await, server.connect().await);
+    store.holds_walks.store(true, Ordering::SeqCst);
+    names.write("list-tubes\r\n").await;
+    until("a walk has begun", async || store.walks.load(Ordering::SeqCst) == 1).await;
+    store.holds_walks.store(false, Ordering::SeqCst);
+    // Larger than all there is, it goes alone.
+    let large = at_the_gate(&server).await;
+    // The reply is there when the next command has begun.
+    other.write("use other\r\nstats\r\n").await;
+    assert_eq!(other.line().await, "USING other");
+    store.gate.add_permits(1);
+    tokio::select! {
+        biased;
+        line = names.line() => panic!("{line} before the walk of another"),
+        line = other.line() => assert!(line.starts_with("OK "), "{line}"),
+    }
+    drop(large);
+    server.stop().await;
+}
