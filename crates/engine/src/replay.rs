@@ -3,7 +3,7 @@
 //! What is recorded of a message that is cold, it being put before the journal began, is not looked up at once: that would
 //! be a read or two for each, wherever its number and its copy lie. It is remembered until all is read, and then looked
 //! up together, in the order of numbers, and read in the order of files. Of a message that was taken and acked the lease says when it
-//! was due: those are looked for where they were due, so many at a time; any other that is gone is a bit here, and the
+//! was due: those are looked for where they were due, so many at a time; any other that is gone is in a set of numbers here, and the
 //! runs are read through once. What is said of whole queues, or of time,
 //! comes to all that was remembered before it: so it is looked up then.
 

@@ -42,7 +42,7 @@ pub(crate) type Gone = BTreeMap<u32, Settled>;
 pub(crate) struct Merging<V: Kept> {
     /// The runs that it merges, newest first.
     inputs: Vec<Arc<Run<V>>>,
-    /// What it takes in memory beside the inputs: the filter that it makes, and a bit for each of the living.
+    /// What it takes in memory beside the inputs: the filter that it makes, and the set of the living.
     memory: u64,
     heals: bool,
     worker: Worker<V>,
@@ -190,6 +190,17 @@ pub(crate) struct Known<'a> {
     pub(crate) in_use: u64,
 }
 
+impl Known<'_> {
+    /// How many bytes the set of the messages in due files takes at most.
+    fn living_bytes(&self) -> u64 {
+        let ranges = || self.numbers.iter().filter_map(|run| Some((run.len(), run.key_range()?)));
+        let all =
+            ranges().map(|(_, range)| range).reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let at_once = all.map_or(0, |all| NumberSet::most_memory(self.in_use, all));
+        at_once.min(ranges().map(|(len, range)| NumberSet::most_memory(len, range)).sum())
+    }
+}
+
 impl<V: Kept> Merging<V> {
     /// Begins to merge some of `runs`, if that is worth it. `gone` tells of all due files that the manifest names. What can
     /// not be read is made anew, if it `may_heal`.
@@ -205,7 +216,7 @@ impl<V: Kept> Merging<V> {
         let inputs = runs[merged.clone()].to_vec();
         let asks_for_living = V::asks_for_living(merged.end == runs.len()) && is_sound(known.numbers);
         let unread = if asks_for_living { known.numbers.to_vec() } else { Vec::new() };
-        let living_bytes = if asks_for_living { known.in_use / 8 } else { 0 };
+        let living_bytes = if asks_for_living { known.living_bytes() } else { 0 };
         let filter_for = V::filter_for(runs, merged, desk.filters);
         let memory = filter_for * V::FILTER_BITS / 8 + living_bytes;
         let cancelled = Arc::new(AtomicBool::new(false));
