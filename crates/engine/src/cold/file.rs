@@ -247,9 +247,7 @@ impl ColdFile {
     /// All entries of a lane are gone that are over.
     pub(super) fn clear_over(&mut self, lane: usize) {
         if self.lanes[lane].over > 0 {
-            let mut gone = Settled::none(self.file.len());
-            gone.set_range(self.file.lanes()[lane].range());
-            self.over = self.over.without(&gone);
+            self.over.clear_range(self.file.lanes()[lane].range());
             self.lanes[lane].over = 0;
         }
     }

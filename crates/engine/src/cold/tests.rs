@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::{Calls, Disk, Fault, MemoryDisk};
-use crate::due::{Entry, Writer};
+use crate::due::{self, Entry, Writer};
 use crate::sealed::{Kind, Name};
 
 const DIRECTORY: u64 = 7;
@@ -724,4 +724,24 @@ fn what_can_be_read_again_is_looked_at_a_few_at_a_time() {
     }
     assert_eq!(died, 40 * 1_024);
     assert!(calls >= 20, "{calls} calls");
+}
+
+/// Crash story: 1. each message has a lane of its own, and many have expired in their file. 2. All that are dead are
+/// discarded. 3. For each lane all of the file was gone through, in one turn.
+#[test]
+fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
+    let mut beside = Beside::new(16, 64, 16);
+    let lanes = 20_000;
+    beside.add(
+        &(0..lanes).map(|priority| Drawn { state: 0, priority, due: 50, body_len: 0 }).collect::<Vec<_>>(),
+    );
+    let file = beside.cold.files.get_mut(&1).unwrap();
+    assert!((0..lanes).step_by(2).all(|ordinal| file.die(ordinal).is_some()));
+    let before = due::pages_changed();
+    beside.cold.forget(&queue(), Which::Dead);
+    let looked = due::pages_changed() - before;
+    assert!(looked <= 2 * u64::from(lanes) / 2, "{looked} pages for {} lanes", lanes / 2);
+    let file = &beside.cold.files[&1];
+    assert!(file.over.is_empty() && file.lanes.iter().all(|lane| lane.over == 0));
+    assert!((0..lanes).all(|ordinal| file.is_cold(ordinal) == (ordinal % 2 == 1)));
 }

@@ -40,4 +40,6 @@ pub(crate) use order::{LaneState, SortKey};
 pub(crate) use reading::Reading;
 pub(crate) use salvage::{Salvaged, salvage};
 pub(crate) use settled::Settled;
+#[cfg(test)]
+pub(crate) use settled::pages_changed;
 pub(crate) use writer::Writer;

@@ -73,8 +73,16 @@ impl Page {
         fresh
     }
 
-    /// Takes back that `ordinal`, counted from the start of the page, is settled, which it is.
-    fn clear(&mut self, ordinal: u32, len: u32) {
+    /// Takes back that `range` is settled; says how many of it were. The page has `len` ordinals.
+    fn clear(&mut self, range: &Range<u32>, len: u32) -> u32 {
+        let gone = self.count(range, len);
+        if gone == 0 {
+            return 0;
+        }
+        if range.len() as u32 == len {
+            *self = Page::None;
+            return gone;
+        }
         if let Page::All = self {
             let mut bits = [0; WORDS];
             for (word, bits) in bits.iter_mut().enumerate() {
@@ -83,12 +91,15 @@ impl Page {
             *self = Page::Some { bits: Box::new(bits), count: len as u16 };
         }
         if let Page::Some { bits, count } = self {
-            bits[(ordinal / 64) as usize] &= !(1 << (ordinal % 64));
-            *count -= 1;
+            for word in (range.start / 64) as usize..(range.end as usize).div_ceil(64) {
+                bits[word] &= !mask(word, range);
+            }
+            *count -= gone as u16;
             if *count == 0 {
                 *self = Page::None;
             }
         }
+        gone
     }
 
     /// The first ordinal from `from` on, before `len`, that is not settled.
@@ -174,13 +185,20 @@ impl Settled {
 
     /// Takes back that an entry is settled; false if it was not.
     pub(crate) fn clear(&mut self, ordinal: u32) -> bool {
-        if !self.has(ordinal) {
-            return false;
+        self.clear_range(ordinal..ordinal + 1) == 1
+    }
+
+    /// Takes back that all of `range` is settled; says how many of it were. Looks at no pages but those of `range`.
+    pub(crate) fn clear_range(&mut self, range: Range<u32>) -> u32 {
+        let len = self.len;
+        let mut gone = 0;
+        for (page, part) in self.parts(range) {
+            #[cfg(test)]
+            count_page();
+            gone += self.pages[page].clear(&part, page_len(page, len));
         }
-        let page = (ordinal / PAGE) as usize;
-        self.pages[page].clear(ordinal % PAGE, page_len(page, self.len));
-        self.settled -= 1;
-        true
+        self.settled -= gone;
+        gone
     }
 
     /// Settles all of `range`; says how many of it were not settled before.
@@ -188,6 +206,8 @@ impl Settled {
         let len = self.len;
         let mut fresh = 0;
         for (page, part) in self.parts(range) {
+            #[cfg(test)]
+            count_page();
             fresh += self.pages[page].set(&part, page_len(page, len));
         }
         self.settled += fresh;
@@ -254,6 +274,8 @@ impl Settled {
         let pages = self.pages.iter().zip(&other.pages).enumerate();
         let pages: Vec<Page> =
             pages.map(|(at, (page, other))| page.without(other, page_len(at, self.len))).collect();
+        #[cfg(test)]
+        pages.iter().for_each(|_| count_page());
         let counts = pages.iter().enumerate();
         let settled = counts.map(|(at, page)| {
             let len = page_len(at, self.len);
@@ -292,6 +314,22 @@ impl Settled {
             (page as usize, range.start.max(start) - start..range.end.min(start.saturating_add(PAGE)) - start)
         })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static CHANGED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn count_page() {
+    CHANGED.set(CHANGED.get() + 1);
+}
+
+/// How many pages were looked at by this thread so far, to change them.
+#[cfg(test)]
+pub(crate) fn pages_changed() -> u64 {
+    CHANGED.get()
 }
 
 /// How many ordinals a page has.
@@ -434,4 +472,39 @@ fn read_page(cursor: &mut Cursor<'_>, kind: u8, len: u32) -> Read<Page> {
         return Err(malformed("a page is not what it says"));
     }
     Ok(Page::Some { bits, count: count as u16 })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEN: u32 = 2 * PAGE + 100;
+
+    /// A range, mostly short, and now and then up to where a page ends.
+    fn range() -> impl Strategy<Value = Range<u32>> {
+        let pages = (0..4u32, 0..4u32).prop_map(|(from, pages)| from * PAGE..(from + pages) * PAGE);
+        let any = (0..=LEN, prop_oneof![0..200u32, 0..LEN]).prop_map(|(from, len)| from..from + len);
+        prop_oneof![1 => pages, 4 => any].prop_map(|range| range.start.min(LEN)..range.end.min(LEN))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn a_range_is_cleared_as_if_one_by_one(steps in prop::collection::vec((any::<bool>(), range()), 1..20)) {
+            let (mut settled, mut single) = (Settled::none(LEN), vec![false; LEN as usize]);
+            for (sets, range) in steps {
+                let part = &mut single[range.start as usize..range.end as usize];
+                let changed = part.iter().filter(|is_set| **is_set != sets).count() as u32;
+                part.fill(sets);
+                let said = if sets { settled.set_range(range) } else { settled.clear_range(range) };
+                prop_assert_eq!(said, changed);
+                let mut beside = Settled::none(LEN);
+                (0..LEN).filter(|at| single[*at as usize]).for_each(|at| assert!(beside.set(at)));
+                prop_assert_eq!(&settled, &beside);
+            }
+        }
+    }
 }
