@@ -73,10 +73,24 @@ struct Scan {
     died: Option<(Timestamp, Timestamp)>,
     /// The oldest that were found, the youngest of them on top.
     oldest: BinaryHeap<Grave>,
+    /// Whether others of the lane that is being read have died since: when they did is not known of it then.
+    has_missed: bool,
     /// Whether there are others behind them.
     has_more: bool,
     /// No further the window may go: what was put back behind this is not remembered.
     to: HandedOver,
+}
+
+impl Scan {
+    /// Forgets what was found and lies elsewhere now, which would keep the new places out. Others behind those that were found
+    /// may have been passed over, and are not behind what is found in their room.
+    fn forget(&mut self, is_cold: impl Fn(&Spot) -> bool) {
+        if self.has_more {
+            let last = self.oldest.peek().map(|(died, _)| *died);
+            self.to = within(self.to, HandedOver::To(last));
+        }
+        self.oldest.retain(|(_, spot)| is_cold(spot));
+    }
 }
 
 impl Walk {
@@ -301,6 +315,7 @@ impl ColdSet {
             lanes,
             at: 0,
             died: None,
+            has_missed: false,
             oldest: BinaryHeap::new(),
             has_more: false,
             to: HandedOver::All,
@@ -325,7 +340,7 @@ impl ColdSet {
         let is_dead = self.lane(at).state == LaneState::Dead;
         let next = if is_dead { file.next_live(lane, from) } else { file.next_over(lane, from) };
         let Some(from) = next else {
-            if let Some(died) = scan.died.take() {
+            if let (Some(died), false) = (scan.died.take(), std::mem::take(&mut scan.has_missed)) {
                 self.deaths.insert(at, died);
             }
             scan.at = 0;
@@ -361,7 +376,10 @@ impl ColdSet {
     /// does not mean them, and all else begins anew.
     pub(super) fn have_died(&mut self, queue: &QueueName, file: u32, lane: usize) {
         let lane = u32::try_from(lane).expect("lanes are counted in 32 bits");
-        self.deaths.remove(&LaneAt { file, lane });
+        let at = LaneAt { file, lane };
+        self.deaths.remove(&at);
+        let scans = self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut());
+        scans.filter(|scan| scan.lanes.last() == Some(&at)).for_each(|scan| scan.has_missed = true);
         self.walks.iter_mut().filter(|walk| walk.queue == *queue).for_each(|walk| walk.is_stale = true);
     }
 
@@ -389,12 +407,15 @@ impl ColdSet {
 
     /// A file comes: what is cold and dead in it lay elsewhere before.
     pub(super) fn dead_come(&mut self, file: &ColdFile) {
+        let files = &self.files;
+        let is_cold = |spot: &Spot| files.get(&spot.file).is_some_and(|file| file.is_cold(spot.ordinal));
         self.walks.retain_mut(|walk| {
             let lanes = dead_lanes(file, &walk.queue);
             if lanes.is_empty() {
                 return true;
             }
             let Some(scan) = walk.scan.as_mut() else { return false };
+            scan.forget(is_cold);
             scan.lanes.splice(0..0, lanes);
             true
         });
@@ -404,7 +425,7 @@ impl ColdSet {
     pub(super) fn dead_go(&mut self, number: u32) {
         for scan in self.walks.iter_mut().filter_map(|walk| walk.scan.as_mut()) {
             if scan.lanes.last().is_some_and(|at| at.file == number) {
-                (scan.at, scan.died) = (0, None);
+                (scan.at, scan.died, scan.has_missed) = (0, None, false);
             }
             scan.lanes.retain(|at| at.file != number);
         }
@@ -435,6 +456,35 @@ mod tests {
                 walk.pop((died, spot));
             }
             assert!(seen.contains(&new), "{seen:?}");
+        }
+    }
+
+    /// Crash story: 1. What a scan had found was written to another file. 2. Its new place was found too, and left out: the scan has
+    /// room for a few, and the old place, which is as old, took it. 3. The window said that it had all up to there.
+    #[test]
+    fn a_scan_makes_room_for_the_new_place_of_what_it_had_found() {
+        let grave = |ms: i64, file: u32| {
+            let at = Timestamp::from_ms(ms).unwrap();
+            ((at, MessageId::new(at, 0, 1, 7)), Spot { file, ordinal: 3 })
+        };
+        for has_more in [false, true] {
+            let oldest = [grave(1, 1), grave(5, 1), grave(9, 1)].into();
+            let (at, to) = (0, HandedOver::All);
+            let mut scan = Scan {
+                after: None,
+                lanes: Vec::new(),
+                at,
+                died: None,
+                has_missed: false,
+                oldest,
+                has_more,
+                to,
+            };
+            scan.forget(|spot| spot.file != 1);
+            assert!(scan.oldest.is_empty());
+            // What is behind the last one that was found may have been passed over.
+            assert!(reaches(scan.to, grave(9, 2).0));
+            assert_eq!(reaches(scan.to, grave(12, 2).0), !has_more);
         }
     }
 }
