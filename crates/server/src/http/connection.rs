@@ -29,7 +29,7 @@ use tower_service::Service as _;
 use super::body::Lingering;
 use super::logged::Logged;
 use super::problem::Refused;
-use super::reply::Room;
+use super::reply::{Room, Shared};
 use super::{App, Problem, Refusal, access};
 use crate::admission::{Held, Memory, PRESSED, SMALL, pressed_pace};
 use crate::listener::{Admitted, Stream};
@@ -140,6 +140,7 @@ async fn answer(
         logged.end(response.status().as_u16(), code, &app);
     }
     let room_aside = response.extensions_mut().remove::<Room>().map(|Room(held)| held);
+    let is_shared = response.extensions_mut().remove::<Shared>().is_some();
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let memory = Arc::clone(&app.memory);
@@ -147,7 +148,7 @@ async fn answer(
         unwritten.buffering(Arc::new(memory.add(bytes as u64)));
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
+    if is_shared || response.body().size_hint().upper().is_some_and(|most| most < SMALL as u64) {
         return response;
     }
     // It may lie here for as long as the answer before it is not read.

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode};
 
 use super::call::Call;
-use super::reply::{JSON, with_type};
+use super::reply::{JSON, Shared, with_type};
 use super::{App, Problem, Refusal, problem};
 use crate::openapi::document;
 
@@ -44,7 +44,9 @@ pub(crate) async fn root(State(_): State<Arc<App>>, call: Call) -> Result<Respon
 /// `GET /openapi.json`
 pub(crate) async fn openapi(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    Ok(with_type(StatusCode::OK, JSON, document().into()))
+    let mut response = with_type(StatusCode::OK, JSON, document().into());
+    response.extensions_mut().insert(Shared);
+    Ok(response)
 }
 
 /// `GET /errors/{code}`: what a problem's `type` points to.

@@ -26,6 +26,10 @@ pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
 #[derive(Clone, Debug)]
 pub(crate) struct Room(pub(crate) Arc<Held>);
 
+/// An answer with this extension holds nothing by itself: its body is in memory once, whoever it is sent to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared;
+
 /// The answer, which `held` was set aside for.
 pub(crate) fn holding(mut response: Response<Body>, mut held: Held) -> Response<Body> {
     held.resize(response.body().size_hint().lower());

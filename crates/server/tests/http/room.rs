@@ -471,6 +471,30 @@ async fn a_stream_that_pauses_holds_no_more_than_has_come_of_its_next_item() {
     server.stop().await;
 }
 
+/// There is one in memory, however many are under way.
+#[tokio::test]
+async fn the_document_of_the_api_is_not_counted_for_each_who_leaves_it_unread() {
+    let server = server().await;
+    let mut unread = Vec::new();
+    for _ in 0..10 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 * 1024).unwrap();
+        let stream = soon("connect", socket.connect(server.address)).await.unwrap();
+        let mut one = Connection::over(stream, server.address);
+        // More than is on its way between two sockets.
+        for _ in 0..100 {
+            one.head("GET", "/openapi.json", &[]).await;
+        }
+        assert_eq!(one.answer_head().await.status, 200);
+        unread.push(one);
+    }
+    for _ in 0..50 {
+        assert_eq!(held(&server).await, 0.0);
+    }
+    drop(unread);
+    server.stop().await;
+}
+
 /// A head that holds far more in memory than its text ends with its connection.
 #[tokio::test]
 async fn a_raw_answer_with_very_many_headers_closes_its_connection() {
