@@ -12,11 +12,11 @@
 //! # Ground rules
 //! 1. Every cold dead message of the queue that died between where it was asked from last and the window's end is in the
 //!    window, or was put back since and is remembered beside it; but for those that have expired since it was begun.
-//! 2. So much is remembered beside it as may be in it. Where more is put back the window ends before that: what is behind its
-//!    end is found when that is come to.
-//! 3. A window is forgotten when a file comes with messages of its queue that are cold and dead: they had other places
-//!    before. One that is being filled is not, and has that file read too: what was read before is not read again. Of a file
-//!    that goes nothing is cold, and of one with none but what is in memory nothing is to be read.
+//! 2. The number of messages remembered beside the window is bounded by the window's own size. If more are put back, the window
+//!    is cut short before them, and the next window finds them.
+//! 3. A full window is dropped when a file with cold dead messages of its queue is added, because these messages were in other
+//!    files before. A scan that is filling a window goes on and reads the new file too. A file that is removed has no cold
+//!    messages, and a file whose messages are all in memory has nothing to read, so neither changes anything.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};

@@ -12,8 +12,9 @@
 //!
 //! Expiries that can not be read are set aside by the file, a chunk at a time. So one rotten place keeps no other message
 //! from expiring, and is not read again by each call, but after a second, two, four, and so on up to a minute; and at once
-//! where a call asks for it. Where many places are rotten, a few are tried at a time, and the next time those that follow: so
-//! none that can be read again has to wait for one that can not. It is forgotten with its file.
+//! where a call asks for it. Where many places are rotten, a few are tried at a time, and the next retry goes on
+//! behind them, so a place that can be read again is reached even if those before it stay unreadable. Chunks that were set aside
+//! are forgotten with their file.
 //!
 //! # Ground rules
 //! 1. An entry that is over is out too: what looks for pending entries passes it over as it does what is gone.

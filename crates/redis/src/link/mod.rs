@@ -229,7 +229,7 @@ impl Link {
         let renewing = Renewing { link: self.clone(), slot, _over: sender };
         tokio::spawn(async move {
             let link = &renewing.link;
-            // Where it can not be made, whoever calls next tries it, and says why.
+            // If this fails, the next call connects by itself and returns the error.
             let made = link.cluster().await.ok().map(|line| link.numbered(Line::Cluster(line)));
             *link.0.slots[slot].line.lock().await = made;
         });

@@ -114,7 +114,7 @@ impl Inner {
             matches!((&locked(&self.used).run, &run), (Some(before), Some(now)) if before != now);
         let some_were_lost = self.bring_back(unknown).await || is_another;
         for (queue, told) in wider {
-            // One that can not be asked is asked at the next beat.
+            // If this fails, it is tried again at the next beat.
             if self.look_as_wide(&queue, told).await.is_err() {
                 self.note_used(&queue);
             }
@@ -180,8 +180,8 @@ impl Inner {
         arguments.with("spreads", spreads).with("spread", u32::from(self.limits.defaults.spread))
     }
 
-    /// Somebody has told the directory that a queue is spread wider than is known here: its first partition may have lost that. Where
-    /// it was made narrower since, the directory is told.
+    /// The directory says that a queue has more partitions than this process knows of: its first partition may have lost its
+    /// settings, which are restored then. If the queue was narrowed instead, the directory's entry is corrected.
     async fn look_as_wide(&self, queue: &QueueName, told: u16) -> Result<()> {
         if self.finish_change_from(queue, told).await? < told {
             let names = vec![Pack::from(queue.as_str())];

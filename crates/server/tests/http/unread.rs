@@ -1,4 +1,4 @@
-//! Queues of which some can not be read now: lists of them, and look-ups of what may be in them.
+//! Queues of which some cannot be read now: lists of them, and look-ups of what may be in them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
