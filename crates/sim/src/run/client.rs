@@ -10,12 +10,13 @@ use dwell_store::{
     self as wish, Cancelled, Delivery, Error, PutAnswer, Rescheduled, Result, Settled, Store, Swept,
 };
 
+use super::again::Again;
 use super::answers::{self, Fate};
 use super::world::World;
 use crate::oracle::{
     Address, Answer, Ask, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target,
 };
-use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
+use crate::workload::{self, Choice, key_name, queue_name, words};
 
 /// A lease that was granted.
 #[derive(Clone, Debug)]
@@ -24,18 +25,6 @@ pub(super) struct Held {
     id: MessageId,
     receipt: Receipt,
 }
-
-/// A put that may be sent again under its token.
-#[derive(Clone, Debug)]
-pub(super) struct Again {
-    pub(super) put: NewPut,
-    /// The wall clock when it was first sent, and the latest that it has shown since.
-    pub(super) sent: i64,
-    pub(super) latest: i64,
-}
-
-/// How long a put may be repeated: half of the shortest time that its token is remembered.
-const REPEAT_MS: i64 = 300_000;
 
 /// Commands under way, in one call to the store.
 pub(super) struct Flight {
@@ -75,10 +64,11 @@ impl World {
     /// Sends one command.
     pub(super) fn send(&mut self) {
         if let Some(again) = self.again.take() {
-            if again.latest - again.sent < REPEAT_MS {
+            let (group, no) = (again.put.address.group(), again.put.spec.no);
+            if let Some(again) = again.repeated() {
                 return self.send_put(again);
             }
-            self.oracle.unpin(again.put.address.group(), again.put.spec.no);
+            self.oracle.unpin(group, no);
         }
         match workload::choose(&mut self.rng) {
             Choice::Put => self.put(),
@@ -127,7 +117,7 @@ impl World {
         if put.spec.token {
             self.oracle.pin(group);
         }
-        self.send_put(Again { put, sent: now.as_ms(), latest: now.as_ms() });
+        self.send_put(Again::new(put, now.as_ms()));
     }
 
     fn send_put(&mut self, again: Again) {

@@ -344,7 +344,7 @@ impl World {
             // Where the end of the journal is damaged, what was there counts as torn.
             self.disk.heal_rot(|name| !is_sealed(name) || self.reopened == 0);
             if self.reopened > 0 {
-                super::time::pass(&self.clock, &mut self.rng);
+                self.pass_time();
                 self.plan_trouble_while_opening();
             }
             let now = self.reading();

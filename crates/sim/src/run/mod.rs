@@ -3,6 +3,7 @@
 //! # Layout
 //! - `world`: engine, disk, clock, oracle, and the commands under way; one tick after the other
 //! - `client`: which commands are sent
+//! - `again`: puts that may be sent again under their token
 //! - `answers`: what the engine's answers mean, in the oracle's words
 //! - `time`: how the clocks move
 //! - `disaster`: power failures, kills, disks that break or run full, and opening again after them
@@ -10,6 +11,7 @@
 //! - `totals`: many runs, and what they came to
 //! - `trace`: all that happened, as a hash or in full
 
+mod again;
 pub(crate) mod answers;
 mod client;
 mod disaster;

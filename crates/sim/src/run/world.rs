@@ -11,8 +11,9 @@ use dwell_store::Store;
 use dwell_time::{Clock as _, ManualClock};
 
 use super::Outcome;
+use super::again::Again;
 use super::answers::Fate;
-use super::client::{Again, Flight, Held};
+use super::client::{Flight, Held};
 use super::disaster::{Climate, Weather};
 use super::time;
 use super::trace::Trace;
@@ -174,12 +175,9 @@ impl World {
     }
 
     fn tick(&mut self, tick: u64) {
-        time::pass(&self.clock, &mut self.rng);
+        self.pass_time();
         let now = self.reading();
         self.trace.add(format_args!("tick {tick} wall {} mono {}", now.wall, now.mono));
-        if let Some(again) = &mut self.again {
-            again.latest = again.latest.max(now.wall);
-        }
         self.brew();
         let strikes = self.rng.below(1_000) < 12 && self.climate == Climate::Storms;
         if self.has_failed && self.climate != Climate::Storms {
