@@ -191,6 +191,7 @@ impl Engine {
             held: read(&tally.held),
             damaged: read(&tally.damaged),
             runs_damaged: read(&tally.runs_damaged),
+            no_room: read(&tally.no_room),
             runs_healed: read(&tally.runs_healed),
             unread: read(&tally.unread),
         }

@@ -119,6 +119,11 @@ pub struct Counters {
     pub runs_damaged: u64,
     /// Runs that could not be read, and were made anew.
     pub runs_healed: u64,
+    /// How often the next message of a queue stayed in its due file since memory was full: [`Error::Overloaded`] to a call
+    /// about this queue, while a take over several queues passes it over.
+    ///
+    /// [`Error::Overloaded`]: dwell_store::Error::Overloaded
+    pub no_room: u64,
     /// Messages that takes have handed to nobody, since their bodies could not be read.
     pub unread: u64,
 }

@@ -132,6 +132,8 @@ pub(crate) struct ColdSet {
     next_expiry: Option<Timestamp>,
     /// When what was set aside is to be tried again, if anything was: on the monotonic clock.
     again_ms: Option<u64>,
+    /// How often a message that is due stayed in its file since memory was full.
+    no_room: u64,
     /// From which chunk of which file on.
     retry_from: (u32, u32),
     /// Entries of all files, whatever has become of them.
@@ -184,6 +186,7 @@ impl ColdSet {
             most_ripe: Timestamp::MIN,
             next_expiry: None,
             again_ms: None,
+            no_room: 0,
             retry_from: (0, 0),
             entries: 0,
             bytes: 0,
@@ -228,6 +231,16 @@ impl ColdSet {
     /// Whether as much waits in memory to be written as may.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
+    }
+
+    /// How often a message that is due stayed in its file since memory was full.
+    pub(crate) fn no_room(&self) -> u64 {
+        self.no_room
+    }
+
+    fn has_no_room(&mut self) -> Error {
+        self.no_room += 1;
+        overloaded()
     }
 
     /// How many messages this turn has made resident.
@@ -655,7 +668,7 @@ impl Cold<Place> for ColdSet {
 
     fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
         if self.is_full && self.by_queue.contains_key(queue) {
-            return Err(overloaded());
+            return Err(self.has_no_room());
         }
         let has_enough = self.has_handed_enough();
         let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
@@ -673,7 +686,7 @@ impl Cold<Place> for ColdSet {
         }
         let found = self.first_ready(queue, ripe, window);
         if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
-            return Err(overloaded());
+            return Err(self.has_no_room());
         }
         let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)

@@ -83,6 +83,7 @@ pub(crate) struct Tally {
     pub(crate) held: AtomicU64,
     pub(crate) damaged: AtomicU64,
     pub(crate) runs_damaged: AtomicU64,
+    pub(crate) no_room: AtomicU64,
     pub(crate) runs_healed: AtomicU64,
     pub(crate) unread: AtomicU64,
 }
@@ -434,6 +435,7 @@ impl Shard {
         tell(&self.tally.body_writes, self.retirement.body_writes);
         tell(&self.tally.damaged, self.retirement.damaged());
         tell(&self.tally.runs_damaged, cold.damaged_runs());
+        tell(&self.tally.no_room, cold.no_room());
         tell(&self.tally.runs_healed, self.retirement.healed());
         tell(&self.tally.resident_bytes, core.weight() as u64);
         tell(&self.tally.file_bytes, self.retirement.budget.told().files);

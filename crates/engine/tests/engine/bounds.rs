@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Counters, Options};
 use dwell_model::StateKind;
-use dwell_store::{Action, Put, Settle, Store, Take, Target, When};
+use dwell_store::{Action, Error, Put, Settle, Store, Take, Target, When};
 use dwell_time::ManualClock;
 
 use crate::doors::{Door, DoorDisk};
@@ -200,10 +200,10 @@ fn messages_that_are_rescheduled_wait_for_memory_as_puts_do() {
     assert_eq!(store.run(engine.stats(queue("q"))).unwrap().counts.scheduled, 5_000);
 }
 
-/// Crash story: tables cannot be written, and consumers take messages out of older ones and retry them. 1. Each is
-/// resident until it is written again. 2. In the end the whole backlog was in memory.
-#[test]
-fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {
+/// A store with 3,000 messages in `q` that are due, most of them in due files, and one message in `other` that is in memory.
+/// Nothing can be written to due files any more, and retries have filled memory: what a take of `q` is refused with is
+/// returned too.
+fn crammed() -> (DoorDisk, Driven, Error) {
     let (disk, clock) = (DoorDisk::new(MemoryDisk::new()), ManualClock::new(start()));
     let opened = || Options { disk: Arc::new(disk.clone()), ..small(&MemoryDisk::new(), &clock) };
     let mut store = Driven::open(MemoryDisk::new(), clock.clone(), opened()).unwrap();
@@ -213,14 +213,11 @@ fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {
     clock.advance(2 * DAY_MS);
     let mut store = Driven::open(MemoryDisk::new(), clock.clone(), opened()).unwrap();
     disk.set(Door::Barred);
-    let mut refused = None;
+    store.put(Put::new(queue("other"), "in memory")).unwrap();
     for _ in 0..300 {
         let taken = match store.take(Take::from(queue("q")).max(10)) {
             Ok(taken) => taken,
-            Err(error) => {
-                refused = Some(error);
-                break;
-            }
+            Err(refused) => return (disk, store, refused),
         };
         for delivery in taken {
             let action = Action::Retry { after_ms: Some(30 * DAY_MS), error: None, priority: None };
@@ -228,9 +225,16 @@ fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {
         }
         store.clock.advance(100);
     }
+    panic!("all of the backlog came into memory");
+}
+
+/// Crash story: tables cannot be written, and consumers take messages out of older ones and retry them. 1. Each is
+/// resident until it is written again. 2. In the end the whole backlog was in memory.
+#[test]
+fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {
+    let (disk, mut store, refused) = crammed();
     let Counters { resident_bytes, resident, .. } = store.engine.counters();
     assert!(resident_bytes <= 3 * LIMIT, "{resident} messages in {resident_bytes} bytes");
-    let refused = refused.expect("the rest is not handed out");
     assert_eq!((refused.code(), refused.is_retryable()), ("overloaded", true));
     disk.set(Door::Open);
     let mut left = 0;
@@ -250,6 +254,18 @@ fn where_nothing_can_be_written_retries_do_not_bring_the_backlog_into_memory() {
     let engine = store.engine.clone();
     let stats = store.run(engine.stats(queue("q"))).unwrap();
     assert_eq!((stats.counts.ready, stats.counts.scheduled + left), (0, 3_000));
+}
+
+#[test]
+fn a_take_over_several_queues_passes_over_those_whose_next_message_has_no_room_in_memory() {
+    let (_disk, mut store, _) = crammed();
+    let before = store.engine.counters().no_room;
+    let taken = store.take(Take::from_all([queue("q"), queue("other")]).max(10)).unwrap();
+    let bodies: Vec<&[u8]> = taken.iter().map(|delivery| delivery.message.body.as_ref()).collect();
+    assert_eq!(bodies, [b"in memory"]);
+    assert_eq!(store.engine.counters().no_room, before + 1);
+    let refused = store.take(Take::from_all([queue("q"), queue("other")]).max(10)).unwrap_err();
+    assert_eq!(refused.code(), "overloaded", "nothing else is due");
 }
 
 /// Crash story: of each file one message is leased for long, and all others are gone. 1. A checkpoint keeps the file of a

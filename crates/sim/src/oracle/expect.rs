@@ -1,5 +1,7 @@
 //! What the store must answer, where everything that bears on it is certain.
 
+use std::collections::BTreeSet;
+
 use dwell_store::StateCounts;
 
 use super::message::{Message, Phase};
@@ -15,6 +17,25 @@ pub(crate) struct Ready {
     pub(crate) due: i64,
     /// Then the smaller.
     pub(crate) id: u128,
+    /// Where it is.
+    pub(crate) queue: u32,
+}
+
+/// Whether a take that met queues without room in memory for what they hand out next has left out nothing else: what it got
+/// of each queue comes first there, and all of it comes in order.
+pub(crate) fn are_first_of_each(got: &[u128], ready: &[Ready]) -> bool {
+    let mut left_out = BTreeSet::new();
+    let mut taken = Vec::new();
+    for one in ready {
+        if !got.contains(&one.id) {
+            left_out.insert(one.queue);
+        } else if left_out.contains(&one.queue) {
+            return false;
+        } else {
+            taken.push(one.id);
+        }
+    }
+    got == taken
 }
 
 /// How many messages a queue must have.
@@ -91,7 +112,7 @@ impl Oracle {
                 return None;
             }
             for message in track.states.iter().flat_map(|state| &state.messages) {
-                places.push(place(message, at)?);
+                places.push(place(queue, message, at)?);
             }
         }
         Some(places)
@@ -115,7 +136,7 @@ impl Oracle {
 }
 
 /// Where a message is; nothing if there are two ways to see it.
-fn place(message: &Message, at: At<'_>) -> Option<Place> {
+fn place(queue: u32, message: &Message, at: At<'_>) -> Option<Place> {
     let versions = message.versions(at, false);
     let [message] = versions.as_slice() else { return None };
     let due = message.standing.due;
@@ -125,7 +146,7 @@ fn place(message: &Message, at: At<'_>) -> Option<Place> {
         Phase::Pending if due.lo != due.hi => None,
         Phase::Pending if due.hi <= at.window.wall.lo => {
             let id = message.id?;
-            Some(Place::Ready(Ready { priority: message.standing.priority, due: due.lo, id }))
+            Some(Place::Ready(Ready { priority: message.standing.priority, due: due.lo, id, queue }))
         }
         // It may have become ready before the clock was stepped back.
         Phase::Pending if message.may_be_ready(at) => None,

@@ -32,7 +32,7 @@ mod window;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 pub(crate) use ask::{Address, Answer, Ask, GroupId, Member};
-pub(crate) use expect::Tallies;
+pub(crate) use expect::{Tallies, are_first_of_each};
 pub(crate) use group::{
     Action, Changed, Delivered, Due, Found, Move, OnConflict, PutHeard, Raised, SettleHeard, Shown, Sight,
     Spec, Sweep, TakenById, Target,

@@ -10,7 +10,7 @@ use dwell_store::{Error, QueueStats, Result, Store, Take};
 use super::answers::{self, Fate};
 use super::client::{About, Said};
 use super::world::World;
-use crate::oracle::{Answer, Ask, Kind, Tallies};
+use crate::oracle::{Answer, Ask, Kind, Tallies, are_first_of_each};
 use crate::workload::{self, QUEUES, queue_name, words};
 
 impl World {
@@ -210,11 +210,11 @@ impl World {
         let take = Take::from_all(queues.iter().copied().map(queue_name)).max(max).lease_ms(60_000);
         let op =
             self.oracle.begin(Ask::Take { queues: queues.to_vec(), lease_ms: 60_000, bound: false }, now);
-        let before = self.unread_so_far();
+        let before = (self.unread_so_far(), self.no_room_so_far());
         let Some(answer) = self.ask(async move { store.take(take).await }) else {
             return self.odd(op, "a take that need not wait was not answered".to_owned());
         };
-        let bad_reads = self.unread_so_far() > before;
+        let (bad_reads, no_room) = (self.unread_so_far() > before.0, self.no_room_so_far() > before.1);
         self.trace.add(format_args!("  took from {queues:?}: {answer:?}, expected {expected:?}"));
         if let (Ok(deliveries), Some(expected), false) = (&answer, &expected, bad_reads) {
             let got: Vec<u128> = deliveries.iter().map(|delivery| delivery.message.id.as_bits()).collect();
@@ -223,7 +223,8 @@ impl World {
             let ends_early = self.options.limits.leased < 100 || self.options.expired_a_turn < 100;
             let capped = got.len() < first.len() && !got.is_empty() && ends_early;
             let compared = if capped { &first[..got.len()] } else { &first[..] };
-            if got != compared {
+            // Queues without room in memory for what they hand out next are passed over.
+            if got != compared && !(no_room && are_first_of_each(&got, expected)) {
                 let kind = if got.len() < first.len() { Kind::Withheld } else { Kind::OutOfOrder };
                 let text = format!("a take of {max} from {queues:?} brought {got:x?}, and not {first:x?}");
                 self.oracle.accuse(kind, text);

@@ -276,6 +276,11 @@ impl World {
         self.running.as_ref().map_or(0, |running| running.engine.counters().unread)
     }
 
+    /// How often a queue's next message was not read, since memory was full.
+    pub(super) fn no_room_so_far(&self) -> u64 {
+        self.running.as_ref().map_or(0, |running| running.engine.counters().no_room)
+    }
+
     /// Tells the oracle what came of a command.
     pub(super) fn conclude(&mut self, op: Op, fate: Fate) {
         let now = self.reading();

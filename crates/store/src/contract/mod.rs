@@ -125,9 +125,13 @@ pub trait Store: Send + Sync {
     /// - Taking from a queue never used before is no error
     /// - A delivery states when it was taken and how late it is
     ///
+    /// Of several queues, those whose next message cannot be read now hold up none of the others: the take passes them over,
+    /// and is refused only where nothing else is due.
+    ///
     /// # Errors
     /// [`Error::TooManyLeased`] if something is due but no lease may be granted, and the take does not wait;
-    /// [`Error::TooManyWaiting`], [`Error::TooManyQueues`], [`Error::Invalid`].
+    /// [`Error::TooManyWaiting`], [`Error::TooManyQueues`], [`Error::Invalid`]; [`Error::Unavailable`] and
+    /// [`Error::Overloaded`], where what is due cannot be read, or has no room in memory.
     async fn take(&self, take: Take) -> Result<Vec<Delivery>>;
 
     /// Hands out this message, be it scheduled, ready or dead; also from a paused queue. Its instant

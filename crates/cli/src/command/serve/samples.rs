@@ -45,6 +45,11 @@ pub(super) fn of(engine: &Engine) -> Vec<Sample> {
             "Bodies that failed their checksums when they were to be moved",
             counters.damaged,
         ),
+        counter(
+            "dwell_engine_no_room",
+            "How often the next message of a queue stayed in its file since memory was full",
+            counters.no_room,
+        ),
         gauge(
             "dwell_engine_runs_damaged",
             "Runs that can not be read at some place, and could not be made anew yet",
