@@ -33,7 +33,7 @@ use crate::sealed;
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
-/// Windows of so many queues are kept for sweeps, of which one goes on at a time,
+/// Windows of so many queues are kept for sweeps, of which one goes on at a time, and which the others do not displace,
 const SWEEPS: usize = 2;
 /// and for peeks.
 const PEEKS: usize = 1;
@@ -271,15 +271,18 @@ impl ColdSet {
     fn keep_walk(&mut self, walk: Walk) {
         let reader = walk.reader;
         self.walks.push(walk);
-        let mut alike = self.walks.iter().enumerate().filter(|(_, walk)| walk.reader == reader);
-        let first = alike.next().map(|(at, _)| at);
-        let most = match reader {
-            Reader::Peek => PEEKS,
-            Reader::Sweep => SWEEPS,
-        };
-        if let Some(first) = first.filter(|_| alike.count() >= most) {
-            self.walks.remove(first);
+        let is_peek = |walk: &Walk| walk.reader == Reader::Peek;
+        let most = if reader == Reader::Peek { PEEKS } else { SWEEPS };
+        let alike =
+            || (0..self.walks.len()).filter(|at| is_peek(&self.walks[*at]) == (reader == Reader::Peek));
+        if alike().count() <= most {
+            return;
         }
+        // Of younger sweeps another goes first. Of the oldest one the window was used last, among those that others before it
+        // have left.
+        let younger = |at: &usize| self.walks[*at].reader == Reader::Younger && *at + 1 < self.walks.len();
+        let goes = alike().find(younger).or_else(|| alike().next());
+        goes.into_iter().for_each(|at| drop(self.walks.remove(at)));
     }
 
     /// Goes on with filling the window; false if there is more to read.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell_model::{Message, Number, QueueName, State, Timestamp};
+use dwell_model::{Death, DeathReason, Message, Number, QueueName, State, Timestamp};
 use dwell_store::core::{Captured, CopyAt, Names};
 
 use super::budget::{Budget, Filters};
@@ -195,6 +195,8 @@ pub(crate) struct Written {
     pub(crate) manifest: Manifest,
     pub(crate) files: Vec<NewFile>,
     pub(crate) copies: Vec<Copied>,
+    /// When those of the messages expired that were moved and are dead of that, by number.
+    pub(crate) expired: Vec<(Number, Timestamp)>,
     /// All runs from now on, newest first.
     pub(crate) numbers: Vec<Arc<Run<Home>>>,
     pub(crate) keys: Vec<Arc<Run<Number>>>,
@@ -248,6 +250,7 @@ pub(crate) struct Job {
     files: Vec<NewFile>,
     new_settled: Vec<Settled>,
     copies: Vec<Copied>,
+    expired: Vec<(Number, Timestamp)>,
     /// Key hashes of what is copied.
     key_hashes: Vec<(u64, Number)>,
     numbers: Vec<Arc<Run<Home>>>,
@@ -325,6 +328,7 @@ impl Job {
             files: Vec::new(),
             new_settled: Vec::new(),
             copies: Vec::new(),
+            expired: Vec::new(),
             key_hashes: Vec::new(),
             numbers: cold.numbers().to_vec(),
             keys: cold.keys().to_vec(),
@@ -396,6 +400,7 @@ impl Job {
             manifest: self.manifest,
             files: self.files,
             copies: self.copies,
+            expired: self.expired,
             numbers: self.numbers,
             keys: self.keys,
             split: self.split,
@@ -496,6 +501,11 @@ impl Job {
                         writer.push(&entry, bytes)?
                     };
                     let number = entry.number;
+                    if let (State::Dead(Death { reason: DeathReason::Expired, at }), Some(_)) =
+                        (entry.standing.state, moved)
+                    {
+                        self.expired.push((number, at));
+                    }
                     if let (Some(key), None) = (entry.live_key(), moved) {
                         self.key_hashes.push((key_hash(self.desk.directory, &entry.queue, key), number));
                     }
@@ -556,6 +566,7 @@ impl Job {
     fn write_runs(&mut self) -> io::Result<()> {
         // Messages are told of their copies in this order too: that in which they lie in memory.
         self.copies.sort_unstable_by_key(|copy| copy.number);
+        self.expired.sort_unstable();
         let range = self.copies.first().zip(self.copies.last());
         let range = range.map(|(first, last)| (first.number.get(), last.number.get()));
         let total = self.copies.len() as u64;

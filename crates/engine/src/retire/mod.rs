@@ -582,7 +582,18 @@ impl Retirement {
             }
             let was_over = cold.take_out(old);
             let lane = &file.file.lanes()[file.file.lane_of(copy.ordinal)];
-            match (was_over, lane.state == LaneState::Dead) {
+            let is_dead = lane.state == LaneState::Dead;
+            if is_dead && !cold.was_dead(old) {
+                let expired = written.expired.binary_search_by_key(&copy.number, |(number, _)| *number);
+                if let Ok(at) = expired {
+                    core.moved_to_dead(
+                        copy.number,
+                        written.expired[at].1,
+                        cold.files()[&old.file.get()].ripe,
+                    );
+                }
+            }
+            match (was_over, is_dead) {
                 // It has expired since it was written.
                 (true, false) => overs[copy.file].push(copy.ordinal),
                 (false, true) if !cold.was_dead(old) => {

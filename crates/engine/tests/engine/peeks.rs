@@ -137,6 +137,40 @@ fn peek_while_sweeping() {
     assert_eq!(swept, Some(200), "it comes to an end");
 }
 
+/// Crash story: 1. A sweep reads files for several turns before it comes to its first message. 2. In each of them others begin, and
+/// read from the first message on: of the same queue, or of more than are walked at a time. 3. What the first one had read was let
+/// go of each time, and it never ended.
+#[test]
+fn sweeps_of_one_queue_that_begin_in_each_turn_keep_none_from_its_end() {
+    comes_to_an_end(|| sweep_beside(&["q"]));
+}
+
+#[test]
+fn sweeps_of_other_queues_that_begin_in_each_turn_keep_none_from_its_end() {
+    comes_to_an_end(|| sweep_beside(&["r", "s", "t"]));
+}
+
+fn sweep_beside(names: &[&str]) {
+    let mut store = with_dead(&["q", "r", "s", "t"]);
+    let engine = store.engine.clone();
+    let mut sweep = pin!(engine.discard(queue("q"), Selection::Oldest(20)));
+    let mut others: Vec<Pin<Box<dyn Future<Output = _>>>> = Vec::new();
+    for _ in 0..300 {
+        if let Poll::Ready(answer) = sweep.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            assert_eq!(answer.unwrap().done, 20);
+            return;
+        }
+        for name in names {
+            let (engine, name) = (store.engine.clone(), queue(name));
+            let mut other = Box::pin(async move { engine.discard(name, Selection::Oldest(1)).await });
+            assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            others.push(other);
+        }
+        store.driver.turn();
+    }
+    panic!("it does not end");
+}
+
 /// Lets a peek go when it is woken.
 struct LetsGo(Mutex<Option<Peek>>);
 

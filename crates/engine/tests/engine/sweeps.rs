@@ -1,21 +1,24 @@
 //! Revives and discards of many: slice by slice, within memory, and cut short by everything that may happen.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use dwell_engine::disk::{Calls, Crash, Fault, MemoryDisk};
+use dwell_engine::disk::{Calls, Crash, Disk as _, Fault, MemoryDisk};
 use dwell_engine::{Counters, Options};
-use dwell_store::{Action, Put, Result, Selection, Settle, StateCounts, Store, Swept, Take, When};
+use dwell_model::{MessageId, StateKind};
+use dwell_store::{Action, Put, Result, Selection, Settle, StateCounts, Store, Swept, Take, Target, When};
 use dwell_time::ManualClock;
 
 use crate::doors::{Door, DoorDisk};
-use crate::support::{Driven, options, queue, start};
+use crate::support::{Driven, dir, options, queue, start};
 
 /// A hundred messages or so.
 const LIMIT: u64 = 64 * 1024;
+const HOUR_MS: u64 = 3_600_000;
 
 /// Buries so many messages of queue `q`.
 fn bury(store: &mut Driven, count: usize) {
@@ -179,4 +182,68 @@ fn where_nothing_can_be_retired_it_ends_until_it_can() {
         left = answer(&mut reviving);
     }
     assert_eq!(left.unwrap().unwrap().done, dead);
+}
+
+fn due_files(store: &Driven) -> BTreeSet<String> {
+    store.disk.list(dir()).unwrap().into_iter().filter(|name| name.starts_with("due-")).collect()
+}
+
+/// Crash story: 1. A revive of all goes on. 2. Other messages expire in their files. 3. Most else of these files is cancelled, and
+/// what is left is moved into other files, as dead messages. 4. Some that the revive means are discarded. 5. It brought those back
+/// that had expired since, in their place.
+#[test]
+fn what_expires_during_a_revive_and_is_moved_stays_dead() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let options = Options { memory_limit: LIMIT, ..options(&disk, &clock) };
+    let mut store = Driven::open(disk, clock, options).unwrap();
+    bury(&mut store, 400);
+    let engine = store.engine.clone();
+    let page = store.run(engine.list(queue("q"), StateKind::Dead, None, 1_000)).unwrap();
+    let mut buried: Vec<MessageId> = page.messages.iter().map(|message| message.id).collect();
+    buried.sort_unstable();
+    // Before that the buried ones leave memory.
+    let mut cancelled = Vec::new();
+    for _ in 0..100 {
+        let put = |i: i64| {
+            let mut put = Put::new(queue("q"), "x").after_ms(HOUR_MS);
+            put.expires = (i == 0).then(|| start().after(2 * HOUR_MS).unwrap());
+            put
+        };
+        let answers = store.run_patiently(engine.put((0..20).map(put).collect()));
+        let ids = answers.into_iter().map(|answer| answer.unwrap().id);
+        cancelled.extend(ids.skip(1).map(Target::Id));
+    }
+    let before = due_files(&store);
+    let mut reviving: Reviving = {
+        let engine = store.engine.clone();
+        Box::pin(async move { engine.revive(queue("q"), Selection::All, When::AfterMs(10 * HOUR_MS)).await })
+    };
+    assert!(answer(&mut reviving).is_none());
+    turns(&mut store, 1);
+    store.clock.advance(2 * HOUR_MS);
+    for some in cancelled.chunks(950) {
+        let answers = store.run(engine.cancel(queue("q"), some.to_vec()));
+        assert!(answers.iter().all(Result::is_ok));
+    }
+    let gone = |store: &Driven| before.difference(&due_files(store)).count();
+    for _ in 0..200 {
+        if gone(&store) >= 5 {
+            break;
+        }
+        turns(&mut store, 1);
+    }
+    assert!(gone(&store) >= 5, "{} of {} files are given up", gone(&store), before.len());
+    assert!(answer(&mut reviving).is_none());
+    let discarded = store.run(engine.discard(queue("q"), Selection::Ids(buried.split_off(350)))).unwrap();
+    assert_eq!(discarded.done, 50);
+    let mut asked = 0;
+    let revived = loop {
+        match answer(&mut reviving) {
+            Some(answer) => break answer.unwrap().done,
+            None => turns(&mut store, 1),
+        }
+        asked += 1;
+        assert!(asked < 100_000, "it comes to an end");
+    };
+    assert_eq!((revived, counts(&mut store).dead), (350, 100));
 }

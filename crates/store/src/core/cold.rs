@@ -165,8 +165,10 @@ pub type Died = (Timestamp, MessageId);
 pub enum Reader {
     /// A look at the oldest one.
     Peek,
-    /// A revive, a discard, or a replay of one.
+    /// The oldest revive or discard under way, or a replay of one.
     Sweep,
+    /// Revives and discards that have begun while an older one goes on.
+    Younger,
 }
 
 /// How far dead messages were handed over.
@@ -445,13 +447,20 @@ impl<B: StoredBody> Core<B> {
             else {
                 continue;
             };
-            if let (Some(sweep), Place::Dead, Some(rare)) = (swept, entry.place, entry.rare.as_deref())
-                && entry.has_died_since(sweep)
-            {
-                // The sweep does not mean it, which nobody would know any more. Of sweeps that are over nobody asks.
-                let since = self.last_sweep_to(rare.died_in).unwrap_or(sweep);
-                self.late.note(entry.number, since);
-            }
+            // What a sweep does not mean, which nobody would know any more. Of sweeps that are over nobody asks.
+            let since = match (swept, entry.rare.as_deref()) {
+                (Some(sweep), Some(rare)) if entry.place == Place::Dead && entry.has_died_since(sweep) => {
+                    self.last_sweep_to(rare.died_in).unwrap_or(sweep)
+                }
+                // Time has not acted on it yet. It had not expired when the clock was stepped back last: that kills all.
+                (Some(_), Some(Rare { expires: Some(expires), .. }))
+                    if entry.place.is_pending() && *expires <= self.seen =>
+                {
+                    self.last_sweep_before(*expires, Timestamp::MIN)
+                }
+                _ => 0,
+            };
+            self.note_late(entry.number, since);
             let died = self.evict_one(slot);
             cold.put_back(copy, died);
             evicted += 1;

@@ -12,11 +12,13 @@
 //!    know, that is [kept](super::late). Where a message expired while it was cold, its expiry says it: it lies between when two
 //!    sweeps began.
 //! 3. A sweep ends: it looks at no more than were dead when it began, or as many of the oldest as it was asked for.
+//! 4. No sweep keeps an older one from going on. What [`Cold`](super::Cold) reads takes several calls, and is kept between them
+//!    for one position at a time: that of the oldest sweep under way, and beside it one for all others.
 
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-use dwell_model::{Command, MessageId, Now, QueueName, Timestamp};
+use dwell_model::{Command, MessageId, Now, Number, QueueName, Timestamp};
 
 use super::cold::{Died, HandedOver, Reader};
 use super::{Core, Durability, Log, StoredBody};
@@ -37,8 +39,8 @@ pub struct Sweep {
     deed: Deed,
     /// Where it goes on: behind this message.
     after: Option<Died>,
-    /// Whether it has not looked for anything yet.
-    is_new: bool,
+    /// As whom it has read cold messages last, if it has looked for anything yet.
+    read_as: Option<Reader>,
     /// The how-manieth of all sweeps it is.
     number: u64,
     /// So many messages are meant.
@@ -121,7 +123,7 @@ impl<B: StoredBody> Core<B> {
             queue: found.name.clone(),
             deed,
             after: None,
-            is_new: true,
+            read_as: None,
             number: self.sweeps,
             meant,
             _under_way: under_way,
@@ -168,11 +170,15 @@ impl<B: StoredBody> Core<B> {
         if left == 0 {
             return Ok(Sweeping::Done(sweep.swept));
         }
-        let is_new = std::mem::take(&mut sweep.is_new);
+        let is_oldest = self.oldest_sweep() == Some(sweep.number);
+        let reader = if is_oldest { Reader::Sweep } else { Reader::Younger };
+        // Who reads as another than before may come to what others have read, before it began.
+        let read_as = sweep.read_as.replace(reader);
+        let (is_new, anew) = (read_as.is_none(), read_as != Some(reader));
         // A later slice is a whole one, however little is left: what is missing may be gone, and all that died since lie
         // before the end.
         let most = if is_new { left.min(self.config.swept_a_call) } else { self.config.swept_a_call };
-        let handed_over = match self.page_in_dead(queue, Reader::Sweep, sweep.after, is_new, most, log) {
+        let handed_over = match self.page_in_dead(queue, reader, sweep.after, anew, most, log) {
             Ok(handed_over) => handed_over,
             Err(error) => return Err(sweep.interrupted(error)),
         };
@@ -221,6 +227,22 @@ impl<B: StoredBody> Core<B> {
         }
         let before = self.under_way.iter().rev().find(|sweep| sweep.began < expires);
         before.map_or(0, |sweep| sweep.number)
+    }
+
+    /// A cold message that had expired lies among those from now on that were dead when they were written. It had not expired at
+    /// `ripe`, the latest wall time that its file was looked at before.
+    pub fn moved_to_dead(&mut self, number: Number, expires: Timestamp, ripe: Timestamp) {
+        self.note_late(number, self.last_sweep_before(expires, ripe));
+    }
+
+    /// A message has left memory, or lies elsewhere outside of it, that has died since this sweep began and before the next one; 0
+    /// if none had begun that goes on.
+    pub(super) fn note_late(&mut self, number: Number, sweep: u64) {
+        if sweep > 0 {
+            // What was known before is right.
+            let sweep = self.late.take(number).unwrap_or(sweep);
+            self.late.note(number, sweep);
+        }
     }
 
     /// Revives or discards one message.

@@ -62,6 +62,18 @@ pub(super) struct Toy {
     asked: usize,
     /// These are not found when they expire.
     unreadable: BTreeSet<CopyAt>,
+    /// It takes so many calls to read the dead messages of a queue, and what was read is kept for one position of each reader.
+    pub(super) pieces: usize,
+    reading: Vec<Reading>,
+}
+
+/// Who reads dead messages of which queue, from where on, and how many calls that has taken.
+#[derive(Clone, Debug)]
+struct Reading {
+    reader: Reader,
+    queue: QueueName,
+    from: Option<Died>,
+    calls: usize,
 }
 
 impl Toy {
@@ -91,6 +103,38 @@ impl Toy {
             died.push((copy.cold.message.queue.clone(), 1));
         }
         readable.len() <= most
+    }
+
+    /// Those that have expired are written anew, as dead ones, while the core goes on: the number of each, when it expired, and
+    /// until when its file was ripened. Of those in memory the copies are too.
+    pub(super) fn move_expired(&mut self, by: Timestamp) -> Vec<(Number, Timestamp, Timestamp)> {
+        let mut moved = Vec::new();
+        for copy in self.copies.values_mut() {
+            let Message { number, standing, .. } = &mut copy.cold.message;
+            let Some(expires) = standing.expires.filter(|at| *at <= by) else { continue };
+            if matches!(standing.state, State::Dead(_)) {
+                continue;
+            }
+            *standing = as_of(standing, Now { wall: expires, mono_ms: 0 }, AttemptLimit::Unlimited);
+            copy.is_over = false;
+            if copy.is_cold {
+                moved.push((*number, expires, copy.ripe));
+            }
+        }
+        moved
+    }
+
+    /// Reads on; false if there is more to read before anything can be handed over.
+    fn read_on(&mut self, reader: Reader, queue: &QueueName, from: Option<Died>) -> bool {
+        let is_right = |one: &Reading| one.reader == reader && one.queue == *queue && one.from <= from;
+        if !self.reading.iter().any(is_right) {
+            self.reading.retain(|one| one.reader != reader);
+            self.reading.push(Reading { reader, queue: queue.clone(), from, calls: 0 });
+        }
+        let reading = self.reading.iter_mut().find(|one| is_right(one)).unwrap();
+        reading.calls += 1;
+        reading.from = from;
+        reading.calls >= self.pieces
     }
 
     /// The cold dead messages of a queue.
@@ -189,12 +233,15 @@ impl Cold<Bytes> for Toy {
     fn dead(
         &mut self,
         queue: &QueueName,
-        _: Reader,
+        reader: Reader,
         after: Option<Died>,
         _: bool,
         most: usize,
         into: &mut Vec<ColdMessage<Bytes>>,
     ) -> Result<HandedOver> {
+        if !self.read_on(reader, queue, after) {
+            return Ok(HandedOver::To(after));
+        }
         let dead = self.of(queue).filter_map(|copy| Some((copy.died()?, copy.cold.copy)));
         let mut dead: Vec<(Died, CopyAt)> = dead.filter(|(died, _)| Some(*died) > after).collect();
         dead.sort();

@@ -21,10 +21,14 @@ fn slow() -> Rig {
 
 /// Buries a message, keyed if there is a key.
 fn bury(rig: &mut Rig, key: Option<&str>, at: u64) -> MessageId {
-    let put = put_to("q").priority(0);
+    bury_in("q", rig, key, at)
+}
+
+fn bury_in(name: &str, rig: &mut Rig, key: Option<&str>, at: u64) -> MessageId {
+    let put = put_to(name).priority(0);
     let put = Put { key: key.map(|key| Key::new(key).unwrap()), ..put };
     let id = rig.put(put, now(at)).unwrap().id;
-    let taken = rig.call(|core, log| core.take_id(&queue("q"), id, None, false, now(at), log)).unwrap();
+    let taken = rig.call(|core, log| core.take_id(&queue(name), id, None, false, now(at), log)).unwrap();
     rig.settle(&taken.receipt, Action::Bury { reason: None, priority: None }, now(at)).unwrap();
     id
 }
@@ -252,6 +256,83 @@ fn sweeps_that_come_and_go_beside_another_leave_nothing_behind() {
     assert_eq!((rig.core.late.sweeps(), rig.core.under_way.len()), (1, 1));
     assert_eq!(finish(&mut rig, sweep, 200).done, 5);
     assert_eq!(dead_len(&mut rig, 200), 100);
+}
+
+/// Crash story: 1. A sweep reads dead messages, which takes several calls. 2. Before each of them another begins, of the same queue
+/// or another one, and reads from its first message on. 3. What the older one had read was let go of, and none of them ever ended.
+#[test]
+fn no_sweep_keeps_an_older_one_from_going_on() {
+    for name in ["q", "r"] {
+        let mut rig = slow();
+        bury_many(&mut rig, 7);
+        (0..7).for_each(|at| _ = bury_in("r", &mut rig, None, at));
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        rig.log.1.as_mut().unwrap().pieces = 5;
+        let mut sweeping = Sweeping::Unfinished(begin_revive(&mut rig, 20));
+        let (mut younger, mut rounds) = (Vec::new(), 0);
+        let (which, when) = (Selection::Oldest(1), When::AfterMs(500));
+        let mut done = loop {
+            match sweeping {
+                Sweeping::Done(swept) => break swept.done,
+                Sweeping::Unfinished(sweep) => {
+                    let began = rig.call(|core, log| {
+                        core.revive(&queue(name), which.clone(), when, now(20 + rounds), log)
+                    });
+                    younger.push(began.unwrap());
+                    sweeping = rig.call(|core, log| core.go_on(sweep, now(20 + rounds), log)).unwrap();
+                    rounds += 1;
+                    assert!(rounds < 40, "it does not end");
+                }
+            }
+        };
+        // Nor does one wait for another that nobody goes on with.
+        let last = younger.pop().unwrap();
+        done += rig.call(|core, log| core.finish(last, now(60), log)).unwrap().done;
+        for sweeping in younger {
+            done += rig.call(|core, log| core.finish(sweeping, now(60), log)).unwrap().done;
+        }
+        // Of its own queue all are swept, and of the other one as many as were asked for.
+        let left = rig.call(|core, log| core.stats(&queue("r"), now(60), log)).unwrap().counts.dead;
+        assert_eq!((dead_len(&mut rig, 60), done + left), (0, 14), "{name}");
+    }
+}
+
+/// Crash story: 1. A sweep goes on. 2. A message expires in a file. 3. The file is given up, and the message is written into another
+/// one as a dead message. 4. When it died was not known of it any more, and it was swept in place of one that was meant and is gone.
+#[test]
+fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
+    for is_resident in [false, true] {
+        let mut rig = slow();
+        let ids: Vec<MessageId> = (0..6).map(|at| bury(&mut rig, None, at)).collect();
+        let put = Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) };
+        let mortal = rig.put(put, now(9)).unwrap().id;
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        let sweep = begin_revive(&mut rig, 2_010);
+        let target = vec![crate::Target::Id(mortal)];
+        let get = |core: &mut Core<Bytes>, log: &mut Recorder, at| {
+            core.get(&queue("q"), target.clone(), now(at), log)
+        };
+        if is_resident {
+            // It is in memory then, and nobody comes to its queue before it leaves.
+            rig.call(|core, log| get(core, log, 2_011)).pop().unwrap().unwrap();
+            rig.put(put_to("other"), now(2_020)).unwrap();
+        } else {
+            rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+        }
+        for (number, expires, ripe) in rig.log.1.as_mut().unwrap().move_expired(at(2_020)) {
+            rig.core.moved_to_dead(number, expires, ripe);
+        }
+        evict(&mut rig, 0);
+        let gone = rig.discard(&queue("q"), Selection::Ids(ids[4..].to_vec()), now(2_021)).unwrap();
+        assert_eq!(gone.done, 2);
+        assert_eq!(finish(&mut rig, sweep, 2_022).done, 4, "resident: {is_resident}");
+        assert_eq!(dead_len(&mut rig, 2_022), 1);
+        // The next one means it.
+        let next = rig.revive(&queue("q"), Selection::All, When::AfterMs(500), now(2_023)).unwrap();
+        assert_eq!(next.done, 1, "resident: {is_resident}");
+    }
 }
 
 #[derive(Clone, Debug)]
