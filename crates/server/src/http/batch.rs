@@ -95,7 +95,7 @@ async fn array<O: Operation>(app: Arc<App>, call: Call, operation: O) -> Result<
     // No fewer than there are items.
     if memchr::memchr_iter(b',', text.as_bytes()).nth(FEW).is_some() {
         let mut own = unwritten.take_held().unwrap_or_else(|| app.memory.add(0));
-        app.wait_for_room(&mut own).await?;
+        app.wait_for_room(&mut own, &caller).await?;
         unwritten.hold(own);
     }
     let items: Vec<&RawValue> = items(&text, app.store.limits().batch)?;

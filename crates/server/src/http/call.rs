@@ -148,9 +148,7 @@ impl Call {
             () = app.live.changed(&caller) => return Err(token_gone()),
         };
         // Also where the last of it was there at the same time.
-        if !app.live.tokens().know(&caller) {
-            return Err(token_gone());
-        }
+        app.check_token(&caller)?;
         unwritten.hold(held);
         Ok(bytes)
     }

@@ -441,34 +441,12 @@ impl AsyncWrite for Wire {
 
 #[cfg(test)]
 mod tests {
-    use dwell_model::Limits;
-    use dwell_store::{MemoryStore, Store};
-    use dwell_time::SystemClock;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
-    use tokio::sync::watch;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::http::{Ailment, Hosts};
-    use crate::security::{Live, Tokens};
-
-    fn app() -> App {
-        let store: Arc<dyn Store> =
-            Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-        let (returns, _) = Returns::start(Arc::clone(&store));
-        App {
-            store,
-            config: crate::HttpConfig::default(),
-            live: Arc::new(Live::new(Hosts::new(0, &[]), Tokens::default(), None)),
-            clock: Arc::new(SystemClock::new()),
-            returns,
-            draining: watch::channel(false).1,
-            metrics: Arc::default(),
-            memory: Memory::new(1_000_000),
-            ailment: Ailment::default(),
-        }
-    }
+    use crate::http::tests::app;
 
     /// What comes of an answer of two megabytes whose reader takes eighty thousand bytes a second at most.
     async fn read_slowly(app: &App) -> io::Result<()> {

@@ -50,7 +50,7 @@ use crate::admission::{Held, Memory, NoRoom};
 use crate::config::HttpConfig;
 use crate::metrics::Metrics;
 use crate::returns::Returns;
-use crate::security::Live;
+use crate::security::{Caller, Live};
 
 /// What every handler may need.
 pub(crate) struct App {
@@ -97,10 +97,16 @@ impl App {
         if self.memory.is_over() { Err(overloaded()) } else { Ok(()) }
     }
 
+    /// Refuses what is not begun yet, once its caller's token is gone.
+    pub(crate) fn check_token(&self, caller: &Caller) -> Result<(), Problem> {
+        if self.live.tokens().know(caller) { Ok(()) } else { Err(token_gone()) }
+    }
+
     /// Waits for room for an answer of which nobody knows how large it is, and that may be much larger than what was asked;
-    /// `own` is what the request holds by itself.
-    pub(crate) async fn wait_for_room(&self, own: &mut Held) -> Result<(), Problem> {
-        own.room().await.map_err(|NoRoom| overloaded())
+    /// `own` is what the request of `caller` holds by itself.
+    pub(crate) async fn wait_for_room(&self, own: &mut Held, caller: &Caller) -> Result<(), Problem> {
+        own.room().await.map_err(|NoRoom| overloaded())?;
+        self.check_token(caller)
     }
 
     /// Does a call that brings bodies of `bytes`, once there is room for them; they count from then on.
@@ -112,9 +118,12 @@ impl App {
         self.memory.bring(call, bytes).await.map_err(|NoRoom| overloaded())
     }
 
-    /// Room for one message, before it is taken.
-    pub(crate) async fn set_aside(&self) -> Result<Held, Problem> {
-        self.memory.set_aside(self.store.limits().body_len).await.map_err(|NoRoom| overloaded())
+    /// Waits for room for one message, before `caller` takes it.
+    pub(crate) async fn set_aside(&self, caller: &Caller) -> Result<Held, Problem> {
+        let held = self.memory.set_aside(self.store.limits().body_len).await;
+        let held = held.map_err(|NoRoom| overloaded())?;
+        self.check_token(caller)?;
+        Ok(held)
     }
 
     /// Returns once the server has begun to shut down.
@@ -135,3 +144,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(pages::method_not_allowed)
         .with_state(app)
 }
+
+#[cfg(test)]
+mod tests;

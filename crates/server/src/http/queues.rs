@@ -21,8 +21,9 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let after = query.parsed("cursor")?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
     query.finish()?;
-    app.wait_for_room(&mut app.memory.add(0)).await?;
-    let (queues, is_more) = listing::page(&*app.store, &call.caller(), after, max).await?;
+    let caller = call.caller();
+    app.wait_for_room(&mut app.memory.add(0), &caller).await?;
+    let (queues, is_more) = listing::page(&*app.store, &caller, after, max).await?;
     Ok(json(StatusCode::OK, &QueuesOut::of(queues, is_more)))
 }
 

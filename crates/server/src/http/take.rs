@@ -127,10 +127,11 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     let unwritten = call.unwritten();
     let queue = call.queue()?;
     let id = call.parsed("id")?;
+    let caller = call.caller();
     let lease_ms = call.fields::<LeaseIn>(&app).await?.lease_ms()?;
     app.check_room()?;
     // Taken, a scheduled message is scheduled no more and a dead one alive: it is not to be refused then.
-    let mut held = app.set_aside().await?;
+    let mut held = app.set_aside(&caller).await?;
     let delivery = app.store.take_id(queue, id, lease_ms, false).await?;
     held.resize(messages::bytes_of([&delivery.message]) as u64);
     if raw {

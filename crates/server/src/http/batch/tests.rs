@@ -3,9 +3,6 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use dwell_model::Limits;
-use dwell_store::{MemoryStore, Store};
-use dwell_time::SystemClock;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -14,9 +11,9 @@ use super::*;
 use crate::http::Hosts;
 use crate::http::body::Timing;
 use crate::http::connection::Unwritten;
+use crate::http::tests::app;
 use crate::json::{RemovedOut, object};
-use crate::returns::Returns;
-use crate::security::{Live, Token, TokenDigest, Tokens};
+use crate::security::{Token, TokenDigest, Tokens};
 
 impl Answer for RemovedOut {}
 
@@ -50,20 +47,8 @@ struct Flow {
 
 /// A stream of the numbers from 0 to `count`, ten to a piece of the body, at most 25 to a chunk.
 fn flow(count: u64) -> Flow {
-    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
     let (drain, draining) = watch::channel(false);
-    let (returns, _) = Returns::start(Arc::clone(&store) as Arc<dyn Store>);
-    let app = App {
-        store,
-        config: crate::HttpConfig::default(),
-        live: Arc::new(Live::new(Hosts::new(0, &[]), Tokens::default(), None)),
-        clock: Arc::new(SystemClock::new()),
-        returns,
-        draining,
-        metrics: Arc::default(),
-        memory: crate::admission::Memory::new(1_000_000),
-        ailment: crate::http::Ailment::default(),
-    };
+    let app = App { draining, ..app() };
     let pieces = (0..count).step_by(10).map(move |from| {
         let lines: String = (from..count.min(from + 10)).map(|number| format!("{number}\n")).collect();
         Ok::<_, Infallible>(lines)
