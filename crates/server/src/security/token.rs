@@ -224,7 +224,8 @@ mod tests {
         assert_eq!(TokenDigest::of(b"abc").to_string(), text);
         assert_eq!(text.parse(), Ok(TokenDigest::of(b"abc")));
         assert_eq!(text.to_uppercase().parse(), Ok(TokenDigest::of(b"abc")));
-        for bad in ["", "abc", &text[1..], &format!("{text}0"), &text.replace('b', "g"), &"ä".repeat(32)] {
+        let (long, foreign) = (format!("{text}0"), text.replace('b', "g"));
+        for bad in ["", "abc", &text[1..], &long, &foreign, &"ä".repeat(32), &"+f".repeat(32)] {
             assert_eq!(bad.parse::<TokenDigest>(), Err(MalformedDigest), "{bad}");
         }
     }
@@ -255,6 +256,72 @@ mod tests {
         let b = tokens.caller(Some(b"secret b")).unwrap();
         assert!(b.may_everywhere(Verb::Manage) && b.may(Verb::Manage, &mails) && !b.may(Verb::Put, &mails));
         assert!(!nameless.may(Verb::Put, &orders) && !nameless.may_something(&orders));
+    }
+
+    #[test]
+    fn a_caller_is_known_for_as_long_as_its_token_is_there_as_it_was() {
+        let then = Tokens::new(vec![token("a", "secret", &["put:q"]), token("b", "other", &["take:q"])]);
+        let bearer = then.caller(Some(b"secret")).unwrap();
+        let again = token("a", "secret", &["put:q"]);
+        for (now, is_known) in [
+            (vec![again.clone()], true),
+            (vec![token("b", "other", &["put:q"]), again], true),
+            (vec![token("b", "other", &["put:q"])], false),
+            // A new secret, or another scope.
+            (vec![token("a", "new", &["put:q"])], false),
+            (vec![token("a", "secret", &["put:r"])], false),
+            (vec![token("a", "secret", &["put:q", "take:q"])], false),
+            (vec![], false),
+        ] {
+            let now = Tokens::new(now);
+            assert_eq!(now.know(&bearer), is_known, "{now:?}");
+            assert_eq!(now.know(&Caller::Anybody), now.is_empty(), "{now:?}");
+            assert!(now.know(&Caller::Nameless), "who may do nothing goes on to");
+        }
+    }
+
+    /// Of all names of up to three of some letters, for each pair of scopes of up to two: those that the caller may know of
+    /// come behind the place, and the place is none that the listing has left behind.
+    #[test]
+    fn no_listing_passes_over_what_the_caller_may_know_of_or_goes_back() {
+        let all = |longest: usize| {
+            let mut texts = vec![String::new()];
+            let mut from = 0;
+            for _ in 0..longest {
+                let next: Vec<String> = texts[from..]
+                    .iter()
+                    .flat_map(|text| ["$", ".", "a", "z"].map(|c| format!("{text}{c}")))
+                    .collect();
+                from = texts.len();
+                texts.extend(next);
+            }
+            texts
+        };
+        let mut names: Vec<QueueName> = all(3).iter().filter_map(|text| QueueName::new(text).ok()).collect();
+        names.sort();
+        let scopes: Vec<Scope> = all(2)
+            .iter()
+            .flat_map(|text| [format!("put:{text}"), format!("take:{text}*")])
+            .filter_map(|text| text.parse().ok())
+            .collect();
+        assert_eq!((names.len(), scopes.len()), (82, 37));
+        for (one, other) in scopes.iter().flat_map(|one| scopes.iter().map(move |other| (one, other))) {
+            let token = Token { scopes: vec![one.clone(), other.clone()], ..token("a", "secret", &[]) };
+            let caller = Caller::Bearer(Arc::new(token));
+            let mut first: Option<&QueueName> = None;
+            for after in names.iter().rev().map(Some).chain([None]) {
+                let place = caller.known_behind(after);
+                let said = || format!("{one} {other} behind {after:?}: {place:?}, and first comes {first:?}");
+                match &place {
+                    Known::Nothing => assert_eq!(first, None, "{}", said()),
+                    Known::Behind(place) => {
+                        assert!(place.as_ref() >= after, "{}", said());
+                        assert!(first.is_none_or(|first| place.as_ref() < Some(first)), "{}", said());
+                    }
+                }
+                first = after.filter(|name| caller.may_something(name)).or(first);
+            }
+        }
     }
 
     #[test]
@@ -291,6 +358,11 @@ mod tests {
         }
         assert_eq!(behind(&some, Some("c")), Known::Behind(just_before("d")));
         assert_eq!(behind(&some, Some("d")), Known::Nothing);
+        assert_eq!(
+            behind(&caller(&["take:d", "put:b*"]), None),
+            Known::Behind(just_before("b")),
+            "in any order"
+        );
         assert_eq!(behind(&caller(&["metrics"]), None), Known::Nothing);
         assert_eq!(behind(&caller(&["take:a", "manage:*"]), Some("x")), Known::Behind(Some(name("x"))));
         assert_eq!(behind(&caller(&["put:$"]), None), Known::Behind(None));

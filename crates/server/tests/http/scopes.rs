@@ -11,7 +11,7 @@ use crate::support::{Answer, Running, start_with, tokens};
 
 const PAGE: &str = include_str!("../../../../docs/security.md");
 
-/// Tokens for each verb, in `mine` and in `others`, and one for everything at once.
+/// Tokens for each verb, in `mine` and in `others`, some for all queues, and one for everything at once.
 const TOKENS: &[(&str, &[&str])] = &[
     ("put", &["put:mine"]),
     ("take", &["take:mine"]),
@@ -20,6 +20,8 @@ const TOKENS: &[(&str, &[&str])] = &[
     ("put-others", &["put:others"]),
     ("take-others", &["take:others"]),
     ("manage-others", &["manage:others"]),
+    ("put-all", &["put:*"]),
+    ("manage-all", &["manage:*"]),
     ("everything", &["put:*", "take:*", "manage:*", "metrics"]),
 ];
 
@@ -112,11 +114,15 @@ async fn every_route_takes_the_scopes_that_are_documented_and_no_others() {
         for (token, _) in TOKENS {
             let place = stage(&server).await;
             let answer = send(&server, &method, &route, &place, Some(token)).await;
+            let (verb, for_all) = match token.strip_suffix("-all") {
+                Some(verb) => (verb, true),
+                None => (*token, *token == "metrics"),
+            };
             let allowed = match asks.as_str() {
                 "no token" | "any token" => true,
                 _ if *token == "everything" => true,
-                _ if everywhere => *token == "metrics" && verbs.contains("metrics"),
-                _ => verbs.contains(token),
+                _ if everywhere => for_all && verbs.contains(verb),
+                _ => verbs.contains(verb),
             };
             let said = format!("{method} {route} as {token}: {answer:?}");
             assert_ne!(answer.status, 401, "{said}");
@@ -146,6 +152,8 @@ async fn several_queues_need_the_scope_in_each() {
     let refused = take("one").await;
     assert_eq!(refused.problem(), (403, "forbidden".to_owned()));
     assert!(refused.text().contains("take:b"), "{refused:?}");
+    let refused = server.send("GET", "/metrics", &[("authorization", "Bearer both")], b"").await;
+    assert!(refused.text().contains("the scope metrics or manage:*"), "{refused:?}");
 
     // In a batch, items stand alone.
     let lines = b"{\"queue\":\"a\",\"body\":\"1\"}\n{\"queue\":\"b\",\"body\":\"2\"}\n";

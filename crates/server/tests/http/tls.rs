@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dwell_model::Limits;
-use dwell_server::{Tls, TlsFiles};
+use dwell_server::{BindError, Server, ServerConfig, Tls, TlsFiles, Tokens};
+use dwell_store::MemoryStore;
+use dwell_time::SystemClock;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -13,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::support::{Connection, Running, soon, start_with, tokens};
+use crate::support::{Connection, Running, soon, start, start_with, tokens};
 
 /// An authority, and what it has signed.
 struct Authority {
@@ -202,6 +204,59 @@ async fn large_answers_arrive_whole() {
     server.stop().await;
 }
 
+/// What should be PEM, and holds `text`.
+fn framed(text: &str) -> String {
+    ["CERTIFICATE", "PRIVATE KEY"]
+        .map(|what| format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n"))
+        .concat()
+}
+
+#[tokio::test]
+async fn a_listener_that_does_not_speak_tls_does_not_begin_to() {
+    let (dir, ca) = (tempfile::tempdir().unwrap(), Authority::new());
+    let server = start().await;
+    let tls = Tls::load(&files(dir.path(), &ca.sign("localhost"), None)).unwrap();
+    server.control.replace(&[], tokens(&[]), Some(tls));
+    assert_eq!(server.get("/health/live").await.status, 200);
+    server.stop().await;
+}
+
+/// TLS alone asks nobody who they are: what others can reach needs tokens, or certificates of its clients.
+#[tokio::test]
+async fn where_others_reach_it_a_certificate_of_the_client_guards_and_one_of_the_server_does_not() {
+    let (dir, ca) = (tempfile::tempdir().unwrap(), Authority::new());
+    let open = Tls::load(&files(dir.path(), &ca.sign("localhost"), None)).unwrap();
+    let guarded = Tls::load(&files(dir.path(), &ca.sign("localhost"), Some(&ca))).unwrap();
+    assert!(guarded.asks_for_certificates() && !open.asks_for_certificates());
+    let bind = async |tokens: Tokens, tls: Option<Tls>| {
+        let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+        let mut config = ServerConfig::default();
+        config.http.listen = "0.0.0.0:0".parse().unwrap();
+        (config.http.tokens, config.http.tls) = (tokens, tls);
+        Server::bind(store, config).await
+    };
+    let (nobody, somebody) = (tokens(&[]), tokens(&[("secret", &["put:*"])]));
+    let exposed = |error: BindError| error.code() == "listener_exposed";
+    assert!(exposed(bind(nobody.clone(), Some(open.clone())).await.unwrap_err()));
+
+    let control = bind(nobody.clone(), Some(guarded.clone())).await.unwrap().control();
+    assert!(control.check(&nobody, None).is_ok(), "the one in force stays");
+    assert!(control.check(&nobody, Some(&guarded)).is_ok());
+    assert!(control.check(&somebody, Some(&open)).is_ok());
+    assert!(exposed(control.check(&nobody, Some(&open)).unwrap_err()));
+
+    let plain = bind(somebody.clone(), None).await.unwrap().control();
+    assert!(plain.check(&somebody, Some(&open)).is_ok());
+    assert!(exposed(plain.check(&nobody, Some(&guarded)).unwrap_err()), "it speaks no TLS");
+}
+
+#[test]
+fn nothing_shows_a_key() {
+    let (dir, ca) = (tempfile::tempdir().unwrap(), Authority::new());
+    let tls = Tls::load(&files(dir.path(), &ca.sign("localhost"), Some(&ca))).unwrap();
+    assert_eq!(format!("{tls:?}"), "Tls { asks_for_certificates: true, .. }");
+}
+
 #[test]
 fn files_that_do_not_fit_are_named() {
     let (dir, ca) = (tempfile::tempdir().unwrap(), Authority::new());
@@ -211,18 +266,30 @@ fn files_that_do_not_fit_are_named() {
     let foreign_key = dir.path().join("foreign.pem");
     std::fs::write(&foreign_key, ca.sign("localhost").key_pem).unwrap();
     let nowhere = dir.path().join("nowhere.pem");
-    for (files, code, file) in [
-        (TlsFiles { certificate: nowhere.clone(), ..good.clone() }, "tls_unreadable", &nowhere),
-        (TlsFiles { key: nowhere.clone(), ..good.clone() }, "tls_unreadable", &nowhere),
-        (TlsFiles { certificate: text.clone(), ..good.clone() }, "tls_invalid", &text),
-        (TlsFiles { certificate: good.key.clone(), ..good.clone() }, "tls_invalid", &good.key),
-        (TlsFiles { key: text.clone(), ..good.clone() }, "tls_invalid", &text),
-        (TlsFiles { key: good.certificate.clone(), ..good.clone() }, "tls_invalid", &good.certificate),
-        (TlsFiles { key: foreign_key.clone(), ..good.clone() }, "tls_invalid", &foreign_key),
-        (TlsFiles { client_ca: Some(text.clone()), ..good.clone() }, "tls_invalid", &text),
+    let broken = dir.path().join("broken.pem");
+    std::fs::write(&broken, framed("hush!")).unwrap();
+    let (none, unread) = ("there is none", "what is there can not be read");
+    for (files, code, file, words) in [
+        (
+            TlsFiles { certificate: nowhere.clone(), ..good.clone() },
+            "tls_unreadable",
+            &nowhere,
+            "name a file",
+        ),
+        (TlsFiles { key: nowhere.clone(), ..good.clone() }, "tls_unreadable", &nowhere, "name a file"),
+        (TlsFiles { certificate: text.clone(), ..good.clone() }, "tls_invalid", &text, none),
+        (TlsFiles { certificate: good.key.clone(), ..good.clone() }, "tls_invalid", &good.key, none),
+        (TlsFiles { certificate: broken.clone(), ..good.clone() }, "tls_invalid", &broken, unread),
+        (TlsFiles { key: text.clone(), ..good.clone() }, "tls_invalid", &text, none),
+        (TlsFiles { key: broken.clone(), ..good.clone() }, "tls_invalid", &broken, unread),
+        (TlsFiles { key: good.certificate.clone(), ..good.clone() }, "tls_invalid", &good.certificate, none),
+        (TlsFiles { key: foreign_key.clone(), ..good.clone() }, "tls_invalid", &foreign_key, "not the key"),
+        (TlsFiles { client_ca: Some(text.clone()), ..good.clone() }, "tls_invalid", &text, none),
     ] {
         let error = Tls::load(&files).unwrap_err();
         assert_eq!((error.code(), error.file()), (code, file.as_path()), "{error}");
-        assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
+        let shown = error.to_string();
+        assert!(shown.contains(file.to_str().unwrap()) && shown.contains(words), "{error}");
+        assert!(!shown.contains("hush"), "it may be the key: {error}");
     }
 }

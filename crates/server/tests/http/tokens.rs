@@ -59,7 +59,11 @@ async fn a_token_in_the_query_is_no_token() {
 #[tokio::test]
 async fn without_tokens_nobody_is_asked_and_nothing_that_is_shown_matters() {
     let server = start().await;
-    assert_eq!(put_as(&server, "Bearer anything").await.status, 201);
+    for shown in ["Bearer anything", "Bearer", "Basic c2VjcmV0", "secret", ""] {
+        assert_eq!(put_as(&server, shown).await.status, 201, "{shown}");
+    }
+    let twice = [("authorization", "Bearer one"), ("authorization", "Bearer other")];
+    assert_eq!(server.send("POST", "/v1/queues/q/messages", &twice, b"x").await.status, 201);
     server.stop().await;
 }
 
