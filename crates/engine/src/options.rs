@@ -93,6 +93,10 @@ impl Options {
     /// The memory limit unless another is asked for.
     pub const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
 
+    /// The most items that one call may be allowed to have ([`Limits::batch`]): the batch of the journal that it is
+    /// written in stays below the 4 GiB that a batch can have, whatever texts come with them.
+    pub const MAX_CALL_ITEMS: usize = 200_000;
+
     /// The shortest runs that may be asked for.
     #[doc(hidden)]
     pub const MIN_RUN_BYTES: u64 = 256;
@@ -131,6 +135,10 @@ impl Options {
             let reason = format!("a body has at most 64 MiB, not {} bytes", self.limits.body_len);
             return Err(OpenError::InvalidOption { option: "limits.body_len", reason });
         }
+        if self.limits.batch > Options::MAX_CALL_ITEMS {
+            let reason = format!("a call has at most 200,000 items, not {}", self.limits.batch);
+            return Err(OpenError::InvalidOption { option: "limits.batch", reason });
+        }
         if self.durability == Durability::IntervalMs(0) {
             let reason = "an interval has at least 1 ms; `always` syncs before it answers".to_owned();
             return Err(OpenError::InvalidOption { option: "durability", reason });
@@ -151,6 +159,13 @@ impl Options {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one("dwell"))
     }
 }
+
+// Beside what fills a batch, there are in one the items of one more call, and of takes that waited those of two; each with
+// the longest error text.
+const _: () = {
+    let an_item = Limits::MAX_ERROR_TEXT_LEN as u64 + 512;
+    assert!(3 * Options::MAX_CALL_ITEMS as u64 * an_item < u32::MAX as u64 - 1024 * 1024 * 1024);
+};
 
 /// What is to be left to write where messages are put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

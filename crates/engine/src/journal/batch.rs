@@ -194,7 +194,7 @@ impl Batch {
     ///
     /// # Errors
     /// If there are more of them than a batch can have, or a body lies further back than a place can say. Puts are
-    /// refused before that, so that it is other records that there are too many of.
+    /// refused before that, and [other calls](crate::Options::MAX_CALL_ITEMS) have too few items for it.
     pub(crate) fn finish(&mut self) -> Result<&[u8], WriteError> {
         let records = &self.bytes[BatchHeader::LEN..];
         let len = u32::try_from(records.len()).ok().filter(|len| *len <= self.reach && !self.is_out_of_reach);

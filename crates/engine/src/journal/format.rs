@@ -318,6 +318,15 @@ mod tests {
         let sound =
             SegmentHeader { name: NAME, incarnation, first, oldest, next_number, made, synced_answers };
         assert_eq!(SegmentHeader::decode(&sound.encode(), NAME), Ok(sound));
+        // So many segments and batches there may be, and no more.
+        let last = SegmentName { segment: HIGHEST_COUNT, ..NAME };
+        for highest in [
+            SegmentHeader { first: HIGHEST_COUNT, ..sound },
+            SegmentHeader { name: last, ..sound },
+            SegmentHeader { name: last, first: HIGHEST_COUNT, oldest: HIGHEST_COUNT, ..sound },
+        ] {
+            assert_eq!(SegmentHeader::decode(&highest.encode(), highest.name), Ok(highest));
+        }
         let far = SegmentName { segment: HIGHEST_COUNT + 1, ..NAME };
         for forged in [
             SegmentHeader { first: 0, ..sound },

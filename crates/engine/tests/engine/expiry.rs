@@ -143,6 +143,37 @@ fn a_discard_of_all_as_the_first_call_takes_all_that_has_expired() {
 }
 
 #[test]
+fn a_delete_as_the_first_call_takes_all_that_has_expired_and_nothing_of_other_queues() {
+    for reopens in [false, true] {
+        let mut store = fresh(FEW);
+        for name in ["q", "other"] {
+            put_expiring(&mut store, name, MANY);
+            put_lasting(&mut store, name, 10);
+        }
+        assert!(store.engine.counters().cold > 2 * MANY - 200, "{:?}", store.engine.counters());
+        store.clock.advance(2 * HOUR_MS - 1);
+        if reopens {
+            store = reopened(store, FEW);
+        }
+        store.clock.advance(1);
+        let engine = store.engine.clone();
+        assert_eq!(store.run(engine.delete_queue(queue("q"))), Ok(MANY + 10));
+        assert_eq!(store.run(engine.stats(queue("q"))).unwrap_err().code(), "unknown_queue");
+        drop(engine);
+        assert_eq!(counts(&mut store, "other"), (10, MANY));
+        let (disk, clock) = store.kill();
+        disk.power_on(Crash::Drop);
+        let mut store = small(disk, clock, FEW);
+        // Nor does anything of it come back when there is such a queue again.
+        store.put(Put::new(queue("q"), "anew").after_ms(DAY_MS)).unwrap();
+        assert_eq!((counts(&mut store, "q"), counts(&mut store, "other")), ((1, 0), (10, MANY)));
+        let mut store = reopened(store, FEW);
+        assert_eq!((counts(&mut store, "q"), counts(&mut store, "other")), ((1, 0), (10, MANY)));
+        assert_eq!(listed(&mut store, "other", StateKind::Dead, 500), MANY as usize);
+    }
+}
+
+#[test]
 fn a_revive_as_the_first_call_brings_back_all_that_has_expired() {
     let many = 8_000;
     for which in [Selection::All, Selection::Oldest(many)] {

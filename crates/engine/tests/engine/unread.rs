@@ -126,6 +126,17 @@ fn a_place_that_can_not_be_read_fails_the_body_that_lies_there_and_none_beside_i
 
 #[test]
 fn a_process_that_may_open_no_more_files_spends_no_attempts() {
+    spends_no_attempts(|disk| disk.run_out_of_files(0, u64::MAX));
+}
+
+#[test]
+fn a_process_without_memory_to_read_with_spends_no_attempts() {
+    let error = ErrorKind::OutOfMemory;
+    spends_no_attempts(|disk| disk.fail(Fault { calls: Calls::Reads, after: 0, times: u64::MAX, error }));
+}
+
+/// Reads fail for want of something that the process is `short` of, for messages that have one attempt each.
+fn spends_no_attempts(short: impl FnOnce(&MemoryDisk)) {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let options = Options { open_files: 4, segment_bytes: 4 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, options).unwrap();
@@ -135,7 +146,7 @@ fn a_process_that_may_open_no_more_files_spends_no_attempts() {
         let body = body_of(i).repeat(20);
         store.put(Put { max_attempts: Some(once), ..Put::new(queue("q"), body) }).unwrap();
     }
-    store.disk.run_out_of_files(0, u64::MAX);
+    short(&store.disk);
     let mut taken = 0;
     for _ in 0..100 {
         match store.take(Take::from(queue("q")).max(40)) {
