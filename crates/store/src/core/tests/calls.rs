@@ -5,7 +5,7 @@ use dwell_model::{
 };
 
 use super::*;
-use crate::core::{ReplayError, StoredBody};
+use crate::core::{LEASE_BYTES, ReplayError, StoredBody};
 use crate::{Error, Selection, When};
 
 #[test]
@@ -271,4 +271,22 @@ fn a_message_weighs_what_its_texts_take() {
     assert_eq!(with_header, least + 2 + 2 * 32);
     assert_eq!(weight(short, &[(long, long)], short), with_header + 18);
     assert_eq!(weight(short, &[("a", short), ("b", short)], short) - with_header, with_header - least);
+}
+
+#[test]
+fn a_lease_weighs_something_as_long_as_it_is_in_force() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.core.weight(), 0);
+    rig.put(put_to("q"), now(0)).unwrap();
+    rig.put(put_to("q"), now(0)).unwrap();
+    let without = rig.core.weight();
+    assert!(without > 0);
+    let mut taken = rig.take(Take::from(queue("q")), now(0)).unwrap();
+    assert_eq!(rig.core.weight(), without + LEASE_BYTES);
+    taken.extend(rig.take(Take::from(queue("q")), now(0)).unwrap());
+    assert_eq!(rig.core.weight(), without + 2 * LEASE_BYTES);
+    for delivery in taken {
+        rig.settle(&delivery.receipt, Action::Ack, now(1)).unwrap();
+    }
+    assert_eq!(rig.core.weight(), 0);
 }

@@ -62,6 +62,8 @@ pub(super) struct Toy {
     asked: usize,
     /// These are not found when they expire.
     unreadable: BTreeSet<CopyAt>,
+    /// No page of a list can be read.
+    is_rotten: bool,
     /// It takes so many calls to read the dead messages of a queue, and what was read is kept for one position of each reader.
     pub(super) pieces: usize,
     reading: Vec<Reading>,
@@ -208,7 +210,7 @@ impl Cold<Bytes> for Toy {
             return Ok(());
         }
         let is_left = self.over(now).any(|copy| copy.cold.message.queue == *queue);
-        if is_left { Err(Error::Unavailable { reason: "it is rotten".into() }) } else { Ok(()) }
+        if is_left { Err(rotten()) } else { Ok(()) }
     }
 
     fn page(
@@ -220,6 +222,9 @@ impl Cold<Bytes> for Toy {
         count: usize,
         into: &mut Vec<ColdMessage<Bytes>>,
     ) -> Result<()> {
+        if self.is_rotten {
+            return Err(rotten());
+        }
         let of_state = self.of(queue).filter(|copy| copy.state(ripe) == state);
         let mut page: Vec<_> = of_state
             .map(|copy| ((copy.cold.message.standing.due, copy.cold.message.id), copy.cold.copy))
@@ -296,6 +301,10 @@ impl Cold<Bytes> for Toy {
         copy.is_over = died.is_some() && !copy.is_dead();
         assert_eq!(died, copy.died());
     }
+}
+
+fn rotten() -> Error {
+    Error::Unavailable { reason: "it is rotten".into() }
 }
 
 /// Everything that there was at some moment, but what the log from there on tells.
@@ -609,6 +618,60 @@ fn a_queue_is_deleted_with_what_can_not_be_read() {
     let (mut rig, _) = with_one_unreadable();
     assert_eq!(rig.call(|core, log| core.delete_queue(&queue("q"), now(60), log)), 3);
     assert_eq!(rig.call(|core, log| core.purge(&queue("q"), now(61), log)), Ok(0));
+}
+
+fn list(rig: &mut Rig, name: &str, state: StateKind, at: u64) -> Result<usize> {
+    let page = rig.call(|core, log| core.list(&queue(name), state, None, 9, now(at), log));
+    page.map(|page| page.messages.len())
+}
+
+#[test]
+fn a_list_reads_nothing_where_nothing_of_it_is_cold() {
+    let mut rig = Rig::new();
+    for delay in [0, 100] {
+        rig.put(put_to("q").after_ms(delay), now(0)).unwrap();
+    }
+    assert_eq!(rig.take(Take::from(queue("q")), now(0)).unwrap().len(), 1);
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!((rig.core.cold_len(), rig.core.leased_len()), (1, 1));
+    rig.put(put_to("other").after_ms(100), now(0)).unwrap();
+    rig.log.1.as_mut().unwrap().is_rotten = true;
+    assert_eq!(list(&mut rig, "q", StateKind::Leased, 1), Ok(1));
+    assert_eq!(list(&mut rig, "other", StateKind::Scheduled, 1), Ok(1));
+    assert_eq!(list(&mut rig, "q", StateKind::Scheduled, 1), Err(rotten()));
+    rig.log.1.as_mut().unwrap().is_rotten = false;
+    assert_eq!(list(&mut rig, "q", StateKind::Scheduled, 1), Ok(1));
+}
+
+#[test]
+fn a_list_lets_what_is_cold_expire_only_where_some_of_its_queue_may() {
+    let mut rig = behind();
+    assert_eq!(list(&mut rig, "other", StateKind::Ready, 60), Ok(1));
+    assert!(rig.core.is_behind(), "a storm in one queue does not delay the next");
+    assert_eq!(list(&mut rig, "q", StateKind::Ready, 60), Ok(1));
+    assert!(!rig.core.is_behind());
+}
+
+#[test]
+fn what_had_expired_by_the_time_of_a_batch_is_dead_to_whoever_replays_it() {
+    let mut rig = Rig::new();
+    for (key, expires) in [("gone", 50), ("there", 51)] {
+        let put = Put { expires: Some(at(expires)), ..put_to("q").key(key.parse().unwrap()) };
+        rig.put(put.after_ms(10), now(0)).unwrap();
+    }
+    let checkpoint = capture(&mut rig);
+    evict(&mut rig, 0);
+    let mut again = recovered(&rig, &checkpoint);
+    let toy = again.log.1.as_mut().unwrap();
+    again.core.replay_begins(at(50));
+    again.core.replay_expiry(Some(&mut *toy));
+    let mut has_owner = |key: &str| {
+        let owner = again.core.replay_owner(&queue("q"), &key.parse().unwrap(), Some(&mut *toy));
+        owner.unwrap().is_some()
+    };
+    assert_eq!((has_owner("gone"), has_owner("there")), (false, true));
+    again.core.check();
 }
 
 #[derive(Clone, Debug)]
