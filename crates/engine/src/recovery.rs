@@ -617,12 +617,109 @@ fn whole_batch(
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::task::{Context as Polled, Poll, Waker};
+
+    use dwell_model::{Setting, SettingChange};
+    use dwell_store::{Put, Store as _};
     use dwell_time::Clock as _;
 
     use super::*;
     use crate::checkpoint::Checkpoint;
     use crate::disk::MemoryDisk;
-    use crate::{Engine, Options};
+    use crate::{Driver, Engine, Options};
+
+    /// Takes in nothing.
+    struct Nobody;
+
+    impl Replay for Nobody {
+        fn put(&mut self, _: PutRecord, _: Place) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn record(&mut self, _: Record) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn old(&mut self, _: Number, _: Option<Standing>) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn begins(&mut self, _: Timestamp) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn time(&mut self, _: Timestamp) {}
+
+        fn look_up(&mut self) -> Result<(), Refusal> {
+            Ok(())
+        }
+    }
+
+    fn run<T>(driver: &mut Driver, call: impl Future<Output = T>) -> T {
+        let (mut call, mut polled) = (std::pin::pin!(call), Polled::from_waker(Waker::noop()));
+        for _ in 0..64 {
+            if let Poll::Ready(answer) = call.as_mut().poll(&mut polled) {
+                return answer;
+            }
+            driver.turn();
+        }
+        panic!("the call waits");
+    }
+
+    /// How many records each batch of a segment holds, and how long it is.
+    fn batches_of(segment: &[u8]) -> Vec<(u64, u64)> {
+        let (mut batches, mut at) = (Vec::new(), SegmentHeader::LEN);
+        while segment[at..].starts_with(b"DWLB") {
+            let int = |from: usize| u32::from_le_bytes(segment[at + from..][..4].try_into().unwrap());
+            let len = BatchHeader::LEN + int(4) as usize;
+            batches.push((u64::from(int(36)), len as u64));
+            at += len;
+        }
+        batches
+    }
+
+    /// Retirements begin by what segments hold; what they begin with, settings of all queues, is none of it.
+    #[test]
+    fn a_segment_counts_for_what_it_holds_behind_the_settings_that_it_begins_with() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let options = Options {
+            disk: Arc::new(disk.clone()),
+            segment_bytes: Options::MIN_SEGMENT_BYTES,
+            seed: Some(7),
+            ..Options::default()
+        };
+        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        let queue = || "q".parse().unwrap();
+        let put = |driver: &mut Driver| {
+            let put = vec![Put::new(queue(), vec![7; 1_000])];
+            run(driver, engine.put(put)).pop().unwrap().unwrap()
+        };
+        put(&mut driver);
+        for lease_ms in [70_000, 80_000] {
+            let change = SettingChange::Set(Setting::LeaseMs(lease_ms));
+            run(&mut driver, engine.configure(queue(), vec![change])).unwrap();
+            for _ in 0..10 {
+                put(&mut driver);
+            }
+        }
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        let recovered = recover(&disk, dir, &manifest, &mut Nobody).unwrap();
+        let found: Vec<(u64, u64)> = recovered.kept.iter().map(|kept| (kept.records, kept.bytes)).collect();
+        let (mut batches, mut held) = (Vec::new(), Vec::new());
+        for kept in &recovered.kept {
+            let of_segment = batches_of(&disk.read_file(&kept.segment.path).unwrap());
+            // The first one had no settings to begin with.
+            let behind = &of_segment[usize::from(!held.is_empty())..];
+            held.push(behind.iter().fold((0, 0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1)));
+            batches.extend(of_segment);
+        }
+        assert!(held.len() > 3, "{held:?}");
+        assert_eq!(found, held);
+        let OpenReport { segments, batches: count, records, .. } = recovered.report;
+        let all = batches.iter().map(|(records, _)| records).sum();
+        assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
+    }
 
     /// A journal that is gone is refused as soon as it is missed, however long the manifest says that it was.
     #[test]

@@ -141,6 +141,17 @@ impl Flow {
         }
     }
 
+    /// The stream, as a thread has it that reads; it is to be [given back](Flow::give_back).
+    #[cfg(test)]
+    pub(super) fn lend(&self) -> Option<Stream> {
+        self.shared.state().stream.take()
+    }
+
+    #[cfg(test)]
+    pub(super) fn give_back(&self, stream: Option<Stream>) {
+        drop(Lent { shared: &self.shared, stream, some: Vec::new() });
+    }
+
     /// About so many bytes in memory at the most.
     pub(super) fn memory(&self) -> usize {
         self.cursors * CURSOR_BYTES + 2 * (self.most * PREPARED_BYTES + MOST_BYTES)

@@ -455,6 +455,16 @@ fn what_follows_is_read_ahead_once_much_is_asked_for() {
 
 #[test]
 fn a_file_that_goes_is_held_no_longer_and_what_was_read_ahead_stays() {
+    lets_a_file_go(false);
+}
+
+#[test]
+fn a_file_that_goes_while_a_thread_reads_ahead_is_held_until_it_has() {
+    lets_a_file_go(true);
+}
+
+/// Takes a file out of three, of which something was read ahead; or as if a thread was about to read more.
+fn lets_a_file_go(while_it_is_read: bool) {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
     let every = |from: i64| (0..80).map(|at| drawn(at * 3 + from)).collect::<Vec<_>>();
@@ -468,7 +478,15 @@ fn a_file_that_goes_is_held_no_longer_and_what_was_read_ahead_stays() {
         beside.cold.take_out(known.copy);
         known.is_cold = false;
     }
-    beside.cold.remove(2);
+    let stream = beside.cold.flows[0].lend().filter(|_| while_it_is_read);
+    match stream {
+        Some(stream) => {
+            beside.cold.remove(2);
+            assert_ne!(file.strong_count(), 0, "it is read");
+            beside.cold.flows[0].give_back(Some(stream));
+        }
+        None => drop(beside.cold.remove(2)),
+    }
     assert_eq!((file.strong_count(), beside.cold.flows.len()), (0, 1));
     while !beside.ready().is_empty() {
         beside.due();
@@ -539,6 +557,22 @@ fn a_turn_makes_few_messages_resident_however_many_queues_have_some() {
     assert_eq!(hand_over(&mut beside), 64, "another turn may again");
 }
 
+/// Who asks after that in the same turn gets a sixteenth of what is handed over at a time, and one at least.
+#[test]
+fn of_what_is_due_besides_a_turn_hands_over_few() {
+    for window in [8, 24, 100, 512] {
+        let mut beside = Beside::new(window, 64, 16);
+        let drawn = |due: i64| Drawn { state: 0, priority: 1, due, body_len: 10 };
+        beside.add(&(0..8 * window as i64).map(drawn).collect::<Vec<_>>());
+        beside.now = at(100_000);
+        while !beside.cold.has_handed_enough() {
+            assert_ne!(hand_over(&mut beside), 0);
+        }
+        let handed = hand_over(&mut beside);
+        assert!((1..=(window / 16).max(1)).contains(&handed), "{handed} where there are {window} at a time");
+    }
+}
+
 /// Lanes of which each begins where the one before ends are read one after the other, whatever their number.
 #[test]
 fn lanes_count_as_far_as_they_are_read_at_a_time() {
@@ -553,6 +587,41 @@ fn lanes_count_as_far_as_they_are_read_at_a_time() {
     };
     assert_eq!(read_ahead(20), 1, "of twelve lanes no more than two at a time");
     assert_eq!(read_ahead(0), 0, "of twelve lanes more than blocks can be spared");
+}
+
+/// Of messages that are due at one instant the ids decide, so a lane may have to be read on where another begins.
+#[test]
+fn lanes_that_meet_at_one_instant_are_read_at_a_time() {
+    for (apart, open) in [(29, 2), (30, 1)] {
+        let mut beside = Beside::new(16, 64, 16);
+        let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
+        (0..5).for_each(|lane| beside.add(&(0..30).map(|at| drawn(lane * apart + at)).collect::<Vec<_>>()));
+        let cursors = beside.cold.cursors(&queue(), at(1_000));
+        assert_eq!((cursors.len(), open_at_once(&cursors)), (5, open), "{apart} apart");
+    }
+}
+
+/// What is remembered of lanes and of places that could not be read counts for memory, each with what a tree takes for it that
+/// is half empty.
+#[test]
+fn what_is_remembered_of_files_counts_for_memory() {
+    let mut beside = Beside::new(8, 64, 16);
+    (0..50).for_each(|_| beside.add(&dead_ones(2)));
+    peek(&mut beside, |_, _| {});
+    let (with, count) = (beside.cold.memory(), beside.cold.deaths.len());
+    assert_eq!(count, 50, "the deaths of all lanes were read");
+    beside.cold.deaths.clear();
+    let each = (with - beside.cold.memory()) / count;
+    let entry = size_of::<LaneAt>() + 2 * size_of::<Timestamp>();
+    assert!((2 * entry..4 * entry).contains(&each), "{each} bytes for {entry}");
+
+    let mut beside = expiring(&[8]);
+    let path = beside.cold.files()[&1].file.path().to_owned();
+    beside.disk.unreadable_at(&path, 0, beside.cold.files()[&1].file.size());
+    let before = beside.cold.files()[&1].memory();
+    assert_eq!(expire(&mut beside, 0, usize::MAX), (0, true));
+    let aside = beside.cold.files()[&1].memory() - before;
+    assert!(aside >= 8 * 2 * (size_of::<u32>() + size_of::<Timestamp>()), "{aside} bytes");
 }
 
 /// What was acked in the order of due is found where it was due; only what is not there is looked for by number.

@@ -258,3 +258,28 @@ pub(super) fn near_end(
         ahead_ms /= 2;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(number: u32, live: u32) -> Used {
+        Used { number, live, len: 100, size: 1_000, is_spent: false }
+    }
+
+    #[test]
+    fn as_many_messages_are_moved_as_may_be_unless_the_first_file_alone_has_more() {
+        let giving = || Giving { left: 30, given_up: BTreeSet::new() };
+        let mut some = giving();
+        let given = [(1, 20), (2, 11), (3, 4), (3, 4), (4, 6), (5, 1)];
+        let fits = given.map(|(number, live)| some.take(&used(number, live), true));
+        // What was given up already is moved once.
+        assert_eq!(fits, [true, false, true, true, true, false]);
+        assert_eq!((some.left, some.given_up.into_iter().collect::<Vec<_>>()), (0, vec![1, 3, 4]));
+        let mut large = giving();
+        assert!(!large.take(&used(1, 31), false), "it must not be alone");
+        assert!(large.take(&used(1, 31), true), "it would never be moved");
+        assert!(!large.take(&used(2, 1), true) && !large.take(&used(2, 1), false), "no more beside it");
+        assert_eq!((large.left, large.given_up.len()), (0, 1));
+    }
+}

@@ -346,3 +346,24 @@ fn the_room_of_a_few_large_messages_comes_back() {
     let used = store.disk.used();
     assert!(used <= 3 * (4 << 20), "{used} bytes are used, and nothing is there: {:?}", engine.counters());
 }
+
+/// A body is written to the journal, to the file to which its message is retired, and to another when most beside it is gone.
+#[test]
+fn a_body_that_is_moved_has_been_written_once_more() {
+    let mut store = open();
+    let mut ids = Vec::new();
+    for number in 0..2_000_u64 {
+        let put = Put::new(queue("q"), format!("{number:0100}")).after_ms(DAY_MS + number);
+        ids.push(store.put(put).unwrap().id);
+    }
+    (0..100).for_each(|_| store.advance(1));
+    let written = store.engine.counters().body_writes;
+    let engine = store.engine.clone();
+    let gone: Vec<Target> =
+        (0..2_000).filter(|at| at % 5 != 0).map(|at: usize| Target::Id(ids[at])).collect();
+    for some in gone.chunks(50) {
+        assert!(store.run(engine.cancel(queue("q"), some.to_vec())).iter().all(Result::is_ok));
+    }
+    (0..2_000).for_each(|_| store.advance(1));
+    assert_eq!((written, engine.counters().body_writes), (2, 3), "{:?}", engine.counters());
+}
