@@ -148,8 +148,8 @@ impl Flow {
     }
 
     #[cfg(test)]
-    pub(super) fn give_back(&self, stream: Option<Stream>) {
-        drop(Lent { shared: &self.shared, stream, some: Vec::new() });
+    pub(super) fn give_back(&self, stream: Stream) {
+        drop(Lent { shared: &self.shared, stream: Some(stream), some: Vec::new() });
     }
 
     /// About so many bytes in memory at the most.

@@ -467,9 +467,9 @@ fn a_file_that_goes_while_a_thread_reads_ahead_is_held_until_it_has() {
 fn lets_a_file_go(while_it_is_read: bool) {
     let mut beside = Beside::new(16, 64, 16);
     let drawn = |due| Drawn { state: 0, priority: 1, due, body_len: 100 };
-    let every = |from: i64| (0..80).map(|at| drawn(at * 3 + from)).collect::<Vec<_>>();
+    let every = |from: i64| (0..400).map(|at| drawn(at * 3 + from)).collect::<Vec<_>>();
     (0..3).for_each(|from| beside.add(&every(from)));
-    beside.now = at(1_000);
+    beside.now = at(2_000);
     (0..8).for_each(|_| beside.due());
     assert_eq!(beside.cold.flows.len(), 1, "it reads ahead");
     let file = Arc::downgrade(&beside.cold.files()[&2].file);
@@ -478,14 +478,13 @@ fn lets_a_file_go(while_it_is_read: bool) {
         beside.cold.take_out(known.copy);
         known.is_cold = false;
     }
-    let stream = beside.cold.flows[0].lend().filter(|_| while_it_is_read);
-    match stream {
-        Some(stream) => {
-            beside.cold.remove(2);
-            assert_ne!(file.strong_count(), 0, "it is read");
-            beside.cold.flows[0].give_back(Some(stream));
-        }
-        None => drop(beside.cold.remove(2)),
+    if while_it_is_read {
+        let stream = beside.cold.flows[0].lend().expect("not all of it was read");
+        beside.cold.remove(2);
+        assert_ne!(file.strong_count(), 0, "it is read");
+        beside.cold.flows[0].give_back(stream);
+    } else {
+        beside.cold.remove(2);
     }
     assert_eq!((file.strong_count(), beside.cold.flows.len()), (0, 1));
     while !beside.ready().is_empty() {

@@ -193,4 +193,31 @@ mod tests {
         assert_eq!((budget.messages(), budget.journal.segments), (u64::MAX, usize::MAX));
         assert_eq!((budget.generation(), budget.window()), (budget.generation(), 4096));
     }
+
+    #[test]
+    fn people_are_told_of_no_limit_and_of_what_files_take_without_one() {
+        let mut budget = Budget::of(u64::MAX, 4096);
+        budget.set_files(1_000);
+        let unlimited = (u64::MAX, u64::MAX, 1_000);
+        let told = |told: MemoryUse| (told.limit, told.messages, told.files);
+        assert_eq!(told(budget.told()), unlimited);
+        let mut budget = Budget::of(8 << 20, 4096);
+        budget.set_files(1_000);
+        // An eighth and the files off, and half of the rest.
+        let messages = ((8 << 20) / 8 * 7 - 1_000) / 2;
+        assert_eq!(told(budget.told()), (8 << 20, messages, 1_000));
+    }
+
+    #[test]
+    fn blocks_and_bodies_have_their_part_and_no_more() {
+        for limit in [4096, 1 << 20, 16 << 20, 100 << 20, 64 << 30] {
+            let budget = Budget::of(limit, 64 << 20);
+            let (blocks, bytes) = budget.blocks();
+            assert!(bytes as u64 <= limit / 8 && (48..=1024).contains(&blocks), "{limit}: {blocks}, {bytes}");
+            assert!(blocks == 48 || blocks * BLOCK <= bytes, "{limit}: {blocks}, {bytes}");
+            assert!(blocks == 1024 || (blocks + 1) * BLOCK > bytes, "{limit}: as many as there is room for");
+            let (bodies, buffers) = (budget.bodies() as u64, budget.told().buffers);
+            assert!((buffers / 5..=buffers / 4).contains(&bodies), "{limit}: {bodies} of {buffers}");
+        }
+    }
 }

@@ -271,6 +271,34 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
     assert_eq!(answered.iter().max(), Some(&(count - 1)), "{answered:?}");
 }
 
+/// Of segments that stay for tokens alone, each that is missing or damaged where it begins is told of.
+#[test]
+fn each_segment_that_is_missing_where_nothing_but_tokens_is_needed_is_told_of_once() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
+    let (memory_limit, segment_bytes) = (16 * 1024, 8 * 1024);
+    let small = |disk: &MemoryDisk| Options { memory_limit, segment_bytes, ..options(disk, &clock) };
+    let mut store = Driven::open(disk.clone(), clock.clone(), small(&disk)).unwrap();
+    for i in 0..600 {
+        let far = Put::new(queue("far"), "body").after_ms(86_400_000);
+        store.put(far.token(format!("t{i}").parse().unwrap())).unwrap();
+    }
+    assert!(store.engine.counters().checkpoints > 5);
+    let numbers = store.numbers();
+    let (disk, _) = store.kill();
+    disk.power_on(Crash::Keep);
+    let gone = [segment(1), segment(3), segment(4)];
+    gone.iter().for_each(|path| disk.remove(path).unwrap());
+    disk.rot_at(&segment(2), 20);
+    let mut store = Driven::open(disk.clone(), clock.clone(), small(&disk)).unwrap();
+    let mut told = store.engine.report().forgotten.clone();
+    told.sort_by_key(|cut| cut.file.clone());
+    let files: Vec<_> =
+        told.iter().map(|cut| (cut.file.clone(), cut.reason == "the segment is missing")).collect();
+    let expected = [1, 2, 3, 4].map(|number| (segment(number), number != 2));
+    assert_eq!(files, expected);
+    assert_eq!(store.numbers(), numbers);
+}
+
 /// What ends a setting where nothing but tokens is needed.
 #[derive(Clone, Copy, Debug)]
 enum End {
