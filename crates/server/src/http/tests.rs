@@ -1,6 +1,6 @@
-//! What a request does that has waited for room while its caller's token was taken away.
+//! What becomes of requests whose caller's token is taken away while they wait.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -8,8 +8,9 @@ use axum::http::{Request, Response, StatusCode};
 use dwell_model::{Limits, QueueName};
 use dwell_store::{MemoryStore, Put, StateCounts};
 use dwell_time::SystemClock;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, stream};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
@@ -34,50 +35,89 @@ pub(super) fn app() -> App {
     }
 }
 
-/// What is asked for by a bearer whose token goes while it waits for room, of which so many bytes are held.
-async fn outlived_by_its_request(held: u64, method: &str, target: &str, body: &Value) -> Response<Body> {
-    let token = |name: &str| {
-        let scopes = ["put:*", "take:*"].map(|scope| scope.parse().unwrap()).into();
-        Tokens::new(vec![Token { name: name.to_owned(), digest: TokenDigest::of(name.as_bytes()), scopes }])
-    };
-    let app = Arc::new(app());
-    let queue = QueueName::new("q").unwrap();
-    let put = app.store.put(vec![Put::new(queue.clone(), "x")]).await.pop().unwrap().unwrap();
-    app.live.replace(Hosts::new(0, &[]), token("gone"), None);
+/// A bearer's request under way, to a server whose queue `q` has one message.
+struct Sent {
+    app: Arc<App>,
+    queue: QueueName,
+    what: String,
+    answer: Pin<Box<dyn Future<Output = Response<Body>>>>,
+}
 
-    let request = Request::builder().method(method).uri(target.replace("{id}", &put.id.to_string()));
-    let request = request.header("content-type", "application/json");
-    let caller = app.live.tokens().caller(Some(b"gone")).unwrap();
-    let request = request.extension(caller).extension(Arc::new(Unwritten::new(app.returns.clone())));
-    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-    let held = app.memory.add(held);
-    let mut router = router(Arc::clone(&app));
-    let mut answer = pin!(router.call(request.body(body).unwrap()));
-    assert!(answer.as_mut().now_or_never().is_none(), "{target}: it waits");
-    assert!(app.memory.is_pressed(), "{target}: for room");
+/// One token, whose name is its secret too.
+fn token(name: &str) -> Tokens {
+    let scopes = ["put:*", "take:*"].map(|scope| scope.parse().unwrap()).into();
+    Tokens::new(vec![Token { name: name.to_owned(), digest: TokenDigest::of(name.as_bytes()), scopes }])
+}
 
-    app.live.replace(Hosts::new(0, &[]), token("new"), None);
-    drop(held);
-    let answer = timeout(Duration::from_secs(20), answer).await.unwrap().unwrap();
-    let counts = app.store.stats(queue).await.unwrap().counts;
-    assert_eq!(counts, StateCounts { ready: 1, ..StateCounts::default() }, "{target}: nothing is done");
-    answer
+impl Sent {
+    /// `{id}` in the target is the message's.
+    async fn new(method: &str, target: &str, body: Body) -> Sent {
+        let app = Arc::new(app());
+        let queue = QueueName::new("q").unwrap();
+        let put = app.store.put(vec![Put::new(queue.clone(), "x")]).await.pop().unwrap().unwrap();
+        app.live.replace(Hosts::new(0, &[]), token("gone"), None);
+
+        let request = Request::builder().method(method).uri(target.replace("{id}", &put.id.to_string()));
+        let request = request.header("content-type", "application/json");
+        let caller = app.live.tokens().caller(Some(b"gone")).unwrap();
+        let request = request.extension(caller).extension(Arc::new(Unwritten::new(app.returns.clone())));
+        let (mut router, request) = (router(Arc::clone(&app)), request.body(body).unwrap());
+        let answer = Box::pin(async move { router.call(request).await.unwrap() });
+        Sent { app, queue, what: format!("{method} {target}"), answer }
+    }
+
+    /// Goes on until it waits.
+    fn until_it_waits(&mut self) {
+        assert!(self.answer.as_mut().now_or_never().is_none(), "{}: it waits", self.what);
+    }
+
+    /// Its token is taken away.
+    fn outlives_its_token(&self) {
+        self.app.live.replace(Hosts::new(0, &[]), token("new"), None);
+    }
+
+    /// It must end, with nothing done.
+    async fn is_refused(self) {
+        let answer = timeout(Duration::from_secs(20), self.answer).await.unwrap();
+        let counts = self.app.store.stats(self.queue).await.unwrap().counts;
+        assert_eq!(counts, StateCounts { ready: 1, ..StateCounts::default() }, "{}", self.what);
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{}", self.what);
+        let problem = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let problem: Value = serde_json::from_slice(&problem).unwrap();
+        assert_eq!(problem["code"], "token_unknown", "{}", self.what);
+    }
 }
 
 #[tokio::test]
 async fn what_has_waited_for_room_is_not_done_once_its_token_is_gone() {
-    let items = json!(vec![json!({"queue": "q", "body": "y"}); 100]);
+    let body = |item: Value| Body::from(Value::from(vec![item; 100]).to_string());
     for (held, method, target, body) in [
-        (1_000_001, "POST", "/v1/messages:batch", &items),
-        (1_000_001, "POST", "/v1/queues/q/messages:batch", &json!(vec![json!({"body": "y"}); 100])),
-        (1_000_001, "GET", "/v1/queues", &Value::Null),
+        (1_000_001, "POST", "/v1/messages:batch", body(json!({"queue": "q", "body": "y"}))),
+        (1_000_001, "POST", "/v1/queues/q/messages:batch", body(json!({"body": "y"}))),
+        (1_000_001, "GET", "/v1/queues", Body::empty()),
         // There is room, but not for one more message.
-        (999_999, "POST", "/v1/queues/q/messages/{id}/take", &Value::Null),
+        (999_999, "POST", "/v1/queues/q/messages/{id}/take", Body::empty()),
     ] {
-        let answer = outlived_by_its_request(held, method, target, body).await;
-        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{target}");
-        let problem = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        let problem: Value = serde_json::from_slice(&problem).unwrap();
-        assert_eq!(problem["code"], "token_unknown", "{target}");
+        let mut sent = Sent::new(method, target, body).await;
+        let held = sent.app.memory.add(held);
+        sent.until_it_waits();
+        assert!(sent.app.memory.is_pressed(), "{target}: for room");
+        sent.outlives_its_token();
+        drop(held);
+        sent.is_refused().await;
+    }
+}
+
+#[tokio::test]
+async fn what_has_come_whole_when_its_token_is_gone_is_not_done() {
+    for (target, text) in
+        [("/v1/queues/q/messages", "y"), ("/v1/messages:batch", r#"[{"queue": "q", "body": "y"}]"#)]
+    {
+        let (comes, body) = oneshot::channel::<&str>();
+        let mut sent = Sent::new("POST", target, Body::from_stream(stream::once(body))).await;
+        sent.until_it_waits();
+        comes.send(text).unwrap();
+        sent.outlives_its_token();
+        sent.is_refused().await;
     }
 }
