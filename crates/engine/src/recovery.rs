@@ -721,6 +721,32 @@ mod tests {
         assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
     }
 
+    /// Where the journal is gone, the manifest alone says which numbers a repair may give.
+    #[test]
+    fn the_manifest_says_which_numbers_were_given_before_its_segment() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let options = Options {
+            disk: Arc::new(disk.clone()),
+            memory_limit: 16 * 1024,
+            segment_bytes: Options::MIN_SEGMENT_BYTES,
+            seed: Some(7),
+            ..Options::default()
+        };
+        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        for _ in 0..400 {
+            let put = vec![Put::new("q".parse().unwrap(), "body").after_ms(86_400_000)];
+            run(&mut driver, engine.put(put)).pop().unwrap().unwrap();
+        }
+        assert!(engine.counters().checkpoints > 3);
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        let start = manifest.checkpoint.start;
+        let name = SegmentName { directory: manifest.directory, shard: 0, segment: start };
+        let bytes = disk.read_file(&dir.join(name.file_name())).unwrap();
+        let header = SegmentHeader::decode(bytes.first_chunk().unwrap(), name).unwrap();
+        assert!(header.next_number > 100, "{header:?}");
+        assert_eq!((manifest.next_number, manifest.newest), (header.next_number, start));
+    }
+
     /// A journal that is gone is refused as soon as it is missed, however long the manifest says that it was.
     #[test]
     fn a_long_journal_that_is_gone_is_missed_at_once() {
