@@ -145,12 +145,16 @@ fn what_a_panicking_waker_was_woken_for_goes_to_the_next() {
 
 #[test]
 fn a_leader_whose_waker_panics_loses_the_lead() {
-    let queue = DelayQueue::new();
-    queue.put(1, MS * 5).unwrap();
-    let mut bad = queue.take_async();
-    assert!(poll_with(&mut bad, Panics).is_pending());
-    let follower = in_thread(move || queue.take());
-    assert_eq!(follower.recv_timeout(PATIENCE), Ok(Ok(1)));
+    // A thread times itself; a task is called when the leader is not.
+    for is_task in [false, true] {
+        let queue = DelayQueue::new();
+        queue.put(1, MS * 50).unwrap();
+        let mut bad = queue.take_async();
+        assert!(poll_with(&mut bad, Panics).is_pending());
+        let follower =
+            in_thread(move || if is_task { pollster::block_on(queue.take_async()) } else { queue.take() });
+        assert_eq!(follower.recv_timeout(PATIENCE), Ok(Ok(1)), "a task: {is_task}");
+    }
 }
 
 #[test]

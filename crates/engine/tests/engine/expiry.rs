@@ -295,6 +295,24 @@ fn what_has_died_by_its_expiry_leaves_memory() {
     let counters = store.engine.counters();
     assert!(counters.resident <= LIMIT / 224, "{counters:?}");
     assert_eq!(counters.resident + counters.cold, 2_000);
+    // Nor do those that were in memory when they died, again and again.
+    for round in 1..=8 {
+        let expires = store.now().after(HOUR_MS).unwrap();
+        let puts = (0..150).map(|i| Put {
+            expires: Some(expires),
+            ..Put::new(queue("q"), format!("{i}")).after_ms(HOUR_MS / 2)
+        });
+        put_all(&mut store, puts.collect());
+        store.advance(HOUR_MS);
+        assert_eq!(counts(&mut store, "q"), (0, 2_000 + round * 150));
+        for _ in 0..50 {
+            store.advance(1_000);
+            let engine = store.engine.clone();
+            store.run(engine.stats(queue("none"))).unwrap_err();
+        }
+        let counters = store.engine.counters();
+        assert!(counters.resident <= LIMIT / 224, "round {round}: {counters:?}");
+    }
     // Those that expired while they were in memory have left it too, in a queue that nobody asks for.
     put_lasting(&mut store, "far", 2_000);
     let counters = store.engine.counters();

@@ -328,18 +328,41 @@ fn settings_as_long_as_a_segment_begin_none_each_turn() {
     assert_eq!(store.numbers().len(), 51);
 }
 
+/// Drops a call of somebody else when it is woken.
+#[derive(Default)]
+struct Drops(std::sync::Mutex<Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl std::task::Wake for Drops {
+    fn wake(self: std::sync::Arc<Self>) {
+        let call = self.0.lock().unwrap().take();
+        drop(call);
+    }
+}
+
 #[test]
 fn what_nobody_received_in_the_turn_that_closes_goes_back_without_an_attempt() {
     let mut store = Driven::new();
     let engine = store.engine.clone();
     let put = store.put(Put::new(queue("q"), "body")).unwrap();
+    // The take is answered and its caller is gone by then: it goes when the put before it is answered.
+    let drops = std::sync::Arc::new(Drops::default());
+    let waker = std::task::Waker::from(std::sync::Arc::clone(&drops));
+    let mut other = Box::pin({
+        let engine = engine.clone();
+        async move { engine.put(vec![Put::new(queue("other"), "body")]).await }
+    });
+    assert!(other.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    let mut take = Box::pin({
+        let engine = engine.clone();
+        async move { drop(engine.take(Take::from(queue("q")).lease_ms(60_000)).await) }
+    });
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    {
-        let mut take = std::pin::pin!(engine.take(Take::from(queue("q")).lease_ms(60_000)));
-        assert!(take.as_mut().poll(&mut context).is_pending());
-    }
+    assert!(take.as_mut().poll(&mut context).is_pending());
+    *drops.0.lock().unwrap() = Some(take);
     let closing = engine.close();
     assert!(!store.driver.turn(), "{closing:?}");
+    assert!(drops.0.lock().unwrap().is_none(), "it was dropped meanwhile");
+    assert!(store.run(other)[0].is_ok());
     drop(engine);
     let (disk, clock) = (store.disk, store.clock);
     drop((store.engine, store.driver));

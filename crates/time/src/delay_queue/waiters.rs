@@ -385,9 +385,12 @@ mod tests {
         assert_eq!(waiters.call_first().unwrap().ticket, second);
         assert_eq!(waiters.end_watch().unwrap().ticket, third);
         assert!(!waiters.called.contains_key(&first) && waiters.called.contains_key(&second));
+        // Whoever comes back without a call, or twice, answers no call of others.
         waiters.is_back(first);
+        assert!(waiters.called.contains_key(&second));
         waiters.is_back(second);
         waiters.is_back(second);
+        assert!(!waiters.called.contains_key(&second) && waiters.called.contains_key(&third));
         waiters.leave(third);
         assert!(!waiters.is_one_called());
     }
