@@ -76,8 +76,8 @@ impl Sent {
         self.app.live.replace(Hosts::new(0, &[]), token("new"), None);
     }
 
-    /// It must end, with nothing done.
-    async fn is_refused(self) {
+    /// It must end as its token is gone, with nothing done.
+    async fn must_be_refused(self) {
         let answer = timeout(Duration::from_secs(20), self.answer).await.unwrap();
         let counts = self.app.store.stats(self.queue).await.unwrap().counts;
         assert_eq!(counts, StateCounts { ready: 1, ..StateCounts::default() }, "{}", self.what);
@@ -104,7 +104,7 @@ async fn what_has_waited_for_room_is_not_done_once_its_token_is_gone() {
         assert!(sent.app.memory.is_pressed(), "{target}: for room");
         sent.outlives_its_token();
         drop(held);
-        sent.is_refused().await;
+        sent.must_be_refused().await;
     }
 }
 
@@ -118,6 +118,6 @@ async fn what_has_come_whole_when_its_token_is_gone_is_not_done() {
         sent.until_it_waits();
         comes.send(text).unwrap();
         sent.outlives_its_token();
-        sent.is_refused().await;
+        sent.must_be_refused().await;
     }
 }
