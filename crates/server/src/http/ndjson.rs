@@ -174,7 +174,8 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
-    use dwell_time::SystemClock;
+    use dwell_model::Timestamp;
+    use dwell_time::{ManualClock, SystemClock};
     use futures_util::stream::{self, StreamExt as _};
 
     use super::*;
@@ -203,6 +204,32 @@ mod tests {
             }
             lines.fill().await.unwrap();
         }
+    }
+
+    /// How many lines are read of a body whose pieces come nine seconds after each other, and may stand still for ten; all, or
+    /// up to a refusal.
+    async fn lines_that_come_slowly(pieces: Vec<&'static str>) -> Result<usize, usize> {
+        let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+        let timing = Timing::on(Arc::new(clock.clone()), Memory::new(1 << 30), 10_000, 1 << 20);
+        let pieces = stream::iter(pieces).map(move |piece| {
+            clock.advance(9_000);
+            Ok::<_, Infallible>(piece)
+        });
+        let (mut lines, mut count) = (Lines::new(Body::from_stream(pieces), 100, timing), 0);
+        while !lines.has_ended() {
+            lines.fill().await.map_err(|_| count)?;
+            while lines.next_line().is_some_and(|line| line.is_ok()) {
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    #[tokio::test]
+    async fn lines_may_come_now_and_then_and_the_pieces_of_one_may_not() {
+        assert_eq!(lines_that_come_slowly(vec!["1\n"; 100]).await, Ok(100));
+        assert_eq!(lines_that_come_slowly(["1", "2\n"].repeat(100)).await, Ok(100), "each in time");
+        assert_eq!(lines_that_come_slowly(vec!["1\n", "2", "3", "4", "5\n"]).await, Err(1));
     }
 
     #[tokio::test]

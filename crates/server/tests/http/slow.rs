@@ -96,28 +96,6 @@ async fn a_line_of_a_stream_that_comes_ever_so_slowly_ends_it() {
     server.stop().await;
 }
 
-/// Each of its lines is short, and all of them together take far longer than a body may stand still.
-#[tokio::test]
-async fn a_stream_of_which_a_line_comes_now_and_then_goes_on() {
-    let server = start_with(Limits::default(), |config| {
-        config.http.body_ms = 200;
-        config.http.body_rate = 1 << 20;
-    })
-    .await;
-    let mut stream = Connection::open(server.address).await;
-    let headers = [("content-type", "application/x-ndjson"), ("transfer-encoding", "chunked")];
-    stream.head("POST", "/v1/queues/q/messages:batch", &headers).await;
-    for round in 0..10 {
-        stream.chunk(b"{\"body\":\"1\"}\n").await;
-        if round == 0 {
-            assert_eq!(stream.answer_head().await.status, 200);
-        }
-        assert!(!stream.answer_chunk().await.is_empty());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    server.stop().await;
-}
-
 #[tokio::test]
 async fn an_answer_that_nobody_reads_is_given_up() {
     let server = start_with(Limits::default(), |config| config.http.write_ms = 50).await;
