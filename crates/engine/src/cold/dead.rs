@@ -33,7 +33,7 @@ use crate::sealed;
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
-/// Windows of so many queues are kept for sweeps, of which one goes on at a time, and which the others do not displace,
+/// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, and one for all others,
 const SWEEPS: usize = 2;
 /// and for peeks.
 const PEEKS: usize = 1;

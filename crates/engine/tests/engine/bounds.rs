@@ -1,13 +1,13 @@
 //! What a call costs in reads and in memory is bounded, however many files, messages and leases a queue has.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Counters, Options};
-use dwell_model::StateKind;
+use dwell_model::{Pause, Setting, SettingChange, StateKind};
 use dwell_store::{Action, Error, Put, Settle, Store, Take, Target, When};
 use dwell_time::ManualClock;
 
@@ -266,6 +266,31 @@ fn a_take_over_several_queues_passes_over_those_whose_next_message_has_no_room_i
     assert_eq!(store.engine.counters().no_room, before + 1);
     let refused = store.take(Take::from_all([queue("q"), queue("other")]).max(10)).unwrap_err();
     assert_eq!(refused.code(), "overloaded", "nothing else is due");
+}
+
+/// Crash story: 1. A take waits on two queues, of which one has its next message in a file. 2. Both come to hand out at once. 3. The
+/// one in the file was looked at first, had no room in memory, and the take was refused.
+#[test]
+fn a_take_that_waits_passes_over_queues_whose_next_message_has_no_room_in_memory() {
+    let (_disk, mut store, _) = crammed();
+    let engine = store.engine.clone();
+    let end = store.now().saturating_after(1_000);
+    for name in ["q", "other"] {
+        let pause = vec![SettingChange::Set(Setting::Pause(Pause::Until(end)))];
+        store.run(engine.configure(queue(name), pause)).unwrap();
+    }
+    let take = Take::from_all([queue("q"), queue("other")]).max(10).wait_ms(5_000);
+    let mut call = pin!(engine.take(take));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    store.driver.turn();
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    store.clock.advance(1_000);
+    store.driver.turn();
+    let Poll::Ready(taken) = call.as_mut().poll(&mut context) else { panic!("both are due") };
+    let taken = taken.unwrap();
+    let bodies: Vec<&[u8]> = taken.iter().map(|delivery| delivery.message.body.as_ref()).collect();
+    assert_eq!(bodies, [b"in memory"]);
 }
 
 /// Crash story: of each file one message is leased for long, and all others are gone. 1. A checkpoint keeps the file of a

@@ -126,7 +126,8 @@ pub trait Store: Send + Sync {
     /// - A delivery states when it was taken and how late it is
     ///
     /// Of several queues, those whose next message cannot be read now hold up none of the others: the take passes them over,
-    /// and is refused only where nothing else is due.
+    /// and is refused only where nothing else is due. Where a queue hands some out and the next one cannot be read, the take ends
+    /// with those: what the others have comes with the next take.
     ///
     /// # Errors
     /// [`Error::TooManyLeased`] if something is due but no lease may be granted, and the take does not wait;

@@ -349,7 +349,15 @@ impl<B: StoredBody> Core<B> {
                 return false;
             }
             let Waiter { id, take, queues, .. } = self.unlist(turn);
-            let answer = has_head.and_then(|()| self.hand_out(&queues, &take, now, log));
+            let answer = match has_head {
+                Ok(()) => self.hand_out(&queues, &take, now, log),
+                // The others may have something; if not, this is why.
+                Err(error) if queues.len() > 1 => {
+                    let others = self.hand_out(&queues, &take, now, log);
+                    if others.as_ref().is_ok_and(Vec::is_empty) { Err(error) } else { others }
+                }
+                Err(error) => Err(error),
+            };
             self.waiters.handed_out += answer.as_ref().map_or(0, Vec::len);
             self.waiters.answers.push((id, answer));
             self.let_go(&queues);

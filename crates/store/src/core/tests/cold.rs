@@ -64,6 +64,8 @@ pub(super) struct Toy {
     unreadable: BTreeSet<CopyAt>,
     /// No page of a list can be read.
     is_rotten: bool,
+    /// What is due of this queue can not be read.
+    pub(super) barred: Option<QueueName>,
     /// It takes so many calls to read the dead messages of a queue, and what was read is kept for one position of each reader.
     pub(super) pieces: usize,
     reading: Vec<Reading>,
@@ -184,6 +186,9 @@ impl Cold<Bytes> for Toy {
     }
 
     fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Bytes>>) -> Result<()> {
+        if self.barred.as_ref() == Some(queue) {
+            return Err(Error::Unavailable { reason: "it is rotten".into() });
+        }
         let ready = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Ready);
         let mut ready: Vec<_> = ready.map(|copy| (copy.order(), copy.cold.copy)).collect();
         ready.sort();

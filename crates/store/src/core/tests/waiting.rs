@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dwell_model::{Pause, Setting, SettingChange, Settings, Wake};
 
+use super::cold::{capture, evict};
 use super::*;
 use crate::Error;
 use crate::core::WaiterId;
@@ -120,6 +121,37 @@ fn of_several_queues_the_one_whose_take_came_first_is_served_first() {
     rig.put(put_to("late").after_ms(20), now(0)).unwrap();
     assert_eq!(rig.serve(now(0)), []);
     assert_eq!(ids(&rig.serve(now(30))), [(1, 1), (2, 1)]);
+}
+
+/// Crash story: 1. A take waits on two queues. 2. Messages of both fall due at once, and that of the first can not be read. 3. The
+/// take was refused, though the other one was there.
+#[test]
+fn a_take_that_waits_passes_over_a_queue_whose_next_message_cannot_be_read() {
+    for other in ["due", "nothing", "no lease"] {
+        let limits = Limits { leased_per_queue: 1, ..Limits::default() };
+        let mut rig = Rig::with(limits);
+        rig.put(put_to("q").after_ms(10), now(0)).unwrap();
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        rig.log.1.as_mut().unwrap().barred = Some(queue("q"));
+        match other {
+            "due" => drop(rig.put(put_to("r").after_ms(10), now(0)).unwrap()),
+            "no lease" => {
+                put_many(&mut rig, "r", 2);
+                assert_eq!(rig.take(Take::from(queue("r")), now(0)).unwrap().len(), 1);
+            }
+            _ => {}
+        }
+        rig.wait(1, Take::from_all([queue("q"), queue("r")]).wait_ms(1_000), now(0));
+        assert_eq!(rig.serve(now(0)), []);
+        let served = rig.serve(now(10));
+        if other == "due" {
+            assert_eq!(ids(&served), [(1, 1)]);
+        } else {
+            let [(_, Err(refused))] = served.as_slice() else { panic!("{other}: {served:?}") };
+            assert_eq!(refused.code(), "unavailable", "{other}");
+        }
+    }
 }
 
 #[test]
