@@ -32,6 +32,8 @@ pub(crate) struct Step {
     /// Whether a peek of this batch has read files for dead messages, and goes on in the next: one does at a time, so that
     /// what it has found so far is not displaced by others.
     peeks: bool,
+    /// Whether a revive or a discard has begun in this batch that reads files: one does at a time, however many come.
+    sweeps: bool,
 }
 
 /// What came of a command, its records apart.
@@ -53,7 +55,15 @@ pub(crate) enum Stepped {
 
 impl Step {
     pub(crate) fn new(core: Core<Place>, cold: ColdSet) -> Step {
-        Step { core, cold, ahead: None, waiting: HashMap::new(), late: HashSet::new(), peeks: false }
+        Step {
+            core,
+            cold,
+            ahead: None,
+            waiting: HashMap::new(),
+            late: HashSet::new(),
+            peeks: false,
+            sweeps: false,
+        }
     }
 
     /// From now on a thread reads ahead of takes: bodies, and messages in files.
@@ -99,7 +109,7 @@ impl Step {
     /// A batch begins. In it no cold message that is due becomes resident if memory `is_full`, and none that has expired if it
     /// `is_tight`.
     pub(crate) fn begin_batch(&mut self, is_full: bool, is_tight: bool) {
-        self.peeks = false;
+        (self.peeks, self.sweeps) = (false, false);
         self.late.clear();
         self.cold.begin_turn(is_full);
         self.cold.set_tight(is_tight);
@@ -140,6 +150,15 @@ impl Step {
         }
     }
 
+    /// Whether a command begins to go through the dead messages of a queue of which some are in files.
+    fn begins_to_sweep(&self, command: &Command) -> bool {
+        match command {
+            Command::Revive(queue, Selection::All | Selection::Oldest(_), ..)
+            | Command::Discard(queue, Selection::Oldest(_), _) => self.core.has_cold_dead(queue),
+            _ => false,
+        }
+    }
+
     /// Gives leases back that nobody holds. Those of queues of which more have to run out first keep no others.
     fn give_back(&mut self, receipts: Vec<Receipt>, now: Now, batch: &mut Batch) -> Stepped {
         let core = &mut self.core;
@@ -175,6 +194,9 @@ impl Step {
             {
                 self.late.extend(take.queues.iter().cloned());
             }
+            return Stepped::Behind(command);
+        }
+        if self.begins_to_sweep(&command) && std::mem::replace(&mut self.sweeps, true) {
             return Stepped::Behind(command);
         }
         let core = &mut self.core;

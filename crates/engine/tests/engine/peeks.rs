@@ -6,10 +6,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use dwell_engine::Options;
 use dwell_engine::disk::MemoryDisk;
+use dwell_engine::{Engine, Options};
 use dwell_model::{Headers, Message, StateKind};
-use dwell_store::{Put, Result, Selection, Store};
+use dwell_store::{Put, Result, Selection, Store, Swept};
 use dwell_time::ManualClock;
 
 use crate::support::{Driven, options, queue, start};
@@ -21,11 +21,15 @@ const MANY: u64 = 3_000;
 /// A store with so many dead messages in each of these queues, which died of their expiry where they lie. The oldest is the
 /// one that was put last.
 fn with_dead(names: &[&str]) -> Driven {
+    with_so_many_dead(names, MANY)
+}
+
+fn with_so_many_dead(names: &[&str], count: u64) -> Driven {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
     let small = Options { memory_limit: 16 * 1024, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, small).unwrap();
     for name in names {
-        for first in (0..MANY).step_by(20) {
+        for first in (0..count).step_by(20) {
             let put = |i: u64| {
                 let mut put = Put::new(queue(name), format!("{i}")).after_ms(HOUR_MS);
                 put.expires = start().after(2 * HOUR_MS - i).ok();
@@ -40,7 +44,7 @@ fn with_dead(names: &[&str]) -> Driven {
     store.clock.advance(2 * HOUR_MS);
     for name in names {
         let engine = store.engine.clone();
-        assert_eq!(store.run(engine.stats(queue(name))).unwrap().counts.dead, MANY);
+        assert_eq!(store.run(engine.stats(queue(name))).unwrap().counts.dead, count);
     }
     store
 }
@@ -169,6 +173,55 @@ fn sweep_beside(names: &[&str]) {
         store.driver.turn();
     }
     panic!("it does not end");
+}
+
+/// Notes how often the disk had been read when it is woken.
+struct Reads {
+    engine: Engine,
+    reads: Mutex<Option<u64>>,
+}
+
+impl Wake for Reads {
+    fn wake(self: Arc<Self>) {
+        let reads = self.engine.counters().disk.reads;
+        self.reads.lock().unwrap().get_or_insert(reads);
+    }
+}
+
+/// Crash story: 1. Many discards of the oldest few come at once, each in a queue of its own whose dead lie in files. 2. Each read as
+/// much as a turn may, all of them in one turn. 3. Everybody else waited for that.
+#[test]
+fn of_many_sweeps_that_begin_at_once_one_reads_files_in_a_turn() {
+    let names: Vec<String> = (0..32).map(|number| format!("q{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut store = with_so_many_dead(&names, 100);
+    let before = store.engine.counters().disk.reads;
+    let mut calls: Vec<Pin<Box<dyn Future<Output = Result<Swept>>>>> = Vec::new();
+    for name in &names {
+        let (engine, name) = (store.engine.clone(), queue(name));
+        let mut call = Box::pin(async move { engine.discard(name, Selection::Oldest(1)).await });
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        calls.push(call);
+    }
+    let engine = store.engine.clone();
+    let mut put = pin!(engine.put(vec![Put::new(queue("other"), "beside them").after_ms(HOUR_MS)]));
+    let woken = Arc::new(Reads { engine: engine.clone(), reads: Mutex::default() });
+    assert!(put.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&woken)))).is_pending());
+    for _ in 0..1_000 {
+        store.driver.turn();
+        let mut context = Context::from_waker(Waker::noop());
+        calls.retain_mut(|call| match call.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => {
+                assert_eq!(answer.unwrap().done, 1);
+                false
+            }
+            Poll::Pending => true,
+        });
+    }
+    assert!(calls.is_empty(), "{} do not end", calls.len());
+    let all = store.engine.counters().disk.reads - before;
+    let meanwhile = woken.reads.lock().unwrap().expect("it is put") - before;
+    assert!(meanwhile <= all / 8, "{meanwhile} of {all} reads before it was put");
 }
 
 /// Lets a peek go when it is woken.

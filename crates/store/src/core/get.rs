@@ -113,7 +113,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    /// Whether a peek at the oldest dead message of a queue may have to read files for it.
+    /// Whether whoever goes through the dead messages of a queue, the oldest first, may have to read files for them.
     pub fn has_cold_dead(&self, queue: &QueueName) -> bool {
         self.queues.find(queue).is_some_and(|queue| self.queues.get(queue).cold.dead > 0)
     }
