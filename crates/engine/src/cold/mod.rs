@@ -787,4 +787,8 @@ impl Cold<Place> for ColdSet {
         let lane = file.put_back(copy.ordinal) as u32;
         self.lower(LaneAt { file: copy.file.get(), lane }, copy.ordinal);
     }
+
+    fn most_ripe(&self) -> Timestamp {
+        self.most_ripe
+    }
 }

@@ -571,6 +571,7 @@ impl Retirement {
         let (core, cold) = step.both();
         let mut outs: Vec<Settled> = written.files.iter().map(|new| all_out(&new.file)).collect();
         let mut overs: Vec<Vec<u32>> = vec![Vec::new(); outs.len()];
+        let mut expired = Vec::new();
         for copy in &written.copies {
             let Some(old) = copy.moved else { continue };
             let file = &written.files[copy.file];
@@ -584,14 +585,9 @@ impl Retirement {
             let lane = &file.file.lanes()[file.file.lane_of(copy.ordinal)];
             let is_dead = lane.state == LaneState::Dead;
             if is_dead && !cold.was_dead(old) {
-                let expired = written.expired.binary_search_by_key(&copy.number, |(number, _)| *number);
-                if let Ok(at) = expired {
-                    core.moved_to_dead(
-                        copy.number,
-                        written.expired[at].1,
-                        cold.files()[&old.file.get()].ripe,
-                    );
-                }
+                let at = written.expired.binary_search_by_key(&copy.number, |(number, _)| *number);
+                let ripe = cold.files()[&old.file.get()].ripe;
+                expired.extend(at.map(|at| (&lane.queue, copy.number, written.expired[at].1, ripe)));
             }
             match (was_over, is_dead) {
                 // It has expired since it was written.
@@ -604,6 +600,7 @@ impl Retirement {
                 _ => drop(outs[copy.file].clear(copy.ordinal)),
             }
         }
+        core.moved_to_dead(expired);
         let ripened = cold.take_ripened();
         for (new, (out, over)) in written.files.drain(..).zip(outs.into_iter().zip(overs)) {
             let mut file = ColdFile::new(new.file, new.segment, out, ripened, core.seen());

@@ -154,6 +154,9 @@ pub trait Cold<B> {
     /// Takes a message back that it had handed over and that has not changed, and when that died, if it did: it may have died
     /// of its expiry since.
     fn put_back(&mut self, copy: CopyAt, died: Option<Died>);
+
+    /// The latest wall time that any messages were [ripened](Cold::ripen) with that may be here.
+    fn most_ripe(&self) -> Timestamp;
 }
 
 /// When a message died, and its id: the order in which dead messages are swept.
@@ -447,16 +450,17 @@ impl<B: StoredBody> Core<B> {
             else {
                 continue;
             };
-            // What a sweep does not mean, which nobody would know any more. Of sweeps that are over nobody asks.
+            // What a sweep of its queue does not mean, which nobody would know any more. Of sweeps that are over nobody asks.
+            let name = &self.queues.get(entry.queue).name;
             let since = match (swept, entry.rare.as_deref()) {
-                (Some(sweep), Some(rare)) if entry.place == Place::Dead && entry.has_died_since(sweep) => {
-                    self.last_sweep_to(rare.died_in).unwrap_or(sweep)
+                (Some(_), Some(rare)) if entry.place == Place::Dead => {
+                    self.under_way.last_to(name, rare.died_in)
                 }
                 // Time has not acted on it yet. It had not expired when the clock was stepped back last: that kills all.
                 (Some(_), Some(Rare { expires: Some(expires), .. }))
                     if entry.place.is_pending() && *expires <= self.seen =>
                 {
-                    self.last_sweep_before(*expires, Timestamp::MIN)
+                    self.under_way.last_before(name, *expires, Timestamp::MIN)
                 }
                 _ => 0,
             };
@@ -500,11 +504,12 @@ impl<B: StoredBody> Core<B> {
 
     /// Makes a message resident that was cold. If it died while a sweep went on, it is kept between which sweeps that was.
     pub(super) fn page_in(&mut self, cold: ColdMessage<B>) -> u32 {
-        let Message { number, standing, .. } = &cold.message;
+        let Message { number, queue, standing, .. } = &cold.message;
         let is_dead = matches!(standing.state, State::Dead(_));
         let late = if is_dead { self.late.take(*number) } else { None };
         let over = cold.over_by.zip(standing.expires);
-        let died_in = late.or_else(|| over.map(|(ripe, expires)| self.last_sweep_before(expires, ripe)));
+        let died_in =
+            late.or_else(|| over.map(|(ripe, expires)| self.under_way.last_before(queue, expires, ripe)));
         let slot = self.make_resident(cold);
         let entry = self.entries.get_mut(slot);
         if let (Some(sweeps), Some(rare)) = (died_in, entry.rare.as_deref_mut()) {

@@ -9,9 +9,13 @@ use std::collections::BTreeMap;
 
 use dwell_model::Number;
 
-/// By how many sweeps had begun: which numbers, 64 at a place.
+/// Which numbers, 64 at a place, by the place and by how many sweeps had begun: a number is looked for at its place alone.
 #[derive(Debug, Default)]
-pub(super) struct Late(BTreeMap<u64, BTreeMap<u64, u64>>);
+pub(super) struct Late {
+    bits: BTreeMap<(u64, u64), u64>,
+    /// Nothing is kept of what died when fewer sweeps had begun.
+    oldest: u64,
+}
 
 /// Where the bit of a number lies.
 fn place(number: Number) -> (u64, u64) {
@@ -22,39 +26,43 @@ impl Late {
     /// A message leaves memory that died when so many sweeps had begun.
     pub(super) fn note(&mut self, number: Number, sweeps: u64) {
         let (at, bit) = place(number);
-        *self.0.entry(sweeps).or_default().entry(at).or_default() |= bit;
+        *self.bits.entry((at, sweeps)).or_default() |= bit;
+        self.oldest = self.oldest.min(sweeps);
     }
 
     /// A message comes into memory: how many sweeps had begun when it died, if that was kept.
     pub(super) fn take(&mut self, number: Number) -> Option<u64> {
         let (at, bit) = place(number);
-        for (sweeps, numbers) in &mut self.0 {
-            let Some(bits) = numbers.get_mut(&at).filter(|bits| **bits & bit != 0) else { continue };
-            *bits &= !bit;
-            if *bits == 0 {
-                numbers.remove(&at);
-            }
-            return Some(*sweeps);
+        let mut here = self.bits.range_mut((at, 0)..=(at, u64::MAX));
+        let (key, bits) = here.find(|(_, bits)| **bits & bit != 0)?;
+        let key = *key;
+        *bits &= !bit;
+        if *bits == 0 {
+            self.bits.remove(&key);
         }
-        None
+        Some(key.1)
     }
 
     /// No sweep goes on but from this one on.
     pub(super) fn forget_before(&mut self, oldest: Option<u64>) {
         match oldest {
-            Some(oldest) => self.0.retain(|sweeps, _| *sweeps >= oldest),
-            None => self.0.clear(),
+            Some(oldest) if oldest > self.oldest => {
+                self.oldest = oldest;
+                self.bits.retain(|(_, sweeps), _| *sweeps >= oldest);
+            }
+            Some(_) => {}
+            None => self.bits.clear(),
         }
     }
 
     /// How many sweeps it tells apart.
     #[cfg(test)]
     pub(super) fn sweeps(&self) -> usize {
-        self.0.len()
+        self.bits.keys().map(|(_, sweeps)| *sweeps).collect::<std::collections::BTreeSet<u64>>().len()
     }
 
     /// Its bytes in memory, about.
     pub(super) fn memory(&self) -> usize {
-        self.0.values().map(BTreeMap::len).sum::<usize>() * 2 * size_of::<(u64, u64)>()
+        self.bits.len() * 2 * size_of::<((u64, u64), u64)>()
     }
 }

@@ -80,9 +80,10 @@ mod take;
 mod tests;
 mod time;
 mod tokens;
+mod under_way;
 mod wait;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use dwell_model::{Limits, MessageId, Now, Number, QueueName, Timestamp};
 
@@ -98,6 +99,7 @@ use queues::Queues;
 use random::Random;
 use slab::Slab;
 use tokens::Tokens;
+use under_way::UnderWay;
 use wait::Waiters;
 
 pub use captured::{Captured, Names};
@@ -235,8 +237,8 @@ pub struct Core<B> {
     graves: Graves,
     /// How many sweeps have begun.
     sweeps: u64,
-    /// Those that may go on, the oldest first: their numbers, and whether they are still there.
-    under_way: VecDeque<sweep::UnderWay>,
+    /// Those that may go on.
+    under_way: UnderWay,
     /// What has died since and is cold.
     late: Late,
     /// What all resident messages take in memory, in bytes; see [`Core::weight`].
@@ -292,7 +294,7 @@ impl<B: StoredBody> Core<B> {
             captures: 0,
             graves: Graves::default(),
             sweeps: 0,
-            under_way: VecDeque::new(),
+            under_way: UnderWay::default(),
             late: Late::default(),
             weight: 0,
             hand: 0,

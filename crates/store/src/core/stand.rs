@@ -175,6 +175,7 @@ impl<B: StoredBody> Core<B> {
     pub(super) fn drop_message(&mut self, slot: u32, log: &mut impl Log<B>) {
         let number = self.entries.get(slot).number;
         log.record(&Record::Gone { number }, Durability::Synced);
+        self.note_went(slot);
         self.remove(slot);
     }
 
@@ -225,6 +226,7 @@ impl<B: StoredBody> Core<B> {
         let state = next.state;
         self.mark_changed(slot);
         self.release_key(slot);
+        self.note_went(slot);
         self.displace(slot);
         let entry = self.entries.get_mut(slot);
         self.weight -= entry.weight();

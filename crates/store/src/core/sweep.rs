@@ -10,17 +10,21 @@
 //! 2. Every message that was dead when the sweep began, and is when its turn comes, is looked at. What has died since is
 //!    not meant. A message in memory knows between which sweeps it died; where it leaves memory while a sweep goes on that has to
 //!    know, that is [kept](super::late). Where a message expired while it was cold, its expiry says it: it lies between when two
-//!    sweeps began.
-//! 3. A sweep ends: it looks at no more than were dead when it began, or as many of the oldest as it was asked for.
+//!    sweeps began. What had expired when the clock was stepped back before a sweep began was dead then; the file of a message
+//!    knows the latest time that this was so, and not whether it was before the file was there.
+//! 3. A sweep ends: when it has looked at as many of the oldest as it was asked for, or none is left of those that were dead when it
+//!    began. Those that are gone otherwise before it comes to them are [counted](super::under_way): it passes over what has
+//!    died since, however much, no longer than it takes to come to the last one that it means.
 //! 4. No sweep keeps an older one from going on. What [`Cold`](super::Cold) reads takes several calls, and is kept between them
 //!    for one position at a time: that of the oldest sweep under way, and beside it one for all others.
 
 use std::ops::Bound;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use dwell_model::{Command, MessageId, Now, Number, QueueName, Timestamp};
 
 use super::cold::{Died, HandedOver, Reader};
+use super::entry::{Place, Rare};
 use super::{Core, Durability, Log, StoredBody};
 use crate::{Error, Result, Selection, Swept};
 
@@ -43,23 +47,15 @@ pub struct Sweep {
     read_as: Option<Reader>,
     /// The how-manieth of all sweeps it is.
     number: u64,
-    /// So many messages are meant.
+    /// So many messages are meant,
     meant: u64,
+    /// of so many that were dead when it began.
+    dead: u64,
     /// It goes on for as long as this is there.
     _under_way: Arc<()>,
     /// At so many it has looked.
     looked: u64,
     swept: Swept,
-}
-
-/// What is known of a sweep that may go on.
-#[derive(Debug)]
-pub(super) struct UnderWay {
-    number: u64,
-    /// The wall time when it began: what was cold then and expires later has died since.
-    began: Timestamp,
-    /// Nothing is there when it is over.
-    alive: Weak<()>,
 }
 
 /// How far a revive or a discard is.
@@ -110,15 +106,15 @@ impl<B: StoredBody> Core<B> {
         // Those that are over are forgotten.
         self.oldest_sweep();
         let found = self.queues.get(queue);
+        let dead = found.dead();
         let meant = match which {
-            Selection::Oldest(count) => found.dead().min(*count),
-            Selection::All => found.dead(),
+            Selection::Oldest(count) => dead.min(*count),
+            Selection::All => dead,
             Selection::Ids(_) => unreachable!("those that are named are looked up by their ids"),
         };
         self.sweeps += 1;
-        let under_way = Arc::new(());
-        let alive = Arc::downgrade(&under_way);
-        self.under_way.push_back(UnderWay { number: self.sweeps, began: now.wall, alive });
+        let stepped = log.cold().map_or(Timestamp::MIN, |cold| cold.most_ripe());
+        let under_way = self.under_way.begin(&found.name, self.sweeps, now.wall, stepped);
         let sweep = Box::new(Sweep {
             queue: found.name.clone(),
             deed,
@@ -126,6 +122,7 @@ impl<B: StoredBody> Core<B> {
             read_as: None,
             number: self.sweeps,
             meant,
+            dead,
             _under_way: under_way,
             looked: 0,
             swept: Swept::default(),
@@ -166,10 +163,11 @@ impl<B: StoredBody> Core<B> {
         now: Now,
         log: &mut impl Log<B>,
     ) -> Result<Sweeping> {
-        let left = usize::try_from(sweep.meant.saturating_sub(sweep.looked)).unwrap_or(usize::MAX);
-        if left == 0 {
+        if self.has_seen_all(&sweep) {
+            self.queues.remove_if_bare(queue);
             return Ok(Sweeping::Done(sweep.swept));
         }
+        let left = usize::try_from(sweep.meant - sweep.looked).unwrap_or(usize::MAX);
         let is_oldest = self.oldest_sweep() == Some(sweep.number);
         let reader = if is_oldest { Reader::Sweep } else { Reader::Younger };
         // Who reads as another than before may come to what others have read, before it began.
@@ -183,6 +181,7 @@ impl<B: StoredBody> Core<B> {
             Err(error) => return Err(sweep.interrupted(error)),
         };
         let slice = self.oldest(queue, &mut sweep.after, handed_over, most);
+        self.under_way.goes_on(&sweep.queue, sweep.number, sweep.after);
         let is_last = slice.len() < most && handed_over == HandedOver::All;
         for ((_, id), slot) in slice {
             if sweep.looked == sweep.meant {
@@ -194,17 +193,35 @@ impl<B: StoredBody> Core<B> {
                 sweep.swept.count(id, swept);
             }
         }
-        if is_last || sweep.looked >= sweep.meant {
+        if is_last || self.has_seen_all(&sweep) {
             self.queues.remove_if_bare(queue);
             return Ok(Sweeping::Done(sweep.swept));
         }
         Ok(Sweeping::Unfinished(sweep))
     }
 
+    /// Whether nothing is left to be looked at: all that it means was, or what was not is gone.
+    fn has_seen_all(&mut self, sweep: &Sweep) -> bool {
+        let gone = self.under_way.gone(&sweep.queue, sweep.number);
+        sweep.looked >= sweep.meant || sweep.looked.saturating_add(gone) >= sweep.dead
+    }
+
+    /// A message is about to stand elsewhere, or to go: if it is dead, sweeps that mean it do not come to it.
+    pub(super) fn note_went(&mut self, slot: u32) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let entry = self.entries.get(slot);
+        if let (Place::Dead, Some(Rare { death: Some(death), died_in, .. })) =
+            (entry.place, entry.rare.as_deref())
+        {
+            self.under_way.went(&self.queues.get(entry.queue).name, (death.at, entry.id), *died_in);
+        }
+    }
+
     /// The number of the oldest sweep that may go on.
     pub(super) fn oldest_sweep(&mut self) -> Option<u64> {
-        self.under_way.retain(|sweep| sweep.alive.strong_count() > 0);
-        let oldest = self.under_way.front().map(|sweep| sweep.number);
+        let oldest = self.under_way.oldest();
         self.late.forget_before(oldest);
         oldest
     }
@@ -214,25 +231,18 @@ impl<B: StoredBody> Core<B> {
         self.late.memory()
     }
 
-    /// The number of the youngest sweep under way of the first `begun` ones.
-    pub(super) fn last_sweep_to(&self, begun: u64) -> Option<u64> {
-        self.under_way.iter().rev().map(|sweep| sweep.number).find(|number| *number <= begun)
-    }
-
-    /// The number of the youngest sweep under way that had begun when a message expired which was cold then, 0 if none had. It
-    /// had not expired at `ripe`, the latest wall time that the cold ones were looked at before.
-    pub(super) fn last_sweep_before(&self, expires: Timestamp, ripe: Timestamp) -> u64 {
-        if expires <= ripe {
-            return 0;
+    /// Cold messages of these queues that had expired lie among those from now on that were dead when they were written. Each had
+    /// this number and expired then; of its file the clock was stepped back from `ripe` at the latest.
+    pub fn moved_to_dead<'a>(
+        &mut self,
+        moved: impl IntoIterator<Item = (&'a QueueName, Number, Timestamp, Timestamp)>,
+    ) {
+        if self.oldest_sweep().is_none() {
+            return;
         }
-        let before = self.under_way.iter().rev().find(|sweep| sweep.began < expires);
-        before.map_or(0, |sweep| sweep.number)
-    }
-
-    /// A cold message that had expired lies among those from now on that were dead when they were written. It had not expired at
-    /// `ripe`, the latest wall time that its file was looked at before.
-    pub fn moved_to_dead(&mut self, number: Number, expires: Timestamp, ripe: Timestamp) {
-        self.note_late(number, self.last_sweep_before(expires, ripe));
+        for (queue, number, expires, ripe) in moved {
+            self.note_late(number, self.under_way.last_before(queue, expires, ripe));
+        }
     }
 
     /// A message has left memory, or lies elsewhere outside of it, that has died since this sweep began and before the next one; 0

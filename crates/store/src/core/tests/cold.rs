@@ -111,10 +111,10 @@ impl Toy {
 
     /// Those that have expired are written anew, as dead ones, while the core goes on: the number of each, when it expired, and
     /// until when its file was ripened. Of those in memory the copies are too.
-    pub(super) fn move_expired(&mut self, by: Timestamp) -> Vec<(Number, Timestamp, Timestamp)> {
+    pub(super) fn move_expired(&mut self, by: Timestamp) -> Vec<(QueueName, Number, Timestamp, Timestamp)> {
         let mut moved = Vec::new();
         for copy in self.copies.values_mut() {
-            let Message { number, standing, .. } = &mut copy.cold.message;
+            let Message { number, queue, standing, .. } = &mut copy.cold.message;
             let Some(expires) = standing.expires.filter(|at| *at <= by) else { continue };
             if matches!(standing.state, State::Dead(_)) {
                 continue;
@@ -122,7 +122,7 @@ impl Toy {
             *standing = as_of(standing, Now { wall: expires, mono_ms: 0 }, AttemptLimit::Unlimited);
             copy.is_over = false;
             if copy.is_cold {
-                moved.push((*number, expires, copy.ripe));
+                moved.push((queue.clone(), *number, expires, copy.ripe));
             }
         }
         moved
@@ -305,6 +305,10 @@ impl Cold<Bytes> for Toy {
         assert!(!std::mem::replace(&mut copy.is_cold, true));
         copy.is_over = died.is_some() && !copy.is_dead();
         assert_eq!(died, copy.died());
+    }
+
+    fn most_ripe(&self) -> Timestamp {
+        self.copies.values().map(|copy| copy.ripe).max().unwrap_or(Timestamp::MIN)
     }
 }
 

@@ -54,6 +54,13 @@ fn dead_len(rig: &mut Rig, at: u64) -> u64 {
     rig.call(|core, log| core.stats(&queue("q"), now(at), log)).map_or(0, |stats| stats.counts.dead)
 }
 
+/// What has expired by then is written anew, as dead messages.
+fn move_expired(rig: &mut Rig, by: i64) {
+    let moved = rig.log.1.as_mut().unwrap().move_expired(at(by));
+    let moved = moved.iter().map(|(queue, number, expires, ripe)| (queue, *number, *expires, *ripe));
+    rig.core.moved_to_dead(moved);
+}
+
 #[test]
 fn what_dies_between_two_slices_stays_dead() {
     let mut rig = slow();
@@ -321,9 +328,7 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
         } else {
             rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
         }
-        for (number, expires, ripe) in rig.log.1.as_mut().unwrap().move_expired(at(2_020)) {
-            rig.core.moved_to_dead(number, expires, ripe);
-        }
+        move_expired(&mut rig, 2_020);
         evict(&mut rig, 0);
         let gone = rig.discard(&queue("q"), Selection::Ids(ids[4..].to_vec()), now(2_021)).unwrap();
         assert_eq!(gone.done, 2);
@@ -332,6 +337,115 @@ fn what_expires_during_a_sweep_is_not_meant_though_it_is_written_anew_since() {
         // The next one means it.
         let next = rig.revive(&queue("q"), Selection::All, When::AfterMs(500), now(2_023)).unwrap();
         assert_eq!(next.done, 1, "resident: {is_resident}");
+    }
+}
+
+/// Crash story: 1. A message expires in a file, and a flush moves it. 2. It was kept that it had died during a sweep, though that sweep
+/// was over, or was one of another queue. 3. Of each flush much was kept for nobody.
+#[test]
+fn what_expires_is_kept_for_sweeps_of_its_queue_that_go_on_and_for_no_others() {
+    for (swept, is_over) in [("q", false), ("q", true), ("r", false)] {
+        let mut rig = slow();
+        (0..6).for_each(|at| _ = bury_in(swept, &mut rig, None, at));
+        rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap();
+        capture(&mut rig);
+        evict(&mut rig, 0);
+        let name = queue(swept);
+        let began =
+            rig.call(|core, log| core.revive(&name, Selection::All, When::AfterMs(500), now(2_010), log));
+        let Ok(Sweeping::Unfinished(sweep)) = began else { panic!("more than a slice") };
+        rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+        let sweep = (!is_over).then_some(sweep);
+        move_expired(&mut rig, 2_020);
+        let is_kept = rig.core.late_memory() > 0;
+        assert_eq!(is_kept, swept == "q" && !is_over, "a sweep of {swept} that is over: {is_over}");
+        drop(sweep);
+    }
+}
+
+/// The same of what was in memory: it has died while a sweep of another queue goes on.
+#[test]
+fn what_dies_in_memory_is_kept_for_sweeps_of_its_queue_and_for_no_others() {
+    let mut rig = slow();
+    (0..6).for_each(|at| _ = bury_in("r", &mut rig, None, at));
+    let began =
+        rig.call(|core, log| core.revive(&queue("r"), Selection::All, When::AfterMs(500), now(10), log));
+    let Ok(Sweeping::Unfinished(_sweep)) = began else { panic!("more than a slice") };
+    bury(&mut rig, None, 11);
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    assert_eq!(rig.core.late_memory(), 0);
+}
+
+/// Crash story: 1. A message expires in a file while a sweep goes on. 2. The clock is stepped back. 3. It had been dead at any time
+/// from then on, as it seemed, and the sweep took it for one that it meant.
+#[test]
+fn what_expires_in_a_file_during_a_sweep_is_not_meant_though_the_clock_is_stepped_back_since() {
+    let mut rig = slow();
+    bury_many(&mut rig, 7);
+    let put = Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) };
+    let mortal = rig.put(put, now(9)).unwrap().id;
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    let sweep = begin_revive(&mut rig, 2_010);
+    rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+    let back = Now { wall: at(2_012), mono_ms: 2_021 };
+    assert_eq!(rig.discard(&queue("q"), Selection::Ids(vec![mortal]), back).unwrap().done, 1);
+    let swept = rig.call(|core, log| core.finish(Sweeping::Unfinished(sweep), back, log)).unwrap();
+    assert_eq!(swept.done, 7, "none that it meant is gone");
+}
+
+/// The same where the clock had been stepped back before the sweep began: what had expired by then was dead.
+#[test]
+fn what_had_expired_in_a_file_when_the_clock_was_stepped_back_is_meant_by_a_sweep_after_that() {
+    let mut rig = slow();
+    bury_many(&mut rig, 3);
+    rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap();
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+    let back = Now { wall: at(2_012), mono_ms: 2_021 };
+    let swept = rig.revive(&queue("q"), Selection::All, When::AfterMs(500), back).unwrap();
+    assert_eq!(swept.done, 4);
+}
+
+/// Crash story: 1. One that a sweep means is discarded by its id. 2. Others die faster than a slice passes over them. 3. The sweep had
+/// one more to look for, and never ended.
+#[test]
+fn a_sweep_ends_however_many_die_where_one_that_it_meant_is_gone() {
+    for away in ["discard", "revive", "take", "another sweep", "cold", "delete"] {
+        let mut rig =
+            Rig::configured(CoreConfig { swept_a_call: 10, ..CoreConfig::new(Limits::default(), 7) });
+        let ids: Vec<MessageId> = (0..11).map(|at| bury(&mut rig, None, at)).collect();
+        let mut sweep = begin_revive(&mut rig, 20);
+        let last = Selection::Ids(vec![ids[10]]);
+        match away {
+            "discard" => drop(rig.discard(&queue("q"), last, now(21)).unwrap()),
+            "revive" => drop(rig.revive(&queue("q"), last, When::AfterMs(500), now(21)).unwrap()),
+            "another sweep" => {
+                drop(rig.revive(&queue("q"), Selection::Oldest(1), When::AfterMs(500), now(21)).unwrap());
+            }
+            "take" => {
+                rig.call(|core, log| core.take_id(&queue("q"), ids[10], None, false, now(21), log)).unwrap();
+            }
+            "delete" => drop(rig.call(|core, log| core.delete_queue(&queue("q"), now(21), log))),
+            _ => {
+                capture(&mut rig);
+                evict(&mut rig, 0);
+                drop(rig.discard(&queue("q"), last, now(21)).unwrap());
+            }
+        }
+        let mut slices = 0;
+        let swept = loop {
+            (0..10).for_each(|_| _ = bury(&mut rig, None, 30 + slices));
+            slices += 1;
+            assert!(slices <= 3, "{away}: it does not end");
+            match rig.call(|core, log| core.go_on(sweep, now(30 + slices), log)).unwrap() {
+                Sweeping::Unfinished(rest) => sweep = rest,
+                Sweeping::Done(swept) => break swept,
+            }
+        };
+        assert_eq!((swept.done, dead_len(&mut rig, 60)), (10, 10 * slices), "{away}");
     }
 }
 
