@@ -139,7 +139,9 @@ impl Walk {
         self.back.insert(died, spot);
         if self.back.len() > most {
             self.back.pop_last();
-            *to = HandedOver::To(self.back.last_key_value().map(|(died, _)| *died));
+            // Those that were put back while the window was filled may lie behind its end, which stays then.
+            let last = HandedOver::To(self.back.last_key_value().map(|(died, _)| *died));
+            *to = within(*to, last);
         }
     }
 

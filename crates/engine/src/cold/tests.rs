@@ -737,6 +737,34 @@ fn few_of_the_dead_that_are_put_back_are_remembered() {
     assert!(beside.known.iter().all(|known| !known.is_cold), "and all are found");
 }
 
+/// Crash story: 1. dead messages are put back while a window is filled, which ends before they died. 2. Others are put back that
+/// died within it, until one more than may be remembered is. 3. The window was taken to reach as far as the last of those
+/// remembered, and dead messages in between were passed over.
+#[test]
+fn what_is_put_back_moves_the_end_of_a_window_no_further() {
+    let mut beside = Beside::new(8, 64, 2);
+    let dead = |due| Drawn { state: 2, priority: 0, due, body_len: 0 };
+    [0, 0, 35].into_iter().for_each(|due| beside.add(&[dead(due)]));
+    beside.add_file(&[dead(1), dead(1), dead(1)], false);
+    let put_back = |beside: &mut Beside, at: usize| {
+        beside.cold.put_back(beside.known[at].copy, died(&beside.known[at].entry));
+        beside.known[at].is_cold = true;
+    };
+    (0..2).for_each(|_| assert!(beside.dead(1)));
+    assert!(beside.swept.is_none() && beside.cold.walks.len() == 1, "it is filled still");
+    put_back(&mut beside, 3);
+    put_back(&mut beside, 4);
+    while beside.swept.is_none() {
+        beside.dead(32);
+    }
+    let is_cold = |beside: &Beside| beside.known.iter().map(|known| known.is_cold).collect::<Vec<_>>();
+    assert_eq!(is_cold(&beside), [false, false, true, true, true, false], "the oldest two were handed over");
+    put_back(&mut beside, 0);
+    // Each call is compared with what it was to hand over.
+    while beside.dead(1) {}
+    assert_eq!(is_cold(&beside), [true, false, false, false, false, false]);
+}
+
 /// A set of files with so many chunks of expiries in each, of which the time has come.
 fn expiring(chunks: &[i64]) -> Beside {
     let mut beside = Beside::new(8, 64, 16);
