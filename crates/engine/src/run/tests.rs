@@ -229,6 +229,23 @@ fn a_place_that_can_not_be_read_just_now_is_not_taken_for_a_bad_one() {
 }
 
 #[test]
+fn a_filter_that_can_not_be_read_just_now_is_read_the_next_time() {
+    let memory = disk();
+    let disk = CountedDisk::new(Arc::new(memory.clone()));
+    write(&disk, NUMBERS, 20_000, &homes(20_000));
+    let run: Run<Home> = Run::open(&disk, dir(), NUMBERS).unwrap();
+    let error = std::io::ErrorKind::OutOfMemory;
+    memory.fail(Fault { calls: Calls::Reads, after: 0, times: 1, error });
+    assert!(run.home(number(4)).is_err());
+    let before = disk.counts().reads;
+    for key in (4..60_000).step_by(3) {
+        assert_eq!(run.home(number(key)).unwrap(), None);
+    }
+    let reads = disk.counts().reads - before;
+    assert!(reads < 20_000 / 50, "{reads} reads for numbers that are not there");
+}
+
+#[test]
 fn what_is_longer_than_a_run_may_be_is_several() {
     let disk: Arc<dyn Disk> = Arc::new(disk());
     for most in [256, 4 * 1024, 10_000, 1 << 30] {
