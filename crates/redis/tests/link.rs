@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dwell_model::{Limits, QueueName};
 use dwell_redis::testing::{Cluster, Sentinels, Server, free_port};
 use dwell_redis::{Address, Link, OpenError, RedisStore};
-use dwell_store::{Action, Put, Settle, Settled, Store, Take};
+use dwell_store::{Action, Error, Put, Settle, Settled, Store, Take};
+use tokio::runtime::Runtime;
 
 async fn pings(address: Address) -> Result<(), OpenError> {
     let link = Link::open(address).await?;
@@ -34,6 +35,16 @@ async fn one_server_is_reached_with_and_without_a_password() {
 async fn nobody_there_is_a_typed_error() {
     let address = format!("redis://127.0.0.1:{}", free_port()).parse().unwrap();
     assert!(matches!(pings(address).await, Err(OpenError::Unreachable { .. })));
+}
+
+#[test]
+fn a_store_whose_runtime_is_gone_says_that_it_is_closed() {
+    let server = Server::start();
+    let runtime = Runtime::new().unwrap();
+    let store = runtime.block_on(RedisStore::open(server.address(), Limits::default())).unwrap();
+    runtime.shutdown_background();
+    let refused = Runtime::new().unwrap().block_on(store.queues(None, 1)).unwrap_err();
+    assert!(matches!(refused, Error::Closed), "{refused}");
 }
 
 #[tokio::test]

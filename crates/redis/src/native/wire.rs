@@ -185,9 +185,7 @@ impl Wire {
         let mut unknown = false;
         let mut pause_ms = 5;
         let mut by_text = false;
-        // Who has forgotten the answer would do it again. The client of a cluster may take twice the time of a call to send it.
-        let forgotten_ms =
-            (self.link.now_ms() + KEPT_MS).saturating_sub(2 * self.link.address().timeout_ms + 1_000);
+        let last_sent_ms = last_sent_ms(self.link.now_ms(), self.link.address().timeout_ms);
         let mut sent_before_ms = u64::MAX;
         loop {
             let ends = (end_ms, sent_before_ms);
@@ -205,7 +203,7 @@ impl Wire {
                 Err(Failure::Unknown(reason)) => {
                     unknown |= script.is_recorded();
                     if unknown {
-                        sent_before_ms = forgotten_ms;
+                        sent_before_ms = last_sent_ms;
                     }
                     reason
                 }
@@ -401,6 +399,12 @@ pub(super) fn unknown_after(error: Error) -> Error {
     }
 }
 
+/// Until when a call may be sent again that was first sent at `first_ms` and may have been done: whoever has forgotten the answer
+/// would do it again. The client of a cluster may take twice the time of a call to send it.
+fn last_sent_ms(first_ms: u64, timeout_ms: u64) -> u64 {
+    (first_ms + KEPT_MS).saturating_sub(2 * timeout_ms + 1_000)
+}
+
 fn refused(reason: String) -> Failure {
     Failure::Refused(Error::Unavailable { reason: reason.into() })
 }
@@ -496,6 +500,14 @@ mod tests {
     fn met_with(line: &str) -> Failure {
         let answered = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         failure(&answered.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn what_is_sent_again_at_the_last_comes_a_second_before_its_answer_is_forgotten() {
+        for timeout_ms in [1, 250, 10_000, 29_000] {
+            assert_eq!(last_sent_ms(7_000, timeout_ms) + 2 * timeout_ms, 7_000 + KEPT_MS - 1_000);
+        }
+        assert_eq!(last_sent_ms(7_000, 40_000), 0, "it is never sent again");
     }
 
     #[test]
