@@ -122,3 +122,30 @@ impl TextHash {
         self.0.hash_one((queue, key))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_spread_evenly_over_the_parts() {
+        let mut counts = [0; PARTS];
+        (0..64 * PARTS as u64).for_each(|number| counts[part(mix(number))] += 1);
+        assert!(counts.iter().all(|count| (48..=80).contains(count)), "64 are to be in each: {counts:?}");
+    }
+
+    #[test]
+    fn names_and_keys_are_spread_over_the_parts() {
+        let hash = TextHash::default();
+        let parts =
+            |hash_of: &dyn Fn(u32) -> u64| (0..1_000).map(|at| part(hash_of(at))).collect::<BTreeSet<_>>();
+        let name = |at: u32| hash.queue(&format!("queue-{at}").parse().unwrap());
+        let key = |at: u32| hash.key(7, &format!("key-{at}").parse().unwrap());
+        let of_queue = |at: u32| hash.key(at, &"key".parse().unwrap());
+        for spread in [parts(&name), parts(&key), parts(&of_queue)] {
+            assert!(spread.len() > PARTS / 2, "a thousand are in {} parts", spread.len());
+        }
+    }
+}

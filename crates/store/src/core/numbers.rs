@@ -144,6 +144,36 @@ mod tests {
         prop::collection::vec(change, 0..6000)
     }
 
+    #[test]
+    fn no_two_numbers_near_each_other_have_one_hash() {
+        let hashes = (1..10_000).map(|number| hash(Number::new(number).unwrap()));
+        assert_eq!(hashes.collect::<std::collections::BTreeSet<u64>>().len(), 9_999);
+    }
+
+    /// The slot of each number is the number.
+    #[test]
+    fn a_page_is_given_up_when_it_is_sparse_and_not_the_newest() {
+        let number = |slot: u32| Number::new(u64::from(slot)).unwrap();
+        let mut numbers = Numbers::new();
+        let (first, newest, sparse) = (1..PAGE as u32, PAGE as u32..PAGE as u32 + 10, SPARSE as usize);
+        first.clone().chain(newest.clone()).for_each(|slot| numbers.insert(number(slot), slot, number));
+        numbers.remove(number(newest.start), newest.start, number);
+        let is_on_page = |numbers: &Numbers, slot: u32| {
+            assert_eq!(numbers.find(number(slot), |other| other == slot), Some(slot));
+            numbers.is_on_page(number(slot))
+        };
+        assert!(is_on_page(&numbers, newest.end - 1), "more come to the newest");
+        let last = first.end - 1;
+        for slot in first.clone().take(first.len() - sparse) {
+            numbers.remove(number(slot), slot, number);
+            assert!(is_on_page(&numbers, last), "it holds enough");
+        }
+        let next = last + 1 - SPARSE;
+        numbers.remove(number(next), next, number);
+        assert!(!is_on_page(&numbers, last), "it holds too few");
+        assert!(is_on_page(&numbers, newest.end - 1));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]

@@ -135,6 +135,22 @@ mod tests {
         prop::collection::vec(change, 0..60)
     }
 
+    #[test]
+    fn what_comes_in_order_lies_in_the_row_as_far_as_that_goes() {
+        let mut ready = Ready::default();
+        let of_priority = |priority| ReadyKey { priority, ..key(0) };
+        for priority in 0..ROW as u32 + 3 {
+            ready.insert(of_priority(priority + 1), priority);
+        }
+        assert_eq!((ready.row.len(), ready.beside.len()), (ROW, 3));
+        let mut ready = Ready::default();
+        for priority in [1, 2, 0, 3] {
+            ready.insert(of_priority(priority), priority);
+        }
+        assert_eq!((ready.row.len(), ready.beside.len()), (3, 1));
+        assert!(ready.slots().eq(0..4));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]

@@ -23,6 +23,8 @@ pub(super) struct UnderWay {
 #[derive(Debug)]
 struct One {
     number: u64,
+    /// The wall time at which it began.
+    own: Timestamp,
     /// The earliest wall time at which it or a younger one of its queue began: what was cold and expires later was alive when this
     /// one did.
     began: Timestamp,
@@ -40,7 +42,7 @@ impl One {
     /// Whether a message was alive when it began that has expired while it was cold, in a file that was there when the clock was
     /// stepped back from `ripe`.
     fn knew_alive(&self, expires: Timestamp, ripe: Timestamp) -> bool {
-        self.began < expires && (expires > ripe || expires > self.stepped)
+        if expires > ripe { self.began < expires } else { self.own.max(self.stepped) < expires }
     }
 }
 
@@ -59,7 +61,7 @@ impl UnderWay {
         later.for_each(|one| one.began = began);
         let under_way = Arc::new(());
         let alive = Arc::downgrade(&under_way);
-        of_queue.push_back(One { number, began, stepped, after: None, gone: 0, alive });
+        of_queue.push_back(One { number, own: began, began, stepped, after: None, gone: 0, alive });
         under_way
     }
 

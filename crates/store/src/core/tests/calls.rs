@@ -6,7 +6,7 @@ use dwell_model::{
 
 use super::*;
 use crate::core::{LEASE_BYTES, ReplayError, StoredBody};
-use crate::{Error, Selection, When};
+use crate::{Error, Page, Selection, When};
 
 #[test]
 fn a_message_goes_from_put_to_ack() {
@@ -235,6 +235,30 @@ fn lists_select_what_does_not_lie_in_order() {
         assert_eq!(seen.len(), 4, "{state}");
         assert!(seen.is_sorted(), "{state}: {seen:?}");
     }
+}
+
+#[test]
+fn a_page_ends_where_its_bodies_pass_what_one_may_hold() {
+    let limits = Limits { body_len: 2 * Page::MAX_BYTES, ..Limits::default() };
+    let pages_of = |lengths: &[usize]| {
+        let mut rig = Rig::with(limits.clone());
+        for length in lengths {
+            rig.put(Put::new(queue("q"), vec![0_u8; *length]), now(0)).unwrap();
+        }
+        let (mut pages, mut after) = (Vec::new(), None);
+        loop {
+            let page = rig.core.list(&queue("q"), StateKind::Ready, after, 9, now(0), &mut rig.log).unwrap();
+            pages.push(page.messages.len());
+            let Some(next) = page.next else { return pages };
+            after = Some(next);
+        }
+    };
+    let most = Page::MAX_BYTES;
+    assert_eq!(pages_of(&[most / 2, most / 2, 1]), [2, 1]);
+    assert_eq!(pages_of(&[most / 2, most / 2]), [2]);
+    assert_eq!(pages_of(&[most / 2, most / 2 + 1]), [1, 1]);
+    assert_eq!(pages_of(&[most + 1, 1]), [1, 1], "one goes in, whatever its size");
+    assert_eq!(pages_of(&[most + 1]), [1], "and none is left behind it");
 }
 
 #[test]

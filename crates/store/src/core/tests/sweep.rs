@@ -409,6 +409,25 @@ fn what_had_expired_in_a_file_when_the_clock_was_stepped_back_is_meant_by_a_swee
     assert_eq!(swept.done, 4);
 }
 
+/// A step back of the clock between the beginnings of two sweeps makes the first one miss nothing.
+#[test]
+fn what_had_expired_in_a_file_before_a_sweep_is_meant_by_it_though_another_begins_at_an_earlier_time() {
+    let mut rig = slow();
+    bury_many(&mut rig, 5);
+    rig.put(Put { expires: Some(at(2_015)), ..put_to("q").after_ms(1_000) }, now(9)).unwrap();
+    capture(&mut rig);
+    evict(&mut rig, 0);
+    rig.call(|core, log| while !core.catch_up(now(2_020), log) {});
+    let first = begin_revive(&mut rig, 2_020);
+    let back = |mono_ms| Now { wall: at(2_000), mono_ms };
+    let due = When::AfterMs(500);
+    let second =
+        rig.call(|core, log| core.revive(&queue("q"), Selection::All, due, back(2_021), log)).unwrap();
+    rig.call(|core, log| core.finish(Sweeping::Unfinished(first), back(2_022), log)).unwrap();
+    assert_eq!(dead_len(&mut rig, 2_022), 0);
+    drop(second);
+}
+
 /// Crash story: 1. One that a sweep means is discarded by its id. 2. Others die faster than a slice passes over them. 3. The sweep had
 /// one more to look for, and never ended.
 #[test]
