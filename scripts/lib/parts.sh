@@ -134,7 +134,7 @@ part_sim() {
     [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000
     build_all "sim: build"
     stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
-    # Not in the short set yet: a take over several queues is still out of order now and then (`dwell-sim run --seed 3069`).
+    # Not in the short set yet: what failed there now and then is mended, and has not run for long enough since.
     [ -z "$1" ] || stage "sim: stress" "$target/debug/dwell-sim" stress --seconds 600
     stage "sim: mutants" "$target/debug/dwell-sim" mutants
     stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
