@@ -238,7 +238,7 @@ impl ColdSet {
         self.no_room
     }
 
-    fn has_no_room(&mut self) -> Error {
+    fn refuse_for_room(&mut self) -> Error {
         self.no_room += 1;
         overloaded()
     }
@@ -668,7 +668,7 @@ impl Cold<Place> for ColdSet {
 
     fn due(&mut self, queue: &QueueName, ripe: Timestamp, into: &mut Vec<ColdMessage<Place>>) -> Result<()> {
         if self.is_full && self.by_queue.contains_key(queue) {
-            return Err(self.has_no_room());
+            return Err(self.refuse_for_room());
         }
         let has_enough = self.has_handed_enough();
         let Some(queued) = self.by_queue.get_mut(queue) else { return Ok(()) };
@@ -686,7 +686,7 @@ impl Cold<Place> for ColdSet {
         }
         let found = self.first_ready(queue, ripe, window);
         if found.as_ref().is_ok_and(|found| self.is_too_tight_for(found, ripe)) {
-            return Err(self.has_no_room());
+            return Err(self.refuse_for_room());
         }
         let found = found.map(|found| self.hand_over(found, into));
         self.tell(found)

@@ -408,7 +408,7 @@ fn a_half_made_segment_that_can_not_be_removed_yet_is_removed_before_anything_is
     }
 }
 
-/// As file systems do that look for room late: a sync is told that there is none.
+/// A file system with delayed allocation reports a full disk at the sync, not at the write.
 #[test]
 fn where_the_sync_of_a_new_segment_finds_no_room_the_old_one_stands_in_for_it() {
     let small =

@@ -271,7 +271,7 @@ fn damage_where_nothing_but_tokens_is_needed_forgets_those_that_it_hits_and_refu
     assert_eq!(answered.iter().max(), Some(&(count - 1)), "{answered:?}");
 }
 
-/// Of segments that stay for tokens alone, each that is missing or damaged where it begins is told of.
+/// Segments kept only for idempotency tokens: each that is missing, or has a damaged header, is reported.
 #[test]
 fn each_segment_that_is_missing_where_nothing_but_tokens_is_needed_is_told_of_once() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));

@@ -45,7 +45,7 @@ pub struct Sweep {
     after: Option<Died>,
     /// As whom it has read cold messages last, if it has looked for anything yet.
     read_as: Option<Reader>,
-    /// The how-manieth of all sweeps it is.
+    /// Sweeps are numbered in the order in which they begin.
     number: u64,
     /// So many messages are meant,
     meant: u64,

@@ -3,7 +3,8 @@
 //! # Ground rules
 //! 1. Sweeps are counted in the order of their beginning. What was alive when one began was so when the ones before it did: of each
 //!    message that died meanwhile one number is enough, that of the youngest sweep of its queue that had begun.
-//! 2. Whatever a message costs here is next to nothing, however many sweeps go on: its queue is looked up, and then the sweep.
+//! 2. A message costs one look-up of its queue and a binary search of the queue's sweeps; one that is dead no more also costs a step
+//!    for each sweep of its queue that means it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};

@@ -351,7 +351,7 @@ impl<B: StoredBody> Core<B> {
             let Waiter { id, take, queues, .. } = self.unlist(turn);
             let answer = match has_head {
                 Ok(()) => self.hand_out(&queues, &take, now, log),
-                // The others may have something; if not, this is why.
+                // It is passed over. If the others hand out nothing, the take is answered with its error.
                 Err(error) if queues.len() > 1 => {
                     let others = self.hand_out(&queues, &take, now, log);
                     if others.as_ref().is_ok_and(Vec::is_empty) { Err(error) } else { others }

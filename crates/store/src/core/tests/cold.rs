@@ -64,7 +64,7 @@ pub(super) struct Toy {
     unreadable: BTreeSet<CopyAt>,
     /// No page of a list can be read.
     is_rotten: bool,
-    /// What is due of this queue can not be read.
+    /// Reads of the due messages of this queue fail.
     pub(super) barred: Option<QueueName>,
     /// It takes so many calls to read the dead messages of a queue, and what was read is kept for one position of each reader.
     pub(super) pieces: usize,

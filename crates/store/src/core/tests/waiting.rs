@@ -123,7 +123,7 @@ fn of_several_queues_the_one_whose_take_came_first_is_served_first() {
     assert_eq!(ids(&rig.serve(now(30))), [(1, 1), (2, 1)]);
 }
 
-/// Crash story: 1. A take waits on two queues. 2. Messages of both fall due at once, and that of the first can not be read. 3. The
+/// Crash story: 1. A take waits on two queues. 2. Messages of both fall due at once, and that of the first cannot be read. 3. The
 /// take was refused, though the other one was there.
 #[test]
 fn a_take_that_waits_passes_over_a_queue_whose_next_message_cannot_be_read() {
