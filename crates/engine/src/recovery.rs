@@ -621,7 +621,7 @@ mod tests {
     use std::task::{Context as Polled, Poll, Waker};
 
     use dwell_model::{Setting, SettingChange};
-    use dwell_store::{Put, Store as _};
+    use dwell_store::{Put, Store as _, Target};
     use dwell_time::Clock as _;
 
     use super::*;
@@ -719,6 +719,69 @@ mod tests {
         let OpenReport { segments, batches: count, records, .. } = recovered.report;
         let all = batches.iter().map(|(records, _)| records).sum();
         assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
+    }
+
+    /// Counts what it is told of messages that this journal has put, and of older ones.
+    #[derive(Default)]
+    struct Told {
+        of_ours: usize,
+        of_older: usize,
+    }
+
+    impl Replay for Told {
+        fn put(&mut self, _: PutRecord, _: Place) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn record(&mut self, record: Record) -> Result<(), Refusal> {
+            self.of_ours += usize::from(matches!(record, Record::Stands { .. } | Record::Gone { .. }));
+            Ok(())
+        }
+
+        fn old(&mut self, _: Number, _: Option<Standing>) -> Result<(), Refusal> {
+            self.of_older += 1;
+            Ok(())
+        }
+
+        fn begins(&mut self, _: Timestamp) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn time(&mut self, _: Timestamp) {}
+
+        fn look_up(&mut self) -> Result<(), Refusal> {
+            Ok(())
+        }
+    }
+
+    /// A message that an earlier segment of the same replay has put is known: news of one that is not contradict the
+    /// journal, and are refused.
+    #[test]
+    fn what_the_first_of_several_segments_has_put_is_not_older_than_the_journal() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let options = Options {
+            disk: Arc::new(disk.clone()),
+            segment_bytes: Options::MIN_SEGMENT_BYTES,
+            seed: Some(7),
+            ..Options::default()
+        };
+        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        let queue = || -> dwell_model::QueueName { "q".parse().unwrap() };
+        let put = |driver: &mut Driver| {
+            let put = Put::new(queue(), vec![7; 1_000]).after_ms(86_400_000);
+            run(driver, engine.put(vec![put])).pop().unwrap().unwrap()
+        };
+        let first: Vec<_> = (0..2).map(|_| put(&mut driver).id).collect();
+        for _ in 0..20 {
+            put(&mut driver);
+        }
+        run(&mut driver, engine.cancel(queue(), vec![Target::Id(first[0])])).pop().unwrap().unwrap();
+        run(&mut driver, engine.cancel(queue(), vec![Target::Id(first[1])])).pop().unwrap().unwrap();
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        let mut told = Told::default();
+        let recovered = recover(&disk, dir, &manifest, &mut told).unwrap();
+        assert!(recovered.kept.len() > 1, "{:?}", recovered.report);
+        assert_eq!((told.of_ours, told.of_older), (2, 0));
     }
 
     /// Where the journal is gone, the manifest alone says which numbers a repair may give.

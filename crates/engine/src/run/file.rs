@@ -254,7 +254,7 @@ impl<V: Value> Run<V> {
         let start = self.index.place(block).start;
         let fits = |next: &usize| {
             let end = self.index.place(*next).end;
-            (end - start) as usize <= READ_AHEAD && (*next == block || wanted(*next))
+            (end - start) as usize <= READ_AHEAD && wanted(*next)
         };
         let count = (block..self.index.blocks()).take_while(fits).count().max(1);
         let end = block + count;
