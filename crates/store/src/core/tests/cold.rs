@@ -705,6 +705,36 @@ fn an_old_record_of_a_revive_means_all_that_are_dead() {
 }
 
 #[test]
+fn an_old_record_of_a_revive_means_all_that_are_dead_in_memory_too() {
+    let (rig, checkpoint, ids) = with_dead();
+    let mut again = recovered(&rig, &checkpoint);
+    let all = ids.into_iter().map(crate::Target::Id).collect();
+    let got = again.call(|core, log| core.get(&queue("q"), all, now(9), log));
+    assert!(got.iter().all(Result::is_ok));
+    assert_eq!((again.core.cold_len(), again.core.len()), (0, 6));
+    let toy = again.log.1.as_mut().unwrap();
+    let revived = Record::Revived { queue: queue("q"), due: at(90), wall: at(9) };
+    again.core.replay_with(revived, Some(&mut *toy)).unwrap();
+    assert_eq!(count(&mut again, "q", 9), (6, 0));
+}
+
+/// A gate lets as many more in as the capture has room for.
+#[test]
+fn a_capture_says_how_many_it_has_captured() {
+    let mut rig = Rig::new();
+    for _ in 0..5 {
+        rig.put(put_to("q").after_ms(10), now(0)).unwrap();
+    }
+    assert_eq!(rig.core.captured_len(), 0);
+    rig.core.begin_capture();
+    assert_eq!(rig.core.captured_len(), 0);
+    assert!(rig.core.capture_some(3).is_none());
+    assert_eq!(rig.core.captured_len(), 3);
+    let captured = rig.core.capture_some(3).expect("all has been looked at");
+    assert_eq!((captured.changed.len(), rig.core.captured_len()), (5, 0));
+}
+
+#[test]
 fn a_replay_finds_what_is_there_by_its_number() {
     let mut rig = Rig::new();
     let number = rig.put(put_to("q").after_ms(10), now(0)).unwrap().number;
