@@ -540,6 +540,35 @@ mod tests {
         assert_eq!(names.len(), lanes.len());
     }
 
+    /// Each is asked once for, as by a consumer of ever other queues.
+    #[tokio::test]
+    async fn partitions_that_were_asked_for_once_are_not_kept_for_ever() {
+        let server = crate::testing::Server::start();
+        let wire = Wire::new(Link::open(server.address()).await.unwrap(), None);
+        let scripts = || -> usize {
+            let told = server.info("cmdstat_evalsha").unwrap_or_default();
+            told.split(['=', ',']).nth(1).map_or(0, |calls| calls.parse().unwrap())
+        };
+        let name = |n: usize| dwell_model::QueueName::new(&format!("q{n}")).unwrap();
+        // How many scripts a look at a partition is.
+        let look = async |n: usize| {
+            let (at, before) = (Partition::new(&name(n), 0), scripts());
+            let process = Fields::new().with("process", &wire.process[..]);
+            wire.call(&at, Script::Holds, process, Patience::Usual, None).await.unwrap();
+            scripts() - before
+        };
+        // The server comes to know both scripts.
+        look(0).await;
+        assert_eq!((look(1).await, look(1).await, wire.places()), (2, 1, 2), "it is checked, and then known");
+        for n in 2..3 * CHECKED {
+            locked(&wire.checked).meet(Partition::new(&name(n), 0), ());
+        }
+        let kept = wire.places();
+        assert!((CHECKED..=2 * CHECKED).contains(&kept), "{kept} are remembered");
+        assert_eq!(look(3 * CHECKED - 1).await, 1, "one of late");
+        assert_eq!((look(1).await, look(1).await), (2, 1), "one that was forgotten is checked once more");
+    }
+
     #[test]
     fn errors_are_told_by_their_codes() {
         let wrapped = |said: &str| format!("ERR Error running script (call to f_00): @user_script:1: {said}");
