@@ -233,6 +233,31 @@ async fn a_take_over_many_queues_costs_a_few_tasks_and_has_a_limit() {
     }
 }
 
+/// Subscribed to one by one, each of them would wait for the answers to all before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channels_of_many_queues_are_subscribed_to_together() {
+    const QUEUES: usize = 512;
+    let bed = Bed::new().await;
+    let name = |n: usize| queue(&format!("q{n}"));
+    let waiting = bed.wait(Take::from_all((0..QUEUES).map(name)), QUEUES).await;
+    let heard = || -> Vec<String> {
+        redis::from_redis_value(bed.server.command(&["PUBSUB", "CHANNELS", "dwell:{*}:w"])).unwrap()
+    };
+    within("the subscribing", async {
+        while heard().len() < QUEUES {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let told = bed.server.info("cmdstat_subscribe").unwrap();
+    let calls: usize = told.split(['=', ',']).nth(1).unwrap().parse().unwrap();
+    assert!(calls <= QUEUES / 8, "{QUEUES} channels were subscribed to by {calls} commands");
+    // Each of them is heard: a sweep, which comes every ten seconds, waits for the clock.
+    let id = put(&bed.store, Put::new(name(311), "m")).await.unwrap().id;
+    let taken = within("the take", waiting).await.unwrap();
+    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
+}
+
 /// Each puts into a queue that was never used before, while others wait on many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_put_costs_the_same_however_many_names_are_waited_on() {
