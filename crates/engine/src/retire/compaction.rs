@@ -203,3 +203,44 @@ pub(super) fn numbers_of(file: &File) -> RangeInclusive<u64> {
     let (lowest, highest) = file.number_range();
     lowest.get()..=highest.get()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dwell_model::Number;
+
+    use super::*;
+    use crate::disk::{Disk as _, MemoryDisk};
+    use crate::retire::budget::Budget;
+
+    /// What the runs have for which this was found.
+    fn written<V: Kept>(found: Vec<(u64, V)>) -> Vec<(u64, V)> {
+        let disk = MemoryDisk::new();
+        disk.create_dir(Path::new("/d")).unwrap();
+        let desk = Desk::new(Arc::new(disk), "/d".into(), 7, &Budget::of(32 << 20, 8 << 20), 1);
+        let mut made = Made::new(desk.clone());
+        let mut healing = Healing {
+            lost: Lost::default(),
+            files: Vec::new(),
+            open: None,
+            found,
+            written: Vec::new(),
+            merged: Vec::new(),
+        };
+        healing.write(&desk, &mut made).unwrap();
+        made.keep();
+        let pairs = healing.written.iter().flat_map(|run| run.iter());
+        pairs.map(Result::unwrap).collect()
+    }
+
+    /// Runs of numbers have each key once, and runs of keys each pair.
+    #[test]
+    fn what_was_found_twice_is_written_once() {
+        let home = |ordinal| Home { file: 1, ordinal };
+        assert_eq!(written(vec![(5, home(2)), (4, home(9)), (5, home(1))]), [(4, home(9)), (5, home(1))]);
+        let number = |number| Number::new(number).unwrap();
+        let keys = vec![(5, number(2)), (5, number(1)), (4, number(3)), (5, number(2))];
+        assert_eq!(written(keys), [(4, number(3)), (5, number(1)), (5, number(2))]);
+    }
+}

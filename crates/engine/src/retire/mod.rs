@@ -289,8 +289,8 @@ impl Retirement {
     /// Whether many messages in coarse files are due soon. Looked at now and then.
     fn is_near(&self, step: &Step) -> bool {
         let now = step.core().seen();
-        let has_looked = |looked: Timestamp| now >= looked && now.ms_since(looked) < source::AHEAD_MS / 16;
-        if step.cold().split_from().is_none() || self.looked_near.get().is_some_and(has_looked) {
+        let looked = self.looked_near.get();
+        if step.cold().split_from().is_none() || looked.is_some_and(|looked| was_lately(looked, now)) {
             return false;
         }
         self.looked_near.set(Some(now));
@@ -717,6 +717,11 @@ impl Drop for Retirement {
     }
 }
 
+/// Whether many messages in coarse files cannot have come near since it was looked at; a clock that stepped back says nothing.
+fn was_lately(looked: Timestamp, now: Timestamp) -> bool {
+    now >= looked && now.ms_since(looked) < source::AHEAD_MS / 16
+}
+
 /// How many messages can not be let go of before they are captured. Those that are leased can not even then: they have a
 /// cap of their own.
 fn pinned(step: &Step) -> usize {
@@ -779,6 +784,16 @@ mod tests {
         };
         let desk = Desk::new(Arc::new(disk.clone()), "/d".into(), 7, &budget, 1);
         (disk, Retirement::new(budget, desk, manifest))
+    }
+
+    #[test]
+    fn what_comes_near_is_looked_for_now_and_then() {
+        let (looked, while_ms) = (Timestamp::MIN.saturating_after(1_000), source::AHEAD_MS / 16);
+        let looks_after = |ms: u64| !was_lately(looked, Timestamp::MIN.saturating_after(ms));
+        assert_eq!(
+            [999, 1_000, while_ms + 999, while_ms + 1_000].map(looks_after),
+            [true, false, false, true]
+        );
     }
 
     struct Runs {

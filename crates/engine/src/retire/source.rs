@@ -145,22 +145,35 @@ pub(super) fn left_by_held(
     if held.is_empty() {
         return BTreeSet::new();
     }
-    let in_use = |number: &u32, settled: &Settled| {
-        u64::from(settled.live(0..settled.len())) + held.get(number).map_or(0, |held| held.len() as u64)
-    };
-    let all: u64 = states.iter().map(|(number, (settled, _))| in_use(number, settled)).sum();
-    let entries: u64 = states.values().map(|(settled, _)| u64::from(settled.len())).sum();
-    if entries <= 2 * all {
-        return BTreeSet::new();
+    let files = states.iter().map(|(number, (settled, _))| {
+        let of_file = held.get(number).map_or(0, |held| held.len() as u64);
+        let live = u64::from(settled.live(0..settled.len()));
+        Holding { number: *number, held: of_file, used: live + of_file, len: u64::from(settled.len()) }
+    });
+    let mut sparse = sparse_holding(&files.collect::<Vec<_>>());
+    sparse.retain(|number| !unreadable.contains(number));
+    sparse.iter().flat_map(|number| held[number].iter().copied()).take(most).collect()
+}
+
+/// A file, with how many of its entries leased messages hold, are in use, and are there.
+struct Holding {
+    number: u32,
+    held: u64,
+    used: u64,
+    len: u64,
+}
+
+/// The files less than half in use that leased messages keep, those with the least in use first; none while all files together
+/// are at least half in use.
+fn sparse_holding(files: &[Holding]) -> Vec<u32> {
+    let (used, len) = files.iter().fold((0, 0), |(used, len), file| (used + file.used, len + file.len));
+    if len <= 2 * used {
+        return Vec::new();
     }
-    let mut sparse: Vec<(u64, u32)> = Vec::new();
-    for number in held.keys().filter(|number| !unreadable.contains(number)) {
-        let Some((settled, _)) = states.get(number) else { continue };
-        let used = in_use(number, settled);
-        sparse.extend((2 * used < u64::from(settled.len())).then_some((used, *number)));
-    }
+    let sparse = files.iter().filter(|file| file.held > 0 && 2 * file.used < file.len);
+    let mut sparse: Vec<(u64, u32)> = sparse.map(|file| (file.used, file.number)).collect();
     sparse.sort_unstable();
-    sparse.iter().flat_map(|(_, number)| held[number].iter().copied()).take(most).collect()
+    sparse.into_iter().map(|(_, number)| number).collect()
 }
 
 /// Chooses the files, with about as many messages to be moved out of all of them together as `desk` says. A file that a held
@@ -245,14 +258,24 @@ pub(super) fn near_end(
     }
     let readable = || cold.files().iter().filter(|(number, _)| !unreadable.contains(number));
     let in_all = |until: Timestamp| readable().map(|(_, file)| file.due_about(until)).sum::<u64>();
-    if in_all(from.max(now).saturating_after(AHEAD_MS)) < least as u64 {
+    end_by_counts(from.max(now), least as u64, most, in_all)
+}
+
+/// The same, by how many are due until when. It is looked at half as far each time, until few enough are due by then if they
+/// are spread evenly.
+fn end_by_counts(
+    from: Timestamp,
+    least: u64,
+    most: u64,
+    due_until: impl Fn(Timestamp) -> u64,
+) -> Option<Timestamp> {
+    if due_until(from.saturating_after(AHEAD_MS)) < least {
         return None;
     }
-    // Half as far each time, until few enough are due by then, if they are spread evenly.
     let mut ahead_ms = AHEAD_MS;
     loop {
-        let until = from.max(now).saturating_after(ahead_ms);
-        if in_all(until) <= most || ahead_ms <= 60_000 {
+        let until = from.saturating_after(ahead_ms);
+        if due_until(until) <= most || ahead_ms <= 60_000 {
             return Some(until);
         }
         ahead_ms /= 2;
@@ -281,5 +304,39 @@ mod tests {
         assert!(large.take(&used(1, 31), true), "it would never be moved");
         assert!(!large.take(&used(2, 1), true) && !large.take(&used(2, 1), false), "no more beside it");
         assert_eq!((large.left, large.given_up.len()), (0, 1));
+    }
+
+    /// In pairs of how many are held and in use, of files of a hundred entries.
+    fn sparse_of<const N: usize>(files: [(u64, u64); N]) -> Vec<u32> {
+        let holding = |(number, (held, used))| Holding { number, held, used, len: 100 };
+        sparse_holding(&(1..).zip(files).map(holding).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_leased_leaves_files_that_are_sparse_while_all_of_them_are() {
+        assert_eq!(sparse_of([(1, 30), (2, 10), (0, 5), (1, 60)]), [2, 1], "the third has none to leave it");
+        assert_eq!(sparse_of([(1, 49), (1, 50), (1, 50)]), [1], "half is not less than half");
+        assert_eq!(sparse_of([(1, 20), (0, 79)]), [1]);
+        assert_eq!(sparse_of([(1, 20), (0, 80)]), [], "half of all is in use");
+        assert_eq!(sparse_of([(1, 20), (0, 100)]), []);
+        assert_eq!(sparse_of([]), []);
+    }
+
+    #[test]
+    fn messages_are_moved_for_as_long_ahead_as_there_is_room_for() {
+        let now = Timestamp::MIN;
+        // A message a second.
+        let end = |least, most| {
+            let a_second = |until: Timestamp| until.ms_since(now) / 1_000;
+            end_by_counts(now, least, most, a_second).map(|end| end.ms_since(now))
+        };
+        let in_all = AHEAD_MS / 1_000;
+        assert_eq!(end(1, in_all), Some(AHEAD_MS));
+        assert_eq!(end(1, in_all - 1), Some(AHEAD_MS / 2));
+        assert_eq!(end(1, in_all / 4), Some(AHEAD_MS / 4));
+        assert_eq!(end(in_all, in_all), Some(AHEAD_MS), "as many as may share a file");
+        assert_eq!(end(in_all + 1, in_all), None, "fewer than may share a file");
+        let least = end(1, 1).expect("a minute's messages are moved however many they are");
+        assert!((30_000..=60_000).contains(&least), "{least}");
     }
 }
