@@ -303,25 +303,31 @@ impl Retirement {
         matches!(&self.phase, Phase::Writing { worker: Worker::Thread { .. }, .. })
     }
 
+    /// How much of the room for messages may be filled now, of [`WHOLE`].
+    fn share(&self, part: Part) -> u32 {
+        match &self.phase {
+            // Who leaves room to others leaves what they may have at once when the writing begins.
+            Phase::Capturing(_) if part == Part::Half => AT_ONCE,
+            Phase::Writing { progress, .. } if self.notifier.is_some() => {
+                AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE
+            }
+            // Nothing is let go of before all of them are placed.
+            Phase::Idle | Phase::Capturing(_) | Phase::Writing { .. } | Phase::Placing { .. } => WHOLE,
+        }
+    }
+
     /// Whether messages may be put now: as many as can be captured by the next retirement, and while one is under way
     /// as many as it has got rid of. So puts go on at its pace, and none waits for all of it. `part` is how much of that
     /// room who asks may fill.
     pub(crate) fn gate(&self, step: &Step, now: Now, part: Part) -> Gate {
         let core = step.core();
         let most = self.budget.resident(core);
-        let (captured, progress) = match &self.phase {
-            // Who leaves room to others leaves what they may have at once when the writing begins.
-            Phase::Capturing(_) if part == Part::Half => (core.captured_len(), AT_ONCE),
-            Phase::Idle | Phase::Capturing(_) => (core.captured_len(), WHOLE),
-            Phase::Writing { captured, .. } if self.notifier.is_none() => (*captured, WHOLE),
-            Phase::Writing { captured, progress, .. } => {
-                (*captured, AT_ONCE + progress.done() * (WHOLE - AT_ONCE) / WHOLE)
-            }
-            // Nothing is let go of before all of them are placed.
-            Phase::Placing { captured, .. } => (*captured, WHOLE),
+        let captured = match &self.phase {
+            Phase::Idle | Phase::Capturing(_) => core.captured_len(),
+            Phase::Writing { captured, .. } | Phase::Placing { captured, .. } => *captured,
         };
         let room = most.saturating_sub(captured);
-        let may_change = (room as u128 * u128::from(progress) / u128::from(WHOLE)) as usize;
+        let may_change = (room as u128 * u128::from(self.share(part)) / u128::from(WHOLE)) as usize;
         let may_change = if part == Part::Half { may_change / 2 } else { may_change };
         if pinned(step) < may_change.max(1) {
             return Gate::Open;
@@ -794,6 +800,46 @@ mod tests {
             [999, 1_000, while_ms + 999, while_ms + 1_000].map(looks_after),
             [true, false, false, true]
         );
+    }
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Notifier for Nobody {
+        fn notify(&self) {}
+    }
+
+    #[test]
+    fn puts_fill_as_much_of_the_room_as_the_retirement_is_far() {
+        let (_, mut retirement) = retirement();
+        let shares = |retirement: &Retirement| [Part::All, Part::Half].map(|part| retirement.share(part));
+        assert_eq!(shares(&retirement), [WHOLE, WHOLE]);
+        retirement.phase = Phase::Capturing(Box::new(Moment {
+            manifest: retirement.manifest.clone(),
+            start: 1,
+            seen: Timestamp::MIN,
+            numbering: Vec::new(),
+            files: Default::default(),
+        }));
+        assert_eq!(
+            shares(&retirement),
+            [WHOLE, AT_ONCE],
+            "half leaves what all may have when the writing begins"
+        );
+        retirement.use_threads(Arc::new(Nobody));
+        let progress = Arc::new(Progress::new(None));
+        let (_done, done) = mpsc::channel();
+        retirement.phase = Phase::Writing {
+            worker: Worker::Thread { handle: None, done },
+            cancelled: Arc::default(),
+            progress: Arc::clone(&progress),
+            captured: 10,
+        };
+        assert_eq!(shares(&retirement), [AT_ONCE, AT_ONCE]);
+        progress.set(WHOLE / 2);
+        assert_eq!(shares(&retirement), [AT_ONCE + (WHOLE - AT_ONCE) / 2; 2]);
+        progress.set(WHOLE);
+        assert_eq!(shares(&retirement), [WHOLE, WHOLE]);
     }
 
     struct Runs {
