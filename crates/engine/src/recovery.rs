@@ -784,6 +784,47 @@ mod tests {
         assert_eq!((told.of_ours, told.of_older), (2, 0));
     }
 
+    /// Segments that are needed for their tokens alone may be missing; each is told once.
+    #[test]
+    fn segments_before_the_checkpoint_that_are_missing_are_told_once_each() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        disk.create_dir(dir).unwrap();
+        let named = |segment| SegmentName { directory: 7, shard: 0, segment };
+        let opened = |segment| {
+            let (name, path) = (named(segment), dir.join(named(segment).file_name()));
+            let header = SegmentHeader {
+                name,
+                incarnation: 1,
+                first: segment,
+                oldest: 1,
+                next_number: 1,
+                made: Timestamp::MIN,
+                synced_answers: true,
+            };
+            (segment, Opened { file: disk.create(&path).unwrap(), path, name, header: Ok(header), len: 0 })
+        };
+        let checkpoint = Checkpoint { start: 6, ..Checkpoint::default() };
+        let made = Timestamp::MIN;
+        let manifest = Manifest { incarnation: 1, directory: 7, made, newest: 6, next_number: 1, checkpoint };
+        let cut =
+            |segment, reason| Cut { file: dir.join(named(segment).file_name()), offset: 0, bytes: 0, reason };
+        let mut forgotten = vec![cut(3, "it cannot be opened")];
+        let mut segments = BTreeMap::from([opened(2), opened(6)]);
+        assert!(check_presence(dir, &manifest, &mut segments, &mut forgotten).unwrap().is_none());
+        let missing = "the segment is missing";
+        let told = [(3, "it cannot be opened"), (1, missing), (4, missing), (5, missing)];
+        assert_eq!(forgotten, told.map(|(segment, reason)| cut(segment, reason)));
+        // Of very many the first are told.
+        let manifest = Manifest {
+            newest: 2_000_000,
+            checkpoint: Checkpoint { start: 2_000_000, ..Checkpoint::default() },
+            ..manifest
+        };
+        let (mut segments, mut forgotten) = (BTreeMap::from([opened(2_000_000)]), Vec::new());
+        check_presence(dir, &manifest, &mut segments, &mut forgotten).unwrap();
+        assert_eq!(forgotten.len() as u64, MOST_MISSING);
+    }
+
     /// Where the journal is gone, the manifest alone says which numbers a repair may give.
     #[test]
     fn the_manifest_says_which_numbers_were_given_before_its_segment() {

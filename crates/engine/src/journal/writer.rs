@@ -471,4 +471,51 @@ mod tests {
         }
         assert!(matches!(of(Errno::IO), WriteError::Failed(_)));
     }
+
+    /// Segments 1, 2 and so on, of which some hold bodies that are in use, or a revive of all.
+    fn segments(count: u64, in_use: &[u64], revived: &[u64]) -> (VecDeque<Kept>, Vec<Arc<Segment>>) {
+        let (disk, dir) = (crate::disk::MemoryDisk::new(), std::path::Path::new("/d"));
+        crate::disk::Disk::create_dir(&disk, dir).unwrap();
+        let kept: VecDeque<Kept> = (1..=count)
+            .map(|segment| {
+                let name = SegmentName { directory: 7, shard: 0, segment };
+                let file = crate::disk::Disk::create(&disk, &dir.join(name.file_name())).unwrap();
+                let segment = Arc::new(Segment::new(name, dir, file));
+                let revived = revived.contains(&name.segment);
+                Kept { segment, records: 1, bytes: 1, tokens_until: Timestamp::MIN, revived }
+            })
+            .collect();
+        let held = kept.iter().map(|kept| &kept.segment);
+        let held = held.filter(|segment| in_use.contains(&segment.name.segment)).cloned().collect();
+        (kept, held)
+    }
+
+    #[test]
+    fn the_oldest_segments_go_that_nobody_needs() {
+        let now = Timestamp::MIN.saturating_after(1);
+        let gone = |in_use: &[u64], revived: &[u64], active: bool, (segment, has_files): (u64, bool)| {
+            let (kept, _held) = segments(6, in_use, revived);
+            removable(&kept, Start { segment, has_files }, active, now)
+        };
+        assert_eq!(gone(&[], &[], false, (4, true)), 3, "what came before the checkpoint");
+        assert_eq!(gone(&[2], &[], false, (4, true)), 1, "a body of the second is in use");
+        assert_eq!(
+            gone(&[2], &[], false, (4, false)),
+            1,
+            "and those behind it come later, though there are no files"
+        );
+        assert_eq!(gone(&[], &[], false, (4, false)), 6, "nothing lies in files");
+        assert_eq!(gone(&[5], &[], false, (4, false)), 4);
+        // A revive of all means dead messages that were put before it.
+        assert_eq!(gone(&[5], &[5], false, (4, false)), 3);
+        assert_eq!(gone(&[5], &[4], false, (4, false)), 4, "it goes with what it revives");
+        assert_eq!(gone(&[5], &[], true, (4, false)), 3);
+        let (mut kept, _held) = segments(3, &[], &[]);
+        kept[1].tokens_until = now;
+        assert_eq!(
+            removable(&kept, Start { segment: 4, has_files: true }, false, now),
+            1,
+            "a token lives in it"
+        );
+    }
 }

@@ -115,4 +115,25 @@ mod tests {
             assert!(filter.len() as u64 * 64 <= (bits + 1) * count);
         }
     }
+
+    /// Each piece counts for its place: the words of another one would let through what they do not hold.
+    #[test]
+    fn is_read_piece_by_piece_and_in_their_order_alone() {
+        let salt = Salt::of(b"the name of a file");
+        let mut filter = Filter::for_keys(300_000, 16);
+        (0..300_000).for_each(|key| filter.insert(key));
+        let pieces: Vec<Vec<u8>> = filter.pieces(salt).collect();
+        assert!(pieces.len() > 2, "{} pieces", pieces.len());
+        assert_eq!(
+            Some(pieces.iter().map(Vec::len).sum::<usize>() as u64),
+            Filter::size(filter.len() as u64)
+        );
+        let mut read = Filter::unread(filter.len() as u64);
+        assert!(pieces.iter().all(|piece| read.read_piece(salt, piece)));
+        assert_eq!(read, filter);
+        let mut read = Filter::unread(filter.len() as u64);
+        assert!(!read.read_piece(salt, &pieces[1]) && read.read_piece(salt, &pieces[0]));
+        assert!(!read.read_piece(salt, &pieces[0]) && !read.read_piece(salt, &pieces[2]));
+        assert!(read.read_piece(salt, &pieces[1]));
+    }
 }

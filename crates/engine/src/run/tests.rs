@@ -229,6 +229,21 @@ fn a_place_that_can_not_be_read_just_now_is_not_taken_for_a_bad_one() {
 }
 
 #[test]
+fn a_bad_place_that_can_not_be_read_by_itself_just_now_is_not_passed_over() {
+    let disk = disk();
+    write(&disk, NUMBERS, 0, &homes(20_000));
+    let run: Arc<Run<Home>> = Arc::new(Run::open(&disk, dir(), NUMBERS).unwrap());
+    disk.rot_at(run.path(), u64::from(run.index.place(0).start) + 9);
+    // The first read brings several blocks, of which one is bad; the second one fails.
+    let error = std::io::ErrorKind::OutOfMemory;
+    disk.fail(Fault { calls: Calls::Reads, after: 1, times: 1, error });
+    assert!(run.iter_readable().next().unwrap().is_err());
+    assert!(!disk.has_faults(Calls::Reads));
+    let read = run.iter_readable().map(|read| read.unwrap()).count();
+    assert!(read > 0 && read < 20_000, "{read} pairs beside the bad block");
+}
+
+#[test]
 fn a_filter_that_can_not_be_read_just_now_is_read_the_next_time() {
     let memory = disk();
     let disk = CountedDisk::new(Arc::new(memory.clone()));
