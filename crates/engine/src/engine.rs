@@ -114,7 +114,7 @@ impl Engine {
     /// syncs everything and lets the directory go. Other calls that are under way are finished first.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] or [`Error::Unavailable`] if the disk failed, now or before;
+    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before;
     /// [`Error::Closed`] if it was closed already. The directory is let go all the same.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
@@ -286,7 +286,7 @@ impl Engine {
 
 /// The shard ended without an answer: its thread has panicked, after the command was sent.
 fn gone() -> Error {
-    Error::OutcomeUnknown { reason: "the engine stopped before it answered".into() }
+    Error::OutcomeUnknown { reason: "the engine stopped before it answered".into(), needs_reopen: true }
 }
 
 /// A take that waits for its answer.

@@ -1,5 +1,7 @@
 //! Why a value is refused before it reaches any store.
 
+use std::convert::Infallible;
+
 use thiserror::Error;
 
 use crate::Timestamp;
@@ -151,6 +153,13 @@ pub enum Invalid {
         /// What is wrong, and what would be accepted.
         reason: Box<str>,
     },
+}
+
+impl From<Infallible> for Invalid {
+    /// What takes a value or what can become one is written for both alike.
+    fn from(never: Infallible) -> Invalid {
+        match never {}
+    }
 }
 
 impl Invalid {

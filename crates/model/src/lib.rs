@@ -11,6 +11,7 @@
 //! - [`Invalid`]: why a value is refused
 
 mod base64;
+mod conversion;
 mod cursor;
 mod delay;
 #[cfg(feature = "fuzzing")]

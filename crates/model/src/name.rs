@@ -119,6 +119,36 @@ macro_rules! text_newtype {
                 $name::new(text)
             }
         }
+
+        impl TryFrom<&str> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: &str) -> Result<$name, Invalid> {
+                $name::new(text)
+            }
+        }
+
+        impl TryFrom<&String> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: &String) -> Result<$name, Invalid> {
+                $name::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: String) -> Result<$name, Invalid> {
+                $name::new(&text)
+            }
+        }
+
+        impl From<&$name> for $name {
+            fn from(name: &$name) -> $name {
+                name.clone()
+            }
+        }
     };
 }
 

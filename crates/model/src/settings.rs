@@ -23,6 +23,24 @@ impl AttemptLimit {
     }
 }
 
+impl From<NonZeroU32> for AttemptLimit {
+    fn from(limit: NonZeroU32) -> AttemptLimit {
+        AttemptLimit::At(limit)
+    }
+}
+
+impl TryFrom<u32> for AttemptLimit {
+    type Error = Invalid;
+
+    /// So many attempts; 0 is refused.
+    fn try_from(limit: u32) -> Result<AttemptLimit, Invalid> {
+        NonZeroU32::new(limit).map(AttemptLimit::At).ok_or_else(|| Invalid::InvalidSetting {
+            setting: SettingName::MaxAttempts.as_str(),
+            reason: "a message has 1 attempt at least, not 0".into(),
+        })
+    }
+}
+
 /// How long a failed message waits before its next attempt: exponential, with jitter.
 ///
 /// The delay after attempt *n* is `min(cap_ms, base_ms × (factor_percent / 100)^(n − 1))`, less a random

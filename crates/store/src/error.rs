@@ -88,6 +88,8 @@ pub enum Error {
     OutcomeUnknown {
         /// What broke.
         reason: Box<str>,
+        /// Whether the store has stopped by it, so that nothing succeeds before it is opened again.
+        needs_reopen: bool,
     },
     /// The disk has too little room for more messages; acks and cancels go on.
     #[error("the disk is nearly full: {reason}; puts are refused until space is back")]
@@ -115,9 +117,24 @@ pub enum Error {
         /// What was found, and what to do.
         reason: Box<str>,
     },
+    /// The body of a message is not what it was asked to be read as, or a value has no such form. Nothing was done.
+    #[error("the body is not {form}: {reason}")]
+    MalformedBody {
+        /// What it was to be: `JSON`, `UTF-8 text`.
+        form: &'static str,
+        /// What is wrong with it.
+        reason: Box<str>,
+    },
     /// The store is closing or closed.
     #[error("the store is closed")]
     Closed,
+    /// The store has stopped: its medium failed while something was being written. Nothing was done, and nothing will be
+    /// before the store is opened again.
+    #[error("the store is unavailable: {reason}; open the store again")]
+    Stopped {
+        /// What failed.
+        reason: Box<str>,
+    },
     /// The store can not serve: its medium failed or can not be reached. Nothing was done.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
@@ -148,7 +165,10 @@ impl Error {
             Error::Overloaded { .. } => "overloaded",
             Error::Exhausted { .. } => "exhausted",
             Error::ForeignData { .. } => "foreign_data",
+            Error::MalformedBody { .. } => "malformed_body",
             Error::Closed => "closed",
+            // Who speaks to a server cannot open its store again: to them it is the same.
+            Error::Stopped { .. } => "unavailable",
             Error::Unavailable { .. } => "unavailable",
         }
     }
@@ -165,7 +185,43 @@ impl Error {
                 | Error::OutcomeUnknown { .. }
                 | Error::DiskFull { .. }
                 | Error::Overloaded { .. }
+                | Error::Stopped { .. }
                 | Error::Unavailable { .. }
         )
+    }
+
+    /// Whether no call will succeed before the store is opened again: it was closed, it has stopped, or it has used up what
+    /// only an opening gives.
+    ///
+    /// It can be retryable all the same, once whoever has the store has opened it. What a server answers never says so: its
+    /// store is not the caller's to open.
+    pub fn needs_reopen(&self) -> bool {
+        match self {
+            Error::OutcomeUnknown { needs_reopen, .. } => *needs_reopen,
+            Error::Stopped { .. } | Error::Closed | Error::Exhausted { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_must_be_opened_again_where_it_has_stopped_and_not_where_waiting_helps() {
+        let stopped = Error::Stopped { reason: "a sync failed".into() };
+        assert_eq!((stopped.code(), stopped.is_retryable()), ("unavailable", true));
+        assert_eq!(stopped.to_string(), "the store is unavailable: a sync failed; open the store again");
+
+        let unknown = |needs_reopen| Error::OutcomeUnknown { reason: "x".into(), needs_reopen };
+        for error in [stopped, Error::Closed, Error::Exhausted { what: "message ids" }, unknown(true)] {
+            assert!(error.needs_reopen(), "{error}");
+        }
+        let unavailable = Error::Unavailable { reason: "x".into() };
+        for error in [unavailable, unknown(false), Error::LeaseLost, Error::Overloaded { reason: "x".into() }]
+        {
+            assert!(!error.needs_reopen(), "{error}");
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! The `Store` contract of dwell: what it means to hold a message until its moment.
 //!
 //! # Layout
+//! - [`Queue`], [`Job`]: a queue as a program uses it, over any store; [`blocking`]: the same for threads without a runtime
 //! - [`Store`]: the contract, one object-safe async trait; requests and answers beside it
 //! - [`Error`]: why a store refuses
-//! - [`Blocking`]: the same calls for threads without a runtime
+//! - [`Blocking`]: the contract's calls for threads without a runtime
 //! - [`MemoryStore`]: a store inside one process
 //! - [`core`]: all messages of a shard and their indexes, for stores that keep them in this process
 //! - `conformance` (feature of that name): the suite that shows that a store keeps the contract
 
-mod blocking;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod contained;
@@ -16,12 +16,18 @@ mod contract;
 pub mod core;
 mod error;
 mod memory;
+mod queue;
 
-pub use blocking::Blocking;
 pub use contained::contained;
 pub use contract::{
-    Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, PutOutcome, QueueStats, Rescheduled,
-    Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
+    Action, Blocking, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, PutOutcome, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
 };
 pub use error::Error;
 pub use memory::MemoryStore;
+#[cfg(feature = "json")]
+pub use queue::Json;
+pub use queue::{
+    Body, Bury, GiveBack, IntoBody, IntoPut, Job, Jobs, Many, One, PutMany, PutOne, Queue, SettleAll, TakeId,
+    TakeJobs, blocking,
+};

@@ -841,3 +841,114 @@ fn to_forget_the_dead_of_a_lane_looks_at_no_more_of_a_file_than_the_lane() {
     assert!(file.over.is_empty() && file.lanes.iter().all(|lane| lane.over == 0));
     assert!((0..lanes).all(|ordinal| file.is_cold(ordinal) == (ordinal % 2 == 1)));
 }
+
+/// A run of these pairs.
+fn run<V: crate::run::Value>(beside: &Beside, number: u32, pairs: &[(u64, V)]) -> Arc<Run<V>> {
+    let name = Name { directory: DIRECTORY, shard: 0, kind: V::KIND, number };
+    let mut writer = crate::run::Writer::create(&beside.disk, Path::new("/d"), name, 100).unwrap();
+    pairs.iter().for_each(|(key, value)| writer.push(*key, *value).unwrap());
+    Arc::new(writer.finish().unwrap())
+}
+
+/// Where a message lies, as the numbers' runs have it.
+fn home_of(known: &Known) -> (u64, Home) {
+    let CopyAt { file, ordinal } = known.copy;
+    (known.entry.number.get(), Home { file: file.get(), ordinal })
+}
+
+#[test]
+fn all_runs_count_for_memory_and_the_bad_ones_are_counted() {
+    let mut beside = Beside::new(8, 64, 16);
+    beside.add(&dead_ones(2));
+    let bare = beside.cold.memory();
+    let homes: Vec<_> = (1..3_000).map(|number| (number * 5, Home { file: 1, ordinal: 0 })).collect();
+    let numbers = vec![run(&beside, 1, &homes), run(&beside, 2, &homes)];
+    let keys = vec![run(&beside, 3, &[(1, Number::new(1).unwrap())])];
+    let of_runs = numbers.iter().map(|run| run.memory()).chain(keys.iter().map(|run| run.memory()));
+    let of_runs = of_runs.collect::<Vec<_>>();
+    assert!(of_runs.iter().all(|bytes| *bytes > 0));
+    beside.cold.set_runs(numbers.clone(), keys.clone());
+    assert_eq!(beside.cold.memory(), bare + of_runs.iter().sum::<usize>());
+    assert_eq!(beside.cold.damaged_runs(), 0);
+    let paths = numbers.iter().map(|run| run.path()).chain(keys.iter().map(|run| run.path()));
+    // Behind the header of each.
+    paths.for_each(|path| beside.disk.rot_at(path, 32 + 9));
+    numbers.iter().for_each(|run| run.iter_readable().for_each(drop));
+    assert_eq!(beside.cold.damaged_runs(), 2);
+    keys.iter().for_each(|run| run.iter_readable().for_each(drop));
+    assert_eq!(beside.cold.damaged_runs(), 3);
+}
+
+#[test]
+fn a_message_that_stands_as_it_was_put_is_found_without_a_run() {
+    let mut beside = Beside::new(8, 64, 16);
+    for first in [0, 10, 20] {
+        let put = (0..10).map(|due| Drawn { state: 0, priority: 0, due: first + due, body_len: 10 });
+        beside.add(&put.collect::<Vec<_>>());
+    }
+    for known in beside.known.clone() {
+        let Entry { id, number, .. } = known.entry;
+        let (_, Home { file, ordinal }) = home_of(&known);
+        let found = beside.cold.nearby_home(&queue(), id, number).unwrap();
+        assert_eq!(found, Some(Spot { file, ordinal }), "{known:?}");
+    }
+    let last = &beside.known[29].entry;
+    let never = MessageId::new(last.standing.due, 0, 1, 9_999);
+    assert_eq!(beside.cold.nearby_home(&queue(), never, last.number).unwrap(), None);
+}
+
+#[test]
+fn a_message_is_found_by_its_number_and_by_its_own_key() {
+    let mut beside = Beside::new(8, 64, 16);
+    let put = |due| Drawn { state: 0, priority: 0, due, body_len: 10 };
+    beside.add(&[put(1), put(2)]);
+    beside.add_file(&[put(3)], false);
+    let key: Key = "its".parse().unwrap();
+    let hash = crate::run::key_hash(DIRECTORY, &queue(), &key);
+    let mut homes: Vec<_> = beside.known.iter().map(home_of).collect();
+    homes.sort_unstable();
+    let numbers = vec![run(&beside, 1, &homes)];
+    // Another key has the same hash.
+    let keys = vec![run(&beside, 2, &[(hash, beside.known[0].entry.number)])];
+    beside.cold.set_runs(numbers, keys);
+    let spot = |at: usize| Spot { file: homes[at].1.file, ordinal: homes[at].1.ordinal };
+    let home = |number| beside.cold.home(Number::new(number).unwrap()).unwrap();
+    assert_eq!([home(1), home(2), home(3)], [Some(spot(0)), Some(spot(1)), None], "the third is in memory");
+    assert_eq!(home(4), None);
+    assert_eq!(beside.cold.key_home(&queue(), &key).unwrap(), None);
+}
+
+#[test]
+fn of_blocks_the_one_goes_that_was_used_longest_ago() {
+    let mut beside = Beside::new(8, 2, 16);
+    let put = |due| Drawn { state: 0, priority: 0, due, body_len: 900 };
+    beside.add(&(0..300).map(put).collect::<Vec<_>>());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    let second = file.block_end(0);
+    let third = file.block_end(second);
+    assert!(third < file.len());
+    let mut blocks = blocks::Blocks::keeping(2, usize::MAX);
+    let read = |blocks: &mut blocks::Blocks, ordinal| blocks.entry(&beside.cold.files()[&1], ordinal).is_ok();
+    for ordinal in [0, second, 1, third] {
+        assert!(read(&mut blocks, ordinal));
+    }
+    beside.disk.unreadable_at(file.path(), 0, file.size());
+    assert!(read(&mut blocks, 0) && read(&mut blocks, third), "they are at hand");
+    assert!(!read(&mut blocks, second));
+}
+
+#[test]
+fn a_read_that_failed_is_told_until_it_was_asked_for() {
+    let mut beside = Beside::new(8, 64, 16);
+    beside.add(&[Drawn { state: 0, priority: 0, due: 1, body_len: 10 }]);
+    let known = beside.known[0].clone();
+    let numbers = vec![run(&beside, 1, &[home_of(&known)])];
+    beside.cold.set_runs(numbers, Vec::new());
+    assert!(!beside.cold.has_failure());
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    beside.disk.unreadable_at(file.path(), 0, file.size());
+    assert!(beside.cold.by_number(known.entry.number).is_err());
+    assert!(beside.cold.has_failure());
+    assert!(beside.cold.take_failure().is_some());
+    assert!(!beside.cold.has_failure() && beside.cold.take_failure().is_none());
+}

@@ -161,7 +161,7 @@ impl Effect {
         Effect::Answer(Box::new(move |outcome| {
             let _ = match outcome {
                 Outcome::Done => send(reply, answer),
-                Outcome::Failed(reason) => send(reply, answer.failed(unavailable(reason))),
+                Outcome::Failed(reason) => send(reply, answer.failed(stopped(reason))),
             };
         }))
     }
@@ -181,12 +181,12 @@ impl Effect {
             }
             (Effect::Rest { puts, answered, before, reply }, Outcome::Failed(reason)) => {
                 let answered = failed_from(before, answered, reason);
-                Command::Put { puts, answered, reply }.refuse(&unavailable(reason));
+                Command::Put { puts, answered, reply }.refuse(&stopped(reason));
             }
             (Effect::Deliver(reply, answer), Outcome::Failed(reason)) => {
                 // Whether the leases were written is not known; where there were none, nothing was done.
                 let took = answer.is_ok_and(|handed| !handed.deliveries.is_empty());
-                let error = if took { outcome_unknown(reason) } else { unavailable(reason) };
+                let error = if took { outcome_unknown(reason) } else { stopped(reason) };
                 let _ = send(reply, Err(error));
             }
         }
@@ -219,11 +219,11 @@ fn failed_from<T: Send + 'static>(at: usize, mut answered: Vec<Result<T>>, reaso
 }
 
 pub(crate) fn outcome_unknown(reason: &str) -> Error {
-    Error::OutcomeUnknown { reason: reason.into() }
+    Error::OutcomeUnknown { reason: reason.into(), needs_reopen: true }
 }
 
-pub(crate) fn unavailable(reason: &str) -> Error {
-    Error::Unavailable { reason: format!("{reason}; open the store again").into() }
+pub(crate) fn stopped(reason: &str) -> Error {
+    Error::Stopped { reason: reason.into() }
 }
 
 impl Command {

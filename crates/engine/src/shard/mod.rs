@@ -32,7 +32,7 @@ use dwell_model::{Now, Wake};
 use dwell_store::Error;
 use dwell_time::Notifier;
 
-use self::command::{Command, Effect, Outcome, Reply, unavailable};
+use self::command::{Command, Effect, Outcome, Reply, stopped};
 use self::step::{Step, Stepped};
 use crate::Durability;
 use crate::backup::{Pinned, Snapshot};
@@ -278,7 +278,7 @@ impl Shard {
     /// into the next turn, which is due at once.
     pub(crate) fn turn(&mut self, inbox: &mut VecDeque<Command>, now: Now) {
         if let Some(reason) = &self.failed {
-            let error = unavailable(reason);
+            let error = stopped(reason);
             for command in inbox.drain(..) {
                 self.is_closed |= matches!(command, Command::Close(_));
                 command.refuse(&error);
@@ -392,7 +392,8 @@ impl Shard {
             return self.fail(&error, Vec::new());
         }
         for reply in std::mem::take(&mut self.snapshots) {
-            let snapshot = self.pinned().map_err(|error| unavailable(&error.to_string()));
+            let snapshot =
+                self.pinned().map_err(|error| Error::Unavailable { reason: error.to_string().into() });
             // Whoever asked may have gone.
             let _ = command::send(reply, snapshot);
         }
@@ -718,7 +719,7 @@ impl Shard {
         for effect in effects.into_iter().chain(waiting) {
             effect.release(&outcome);
         }
-        let error = unavailable(self.failed.as_deref().unwrap_or_default());
+        let error = stopped(self.failed.as_deref().unwrap_or_default());
         self.is_closed |= self.behind.iter().any(|command| matches!(command, Command::Close(_)));
         self.take_held().for_each(|command| command.refuse(&error));
     }

@@ -21,10 +21,11 @@ fn a_failed_sync_or_write_is_never_repeated_and_only_reopening_helps() {
         fail(&store.disk, calls, 0, ErrorKind::Other);
         let error = store.put(Put::new(queue("q"), "unknown")).unwrap_err();
         assert_eq!(error.code(), "outcome_unknown");
-        assert!(error.is_retryable());
+        assert!(error.is_retryable() && error.needs_reopen());
         // The disk is well again, but what it holds is not known.
         let engine = store.engine.clone();
-        assert_eq!(store.put(Put::new(queue("q"), "refused")).unwrap_err().code(), "unavailable");
+        let refused = store.put(Put::new(queue("q"), "refused")).unwrap_err();
+        assert!(refused.code() == "unavailable" && refused.needs_reopen(), "{refused}");
         assert_eq!(store.take(Take::from(queue("q")).wait_ms(10)).unwrap_err().code(), "unavailable");
         assert_eq!(store.run(engine.stats(queue("q"))).unwrap_err().code(), "unavailable");
         assert_eq!(store.run(engine.purge(queue("q"))).unwrap_err().code(), "unavailable");

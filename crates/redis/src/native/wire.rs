@@ -211,7 +211,7 @@ impl Wire {
             if self.mono_ms() + pause_ms > end_ms {
                 let reason = format!("Redis at {}: {reason}", self.link.address()).into();
                 return Err(if unknown {
-                    Error::OutcomeUnknown { reason }
+                    Error::OutcomeUnknown { reason, needs_reopen: false }
                 } else {
                     Error::Unavailable { reason }
                 });
@@ -304,7 +304,10 @@ impl Wire {
             _ if hands_out => Ok(replied),
             Ok(counted) => match missing(&counted, confirm) {
                 None => Ok(replied),
-                Some(reason) => Err(Failure::Refused(Error::OutcomeUnknown { reason: reason.into() })),
+                Some(reason) => {
+                    let reason = reason.into();
+                    Err(Failure::Refused(Error::OutcomeUnknown { reason, needs_reopen: false }))
+                }
             },
             Err(error) => Err(Failure::Unknown(error.to_string())),
         }
@@ -394,7 +397,8 @@ pub(super) fn unknown_after(error: Error) -> Error {
     match error {
         Error::OutcomeUnknown { .. } => error,
         error => {
-            Error::OutcomeUnknown { reason: format!("it may have been done before this: {error}").into() }
+            let reason = format!("it may have been done before this: {error}").into();
+            Error::OutcomeUnknown { reason, needs_reopen: error.needs_reopen() }
         }
     }
 }

@@ -290,12 +290,13 @@ mod tests {
             Error::TooManyLeased { limit: 1 },
             Error::TooManyWaiting { limit: 1 },
             Error::SettingFixed { queue, setting: SettingName::Spread },
-            Error::OutcomeUnknown { reason: "x".into() },
+            Error::OutcomeUnknown { reason: "x".into(), needs_reopen: false },
             Error::DiskFull { reason: "x".into() },
             Error::ForeignData { reason: "x".into() },
             Error::Overloaded { reason: "x".into() },
             Error::Exhausted { what: "ids" },
             Error::Closed,
+            Error::Stopped { reason: "x".into() },
             Error::Unavailable { reason: "x".into() },
         ]
     }

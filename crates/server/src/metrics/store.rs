@@ -96,7 +96,10 @@ impl Metered {
             Error::DiskFull { .. } if !self.is_full.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(code = error.code(), %error, "the store's disk is full: puts are refused");
             }
-            Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Overloaded { .. }
+            Error::Stopped { .. }
+            | Error::Unavailable { .. }
+            | Error::OutcomeUnknown { .. }
+            | Error::Overloaded { .. }
                 if !self.is_ill.swap(true, Ordering::Relaxed) =>
             {
                 tracing::warn!(code = error.code(), %error, "the store can not serve");

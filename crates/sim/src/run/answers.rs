@@ -36,27 +36,20 @@ fn other(error: &Error) -> Fate {
         | Error::TooManyQueues { .. }
         | Error::QueueFull { .. }
         | Error::Closed
+        | Error::Stopped { .. }
         | Error::Unavailable { .. } => Fate::Heard(Answer::Refused),
         other => Fate::Odd(format!("{}: {other}", other.code())),
     }
 }
 
-/// How an interrupted revive or discard tells how far it came.
-const PART: &str = " dead messages were ";
-
 /// Whether the error says that the store can serve no more until it is opened again.
 pub(crate) fn is_fatal(error: &Error) -> bool {
-    match error {
-        Error::OutcomeUnknown { reason } if reason.contains(PART) => reason.contains("open the store again"),
-        Error::OutcomeUnknown { .. } | Error::Closed => true,
-        Error::Unavailable { reason } => reason.contains("open the store again"),
-        _ => false,
-    }
+    error.needs_reopen()
 }
 
 /// Whether the error says that something could not be read, and that all else goes on.
 pub(crate) fn is_unread(error: &Error) -> bool {
-    matches!(error, Error::Unavailable { .. }) && !is_fatal(error)
+    matches!(error, Error::Unavailable { .. })
 }
 
 /// Whether the error says that a body could not be read: its message was leased by then.
@@ -276,7 +269,8 @@ pub(crate) fn done<T>(answer: &Result<T>) -> Fate {
 pub(crate) fn revived_all(swept: Swept) -> Result<()> {
     match swept.refused.into_iter().find(|(_, error)| !matches!(error, Error::KeyTaken { .. })) {
         Some((_, error)) => {
-            Err(Error::OutcomeUnknown { reason: format!("some{PART}not revived: {error}").into() })
+            let reason = format!("some dead messages were not revived: {error}").into();
+            Err(Error::OutcomeUnknown { reason, needs_reopen: error.needs_reopen() })
         }
         None => Ok(()),
     }

@@ -184,6 +184,7 @@ impl<'a> Client<'a> {
                 Error::OutcomeUnknown { .. } if !answers::is_fatal(error) => {}
                 Error::Closed
                 | Error::OutcomeUnknown { .. }
+                | Error::Stopped { .. }
                 | Error::Unavailable { .. }
                 | Error::DiskFull { .. } => {
                     let text = format!("nothing is wrong with the disk, and the store says {error}");

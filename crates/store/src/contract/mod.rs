@@ -1,5 +1,6 @@
 //! The contract: what every store does, in one object-safe trait.
 
+mod blocking;
 mod change;
 mod inspect;
 mod put;
@@ -9,6 +10,7 @@ mod take;
 use async_trait::async_trait;
 use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
 
+pub use blocking::Blocking;
 pub use change::{Cancelled, Rescheduled, Selection, Swept, Target};
 pub use inspect::{Page, QueueStats, StateCounts};
 pub use put::{OnConflict, Put, PutAnswer, PutOutcome, When};

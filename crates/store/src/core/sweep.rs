@@ -89,7 +89,7 @@ impl Sweep {
         };
         let reason =
             format!("{} of {} dead messages were {done}, and then: {why}", self.swept.done, self.meant);
-        Error::OutcomeUnknown { reason: reason.into() }
+        Error::OutcomeUnknown { reason: reason.into(), needs_reopen: why.needs_reopen() }
     }
 }
 

@@ -44,7 +44,10 @@ impl Outcome {
 
 /// Whether an answer was given, be it a refusal: not if the disk failed under it.
 fn is_answered<T>(answer: &Result<T>) -> bool {
-    !matches!(answer, Err(Error::OutcomeUnknown { .. } | Error::Unavailable { .. } | Error::Closed))
+    !matches!(
+        answer,
+        Err(Error::OutcomeUnknown { .. } | Error::Stopped { .. } | Error::Unavailable { .. } | Error::Closed)
+    )
 }
 
 impl Workload {

@@ -1,0 +1,371 @@
+//! The same queue for threads without a runtime: the same names, and calls that block.
+//!
+//! Builders are the very same. They end with `call()` here and with `.await` there; either works on each of them, so only what
+//! is no builder has a twin.
+//!
+//! Nothing here is meant for the threads of an async runtime, which it would hold up.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use dwell_model::Limits;
+//! use dwell_store::{MemoryStore, blocking::Queue};
+//! use dwell_time::SystemClock;
+//!
+//! let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+//! let orders = Queue::new(Arc::new(store), "orders")?;
+//!
+//! orders.put("close order 7").delay(Duration::from_millis(20)).key("order-7").call()?;
+//! while let Some(job) = orders.take().wait(Duration::from_millis(100)).call()? {
+//!     println!("{}", job.text()?);
+//!     job.ack()?;
+//! }
+//! # Ok::<(), dwell_store::Error>(())
+//! ```
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::{
+    Cursor, Invalid, Message, MessageId, QueueName, Setting, SettingChange, StateKind, Timestamp,
+};
+use pollster::block_on;
+
+use super::{Bury, GiveBack, IntoBody, IntoPut, PutMany, PutOne, SettleAll, TakeId, TakeJobs};
+use crate::{
+    Action, Cancelled, Delivery, Page, QueueStats, Rescheduled, Result, Selection, Store, Swept, Target, When,
+};
+
+/// One queue of a store. Cloning is cheap, and clones are the same queue. See [`crate::Queue`].
+#[derive(Clone)]
+pub struct Queue {
+    inner: super::Queue,
+}
+
+impl From<super::Queue> for Queue {
+    fn from(inner: super::Queue) -> Queue {
+        Queue { inner }
+    }
+}
+
+impl Queue {
+    /// The queue `name` of `store`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if no queue can have that name.
+    pub fn new<N>(store: Arc<dyn Store>, name: N) -> Result<Queue>
+    where
+        N: TryInto<QueueName>,
+        Invalid: From<N::Error>,
+    {
+        super::Queue::new(store, name).map(Queue::from)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &QueueName {
+        self.inner.name()
+    }
+
+    /// The store that it is in, for calls over several queues.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.inner.store()
+    }
+
+    /// Puts a message, once [`call`](PutOne::call) is called. See [`crate::Queue::put`].
+    pub fn put(&self, body: impl IntoBody) -> PutOne {
+        self.inner.put(body)
+    }
+
+    /// Puts many messages, once [`call`](PutMany::call) is called. See [`crate::Queue::put_many`].
+    ///
+    /// # Panics
+    /// If a `put` was made by a queue of another store.
+    pub fn put_many<P: IntoPut>(&self, items: impl IntoIterator<Item = P>) -> PutMany {
+        self.inner.put_many(items)
+    }
+
+    /// Takes the job that is due next, or several with [`max`](TakeJobs::max), once [`call`](TakeJobs::call) is called; or one
+    /// after the other with [`iter`](TakeJobs::iter). See [`crate::Queue::take`].
+    pub fn take(&self) -> TakeJobs {
+        self.inner.take()
+    }
+
+    /// Takes this message, once [`call`](TakeId::call) is called. See [`crate::Queue::take_id`].
+    pub fn take_id(&self, id: MessageId) -> TakeId {
+        self.inner.take_id(id)
+    }
+
+    /// Acks many jobs, once [`call`](SettleAll::call) is called. See [`crate::Queue::ack_all`].
+    ///
+    /// # Panics
+    /// If a job is one of another store.
+    pub fn ack_all(&self, jobs: impl IntoIterator<Item = Job>) -> SettleAll {
+        self.inner.ack_all(jobs.into_iter().map(|job| job.inner))
+    }
+
+    /// Settles many jobs, once [`call`](SettleAll::call) is called. See [`crate::Queue::settle_all`].
+    ///
+    /// # Panics
+    /// If a job is one of another store.
+    pub fn settle_all(&self, jobs: impl IntoIterator<Item = (Job, Action)>) -> SettleAll {
+        self.inner.settle_all(jobs.into_iter().map(|(job, action)| (job.inner, action)))
+    }
+
+    /// See [`crate::Queue::get`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get<T>(&self, target: T) -> Result<Message>
+    where
+        T: TryInto<Target>,
+        Invalid: From<T::Error>,
+    {
+        block_on(self.inner.get(target))
+    }
+
+    /// See [`crate::Queue::cancel`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cancel<T>(&self, target: T) -> Result<Cancelled>
+    where
+        T: TryInto<Target>,
+        Invalid: From<T::Error>,
+    {
+        block_on(self.inner.cancel(target))
+    }
+
+    /// See [`crate::Queue::reschedule`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reschedule<T, W>(&self, target: T, when: W) -> Result<Rescheduled>
+    where
+        T: TryInto<Target>,
+        W: TryInto<When>,
+        Invalid: From<T::Error> + From<W::Error>,
+    {
+        block_on(self.inner.reschedule(target, when))
+    }
+
+    /// See [`crate::Queue::stats`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stats(&self) -> Result<QueueStats> {
+        block_on(self.inner.stats())
+    }
+
+    /// See [`crate::Queue::list`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn list(&self, state: StateKind, after: Option<Cursor>, max: usize) -> Result<Page> {
+        block_on(self.inner.list(state, after, max))
+    }
+
+    /// See [`crate::Queue::peek`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek(&self, state: StateKind) -> Result<Option<Message>> {
+        block_on(self.inner.peek(state))
+    }
+
+    /// See [`crate::Queue::set`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set(&self, setting: Setting) -> Result<QueueStats> {
+        block_on(self.inner.set(setting))
+    }
+
+    /// See [`crate::Queue::configure`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn configure(&self, changes: impl Into<Vec<SettingChange>>) -> Result<QueueStats> {
+        block_on(self.inner.configure(changes))
+    }
+
+    /// See [`crate::Queue::pause`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pause(&self) -> Result<QueueStats> {
+        block_on(self.inner.pause())
+    }
+
+    /// See [`crate::Queue::pause_until`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pause_until<T>(&self, end: T) -> Result<QueueStats>
+    where
+        T: TryInto<Timestamp>,
+        Invalid: From<T::Error>,
+    {
+        block_on(self.inner.pause_until(end))
+    }
+
+    /// See [`crate::Queue::resume`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resume(&self) -> Result<QueueStats> {
+        block_on(self.inner.resume())
+    }
+
+    /// See [`crate::Queue::revive`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn revive(&self, which: impl Into<Selection>) -> Result<Swept> {
+        block_on(self.inner.revive(which))
+    }
+
+    /// See [`crate::Queue::discard`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn discard(&self, which: impl Into<Selection>) -> Result<Swept> {
+        block_on(self.inner.discard(which))
+    }
+
+    /// See [`crate::Queue::purge`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn purge(&self) -> Result<u64> {
+        block_on(self.inner.purge())
+    }
+
+    /// See [`crate::Queue::delete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self) -> Result<u64> {
+        block_on(self.inner.delete())
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.inner, f)
+    }
+}
+
+/// A message that was handed to this consumer, until it settles it or its lease ends. See [`crate::Job`], also for what
+/// becomes of one that is dropped.
+#[derive(Debug)]
+#[must_use = "a job that is dropped is held until its lease ends; settle it"]
+pub struct Job {
+    inner: super::Job,
+}
+
+impl From<super::Job> for Job {
+    fn from(inner: super::Job) -> Job {
+        Job { inner }
+    }
+}
+
+impl Job {
+    /// See [`crate::Job::ack`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ack(self) -> Result<()> {
+        block_on(self.inner.ack())
+    }
+
+    /// Given back once [`call`](GiveBack::call) is called. See [`crate::Job::retry`].
+    pub fn retry(self, error: impl fmt::Display) -> GiveBack {
+        self.inner.retry(error)
+    }
+
+    /// Given back once [`call`](GiveBack::call) is called. See [`crate::Job::release`].
+    pub fn release(self) -> GiveBack {
+        self.inner.release()
+    }
+
+    /// Buried once [`call`](Bury::call) is called. See [`crate::Job::bury`].
+    pub fn bury(self, reason: impl fmt::Display) -> Bury {
+        self.inner.bury(reason)
+    }
+
+    /// See [`crate::Job::extend`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn extend(&mut self, lease: Duration) -> Result<Timestamp> {
+        block_on(self.inner.extend(lease))
+    }
+
+    /// See [`crate::Job::renew`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn renew(&mut self) -> Result<Timestamp> {
+        block_on(self.inner.renew())
+    }
+
+    /// The delivery without its store, for who settles it otherwise.
+    pub fn into_delivery(self) -> Delivery {
+        self.inner.into_delivery()
+    }
+}
+
+impl Deref for Job {
+    type Target = Delivery;
+
+    fn deref(&self) -> &Delivery {
+        &self.inner
+    }
+}
+
+/// Jobs as they come due, by [`TakeJobs::iter`]: a [stream](crate::Jobs) whose `next` blocks. It ends as that one does.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use dwell_model::Limits;
+/// # use dwell_store::{MemoryStore, blocking::Queue};
+/// # use dwell_time::SystemClock;
+/// use std::time::Duration;
+///
+/// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+/// # let orders = Queue::new(Arc::new(store), "orders")?;
+/// orders.put_many(["one", "two"]).call();
+/// for job in orders.take().wait(Duration::from_millis(5)).iter() {
+///     job?.ack()?;
+/// }
+/// # Ok::<(), dwell_store::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "an iterator does nothing before it is asked"]
+pub struct Jobs {
+    inner: super::Jobs,
+}
+
+impl From<super::Jobs> for Jobs {
+    fn from(inner: super::Jobs) -> Jobs {
+        Jobs { inner }
+    }
+}
+
+impl Jobs {
+    /// Ends the iterator. Jobs that it holds and has not passed on, to be settled: at best released.
+    pub fn into_buffered(self) -> Vec<Job> {
+        self.inner.into_buffered().into_iter().map(Job::from).collect()
+    }
+}
+
+impl Iterator for Jobs {
+    type Item = Result<Job>;
+
+    fn next(&mut self) -> Option<Result<Job>> {
+        Some(block_on(self.inner.next())?.map(Job::from))
+    }
+}

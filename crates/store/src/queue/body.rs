@@ -1,0 +1,97 @@
+//! What a body can be made of: bytes, text, or a value as JSON.
+
+use bytes::Bytes;
+use dwell_model::{Headers, QueueName};
+
+use crate::{Put, Result};
+
+/// The bytes of a message's body, and what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    bytes: Bytes,
+    content_type: Option<&'static str>,
+}
+
+impl Body {
+    /// A body of `bytes`, with no content type.
+    pub fn new(bytes: impl Into<Bytes>) -> Body {
+        Body { bytes: bytes.into(), content_type: None }
+    }
+
+    /// The same body with the content type `content_type`, such as `application/json`. The message gets it as its
+    /// header `content-type`.
+    #[must_use]
+    pub fn content_type(self, content_type: &'static str) -> Body {
+        Body { content_type: Some(content_type), ..self }
+    }
+
+    /// A put of this body into `queue`, due at once.
+    pub(super) fn into_put(self, queue: QueueName) -> Result<Put> {
+        let mut put = Put::new(queue, self.bytes);
+        if let Some(content_type) = self.content_type {
+            put.headers = Headers::new([("content-type", content_type)])?;
+        }
+        Ok(put)
+    }
+}
+
+/// A value that can be the body of a message.
+///
+/// Owned values ([`Bytes`], `Vec<u8>`, `String`, `Box<[u8]>`) are not copied. Borrowed ones (`&str`, `&[u8]`) are copied
+/// once. `Json` (feature `json`) writes any value that serde can serialise. Implement the trait for a format of your own:
+///
+/// ```
+/// use dwell_store::{Body, IntoBody, Result};
+///
+/// struct Celsius(f32);
+///
+/// impl IntoBody for Celsius {
+///     fn into_body(self) -> Result<Body> {
+///         Ok(Body::new(self.0.to_be_bytes().to_vec()).content_type("application/x-celsius"))
+///     }
+/// }
+/// ```
+pub trait IntoBody {
+    /// Makes the body.
+    ///
+    /// # Errors
+    /// [`Error::MalformedBody`](crate::Error::MalformedBody) if the value has no such form.
+    fn into_body(self) -> Result<Body>;
+}
+
+impl IntoBody for Body {
+    fn into_body(self) -> Result<Body> {
+        Ok(self)
+    }
+}
+
+macro_rules! owned_bodies {
+    ($($owned:ty),*) => {$(
+        impl IntoBody for $owned {
+            fn into_body(self) -> Result<Body> {
+                Ok(Body::new(self))
+            }
+        }
+    )*};
+}
+
+owned_bodies!(Bytes, Vec<u8>, String, Box<[u8]>);
+
+macro_rules! borrowed_bodies {
+    ($($borrowed:ty),*) => {$(
+        impl IntoBody for &$borrowed {
+            fn into_body(self) -> Result<Body> {
+                let bytes: &[u8] = self.as_ref();
+                Ok(Body::new(Bytes::copy_from_slice(bytes)))
+            }
+        }
+    )*};
+}
+
+borrowed_bodies!(str, String, [u8], Vec<u8>);
+
+impl<const N: usize> IntoBody for &[u8; N] {
+    fn into_body(self) -> Result<Body> {
+        self.as_slice().into_body()
+    }
+}

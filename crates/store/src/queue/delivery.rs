@@ -1,0 +1,70 @@
+//! What a consumer reads of a message that it was handed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell_model::{Key, MessageId, Number, QueueName, Timestamp};
+
+use crate::{Delivery, Error, Result};
+
+impl Delivery {
+    /// The message's id. A message that is handed out twice has the same one, so a repeat can be told by it.
+    pub fn id(&self) -> MessageId {
+        self.message.id
+    }
+
+    /// The message's number.
+    pub fn number(&self) -> Number {
+        self.message.number
+    }
+
+    /// The queue that the message is in.
+    pub fn queue(&self) -> &QueueName {
+        &self.message.queue
+    }
+
+    /// The caller's own name for the message, if it has one.
+    pub fn key(&self) -> Option<&Key> {
+        self.message.key.as_ref()
+    }
+
+    /// The body.
+    pub fn body(&self) -> &Bytes {
+        &self.message.body
+    }
+
+    /// The body as text.
+    ///
+    /// # Errors
+    /// [`Error::MalformedBody`] if it is not UTF-8.
+    pub fn text(&self) -> Result<&str> {
+        std::str::from_utf8(&self.message.body)
+            .map_err(|error| Error::MalformedBody { form: "UTF-8 text", reason: error.to_string().into() })
+    }
+
+    /// The value of the header `name`, if there is one. Names are compared as they are written.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.message.headers.get(name)
+    }
+
+    /// Which attempt this is, counted from 1.
+    pub fn attempt(&self) -> u32 {
+        self.message.standing.attempt()
+    }
+
+    /// The error of the last attempt that failed, if one has.
+    pub fn last_error(&self) -> Option<&str> {
+        self.message.standing.last_error.as_deref()
+    }
+
+    /// The instant that the message was due at.
+    pub fn due(&self) -> Timestamp {
+        self.message.standing.due
+    }
+
+    /// How late it was handed over: from the latest of due, put answered and last made ready until the take, in whole
+    /// milliseconds.
+    pub fn lateness(&self) -> Duration {
+        Duration::from_millis(self.lateness_ms)
+    }
+}

@@ -1,0 +1,302 @@
+//! A job: a message that this consumer holds, and the ways to end that.
+//!
+//! Ground rule: nothing is asked of the store when a job is dropped. A drop cannot wait for an answer, and a worker that
+//! panics should count as one that died: the lease runs out, and the attempt is spent.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::{Limits, Timestamp};
+use futures_core::future::BoxFuture;
+use pollster::block_on;
+
+use super::{only, whole_ms};
+use crate::{Action, Delivery, Queue, Result, Settle, Settled, Store};
+
+/// A message that was handed to this consumer, until it settles it or its lease ends.
+///
+/// It reads as the [`Delivery`] that it is: `job.text()?`, `job.attempt()`, `job.message.created`. End it with one of
+///
+/// | call | the message |
+/// |---|---|
+/// | [`ack`](Job::ack) | is done, and gone |
+/// | [`retry`](Job::retry) | has failed: it comes again after a delay, or is dead once its attempts are spent |
+/// | [`release`](Job::release) | is given back, without spending an attempt |
+/// | [`bury`](Job::bury) | is set aside among the dead |
+///
+/// and hold it longer with [`extend`](Job::extend). Each fails with [`Error::LeaseLost`](crate::Error::LeaseLost) once the
+/// lease has ended: then the message may be with somebody else already.
+///
+/// # A job that is dropped
+/// Nothing happens at once. The message stays with nobody until its lease ends; then it is ready again, with an attempt
+/// spent, as if this process had died. So a handler that panics or returns early counts as one that failed, and a message
+/// that makes it do so each time ends among the dead. Who knows that a job will not be handled calls `release`. To settle it
+/// elsewhere, or later, keep its [`receipt`](Delivery::receipt).
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use dwell_model::Limits;
+/// # use dwell_store::{MemoryStore, Queue};
+/// # use dwell_time::SystemClock;
+/// use std::time::Duration;
+///
+/// fn send(mail: &str) -> Result<(), String> {
+///     if mail.contains('@') { Ok(()) } else { Err(format!("'{mail}' is no address")) }
+/// }
+///
+/// # pollster::block_on(async {
+/// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+/// # let mails = Queue::new(Arc::new(store), "mails")?;
+/// mails.put_many(["ann@example.org", "nobody"]).await;
+/// while let Some(job) = mails.take().await? {
+///     let sent = send(job.text()?);
+///     match sent {
+///         Ok(()) => job.ack().await?,
+///         Err(error) if job.attempt() < 3 => {
+///             job.retry(error).after(Duration::from_secs(60)).await?;
+///         }
+///         Err(error) => {
+///             job.bury(error).await?;
+///         }
+///     }
+/// }
+/// # Ok::<(), dwell_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[must_use = "a job that is dropped is held until its lease ends; settle it"]
+pub struct Job {
+    store: Arc<dyn Store>,
+    delivery: Delivery,
+}
+
+impl Job {
+    pub(super) fn new(store: &Arc<dyn Store>, delivery: Delivery) -> Job {
+        Job { store: Arc::clone(store), delivery }
+    }
+
+    /// Done: the message is gone.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost). After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the
+    /// message may come again.
+    pub async fn ack(self) -> Result<()> {
+        self.settle(Action::Ack).await.map(drop)
+    }
+
+    /// The attempt has failed, and `error` is kept with the message: it is scheduled again after the queue's backoff, or dead
+    /// if that was its last attempt. The answer says which.
+    ///
+    /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
+    pub fn retry(self, error: impl fmt::Display) -> GiveBack {
+        let error = Some(shortened(&error).into());
+        GiveBack { job: self, action: Action::Retry { after_ms: None, error, priority: None } }
+    }
+
+    /// Given back without spending an attempt; ready again at once, or after a delay.
+    pub fn release(self) -> GiveBack {
+        GiveBack { job: self, action: Action::Release { after_ms: None, priority: None } }
+    }
+
+    /// Set aside among the dead, where [`Queue::revive`] finds it; `reason` is kept with the message.
+    ///
+    /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
+    pub fn bury(self, reason: impl fmt::Display) -> Bury {
+        Bury { job: self, reason: shortened(&reason), priority: None }
+    }
+
+    /// Holds the message so much longer, counted from now; the instant at which the lease ends then, by the store's wall
+    /// clock. A part of a millisecond counts as a whole one.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost), and [`Error::Invalid`](crate::Error::Invalid) for less than 1 ms or
+    /// more than 2^32 − 1 s.
+    pub async fn extend(&mut self, lease: Duration) -> Result<Timestamp> {
+        self.hold(Some(whole_ms(lease))).await
+    }
+
+    /// Holds the message for as long as the take was granted, counted from now. See [`extend`](Job::extend).
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost).
+    pub async fn renew(&mut self) -> Result<Timestamp> {
+        self.hold(None).await
+    }
+
+    /// The delivery without its store, for who settles it otherwise.
+    pub fn into_delivery(self) -> Delivery {
+        self.delivery
+    }
+
+    async fn hold(&mut self, lease_ms: Option<u64>) -> Result<Timestamp> {
+        if let Settled::Leased(until) = self.settle(Action::Extend { lease_ms }).await? {
+            self.delivery.lease_until = until;
+        }
+        Ok(self.delivery.lease_until)
+    }
+
+    async fn settle(&self, action: Action) -> Result<Settled> {
+        let settle = Settle { receipt: self.delivery.receipt.clone(), action };
+        only(self.store.settle(vec![settle]).await)
+    }
+}
+
+impl Deref for Job {
+    type Target = Delivery;
+
+    fn deref(&self) -> &Delivery {
+        &self.delivery
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Job").field(&self.delivery).finish()
+    }
+}
+
+/// The text of an error, as long as a message may keep it.
+fn shortened(text: &dyn fmt::Display) -> String {
+    let mut text = text.to_string();
+    text.truncate(text.floor_char_boundary(Limits::MAX_ERROR_TEXT_LEN));
+    text
+}
+
+/// A job that is about to be given back, by [`Job::retry`] or [`Job::release`]: when this is awaited, or when
+/// [`call`](GiveBack::call) is called.
+#[derive(Debug)]
+#[must_use = "nothing is given back before this is awaited or called"]
+pub struct GiveBack {
+    job: Job,
+    action: Action,
+}
+
+impl GiveBack {
+    /// It comes again so much later, in place of the queue's backoff. A part of a millisecond counts as a whole one.
+    pub fn after(mut self, delay: Duration) -> GiveBack {
+        if let Action::Retry { after_ms, .. } | Action::Release { after_ms, .. } = &mut self.action {
+            *after_ms = Some(whole_ms(delay));
+        }
+        self
+    }
+
+    /// With another priority from now on: smaller first.
+    pub fn priority(mut self, new: u32) -> GiveBack {
+        if let Action::Retry { priority, .. } | Action::Release { priority, .. } = &mut self.action {
+            *priority = Some(new);
+        }
+        self
+    }
+
+    /// Gives the job back, and blocks until it is answered. Not for a thread of an async runtime.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost), [`Error::Invalid`](crate::Error::Invalid) for a delay past 9999.
+    pub fn call(self) -> Result<Settled> {
+        block_on(self.into_future())
+    }
+}
+
+impl IntoFuture for GiveBack {
+    type Output = Result<Settled>;
+    type IntoFuture = BoxFuture<'static, Result<Settled>>;
+
+    fn into_future(self) -> BoxFuture<'static, Result<Settled>> {
+        Box::pin(async move { self.job.settle(self.action).await })
+    }
+}
+
+/// A job that is about to be buried, by [`Job::bury`]: when this is awaited, or when [`call`](Bury::call) is called.
+#[derive(Debug)]
+#[must_use = "nothing is buried before this is awaited or called"]
+pub struct Bury {
+    job: Job,
+    reason: String,
+    priority: Option<u32>,
+}
+
+impl Bury {
+    /// With another priority from now on: smaller first, once it is revived.
+    pub fn priority(self, priority: u32) -> Bury {
+        Bury { priority: Some(priority), ..self }
+    }
+
+    /// Buries the job, and blocks until it is answered. Not for a thread of an async runtime.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost).
+    pub fn call(self) -> Result<Settled> {
+        block_on(self.into_future())
+    }
+}
+
+impl IntoFuture for Bury {
+    type Output = Result<Settled>;
+    type IntoFuture = BoxFuture<'static, Result<Settled>>;
+
+    fn into_future(self) -> BoxFuture<'static, Result<Settled>> {
+        Box::pin(async move {
+            let Bury { job, reason, priority } = self;
+            job.settle(Action::Bury { reason: Some(reason.into()), priority }).await
+        })
+    }
+}
+
+/// Jobs that are about to be settled together: when this is awaited, or when [`call`](SettleAll::call) is called.
+///
+/// There is one answer a job, in their order: one whose lease is lost fails alone. More than one call of the store may have
+/// ([`Limits::batch`]) go in several, one after the other.
+#[derive(Clone)]
+#[must_use = "nothing is settled before this is awaited or called"]
+pub struct SettleAll {
+    store: Arc<dyn Store>,
+    settles: Vec<Settle>,
+}
+
+impl SettleAll {
+    /// # Panics
+    /// If a job is one of another store.
+    pub(super) fn new(queue: &Queue, jobs: impl IntoIterator<Item = (Job, Action)>) -> SettleAll {
+        let settle = |(job, action): (Job, Action)| {
+            queue.assert_same_store(&job.store);
+            Settle { receipt: job.delivery.receipt, action }
+        };
+        SettleAll { store: Arc::clone(queue.store()), settles: jobs.into_iter().map(settle).collect() }
+    }
+
+    /// Settles the jobs, and blocks until they are answered. Not for a thread of an async runtime.
+    pub fn call(self) -> Vec<Result<Settled>> {
+        block_on(self.into_future())
+    }
+}
+
+impl IntoFuture for SettleAll {
+    type Output = Vec<Result<Settled>>;
+    type IntoFuture = BoxFuture<'static, Vec<Result<Settled>>>;
+
+    fn into_future(self) -> BoxFuture<'static, Vec<Result<Settled>>> {
+        Box::pin(async move {
+            let SettleAll { store, settles } = self;
+            let batch = store.limits().batch.max(1);
+            if (1..=batch).contains(&settles.len()) {
+                return store.settle(settles).await;
+            }
+            let mut answers = Vec::with_capacity(settles.len());
+            let mut settles = settles.into_iter();
+            loop {
+                let some: Vec<Settle> = settles.by_ref().take(batch).collect();
+                if some.is_empty() {
+                    return answers;
+                }
+                answers.extend(store.settle(some).await);
+            }
+        })
+    }
+}
+
+impl fmt::Debug for SettleAll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SettleAll").field("settles", &self.settles.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,121 @@
+//! Jobs one after the other, as a stream.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use futures_core::future::BoxFuture;
+
+use super::take::Many;
+use super::{Job, TakeJobs};
+use crate::Result;
+
+/// How long one take waits where the caller has named no end: it is asked for again then.
+const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
+
+/// Jobs as they come due, by [`TakeJobs::stream`].
+///
+/// It takes again whenever it has none left, with [`max`](TakeJobs::max) so many at a time: one, unless told otherwise. It
+/// ends
+/// - when a take has waited in vain for as long as [`wait`](TakeJobs::wait) says; without it, it never does
+/// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)) or before the store is
+///   opened again ([`Error::needs_reopen`](crate::Error::needs_reopen)), such as that of a
+///   closed store. After one that does, the next job may be asked for; pause before, for the store was not well.
+///
+/// Dropped, it gives back what it was about to be handed. What it *was* handed and has not passed on, where `max` is more
+/// than 1, is held until its leases end: [`into_buffered`](Jobs::into_buffered) has those.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use dwell_model::Limits;
+/// # use dwell_store::{MemoryStore, Queue};
+/// # use dwell_time::SystemClock;
+/// use std::time::Duration;
+///
+/// # pollster::block_on(async {
+/// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+/// # let orders = Queue::new(Arc::new(store), "orders")?;
+/// orders.put_many(["one", "two", "three"]).await;
+/// let mut jobs = orders.take().max(16).wait(Duration::from_millis(5)).stream();
+/// let mut done = 0;
+/// while let Some(job) = jobs.next().await {
+///     job?.ack().await?;
+///     done += 1;
+/// }
+/// assert_eq!(done, 3);
+/// # Ok::<(), dwell_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[must_use = "a stream does nothing before it is polled"]
+pub struct Jobs {
+    take: TakeJobs<Many>,
+    /// Whether a take that has waited in vain is the end.
+    has_end: bool,
+    under_way: Option<BoxFuture<'static, Result<Vec<Job>>>>,
+    buffered: VecDeque<Job>,
+    has_ended: bool,
+}
+
+impl Jobs {
+    pub(super) fn new<N>(take: TakeJobs<N>) -> Jobs {
+        let has_end = take.says_wait();
+        // It would be answered with nothing, at once, again and again.
+        let has_ended = take.asks_for_none();
+        let take = take.into_many();
+        let take = if has_end { take } else { take.wait(WAIT_ANEW) };
+        Jobs { take, has_end, under_way: None, buffered: VecDeque::new(), has_ended }
+    }
+
+    /// The next job; `None` at the end. The same as the stream's own `next`, for who has no crate of streams. Dropping the
+    /// future loses nothing: what has come is there at the next call.
+    pub async fn next(&mut self) -> Option<Result<Job>> {
+        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// Ends the stream. Jobs that it holds and has not passed on, to be settled: at best released.
+    pub fn into_buffered(self) -> Vec<Job> {
+        self.buffered.into()
+    }
+}
+
+impl Stream for Jobs {
+    type Item = Result<Job>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Job>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(job) = this.buffered.pop_front() {
+                return Poll::Ready(Some(Ok(job)));
+            }
+            if this.has_ended {
+                return Poll::Ready(None);
+            }
+            let taking = this.under_way.get_or_insert_with(|| this.take.clone().into_future());
+            let taken = ready!(taking.as_mut().poll(context));
+            this.under_way = None;
+            match taken {
+                Ok(jobs) => {
+                    this.has_ended = jobs.is_empty() && this.has_end;
+                    this.buffered.extend(jobs);
+                }
+                Err(error) => {
+                    this.has_ended = !error.is_retryable() || error.needs_reopen();
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jobs")
+            .field("take", &self.take)
+            .field("buffered", &self.buffered.len())
+            .finish_non_exhaustive()
+    }
+}

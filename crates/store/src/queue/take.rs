@@ -1,0 +1,275 @@
+//! Taking: one job or many, when they are due.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::{Invalid, MessageId, QueueName};
+use futures_core::future::BoxFuture;
+use pollster::block_on;
+
+use super::{Job, Jobs, blocking, whole_ms};
+use crate::{Error, Queue, Result, Store, Take};
+
+/// A take that hands out one job at most.
+#[derive(Clone, Copy, Debug)]
+pub enum One {}
+
+/// A take that hands out several jobs at most.
+#[derive(Clone, Copy, Debug)]
+pub enum Many {}
+
+/// A wish for jobs that are due. It is asked for when this is awaited, or when `call` is called.
+///
+/// Without [`wait`](TakeJobs::wait) the answer comes at once, with what is due now. Dropping the future while it waits is
+/// always safe: what it was about to be handed goes back at once, without an attempt.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use dwell_model::Limits;
+/// # use dwell_store::{MemoryStore, Queue};
+/// # use dwell_time::SystemClock;
+/// use std::time::Duration;
+///
+/// # pollster::block_on(async {
+/// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
+/// # let orders = Queue::new(Arc::new(store), "orders")?;
+/// orders.put_many(["one", "two", "three"]).await;
+///
+/// // One at a time: an Option.
+/// let job = orders.take().wait(Duration::from_secs(30)).await?.expect("one is due");
+/// job.ack().await?;
+///
+/// // Or many: a Vec, which is empty where nothing was due.
+/// let jobs = orders.take().max(100).await?;
+/// assert_eq!(jobs.len(), 2);
+/// orders.ack_all(jobs).await;
+/// # Ok::<(), dwell_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[must_use = "nothing is taken before this is awaited or called"]
+pub struct TakeJobs<N = One> {
+    store: Arc<dyn Store>,
+    take: Take,
+    refusal: Option<Error>,
+    /// Whether the caller has said how long it waits.
+    says_wait: bool,
+    number: PhantomData<N>,
+}
+
+impl TakeJobs<One> {
+    pub(super) fn new(queue: &Queue) -> TakeJobs<One> {
+        TakeJobs {
+            store: Arc::clone(queue.store()),
+            take: Take::from(queue.name().clone()),
+            refusal: None,
+            says_wait: false,
+            number: PhantomData,
+        }
+    }
+
+    /// Takes so many jobs at most, in one call: the answer is a `Vec` then. It waits for the first one alone.
+    pub fn max(self, max: usize) -> TakeJobs<Many> {
+        TakeJobs {
+            store: self.store,
+            take: self.take.max(max),
+            refusal: self.refusal,
+            says_wait: self.says_wait,
+            number: PhantomData,
+        }
+    }
+
+    /// Takes a job, and blocks until there is one or the wait is over. Not for a thread of an async runtime.
+    ///
+    /// # Errors
+    /// As [`Store::take`] has them.
+    pub fn call(self) -> Result<Option<blocking::Job>> {
+        Ok(block_on(self.into_future())?.map(blocking::Job::from))
+    }
+}
+
+impl TakeJobs<Many> {
+    /// Stops where the bodies have so many bytes together, but takes one job at least.
+    pub fn max_bytes(self, max_bytes: usize) -> TakeJobs<Many> {
+        TakeJobs { take: self.take.max_bytes(max_bytes), ..self }
+    }
+
+    /// Takes jobs, and blocks until there is one or the wait is over. Not for a thread of an async runtime.
+    ///
+    /// # Errors
+    /// As [`Store::take`] has them.
+    pub fn call(self) -> Result<Vec<blocking::Job>> {
+        Ok(block_on(self.into_future())?.into_iter().map(blocking::Job::from).collect())
+    }
+}
+
+impl<N> TakeJobs<N> {
+    /// Waits so long for the first job, if none is due. It wakes on the instant, without polling. A part of a millisecond
+    /// counts as a whole one.
+    pub fn wait(self, wait: Duration) -> TakeJobs<N> {
+        TakeJobs { take: self.take.wait_ms(whole_ms(wait)), says_wait: true, ..self }
+    }
+
+    /// How long the jobs are held, over message and queue: 1 ms to 2^32 − 1 s. When it is over, an unsettled job goes to
+    /// somebody else, with an attempt spent. A part of a millisecond counts as a whole one.
+    pub fn lease(self, lease: Duration) -> TakeJobs<N> {
+        TakeJobs { take: self.take.lease_ms(whole_ms(lease)), ..self }
+    }
+
+    /// The leases end with this process, however long they are: if it dies, its jobs are free when the store is opened again
+    /// (the embedded engine), or soon after (stores that others share).
+    pub fn session(self) -> TakeJobs<N> {
+        TakeJobs { take: self.take.bound(), ..self }
+    }
+
+    /// Takes from this queue too. Across all of them jobs go out by (priority, due, id).
+    pub fn also_from<Q>(mut self, queue: Q) -> TakeJobs<N>
+    where
+        Q: TryInto<QueueName>,
+        Invalid: From<Q::Error>,
+    {
+        match queue.try_into().map_err(Invalid::from) {
+            Ok(queue) => self.take.queues.push(queue),
+            Err(invalid) => self.refusal = self.refusal.or(Some(invalid.into())),
+        }
+        self
+    }
+
+    /// The jobs one after the other, as a stream. See [`Jobs`].
+    pub fn stream(self) -> Jobs {
+        Jobs::new(self)
+    }
+
+    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not for a thread of an async runtime.
+    pub fn iter(self) -> blocking::Jobs {
+        blocking::Jobs::from(self.stream())
+    }
+
+    pub(super) fn says_wait(&self) -> bool {
+        self.says_wait
+    }
+
+    pub(super) fn asks_for_none(&self) -> bool {
+        self.take.max == 0
+    }
+
+    /// The same wish, for so many jobs as it says.
+    pub(super) fn into_many(self) -> TakeJobs<Many> {
+        TakeJobs {
+            store: self.store,
+            take: self.take,
+            refusal: self.refusal,
+            says_wait: self.says_wait,
+            number: PhantomData,
+        }
+    }
+
+    async fn jobs(self) -> Result<Vec<Job>> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        let deliveries = self.store.take(self.take).await?;
+        Ok(deliveries.into_iter().map(|delivery| Job::new(&self.store, delivery)).collect())
+    }
+}
+
+impl IntoFuture for TakeJobs<One> {
+    type Output = Result<Option<Job>>;
+    type IntoFuture = BoxFuture<'static, Result<Option<Job>>>;
+
+    fn into_future(self) -> BoxFuture<'static, Result<Option<Job>>> {
+        Box::pin(async move { Ok(self.jobs().await?.pop()) })
+    }
+}
+
+impl IntoFuture for TakeJobs<Many> {
+    type Output = Result<Vec<Job>>;
+    type IntoFuture = BoxFuture<'static, Result<Vec<Job>>>;
+
+    fn into_future(self) -> BoxFuture<'static, Result<Vec<Job>>> {
+        Box::pin(self.jobs())
+    }
+}
+
+// Derived, it would ask that `N` is `Clone`.
+impl<N> Clone for TakeJobs<N> {
+    fn clone(&self) -> TakeJobs<N> {
+        TakeJobs {
+            store: Arc::clone(&self.store),
+            take: self.take.clone(),
+            refusal: self.refusal.clone(),
+            says_wait: self.says_wait,
+            number: PhantomData,
+        }
+    }
+}
+
+impl<N> fmt::Debug for TakeJobs<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TakeJobs")
+            .field("take", &self.take)
+            .field("refusal", &self.refusal)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A wish for one message by its id, be it scheduled, ready or dead; also from a paused queue.
+#[derive(Clone)]
+#[must_use = "nothing is taken before this is awaited or called"]
+pub struct TakeId {
+    store: Arc<dyn Store>,
+    queue: QueueName,
+    id: MessageId,
+    lease_ms: Option<u64>,
+    is_session: bool,
+}
+
+impl TakeId {
+    pub(super) fn new(queue: &Queue, id: MessageId) -> TakeId {
+        TakeId {
+            store: Arc::clone(queue.store()),
+            queue: queue.name().clone(),
+            id,
+            lease_ms: None,
+            is_session: false,
+        }
+    }
+
+    /// See [`TakeJobs::lease`].
+    pub fn lease(self, lease: Duration) -> TakeId {
+        TakeId { lease_ms: Some(whole_ms(lease)), ..self }
+    }
+
+    /// See [`TakeJobs::session`].
+    pub fn session(self) -> TakeId {
+        TakeId { is_session: true, ..self }
+    }
+
+    /// Takes the job, and blocks until it is here. Not for a thread of an async runtime.
+    ///
+    /// # Errors
+    /// As [`Store::take_id`] has them.
+    pub fn call(self) -> Result<blocking::Job> {
+        Ok(block_on(self.into_future())?.into())
+    }
+}
+
+impl IntoFuture for TakeId {
+    type Output = Result<Job>;
+    type IntoFuture = BoxFuture<'static, Result<Job>>;
+
+    fn into_future(self) -> BoxFuture<'static, Result<Job>> {
+        Box::pin(async move {
+            let TakeId { store, queue, id, lease_ms, is_session } = self;
+            let delivery = store.take_id(queue, id, lease_ms, is_session).await?;
+            Ok(Job::new(&store, delivery))
+        })
+    }
+}
+
+impl fmt::Debug for TakeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TakeId").field("queue", &self.queue).field("id", &self.id).finish_non_exhaustive()
+    }
+}

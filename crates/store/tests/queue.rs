@@ -1,0 +1,405 @@
+//! Queue and Job over the memory store: what the builders ask for, and what becomes of jobs.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use dwell_model::{AttemptLimit, DeathReason, Key, Limits, Setting, State, StateKind, Timestamp};
+use dwell_store::{
+    Action, Cancelled, Error, MemoryStore, Put, PutOutcome, Queue, Rescheduled, Selection, Settled, Store,
+    When, blocking,
+};
+use dwell_time::ManualClock;
+use pollster::block_on;
+
+const START_MS: i64 = 1_795_000_000_000;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Stage {
+    clock: ManualClock,
+    store: Arc<dyn Store>,
+    orders: Queue,
+}
+
+fn stage_with(limits: Limits) -> Stage {
+    let clock = ManualClock::new(at(0));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::with_seed(limits, Arc::new(clock.clone()), 7));
+    let orders = Queue::new(Arc::clone(&store), "orders").unwrap();
+    Stage { clock, store, orders }
+}
+
+fn stage() -> Stage {
+    stage_with(Limits::default())
+}
+
+/// So many milliseconds after the start.
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(START_MS + ms).unwrap()
+}
+
+#[test]
+fn a_put_says_what_its_setters_say() {
+    let Stage { orders, .. } = stage();
+    block_on(async {
+        let put = orders
+            .put("body")
+            .delay(Duration::from_micros(1_500))
+            .key("order-7")
+            .header("trace", "one")
+            .headers([("trace", "two"), ("content-type", "text/plain")])
+            .priority(3)
+            .lease(Duration::from_secs(5))
+            .max_attempts(2)
+            .expires(at(60_000))
+            .idempotency_key("once")
+            .await
+            .unwrap();
+        assert_eq!(
+            (put.due, put.outcome),
+            (at(2), PutOutcome::Created),
+            "a part of a millisecond is a whole one"
+        );
+
+        let message = orders.get(put.id).await.unwrap();
+        assert_eq!(message.key, Some(Key::new("order-7").unwrap()));
+        assert_eq!(
+            message.headers.iter().collect::<Vec<_>>(),
+            [("content-type", "text/plain"), ("trace", "two")]
+        );
+        assert_eq!(message.lease_ms, Some(5_000));
+        assert_eq!(message.max_attempts, Some(AttemptLimit::try_from(2_u32).unwrap()));
+        assert_eq!((message.standing.priority, message.standing.expires), (3, Some(at(60_000))));
+        assert_eq!(orders.get("order-7").await.unwrap().id, put.id, "a text is a key");
+
+        let repeated = orders.put("another").idempotency_key("once").await.unwrap();
+        assert_eq!(repeated.id, put.id);
+    });
+}
+
+#[test]
+fn instants_may_be_the_standard_librarys() {
+    let Stage { orders, .. } = stage();
+    let due = SystemTime::UNIX_EPOCH + Duration::from_millis(START_MS as u64 + 7);
+    let put = orders.put("body").at(due).call().unwrap();
+    assert_eq!(put.due, at(7));
+    assert_eq!(SystemTime::from(put.due), due);
+    let moved = block_on(orders.reschedule(put.id, due + Duration::from_nanos(1))).unwrap();
+    assert_eq!(moved, Rescheduled::Moved(put.id, at(8)), "a part of a millisecond is a whole one");
+}
+
+#[test]
+fn conflicts_of_keys_are_settled_as_asked() {
+    let Stage { orders, .. } = stage();
+    let first = orders.put("one").key("k").delay(Duration::from_secs(9)).call().unwrap();
+    assert_eq!(orders.put("two").key("k").call(), Err(Error::KeyTaken { id: first.id }));
+    let kept = orders.put("three").key("k").keep().call().unwrap();
+    assert_eq!((kept.id, kept.outcome), (first.id, PutOutcome::Kept));
+    let replaced = orders.put("four").key("k").replace().call().unwrap();
+    assert_eq!(replaced.outcome, PutOutcome::Replaced(first.id));
+}
+
+#[test]
+fn a_value_that_no_store_accepts_is_the_answer_and_nothing_is_put() {
+    let Stage { orders, .. } = stage();
+    let refused = [
+        (orders.put("body").key(""), "invalid_key"),
+        (orders.put("body").key("").delay(Duration::from_secs(1)), "invalid_key"),
+        (orders.put("body").idempotency_key("two words"), "invalid_token"),
+        (orders.put("body").header("a b", "c"), "invalid_header"),
+        (orders.put("body").max_attempts(0), "invalid_setting"),
+        (orders.put("body").delay(Duration::MAX), "due_out_of_range"),
+        (orders.put("body").at(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), "due_out_of_range"),
+    ];
+    for (put, code) in refused {
+        assert_eq!(put.call().unwrap_err().code(), code);
+    }
+    assert_eq!(block_on(orders.stats()).unwrap_err().code(), "unknown_queue");
+    assert_eq!(Queue::new(Arc::clone(orders.store()), "a b").unwrap_err().code(), "invalid_queue_name");
+}
+
+#[test]
+fn bodies_may_be_owned_or_borrowed() {
+    let Stage { orders, .. } = stage();
+    let text = String::from("text");
+    let bytes: &[u8] = &[0xff, 0xfe];
+    let puts = [
+        orders.put(&text),
+        orders.put(text.clone()),
+        orders.put(b"text"),
+        orders.put(bytes),
+        orders.put(vec![1_u8]),
+        orders.put(Bytes::from_static(b"text")),
+    ];
+    assert!(orders.put_many(puts).call().iter().all(Result::is_ok));
+    let jobs = block_on(orders.take().max(9).into_future()).unwrap();
+    let bodies: Vec<&[u8]> = jobs.iter().map(|job| &job.body()[..]).collect();
+    let expected: [&[u8]; 6] = [b"text", b"text", b"text", bytes, &[1], b"text"];
+    assert_eq!(bodies, expected);
+    assert_eq!(jobs[3].text().unwrap_err().code(), "malformed_body");
+}
+
+#[test]
+fn many_are_put_in_one_call_and_one_bad_item_fails_alone() {
+    let Stage { orders, .. } = stage();
+    let items = [orders.put("a"), orders.put("b").key(""), orders.put("c").priority(1)];
+    let answers = orders.put_many(items).call();
+    let codes: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().map(Error::code)).collect();
+    assert_eq!(codes, [None, Some("invalid_key"), None]);
+
+    let contract = Put::new("orders".parse().unwrap(), "d").priority(2);
+    assert!(orders.put_many([contract]).call()[0].is_ok());
+    assert!(orders.put_many(Vec::<String>::new()).call().is_empty());
+
+    let jobs = block_on(orders.take().max(10).into_future()).unwrap();
+    let texts: Vec<_> = jobs.iter().map(|job| job.text().unwrap()).collect();
+    assert_eq!(texts, ["c", "d", "a"]);
+    let answers = block_on(orders.ack_all(jobs).into_future());
+    assert_eq!(answers, [Ok(Settled::Gone), Ok(Settled::Gone), Ok(Settled::Gone)]);
+    assert_eq!(block_on(orders.stats()).unwrap_err().code(), "unknown_queue", "nothing is left");
+}
+
+#[test]
+fn more_than_a_call_may_have_goes_in_several() {
+    let Stage { orders, .. } = stage_with(Limits { batch: 2, ..Limits::default() });
+    let items = (0..5).map(|n| if n == 3 { orders.put("x").key("") } else { orders.put(format!("{n}")) });
+    let answers = orders.put_many(items).call();
+    assert_eq!(answers.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, true, false, true]);
+    let mut jobs = Vec::new();
+    while let Some(job) = block_on(orders.take().into_future()).unwrap() {
+        jobs.push(job);
+    }
+    assert_eq!(jobs.iter().map(|job| job.text().unwrap()).collect::<String>(), "0124");
+    let answers = block_on(orders.ack_all(jobs).into_future());
+    assert_eq!(answers, vec![Ok(Settled::Gone); 4]);
+}
+
+#[test]
+#[should_panic(expected = "another store")]
+fn a_put_of_another_store_is_a_mistake() {
+    let (one, another) = (stage(), stage());
+    let _ = one.orders.put_many([another.orders.put("body")]);
+}
+
+#[test]
+fn a_job_is_settled_in_each_way() {
+    let Stage { clock, orders, .. } = stage();
+    block_on(async {
+        for body in ["ack", "retry", "release", "bury"] {
+            orders.put(body).await.unwrap();
+        }
+        let mut jobs = orders.take().max(4).await.unwrap().into_iter();
+        let mut next = || jobs.next().unwrap();
+
+        next().ack().await.unwrap();
+        let retry = next().retry("no answer").after(Duration::from_millis(10)).priority(5);
+        assert_eq!(retry.await.unwrap(), Settled::Scheduled(at(10)));
+        assert_eq!(next().release().await.unwrap(), Settled::Ready);
+        assert_eq!(next().bury("never").await.unwrap(), Settled::Dead(DeathReason::Buried));
+
+        let released = orders.take().await.unwrap().unwrap();
+        assert_eq!((released.text().unwrap(), released.attempt()), ("release", 1), "no attempt was spent");
+        released.ack().await.unwrap();
+
+        clock.advance(10);
+        let retried = orders.take().await.unwrap().unwrap();
+        assert_eq!((retried.attempt(), retried.last_error()), (2, Some("no answer")));
+        assert_eq!(retried.message.standing.priority, 5);
+        retried.ack().await.unwrap();
+
+        let dead = orders.peek(StateKind::Dead).await.unwrap().unwrap();
+        assert_eq!(dead.standing.last_error.as_deref(), Some("never"));
+        assert_eq!(orders.revive(Selection::All).await.unwrap().done, 1);
+        let revived = orders.take_id(dead.id).lease(Duration::from_secs(1)).await.unwrap();
+        assert_eq!(revived.lease_until, at(1_010));
+        revived.ack().await.unwrap();
+    });
+}
+
+#[test]
+fn a_long_error_is_kept_from_its_beginning() {
+    let Stage { orders, .. } = stage();
+    orders.put("body").call().unwrap();
+    let job = block_on(orders.take().into_future()).unwrap().unwrap();
+    let id = job.id();
+    // Its limit falls into the midst of a character.
+    let error = format!("a{}", "é".repeat(Limits::MAX_ERROR_TEXT_LEN));
+    job.bury(error).call().unwrap();
+    let kept = block_on(orders.get(id)).unwrap().standing.last_error.unwrap();
+    assert_eq!(kept.len(), Limits::MAX_ERROR_TEXT_LEN - 1);
+}
+
+#[test]
+fn a_job_that_is_dropped_costs_an_attempt_when_its_lease_ends() {
+    let Stage { clock, orders, .. } = stage();
+    block_on(async {
+        orders.put("body").await.unwrap();
+        drop(orders.take().lease(Duration::from_millis(100)).await.unwrap().unwrap());
+        clock.advance(99);
+        assert!(orders.take().await.unwrap().is_none(), "nobody has it, and nobody is handed it");
+        clock.advance(1);
+        assert_eq!(orders.take().await.unwrap().unwrap().attempt(), 2);
+    });
+}
+
+#[test]
+fn a_job_is_held_longer_and_a_lost_one_says_so() {
+    let Stage { clock, orders, .. } = stage();
+    block_on(async {
+        orders.put("body").await.unwrap();
+        let mut job = orders.take().lease(Duration::from_millis(100)).await.unwrap().unwrap();
+        clock.advance(60);
+        assert_eq!(job.renew().await.unwrap(), at(160));
+        assert_eq!(job.extend(Duration::from_millis(500)).await.unwrap(), at(560));
+        assert_eq!(job.lease_until, at(560));
+        clock.advance(500);
+        assert_eq!(job.ack().await, Err(Error::LeaseLost));
+    });
+}
+
+#[test]
+fn jobs_settle_together_each_in_its_way() {
+    let Stage { orders, .. } = stage();
+    orders.put_many(["a", "b"]).call();
+    let jobs = block_on(orders.take().max(2).into_future()).unwrap();
+    let bury = |reason: &str| Action::Bury { reason: Some(reason.into()), priority: None };
+    let settled = jobs.into_iter().zip([Action::Ack, bury("no")]);
+    let answers = orders.settle_all(settled).call();
+    assert_eq!(answers, [Ok(Settled::Gone), Ok(Settled::Dead(DeathReason::Buried))]);
+}
+
+#[test]
+fn a_session_ends_with_its_process_and_several_queues_are_one_take() {
+    let Stage { store, orders, .. } = stage();
+    let mails = Queue::new(Arc::clone(&store), "mails").unwrap();
+    orders.put("order").call().unwrap();
+    mails.put("mail").priority(1).call().unwrap();
+    let jobs =
+        block_on(orders.take().also_from("mails").session().max(2).max_bytes(100).into_future()).unwrap();
+    assert_eq!(jobs.iter().map(|job| job.text().unwrap()).collect::<Vec<_>>(), ["mail", "order"]);
+    let State::Leased(lease) = jobs[0].message.standing.state else { panic!("{:?}", jobs[0]) };
+    assert!(lease.bound);
+    assert_eq!(jobs[0].queue(), mails.name());
+
+    let refused = block_on(orders.take().also_from("a b").into_future());
+    assert_eq!(refused.unwrap_err().code(), "invalid_queue_name");
+}
+
+#[test]
+fn a_stream_takes_again_and_again_and_ends_after_its_wait() {
+    let Stage { clock, orders, .. } = stage();
+    orders.put_many(["a", "b", "c"]).call();
+    let taker = std::thread::spawn({
+        let orders = orders.clone();
+        move || {
+            block_on(async {
+                let mut jobs = orders.take().max(2).wait(Duration::from_millis(50)).stream();
+                let mut texts = Vec::new();
+                while let Some(job) = jobs.next().await {
+                    let job = job.unwrap();
+                    texts.push(job.text().unwrap().to_owned());
+                    job.ack().await.unwrap();
+                }
+                assert!(jobs.next().await.is_none(), "an end is an end");
+                texts
+            })
+        }
+    });
+    assert!(clock.await_asleep(1, PATIENCE), "it waits for a fourth");
+    clock.advance(50);
+    assert_eq!(taker.join().unwrap(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_stream_ends_behind_an_error_that_does_not_pass() {
+    let clock = ManualClock::new(at(0));
+    let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(clock)));
+    let orders = Queue::new(Arc::clone(&store) as Arc<dyn Store>, "orders").unwrap();
+    store.close();
+    block_on(async {
+        let mut jobs = orders.take().stream();
+        assert_eq!(jobs.next().await.unwrap().unwrap_err(), Error::Closed);
+        assert!(jobs.next().await.is_none());
+        assert!(orders.take().max(0).stream().next().await.is_none(), "a stream of none has none");
+    });
+}
+
+#[test]
+fn what_a_stream_has_not_passed_on_can_be_released() {
+    let Stage { orders, .. } = stage();
+    orders.put_many(["a", "b", "c"]).call();
+    block_on(async {
+        let mut jobs = orders.take().max(3).stream();
+        jobs.next().await.unwrap().unwrap().ack().await.unwrap();
+        let rest = jobs.into_buffered();
+        let release = Action::Release { after_ms: None, priority: None };
+        orders.settle_all(rest.into_iter().map(|job| (job, release.clone()))).await;
+        assert_eq!(orders.stats().await.unwrap().counts.ready, 2);
+    });
+}
+
+#[test]
+fn a_queue_is_looked_at_and_changed() {
+    let Stage { clock, orders, .. } = stage();
+    block_on(async {
+        let put = orders.put("body").key("k").delay(Duration::from_secs(1)).await.unwrap();
+        let moved = orders.reschedule("k", Duration::from_millis(5)).await.unwrap();
+        assert_eq!(moved, Rescheduled::Moved(put.id, at(5)));
+        let moved = orders.reschedule(put.id, When::At(at(7))).await.unwrap();
+        assert_eq!(moved, Rescheduled::Moved(put.id, at(7)));
+        assert_eq!(orders.list(StateKind::Scheduled, None, 10).await.unwrap().messages.len(), 1);
+
+        orders.set(Setting::LeaseMs(5)).await.unwrap();
+        assert_eq!(orders.stats().await.unwrap().settings.lease_ms, 5);
+        orders.pause().await.unwrap();
+        clock.advance(7);
+        assert!(orders.take().await.unwrap().is_none());
+        orders.pause_until(at(8)).await.unwrap();
+        clock.advance(1);
+        assert!(orders.take().await.unwrap().is_some());
+        orders.resume().await.unwrap();
+
+        let other = orders.put("other").await.unwrap();
+        assert_eq!(orders.cancel(other.id).await.unwrap(), Cancelled::Cancelled(other.id));
+        assert_eq!(orders.cancel("nobody").await.unwrap(), Cancelled::NotFound);
+        orders.put("third").await.unwrap();
+        assert_eq!(orders.purge().await.unwrap(), 1);
+        orders.delete().await.unwrap();
+    });
+}
+
+#[test]
+fn the_blocking_twin_has_the_same_names() {
+    let Stage { orders, .. } = stage();
+    let orders: blocking::Queue = orders.blocking();
+    let put = orders.put("body").key("k").call().unwrap();
+    let mut job = orders.take().call().unwrap().unwrap();
+    assert_eq!((job.id(), job.text().unwrap()), (put.id, "body"));
+    job.extend(Duration::from_secs(60)).unwrap();
+    job.retry("once more").after(Duration::ZERO).call().unwrap();
+    let job = orders.take_id(put.id).call().unwrap();
+    assert_eq!(job.attempt(), 2);
+    job.release().call().unwrap();
+    let mut jobs = orders.take().wait(Duration::from_secs(1)).iter();
+    let job = jobs.next().unwrap().unwrap();
+    assert_eq!(orders.ack_all([job]).call(), [Ok(Settled::Gone)]);
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn a_body_may_be_json() {
+    use dwell_store::Json;
+
+    let Stage { orders, .. } = stage();
+    orders.put(Json(vec![1, 2])).call().unwrap();
+    orders.put(Json("typed")).header("content-type", "application/x-own").call().unwrap();
+    let jobs = block_on(orders.take().max(2).into_future()).unwrap();
+    assert_eq!(jobs[0].header("content-type"), Some("application/json"));
+    assert_eq!(jobs[0].json::<Vec<u8>>().unwrap(), [1, 2]);
+    assert_eq!(jobs[1].header("content-type"), Some("application/x-own"), "the last one stands");
+    assert_eq!(jobs[0].json::<String>().unwrap_err().code(), "malformed_body");
+    // A map whose keys are no texts has no JSON.
+    let odd = std::collections::BTreeMap::from([((1, 2), 3)]);
+    assert_eq!(orders.put(Json(odd)).call().unwrap_err().code(), "malformed_body");
+}
