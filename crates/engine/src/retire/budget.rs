@@ -188,6 +188,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_counted_in_messages_takes_its_part_of_theirs() {
+        for limit in [4096, 1 << 20, 256 << 20, 64 << 30] {
+            let budget = Budget::of(limit, 64 << 20);
+            let messages = budget.messages();
+            let parts = [
+                (budget.generation() as u64, messages / 5 * 2, PLAIN, FEWEST / 2, u64::MAX),
+                (budget.window() as u64, messages / 8, PLAIN, 1, MOST_HANDED_OVER as u64),
+                (budget.graves() as u64, messages / 12, GRAVE, 2, 256 * 1024),
+            ];
+            for (count, bytes, each, least, most) in parts {
+                assert!((least..=most).contains(&count), "{limit}: {count}");
+                assert!(count == least || count * each <= bytes, "{limit}: {count} in {bytes}");
+                assert!(count == most || (count + 1) * each + each > bytes, "{limit}: {count} in {bytes}");
+            }
+        }
+    }
+
+    #[test]
     fn without_a_limit_nothing_is_counted() {
         let budget = Budget::of(u64::MAX, 4096);
         assert_eq!((budget.messages(), budget.journal.segments), (u64::MAX, usize::MAX));

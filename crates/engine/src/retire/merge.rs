@@ -434,6 +434,24 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_written_anew_alone_when_half_of_it_is_needless_and_some_more() {
+        let disk = MemoryDisk::new();
+        disk.create_dir(Path::new("/d")).unwrap();
+        let runs = [numbers(&disk, 20_001, 1, 0)];
+        let budget = crate::retire::budget::Budget::of(64 << 10, 8 << 10);
+        let mut desk = Desk::new(Arc::new(disk), "/d".into(), 1, &budget, 1);
+        desk.least = 5;
+        let enough = (20_000 - 8 * desk.least as u64) / 2;
+        assert!(enough > 1_000);
+        let merged = |in_use| {
+            let chosen = choose(&runs, &desk, &Known { numbers: &runs, in_use }, true);
+            chosen.map(|chosen| (chosen.merged, chosen.heals))
+        };
+        assert_eq!([merged(enough), merged(20_000)], [None, None]);
+        assert_eq!(merged(enough - 1), Some((0..1, false)));
+    }
+
+    #[test]
     fn lengths_of_runs_that_stay_rise_by_twos() {
         let mut runs: Vec<u64> = Vec::new();
         for _ in 0..10_000 {

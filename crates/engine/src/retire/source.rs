@@ -306,6 +306,14 @@ mod tests {
         assert_eq!((large.left, large.given_up.len()), (0, 1));
     }
 
+    #[test]
+    fn a_file_is_sparse_when_less_than_half_of_it_is_left() {
+        assert_eq!(
+            [0, 49, 50, 51, 100].map(|live| used(1, live).is_sparse()),
+            [true, true, false, false, false]
+        );
+    }
+
     /// In pairs of how many are held and in use, of files of a hundred entries.
     fn sparse_of<const N: usize>(files: [(u64, u64); N]) -> Vec<u32> {
         let holding = |(number, (held, used))| Holding { number, held, used, len: 100 };

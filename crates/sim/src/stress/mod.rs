@@ -302,3 +302,31 @@ impl std::fmt::Debug for Round {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_accuse_nobody() {
+        assert!(run(Wish { seconds: None, rounds: 3, seed: 1 }).unwrap(), "see its output");
+    }
+
+    #[test]
+    fn a_store_that_comes_back_empty_is_accused() {
+        let rounds = (1..).map(|seed| Round::new(seed).unwrap());
+        let mut round = rounds.into_iter().find(|round| round._files.is_none()).unwrap();
+        let engine = round.open().unwrap();
+        round.burst(&engine);
+        round.close(engine);
+        assert!(round.shared.is_honest());
+        round.options.disk = Arc::new(MemoryDisk::new());
+        let engine = round.open().unwrap();
+        round.look(&engine);
+        assert!(
+            !round.shared.is_honest(),
+            "all is gone that was acknowledged: {:?}",
+            round.shared.oracle().counts()
+        );
+    }
+}
