@@ -47,7 +47,7 @@ part_e2e() {
 }
 
 part_redis() {
-    cargo_test "redis" -p dwell-redis
+    cargo_test "redis" -p dwell-redis -p dwell-redisson
     stage "redis: what failovers have lost" counted
     other_redises -p dwell-redis
     [ -z "$1" ] || long_redis
@@ -170,7 +170,7 @@ part_interop() {
 part_redisson() {
     stage "redisson: Java side" mvn -q -B -f interop/redisson package
     # Of the whole workspace, for the same reason as in build_all.
-    local java=(--locked "${workspace[@]}" --features dwell-redis/redisson-java --test redisson_java)
+    local java=(--locked "${workspace[@]}" --features dwell-redisson/java --test java)
     stage "redisson: build" cargo test "${java[@]}" --no-run
     stage "redisson: beside Java" cargo test "${java[@]}"
 }

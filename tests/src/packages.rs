@@ -8,6 +8,7 @@ use crate::workspace::{Package, metadata, packages, read, root};
 ///
 /// ```text
 /// model <- time <- engine            model <- store <- engine | redis | postgres
+/// redis <- redisson <- server | cli
 /// store <- delivery <- server <- cli     store <- client <- cli | sim
 /// sim, bench -> anything; nothing -> server but cli and sim
 /// ```
@@ -17,6 +18,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("dwell-store", &["dwell-model", "dwell-time"]),
     ("dwell-engine", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-redis", &["dwell-model", "dwell-time", "dwell-store"]),
+    ("dwell-redisson", &["dwell-model", "dwell-time", "dwell-redis"]),
     ("dwell-postgres", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-client", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-delivery", &["dwell-model", "dwell-time", "dwell-store"]),
@@ -40,6 +42,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-store",
             "dwell-engine",
             "dwell-redis",
+            "dwell-redisson",
             "dwell-postgres",
             "dwell-delivery",
         ],
@@ -52,6 +55,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-store",
             "dwell-engine",
             "dwell-redis",
+            "dwell-redisson",
             "dwell-client",
             "dwell-server",
         ],

@@ -11,16 +11,16 @@ use redis::RedisError;
 
 /// An error of the server, taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said<'a> {
+pub struct Said<'a> {
     /// Such as `OOM`: the server's, or the one that a script of ours has put first; `ERR` if there is none.
-    pub(crate) code: &'a str,
+    pub code: &'a str,
     /// What follows, without which script has said it.
-    pub(crate) text: &'a str,
+    pub text: &'a str,
 }
 
 impl<'a> Said<'a> {
     /// `None` of what no server has said.
-    pub(crate) fn of(error: &'a RedisError) -> Option<Said<'a>> {
+    pub fn of(error: &'a RedisError) -> Option<Said<'a>> {
         Some(Said::read(error.code()?, error.detail().unwrap_or_default()))
     }
 

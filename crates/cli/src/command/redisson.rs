@@ -9,8 +9,8 @@ mod mover;
 mod url;
 
 use clap::{Args, Subcommand, ValueEnum};
-use dwell_redis::redisson::{Error, Keys, Layout};
 use dwell_redis::{Address, Link};
+use dwell_redisson::{Error, Keys, Layout};
 use tokio::runtime::Runtime;
 
 pub(super) use self::mover::Movers;

@@ -40,15 +40,16 @@ const PING: Duration = Duration::from_secs(10);
 const CHANNELS: usize = 256;
 const WISHES: usize = 1_024;
 
-/// A channel that is listened to, as long as this is there.
-pub(crate) struct Ear {
+/// A channel that is listened to, as long as this is there. All ears of a [`Link`] share one connection.
+pub struct Ear {
     link: Link,
     channel: String,
     waiting: Arc<Notify>,
 }
 
 impl Ear {
-    pub(crate) fn new(link: &Link, channel: String) -> Ear {
+    /// An ear that hears nothing before it [listens](Ear::listen).
+    pub fn new(link: &Link, channel: String) -> Ear {
         Ear { link: link.clone(), channel, waiting: Arc::default() }
     }
 
@@ -56,13 +57,19 @@ impl Ear {
     ///
     /// # Errors
     /// It can not be for now: asked again, it is tried again.
-    pub(crate) async fn listen(&self) -> RedisResult<()> {
+    pub async fn listen(&self) -> RedisResult<()> {
         self.link.listen(self.channel.clone(), Arc::clone(&self.waiting)).await
     }
 
     /// Ends when something has come on the channel, or may have.
-    pub(crate) async fn heard(&self) {
+    pub async fn heard(&self) {
         self.waiting.notified().await;
+    }
+}
+
+impl std::fmt::Debug for Ear {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ear").field("channel", &self.channel).finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,7 @@ use redis::{
 };
 use tokio::sync::{Mutex, watch};
 
-pub(crate) use self::hints::Ear;
+pub use self::hints::Ear;
 use self::hints::Hints;
 use self::nodes::{Group, Nodes};
 use crate::address::Node;

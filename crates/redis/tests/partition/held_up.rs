@@ -249,36 +249,6 @@ async fn takes_that_are_given_up_on_a_node_that_is_away_keep_nobody() {
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
-/// The same for a mover of Redisson's queues.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mover_moves_though_the_first_sentinel_does_not_answer() {
-    use dwell_redis::redisson::codec::Text;
-    use dwell_redis::redisson::{DelayedQueue, Keys, Mover, MoverOptions, When};
-    let off = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let sentinels = Sentinels::start();
-    let url = sentinels.url() + "?timeout_ms=2000";
-    let through = url.replacen("://", &format!("://{},", off.local_addr().unwrap()), 1);
-    let keys = Keys::new("orders").unwrap();
-    let link = dwell_redis::Link::open(through.parse().unwrap()).await.unwrap();
-    let plain = dwell_redis::Link::open(url.parse().unwrap()).await.unwrap();
-    let queue = DelayedQueue::new(plain.clone(), keys.clone(), Text);
-    queue.offer(&"m".to_owned(), When::In(10)).await.unwrap();
-    let mover = Mover::new(link.clone(), keys.clone(), MoverOptions::default());
-    let moving = tokio::spawn(mover.run(std::future::pending(), |_| {}));
-    let moved = async {
-        loop {
-            let count: i64 = plain.ask(redis::cmd("LLEN").arg("orders")).await.unwrap();
-            if count == 1 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let moved = tokio::time::timeout(Duration::from_secs(30), moved).await;
-    moving.abort();
-    assert!(moved.is_ok(), "nothing was moved in 30 s");
-}
-
 /// A take on a queue whose node is away is given up, and so is one that was handed a message of another queue: that one goes back at
 /// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_redis::redisson::Keys;
+use dwell_redisson::Keys;
 
 use super::error::{ConfigError, ConfigErrorKind, Origin};
 use super::layers::{Draft, RedissonDraft, StoreKind, Warning};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use dwell_model::{Limits, QueueName, Setting, SettingName};
 use dwell_redis::Address;
-use dwell_redis::redisson::{Keys, Layout, MoverOptions};
+use dwell_redisson::{Keys, Layout, MoverOptions};
 
 use super::check;
 use super::document::{self, Document};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use axum::http::uri::Authority;
 use dwell_model::{Limits, format_duration_ms, parse_duration_ms};
 use dwell_redis::Address;
-use dwell_redis::redisson::Layout;
+use dwell_redisson::Layout;
 
 use super::keys::Given;
 use super::layers::{Durability, StoreKind};

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 
 use clap::Args;
-use dwell_redis::redisson::{Doctor, DoctorOptions, Report};
+use dwell_redisson::{Doctor, DoctorOptions, Report};
 use serde::Serialize;
 
 use super::{Context, Java, Outcome, QueuesArgs, runtime};

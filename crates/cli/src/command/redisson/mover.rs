@@ -2,7 +2,7 @@
 
 use clap::Args;
 use dwell_redis::Link;
-use dwell_redis::redisson::{Event, Keys, Mover, MoverOptions};
+use dwell_redisson::{Event, Keys, Mover, MoverOptions};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;

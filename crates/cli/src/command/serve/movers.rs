@@ -1,6 +1,6 @@
 //! Movers of Redisson's delayed queues beside a server.
 
-use dwell_redis::redisson::{Event, MoverOptions};
+use dwell_redisson::{Event, MoverOptions};
 use dwell_server::RedissonConfig;
 
 use super::super::redisson::{Movers, link};

@@ -1,0 +1,119 @@
+//! Debouncing by value: of all pending elements with the same bytes one is left, and that is replaced in one step.
+//!
+//! To take an element out costs a search of the pending list. So what is surplus goes before, a few a script, each of
+//! which sees that one stays; then the last one goes and the new one comes as one step. Whoever looks meanwhile sees at
+//! least one.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::super::codec::Codec;
+use super::super::error::Error;
+use super::super::script::{self, decimal};
+use super::walk::Place;
+use super::{Debounced, DelayedQueue, PAGE, When, arguments, instant};
+use crate::element;
+
+/// How many entries all searches of one script may pass, about; the first may pass any number.
+const SEARCHED: i64 = 10_000;
+/// How many elements one script takes out.
+const TAKEN_OUT: usize = 50;
+/// How many the last step takes out: one, and what was offered a moment ago.
+const LAST: usize = 8;
+/// Redis is left to others between two scripts.
+const REST: Duration = Duration::from_millis(1);
+
+/// An element that was found, and about where.
+struct Found {
+    packed: Vec<u8>,
+    index: i64,
+}
+
+impl Found {
+    /// How far a search for it goes in a list of so many, from the nearer end; and that end, as `LREM` names it.
+    fn search(&self, length: i64) -> (i64, i64) {
+        let behind = (length - self.index).max(0);
+        if behind < self.index { (behind, -1) } else { (self.index, 1) }
+    }
+}
+
+impl<C: Codec> DelayedQueue<C> {
+    pub(super) async fn replace_equal(&self, payload: &[u8], when: When) -> Result<Debounced, Error> {
+        let [kind, ms] = arguments(when);
+        let packed = element::pack(self.layout, payload);
+        let (mut place, mut found, mut seen) = (Place::default(), Vec::new(), HashSet::new());
+        let mut before = 0;
+        loop {
+            self.find_equal(&mut place, payload, &mut found, &mut seen).await?;
+            before += self.leave_one(&mut found, place.index).await?;
+            let mut rest = vec![kind.clone(), ms.clone(), packed.clone(), payload.to_vec()];
+            rest.extend([decimal(place.index), place.after.clone(), decimal(4 * PAGE)]);
+            let end = found.last().map_or(1, |left| left.search(place.index).1);
+            rest.extend([script::MOST_BYTES, LAST].map(decimal));
+            rest.push(decimal(end));
+            rest.extend(found.last().map(|left| left.packed.clone()));
+            let (taken_out, due): (i64, String) =
+                self.call(&script::DEBOUNCE, &self.offer_keys(), &rest).await?;
+            // Below zero others have offered too much since the walk's end, or the walk has lost its place.
+            if let Ok(taken_out) = usize::try_from(taken_out) {
+                return Ok(Debounced { taken_out: before + taken_out, due: instant(&due)? });
+            }
+        }
+    }
+
+    /// Walks on to the list's end, and adds what it finds. Where the place is lost, the walk begins again: what was
+    /// found before stays found.
+    async fn find_equal(
+        &self,
+        place: &mut Place,
+        payload: &[u8],
+        found: &mut Vec<Found>,
+        seen: &mut HashSet<Vec<u8>>,
+    ) -> Result<(), Error> {
+        loop {
+            let (is_end, page) = self.find(place, &[payload.to_vec()]).await?;
+            for packed in page {
+                if seen.insert(packed.clone()) {
+                    found.push(Found { packed, index: place.index });
+                }
+            }
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes out all but the last that is still scheduled; how many.
+    async fn leave_one(&self, found: &mut Vec<Found>, length: i64) -> Result<usize, Error> {
+        let keys = [self.keys.pending(), self.keys.timeouts()];
+        let Some(mut stays) = found.pop() else { return Ok(0) };
+        let (mut taken_out, mut gone) = (0, Vec::new());
+        while !found.is_empty() {
+            let mut left = SEARCHED;
+            let affords = |one: &&Found| {
+                let is_first = left == SEARCHED;
+                left -= one.search(length).0.max(1);
+                is_first || left >= 0
+            };
+            let count = found.iter().rev().take(TAKEN_OUT).take_while(affords).count();
+            let few = &found[found.len() - count..];
+            let mut rest = vec![stays.packed.clone()];
+            rest.extend(few.iter().flat_map(|one| [decimal(one.search(length).1), one.packed.clone()]));
+            let some: i64 = self.call(&script::SURPLUS, &keys, &rest).await?;
+            if let Ok(some) = usize::try_from(some) {
+                taken_out += some;
+                found.truncate(found.len() - count);
+                tokio::time::sleep(REST).await;
+            } else if let Some(next) = found.pop() {
+                // It became due, or somebody else took it out: another one stays.
+                gone.push(std::mem::replace(&mut stays, next));
+            }
+        }
+        found.push(stays);
+        for one in gone {
+            // Where it was only listed, it is so still.
+            taken_out += self.take_out(vec![one.packed]).await?;
+        }
+        Ok(taken_out)
+    }
+}
