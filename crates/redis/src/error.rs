@@ -74,6 +74,12 @@ pub enum OpenError {
         /// What was found: the key, its type, and the one that it should have.
         found: String,
     },
+    /// The thread that was to speak to Redis can not be begun.
+    #[error("the thread that speaks to Redis can not be begun: {reason}")]
+    Threads {
+        /// What the operating system says.
+        reason: String,
+    },
     /// A file of certificates or keys can not be used.
     #[error("{}: {reason}", file.display())]
     Certificate {
@@ -96,6 +102,7 @@ impl OpenError {
             OpenError::Spread { .. } => "setting_fixed",
             OpenError::Layout { .. } => "newer_format",
             OpenError::Foreign { .. } => "foreign_data",
+            OpenError::Threads { .. } => "threads",
             OpenError::Certificate { .. } => "tls_invalid",
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dwell_model::{Limits, QueueName};
 use dwell_redis::testing::{Cluster, Sentinels, Server, free_port};
 use dwell_redis::{Address, Link, OpenError, RedisStore};
-use dwell_store::{Action, Error, Put, Settle, Settled, Store, Take};
+use dwell_store::{Action, Blocking, Error, Put, Settle, Settled, Store, Take};
 use tokio::runtime::Runtime;
 
 async fn pings(address: Address) -> Result<(), OpenError> {
@@ -45,6 +45,27 @@ fn a_store_whose_runtime_is_gone_says_that_it_is_closed() {
     runtime.shutdown_background();
     let refused = Runtime::new().unwrap().block_on(store.queues(None, 1)).unwrap_err();
     assert!(matches!(refused, Error::Closed), "{refused}");
+}
+
+#[test]
+fn a_store_with_a_thread_of_its_own_serves_threads_without_a_runtime() {
+    let server = Server::start();
+    let orders: QueueName = "orders".parse().unwrap();
+    let store = RedisStore::open_with_thread(server.address(), Limits::default()).unwrap();
+    let store = Blocking::new(Arc::new(store));
+    store.put_one(Put::new(orders.clone(), "due").after_ms(5)).unwrap();
+    store.put_one(Put::new(orders.clone(), "later").after_ms(60_000)).unwrap();
+    let taken = store.take(Take::from(orders.clone()).wait_ms(30_000).lease_ms(60_000).bound()).unwrap();
+    assert_eq!(&taken[0].message.body[..], b"due");
+
+    // Awaited by a thread that no runtime has, it frees what this process holds, as if that had died.
+    pollster::block_on(store.store().leave());
+    // Dropped on a thread of another runtime, it waits for nothing there.
+    Runtime::new().unwrap().block_on(async move { drop(store) });
+    let store =
+        Blocking::new(Arc::new(RedisStore::open_with_thread(server.address(), Limits::default()).unwrap()));
+    let again = store.take(Take::from(orders)).unwrap();
+    assert_eq!((&again[0].message.body[..], again[0].message.standing.attempt()), (&b"due"[..], 2));
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ use dwell_store::{
     Settled, Store, Swept, Take, Target, When,
 };
 use dwell_time::Clock;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Notify;
 
 use bound::Bound;
@@ -76,7 +76,8 @@ use wire::Wire;
 
 /// A store over one Redis, shared with every process that opens the same address and prefix.
 ///
-/// Its calls run on the Tokio runtime that it was opened on, and may be awaited anywhere.
+/// Its calls run on the Tokio runtime that it was opened on, or on one of its own ([`RedisStore::open_with_thread`]), and may be
+/// awaited anywhere.
 ///
 /// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
 /// - **Leases** that are bound end with this process: when it is opened again under the same `client` name, or has not
@@ -86,6 +87,8 @@ use wire::Wire;
 pub struct RedisStore {
     inner: Arc<Inner>,
     runtime: Handle,
+    /// The runtime itself, where the store has one of its own.
+    own_runtime: Option<Runtime>,
 }
 
 /// What the calls share.
@@ -180,6 +183,10 @@ impl Drop for RedisStore {
     fn drop(&mut self) {
         self.inner.waiters.close(&self.inner.returns);
         self.inner.timer.stop();
+        // Dropped, it would wait for what it runs, which the threads of another runtime may not.
+        if let Some(runtime) = self.own_runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

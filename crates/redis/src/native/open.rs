@@ -49,6 +49,26 @@ impl RedisStore {
         RedisStore::open_on(address, limits, Arc::new(SystemClock::new()), None).await
     }
 
+    /// The same for a program without a runtime: the store has one of its own, on one thread. Its calls may be awaited, or
+    /// waited for, anywhere.
+    ///
+    /// # Panics
+    /// On a thread of an async runtime, which it would hold up.
+    ///
+    /// # Errors
+    /// As [`RedisStore::open`], and [`OpenError::Threads`].
+    pub fn open_with_thread(address: Address, limits: Limits) -> Result<RedisStore, OpenError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("dwell-redis")
+            .enable_all()
+            .build()
+            .map_err(|error| OpenError::Threads { reason: error.to_string() })?;
+        let mut store = runtime.block_on(RedisStore::open(address, limits))?;
+        store.own_runtime = Some(runtime);
+        Ok(store)
+    }
+
     /// The same on a clock of a test's, which stands in for the server's and for this process's.
     ///
     /// # Errors
@@ -68,12 +88,13 @@ impl RedisStore {
     /// Without it, all of that happens a little later. It gives up after two seconds.
     pub async fn leave(&self) {
         self.inner.waiters.close(&self.inner.returns);
-        let left = async {
-            self.inner.pay_all_returns().await;
-            self.inner.free_bound(&self.inner.wire.process).await
+        let inner = Arc::clone(&self.inner);
+        let left = async move {
+            inner.pay_all_returns().await;
+            inner.free_bound(&inner.wire.process).await
         };
         // Redis is away: others see that this process is gone.
-        let _ = tokio::time::timeout(LEAVING, left).await;
+        let _ = self.runtime.spawn(async move { tokio::time::timeout(LEAVING, left).await }).await;
     }
 
     /// Does now what a process does every few seconds, for tests on a clock of their own.
@@ -154,7 +175,7 @@ impl RedisStore {
             returns: Default::default(),
         };
         // Dropped where it can not be introduced, it stops what runs besides the calls.
-        let store = RedisStore { inner: Arc::new(inner), runtime };
+        let store = RedisStore { inner: Arc::new(inner), runtime, own_runtime: None };
         match store.inner.present().await {
             Err(away) if away.is_retryable() && store.inner.is_served_elsewhere().await => {
                 *locked(&store.inner.stranger) = Some(Stranger::of(&away));
