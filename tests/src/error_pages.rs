@@ -25,8 +25,9 @@ fn crates() -> impl Iterator<Item = PathBuf> {
 }
 
 fn codes_in(source: &str) -> Vec<String> {
-    let body = code_body(source);
-    body.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    // An attribute names features, no codes.
+    let lines = code_body(source).lines().filter(|line| !line.trim_start().starts_with("#["));
+    lines.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
 /// The body of the function that gives a file's codes; empty if it has none.

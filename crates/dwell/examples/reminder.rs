@@ -3,28 +3,26 @@
 //! The reminder is in files: stop the program, start it without arguments, and it still comes.
 
 use std::error::Error;
+use std::time::Duration;
 
-use dwell::{Action, Engine, Options, Put, Settle, Take, parse_duration_ms};
+use dwell::blocking::Dwell;
+use dwell::parse_duration_ms;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let engine = Engine::open(std::env::temp_dir().join("dwell-reminders"), Options::default())?;
-    let reminders = engine.blocking();
-    let queue: dwell::QueueName = "reminders".parse()?;
+    let dwell = Dwell::open(std::env::temp_dir().join("dwell-reminders"))?;
+    let reminders = dwell.queue("reminders")?;
 
     let mut args = std::env::args().skip(1);
     if let (Some(delay), Some(text)) = (args.next(), args.next()) {
-        let put = Put::new(queue.clone(), text).after_ms(parse_duration_ms(&delay)?);
-        println!("due {}", reminders.put_one(put)?.due);
+        let delay = Duration::from_millis(parse_duration_ms(&delay)?);
+        println!("due {}", reminders.put(text).delay(delay).call()?.due);
     }
-    // An hour is as good as any other: nothing runs while nothing is due.
-    while let Some(delivery) = reminders.take(Take::from(queue.clone()).wait_ms(3_600_000))?.pop() {
-        println!("{}  {}", delivery.taken_at, String::from_utf8_lossy(&delivery.message.body));
-        reminders.settle_one(Settle { receipt: delivery.receipt, action: Action::Ack })?;
-        // A queue without messages is no queue.
-        if reminders.stats(queue.clone()).is_err() {
-            break;
+    // A queue without messages is no queue. An hour is as good as any other: nothing runs while nothing is due.
+    while reminders.stats().is_ok() {
+        if let Some(job) = reminders.take().wait(Duration::from_secs(60 * 60)).call()? {
+            println!("{}  {}", job.taken_at, job.text()?);
+            job.ack()?;
         }
     }
-    engine.close()?;
-    Ok(())
+    Ok(dwell.close()?)
 }

@@ -5,96 +5,127 @@
 //!
 //! ```
 //! # #[cfg(feature = "engine")] {
-//! use dwell::{Action, Engine, Options, Put, Settle, Take};
+//! use std::time::Duration;
 //!
-//! # let data = tempfile::tempdir()?;
-//! # let dir = data.path();
-//! let engine = Engine::open(dir, Options::default())?;
-//! let queue = engine.blocking();
-//!
-//! // Durable once it is answered; due 20 ms later.
-//! queue.put_one(Put::new("orders".parse()?, "close order 7").after_ms(20))?;
-//!
-//! // Waits for the instant, without polling.
-//! for delivery in queue.take(Take::from("orders".parse()?).wait_ms(10_000))? {
-//!     assert_eq!(&delivery.message.body[..], b"close order 7");
-//!     queue.settle_one(Settle { receipt: delivery.receipt, action: Action::Ack })?;
-//! }
-//! engine.close()?;
-//! # }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # The same from async code
-//!
-//! Every store is a [`Store`], whose calls are async and need no particular runtime.
-//!
-//! ```
-//! # #[cfg(feature = "engine")] {
-//! use dwell::{Action, Engine, Options, Put, Settle, Store as _, Take};
+//! use dwell::Dwell;
 //!
 //! # let data = tempfile::tempdir()?;
 //! # let dir = data.path();
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-//! let engine = Engine::open(dir, Options::default())?;
-//! let orders: dwell::QueueName = "orders".parse()?;
+//! let orders = Dwell::open(dir)?.queue("orders")?;
 //!
-//! for answer in engine.put(vec![Put::new(orders.clone(), "close order 7").after_ms(20)]).await {
-//!     println!("due {}", answer?.due);
+//! // Durable once it is answered; due 20 ms later.
+//! orders.put("close order 7").delay(Duration::from_millis(20)).key("order-7").await?;
+//!
+//! // Waits for the instant, without polling.
+//! while let Some(job) = orders.take().wait(Duration::from_millis(100)).await? {
+//!     println!("{}", job.text()?);
+//!     job.ack().await?;
 //! }
-//! for delivery in engine.take(Take::from(orders).wait_ms(10_000)).await? {
-//!     let done = Settle { receipt: delivery.receipt, action: Action::Ack };
-//!     engine.settle(vec![done]).await.remove(0)?;
-//! }
-//! engine.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # The same without async
+//!
+//! [`blocking`] has the same names. What is awaited above is `call`ed here.
+//!
+//! ```
+//! # #[cfg(feature = "engine")] {
+//! use std::time::Duration;
+//!
+//! use dwell::blocking::Dwell;
+//!
+//! # let data = tempfile::tempdir()?;
+//! # let dir = data.path();
+//! let orders = Dwell::open(dir)?.queue("orders")?;
+//! orders.put("close order 7").delay(Duration::from_millis(20)).key("order-7").call()?;
+//! for job in orders.take().wait(Duration::from_millis(100)).iter() {
+//!     let job = job?;
+//!     println!("{}", job.text()?);
+//!     job.ack()?;
+//! }
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where the messages are
+//!
+//! | | opened with | feature |
+//! |---|---|---|
+//! | in files of this machine | [`Dwell::open`] | `engine` (default) |
+//! | on Redis, Sentinel or Redis Cluster | `Dwell::redis` | `redis` |
+//! | in this process alone | [`Dwell::memory`] | |
+//!
+//! All else is the same for each: one contract ([`Store`]), tested by one suite. What is particular to one (its options, its
+//! errors at opening) is in the module of its feature's name. `json` (default) is for bodies that are JSON
+//! (`Json`), `jiff` for jiff's instants.
+//!
 //! # For tests
 //!
-//! [`MemoryStore`] keeps nothing and answers alike; on a [`ManualClock`] a test moves time by hand.
+//! A store in memory answers as the others do. On a [`ManualClock`] a test moves time by hand.
 //!
 //! ```
 //! use std::sync::Arc;
+//! use std::time::Duration;
 //!
-//! use dwell::{Blocking, Limits, ManualClock, MemoryStore, Put, Take, Timestamp};
+//! use dwell::{Limits, ManualClock, MemoryStore, Timestamp, blocking::Dwell};
 //!
 //! let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000)?);
-//! let queue = Blocking::new(Arc::new(MemoryStore::new(Limits::default(), Arc::new(clock.clone()))));
-//! queue.put_one(Put::new("orders".parse()?, "close order 7").after_ms(30 * 60 * 1000))?;
+//! let store = MemoryStore::new(Limits::default(), Arc::new(clock.clone()));
+//! let orders = Dwell::on(Arc::new(store)).queue("orders")?;
+//! orders.put("close order 7").delay(Duration::from_secs(30 * 60)).call()?;
 //!
-//! assert!(queue.take(Take::from("orders".parse()?))?.is_empty());
+//! assert!(orders.take().call()?.is_none());
 //! clock.advance(30 * 60 * 1000);
-//! assert_eq!(queue.take(Take::from("orders".parse()?))?.len(), 1);
+//! assert!(orders.take().call()?.is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What is promised
 //!
 //! A put that was answered is delivered until it is acked, cancelled or dead. It may be delivered twice only if
-//! it was handed out and its ack not yet answered, so handlers must bear that: [`Message::id`] tells a repeat.
+//! it was handed out and its ack not yet answered, so handlers must bear that: [`Delivery::id`] tells a repeat.
 //! A message whose attempts are spent is dead, with its last error, and can be revived.
 //!
-//! # Features
+//! # Errors
 //!
-//! - `engine` (default): [`Engine`], the store in files. Without it, the store in memory is left.
+//! [`Error`] has a stable [`code`](Error::code) for each kind. [`is_retryable`](Error::is_retryable) says whether the same call
+//! may succeed later, [`needs_reopen`](Error::needs_reopen) whether only opening the store again helps.
+//!
+//! # In one process without durability
+//!
+//! [`DelayQueue`] holds values of any type: what `java.util.concurrent.DelayQueue` is to Java.
+
+pub mod blocking;
+#[cfg(any(feature = "engine", feature = "redis"))]
+mod error;
+mod open;
 
 #[cfg(feature = "engine")]
-pub use dwell_engine::{Cut, Durability, Engine, OpenError, OpenReport, Options};
+pub use dwell_engine as engine;
 pub use dwell_model::{
     AttemptLimit, Backoff, Counts, Cursor, DEFAULT_PRIORITY, Death, DeathReason, Headers, Invalid, Key,
-    Limits, Message, MessageId, Number, Pause, PutToken, QueueName, Receipt, Setting, SettingChange,
-    SettingName, Settings, Standing, State, StateKind, Timestamp, format_duration_ms, parse_duration_ms,
+    Lease, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, PutToken, QueueName,
+    Receipt, Setting, SettingChange, SettingName, Settings, Standing, State, StateKind, Timestamp, Wake,
+    format_duration_ms, parse_duration_ms,
 };
+#[cfg(feature = "redis")]
+pub use dwell_redis as redis;
+#[cfg(feature = "json")]
+pub use dwell_store::Json;
 pub use dwell_store::{
-    Action, Blocking, Cancelled, Delivery, Error, MemoryStore, OnConflict, Page, Put, PutAnswer, PutOutcome,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target,
-    When,
+    Action, Blocking, Body, Bury, Cancelled, Delivery, Error, GiveBack, IntoBody, IntoPut, Job, Jobs, Many,
+    MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutMany, PutOne, PutOutcome, Queue, QueueStats,
+    Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store, Swept, Take, TakeId,
+    TakeJobs, Target, When,
 };
-pub use dwell_time::{Clock, ManualClock, SystemClock};
+pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
+#[cfg(any(feature = "engine", feature = "redis"))]
+pub use error::OpenError;
+pub use open::Dwell;
 
 /// The README's Rust compiles and runs.
 #[cfg(all(doctest, feature = "engine"))]

@@ -10,9 +10,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use dwell::{
-    AttemptLimit, DeathReason, Engine, Options, Put, Setting, SettingChange, State, StateKind, Take, Target,
-};
+use dwell::engine::{Engine, Options};
+use dwell::{AttemptLimit, DeathReason, Put, Setting, SettingChange, State, StateKind, Take, Target};
 
 const DIR: &str = "DWELL_POISON_DIR";
 const ATTEMPTS: u32 = 4;

@@ -1,0 +1,152 @@
+//! Opening a store: one line for each, and from there on they are alike.
+
+use std::fmt;
+#[cfg(feature = "engine")]
+use std::path::Path;
+use std::sync::Arc;
+
+use dwell_model::{Invalid, Limits, QueueName};
+use dwell_store::{MemoryStore, Queue, Result, Store};
+use dwell_time::SystemClock;
+
+#[cfg(any(feature = "engine", feature = "redis"))]
+use crate::OpenError;
+
+/// An open store, and the queues in it. Cloning is cheap, and clones are the same store.
+///
+/// It is closed when the last clone is dropped, and the last [`Queue`] and [`Job`](dwell_store::Job) of it. Who wants to hear
+/// whether that went well calls [`close`](Dwell::close).
+#[derive(Clone)]
+pub struct Dwell {
+    store: Arc<dyn Store>,
+    opened: Opened,
+}
+
+/// What closes a store: the contract does not, since whoever has opened one does.
+#[derive(Clone)]
+pub(crate) enum Opened {
+    #[cfg(feature = "engine")]
+    Engine(dwell_engine::Engine),
+    #[cfg(feature = "redis")]
+    Redis(Arc<dwell_redis::RedisStore>),
+    Memory(Arc<MemoryStore>),
+    /// By somebody else, or nothing has to be closed.
+    Elsewhere,
+}
+
+impl Dwell {
+    /// Opens the data directory `dir`; makes it if it is not there. One process at a time can have it open.
+    ///
+    /// Reads it before it returns, on this thread: milliseconds for a small one, seconds for millions of messages.
+    ///
+    /// # Errors
+    /// [`OpenError::Engine`]: nothing in the directory was changed then, but where the disk itself failed.
+    #[cfg(feature = "engine")]
+    pub fn open(dir: impl AsRef<Path>) -> std::result::Result<Dwell, OpenError> {
+        Dwell::open_with(dir, dwell_engine::Options::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// As [`Dwell::open`].
+    #[cfg(feature = "engine")]
+    pub fn open_with(
+        dir: impl AsRef<Path>,
+        options: dwell_engine::Options,
+    ) -> std::result::Result<Dwell, OpenError> {
+        let engine = dwell_engine::Engine::open(dir, options)?;
+        Ok(Dwell { store: Arc::new(engine.clone()), opened: Opened::Engine(engine) })
+    }
+
+    /// The store on the Redis at `url`: `redis://…`, `redis-sentinel://…` or `redis-cluster://…`; see
+    /// [`redis::Address`](crate::redis::Address). Its calls run on the Tokio runtime that this is awaited on.
+    ///
+    /// # Errors
+    /// [`OpenError::Redis`], before anything is written.
+    #[cfg(feature = "redis")]
+    pub async fn redis(url: &str) -> std::result::Result<Dwell, OpenError> {
+        let address = url.parse::<dwell_redis::Address>()?;
+        Ok(Dwell::on_redis(dwell_redis::RedisStore::open(address, Limits::default()).await?))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn on_redis(store: dwell_redis::RedisStore) -> Dwell {
+        let store = Arc::new(store);
+        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Redis(store) }
+    }
+
+    /// A new store in memory. Its messages are lost when it is dropped.
+    pub fn memory() -> Dwell {
+        let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Memory(store) }
+    }
+
+    /// Any store, opened by the caller, who also closes it.
+    pub fn on(store: Arc<dyn Store>) -> Dwell {
+        Dwell { store, opened: Opened::Elsewhere }
+    }
+
+    /// The queue `name`. It needs no creation.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if no queue can have that name.
+    pub fn queue<N>(&self, name: N) -> Result<Queue>
+    where
+        N: TryInto<QueueName>,
+        Invalid: From<N::Error>,
+    {
+        Queue::new(Arc::clone(&self.store), name)
+    }
+
+    /// The store itself, for calls over several queues.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Closes the store: takes that wait are answered with nothing, all later calls with
+    /// [`Error::Closed`](crate::Error::Closed), session leases end, and all is synced. On Redis that spends an attempt of their
+    /// messages, in files none; what lies there others go on with, without this process. A store that the caller has opened
+    /// ([`Dwell::on`]) is left as it is.
+    ///
+    /// That of files syncs on this thread.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) or [`Error::Stopped`](crate::Error::Stopped) if the disk failed,
+    /// now or before; [`Error::Closed`](crate::Error::Closed) if it was closed already.
+    pub async fn close(&self) -> Result<()> {
+        match &self.opened {
+            #[cfg(feature = "engine")]
+            Opened::Engine(engine) => engine.close()?,
+            #[cfg(feature = "redis")]
+            Opened::Redis(store) => store.leave().await,
+            Opened::Memory(store) => store.close(),
+            Opened::Elsewhere => {}
+        }
+        Ok(())
+    }
+
+    /// The same store for a thread that may wait, as fast as it can be there.
+    pub(crate) fn for_threads(&self) -> Arc<dyn Store> {
+        match &self.opened {
+            // A caller that may wait runs the engine's steps itself, which saves two changes of thread a call.
+            #[cfg(feature = "engine")]
+            Opened::Engine(engine) => Arc::clone(engine.blocking().store()) as Arc<dyn Store>,
+            _ => Arc::clone(&self.store),
+        }
+    }
+}
+
+impl fmt::Debug for Dwell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let opened = match &self.opened {
+            #[cfg(feature = "engine")]
+            Opened::Engine(_) => "engine",
+            #[cfg(feature = "redis")]
+            Opened::Redis(_) => "redis",
+            Opened::Memory(_) => "memory",
+            Opened::Elsewhere => "elsewhere",
+        };
+        f.debug_struct("Dwell").field("opened", &opened).finish_non_exhaustive()
+    }
+}

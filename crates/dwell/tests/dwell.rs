@@ -1,0 +1,162 @@
+//! `Dwell`: each store opened in one line, and what closing it, dropping it and failing to open it means.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use dwell::{Dwell, Error, Limits, ManualClock, MemoryStore, Store, Timestamp, blocking};
+
+/// Long enough for any machine: who waits so long fails.
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_store_in_memory_hands_over_what_was_put() {
+    let dwell = Dwell::memory();
+    let orders = dwell.queue("orders").unwrap();
+    let put = orders.put("close order 7").delay(Duration::from_millis(5)).key("order-7").await.unwrap();
+    let job = orders.take().wait(LONG).await.unwrap().unwrap();
+    assert_eq!((job.id(), job.text().unwrap()), (put.id, "close order 7"));
+    assert!(job.taken_at >= put.due);
+    job.ack().await.unwrap();
+    assert_eq!(dwell.queue("a b").unwrap_err().code(), "invalid_queue_name");
+}
+
+#[tokio::test]
+async fn clones_and_queues_are_one_store_and_a_closed_one_says_so() {
+    let dwell = Dwell::memory();
+    let (orders, clone) = (dwell.queue("orders").unwrap(), dwell.clone());
+    orders.put("body").await.unwrap();
+    assert_eq!(clone.queue("orders").unwrap().stats().await.unwrap().counts.ready, 1);
+    assert_eq!(
+        blocking::Dwell::from(clone.clone()).queue("orders").unwrap().stats().unwrap().counts.ready,
+        1
+    );
+
+    clone.close().await.unwrap();
+    let refused = orders.put("body").await.unwrap_err();
+    assert!(refused == Error::Closed && refused.needs_reopen(), "{refused}");
+}
+
+#[tokio::test]
+async fn a_store_of_somebody_elses_is_left_open() {
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Limits::default(), Arc::new(clock.clone())));
+    let dwell = Dwell::on(Arc::clone(&store));
+    assert!(Arc::ptr_eq(dwell.store(), &store));
+    let orders = dwell.queue("orders").unwrap();
+    orders.put("body").delay(Duration::from_secs(1)).await.unwrap();
+    dwell.close().await.unwrap();
+    clock.advance(1_000);
+    orders.take().await.unwrap().unwrap().ack().await.unwrap();
+}
+
+#[test]
+fn a_close_answers_a_thread_that_waits() {
+    let dwell = blocking::Dwell::memory();
+    let orders = dwell.queue("orders").unwrap();
+    let (sender, receiver) = channel();
+    let taker = std::thread::spawn({
+        let orders = orders.clone();
+        move || sender.send(orders.take().wait(LONG).call().map(|job| job.is_some())).unwrap()
+    });
+    // It waits once the store counts it.
+    while orders.stats().map_or(0, |stats| stats.waiting) == 0 {
+        std::thread::yield_now();
+    }
+    dwell.close().unwrap();
+    assert_eq!(receiver.recv_timeout(LONG / 2).unwrap(), Ok(false));
+    taker.join().unwrap();
+}
+
+#[cfg(feature = "engine")]
+mod engine {
+    use dwell::engine::{Engine, Options};
+    use dwell::{OpenError, PutOutcome, Settled};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_put_is_there_when_the_directory_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = {
+            let orders = Dwell::open(dir.path()).unwrap().queue("orders").unwrap();
+            // The store is open for as long as a queue of it is there.
+            orders.put("close order 7").key("order-7").await.unwrap()
+        };
+        let dwell = Dwell::open(dir.path()).unwrap();
+        let orders = dwell.queue("orders").unwrap();
+        assert_eq!(orders.get("order-7").await.unwrap().id, put.id);
+        orders.take().await.unwrap().unwrap().ack().await.unwrap();
+        dwell.close().await.unwrap();
+        assert_eq!(dwell.close().await, Err(Error::Closed));
+        assert_eq!(orders.stats().await.unwrap_err(), Error::Closed);
+    }
+
+    #[test]
+    fn a_blocking_one_does_the_same_and_its_session_leases_end_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dwell = blocking::Dwell::open_with(dir.path(), Options::default()).unwrap();
+        let orders = dwell.queue("orders").unwrap();
+        let answers = orders.put_many(["one", "two"]).call();
+        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().outcome == PutOutcome::Created));
+        let held = orders.take().session().lease(Duration::from_secs(3600)).call().unwrap().unwrap();
+        assert_eq!(held.text().unwrap(), "one");
+        let other = orders.take().call().unwrap().unwrap();
+        assert_eq!(orders.ack_all([other]).call(), [Ok(Settled::Gone)]);
+        dwell.close().unwrap();
+        drop((dwell, orders, held));
+
+        let orders = blocking::Dwell::open(dir.path()).unwrap().queue("orders").unwrap();
+        let again = orders.take().call().unwrap().unwrap();
+        assert_eq!((again.text().unwrap(), again.attempt()), ("one", 1), "no attempt was spent");
+        again.ack().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_opened_has_a_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "no directory").unwrap();
+        let error = Dwell::open(&file).unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("not_a_directory", false), "{error}");
+        assert!(matches!(error, OpenError::Engine(_)));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "no directory");
+
+        let data = dir.path().join("data");
+        let open = Engine::open(&data, Options::default()).unwrap();
+        let error = blocking::Dwell::open(&data).unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("locked", true), "{error}");
+        open.close().unwrap();
+    }
+}
+
+#[cfg(feature = "redis")]
+mod redis {
+    use dwell::OpenError;
+
+    use super::*;
+
+    /// A port at which nobody listens.
+    fn nobody() -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("a listener has an address");
+        format!("redis://{address}?retry_ms=1")
+    }
+
+    #[tokio::test]
+    async fn a_redis_that_is_not_there_has_a_code() {
+        let error = Dwell::redis("redis:/nowhere").await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("redis_url", false), "{error}");
+        let error = Dwell::redis(&nobody()).await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("unreachable", true), "{error}");
+        assert!(matches!(error, OpenError::Redis(_)));
+    }
+
+    #[test]
+    fn nor_for_a_thread_without_a_runtime() {
+        let error = blocking::Dwell::redis("redis:/nowhere").unwrap_err();
+        assert_eq!(error.code(), "redis_url", "{error}");
+        let error = blocking::Dwell::redis(&nobody()).unwrap_err();
+        assert_eq!(error.code(), "unreachable", "{error}");
+    }
+}
