@@ -3,13 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{AttemptLimit, DeathReason, Key, Limits, Setting, State, StateKind, Timestamp};
+use dwell_model::{
+    AttemptLimit, Cursor, DeathReason, Key, Limits, Message, MessageId, Number, QueueName, Setting,
+    SettingChange, State, StateKind, Timestamp,
+};
 use dwell_store::{
-    Action, Cancelled, Error, MemoryStore, Put, PutOutcome, Queue, Rescheduled, Selection, Settled, Store,
-    When, blocking,
+    Action, Cancelled, Delivery, Error, MemoryStore, Page, Put, PutAnswer, PutOutcome, Queue, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, blocking,
 };
 use dwell_time::ManualClock;
 use pollster::block_on;
@@ -32,6 +37,105 @@ fn stage_with(limits: Limits) -> Stage {
 
 fn stage() -> Stage {
     stage_with(Limits::default())
+}
+
+/// A store whose next settles fail, as many as it was told.
+struct Flaky {
+    inner: Arc<dyn Store>,
+    failures: AtomicUsize,
+}
+
+impl Flaky {
+    fn fail_once(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.inner.put(puts).await
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        self.inner.take(take).await
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.inner.take_id(queue, id, lease_ms, bound).await
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let less = |failures: usize| failures.checked_sub(1);
+        if self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return settles.iter().map(|_| Err(Error::Unavailable { reason: "away".into() })).collect();
+        }
+        self.inner.settle(settles).await
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.inner.cancel(queue, targets).await
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.inner.reschedule(queue, moves).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.inner.get(queue, targets).await
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        self.inner.locate(numbers).await
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.inner.list(queue, state, after, max).await
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.inner.stats(queue).await
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.inner.queues(after, max).await
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.inner.configure(queue, changes).await
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.inner.revive(queue, which, when).await
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.inner.discard(queue, which).await
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.inner.purge(queue).await
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.inner.delete_queue(queue).await
+    }
+
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
 }
 
 /// So many milliseconds after the start.
@@ -214,6 +318,37 @@ fn a_job_is_settled_in_each_way() {
         let revived = orders.take_id(dead.id).lease(Duration::from_secs(1)).await.unwrap();
         assert_eq!(revived.lease_until, at(1_010));
         revived.ack().await.unwrap();
+    });
+}
+
+#[test]
+fn a_settlement_that_fails_leaves_the_job_to_be_settled_again() {
+    let Stage { orders, store, .. } = stage();
+    let flaky = Arc::new(Flaky { inner: store, failures: AtomicUsize::new(0) });
+    let flaky_orders = Queue::new(Arc::clone(&flaky) as Arc<dyn Store>, "orders").unwrap();
+    block_on(async {
+        for body in ["ack", "retry", "bury"] {
+            orders.put(body).await.unwrap();
+        }
+        let mut jobs = Vec::new();
+        while let Some(job) = flaky_orders.take().await.unwrap() {
+            jobs.push(job);
+        }
+        let away = || Error::Unavailable { reason: "away".into() };
+
+        flaky.fail_once();
+        assert_eq!(jobs[0].ack().await, Err(away()));
+        jobs[0].ack().await.unwrap();
+        assert_eq!(jobs[0].ack().await, Err(Error::LeaseLost), "one of them takes effect");
+
+        flaky.fail_once();
+        let retry = jobs[1].retry("no answer").after(Duration::from_secs(1));
+        assert_eq!(retry.clone().await, Err(away()));
+        assert_eq!(retry.await, Ok(Settled::Scheduled(at(1_000))));
+
+        flaky.fail_once();
+        assert_eq!(jobs[2].bury("never").await, Err(away()));
+        assert_eq!(jobs[2].release().await, Ok(Settled::Ready), "in another way");
     });
 }
 

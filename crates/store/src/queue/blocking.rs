@@ -277,22 +277,22 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub fn ack(self) -> Result<()> {
+    pub fn ack(&self) -> Result<()> {
         block_on(self.inner.ack())
     }
 
     /// Given back once [`call`](GiveBack::call) is called. See [`crate::Job::retry`].
-    pub fn retry(self, error: impl fmt::Display) -> GiveBack {
+    pub fn retry(&self, error: impl fmt::Display) -> GiveBack {
         self.inner.retry(error)
     }
 
     /// Given back once [`call`](GiveBack::call) is called. See [`crate::Job::release`].
-    pub fn release(self) -> GiveBack {
+    pub fn release(&self) -> GiveBack {
         self.inner.release()
     }
 
     /// Buried once [`call`](Bury::call) is called. See [`crate::Job::bury`].
-    pub fn bury(self, reason: impl fmt::Display) -> Bury {
+    pub fn bury(&self, reason: impl fmt::Display) -> Bury {
         self.inner.bury(reason)
     }
 

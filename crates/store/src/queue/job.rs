@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dwell_model::{Limits, Timestamp};
+use dwell_model::{Limits, Receipt, Timestamp};
 use futures_core::future::BoxFuture;
 use pollster::block_on;
 
@@ -28,6 +28,11 @@ use crate::{Action, Delivery, Queue, Result, Settle, Settled, Store};
 ///
 /// and hold it longer with [`extend`](Job::extend). Each fails with [`Error::LeaseLost`](crate::Error::LeaseLost) once the
 /// lease has ended: then the message may be with somebody else already.
+///
+/// # A settlement that fails
+/// The job is still there: what failed with an error that passes ([`Error::is_retryable`](crate::Error::is_retryable)) is asked for
+/// again, in the same way or another one. Only one of them takes effect: after it the others are answered with `LeaseLost`. So is the
+/// repeat of one whose outcome was unknown and that did happen.
 ///
 /// # A job that is dropped
 /// Nothing happens at once. The message stays with nobody until its lease ends; then it is ready again, with an attempt
@@ -71,39 +76,59 @@ pub struct Job {
     delivery: Delivery,
 }
 
+/// What a settlement needs of a job.
+#[derive(Clone)]
+struct Held {
+    store: Arc<dyn Store>,
+    receipt: Receipt,
+}
+
+impl Held {
+    async fn settle(self, action: Action) -> Result<Settled> {
+        only(self.store.settle(vec![Settle { receipt: self.receipt, action }]).await)
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.receipt, f)
+    }
+}
+
 impl Job {
     pub(super) fn new(store: &Arc<dyn Store>, delivery: Delivery) -> Job {
         Job { store: Arc::clone(store), delivery }
     }
 
-    /// Done: the message is gone.
+    /// Done: the message is gone. The future does not borrow the job.
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost). After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the
-    /// message may come again.
-    pub async fn ack(self) -> Result<()> {
-        self.settle(Action::Ack).await.map(drop)
+    /// message may come again: ask once more.
+    pub fn ack(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let held = self.held();
+        async move { held.settle(Action::Ack).await.map(drop) }
     }
 
     /// The attempt has failed, and `error` is kept with the message: it is scheduled again after the queue's backoff, or dead
     /// if that was its last attempt. The answer says which.
     ///
     /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
-    pub fn retry(self, error: impl fmt::Display) -> GiveBack {
+    pub fn retry(&self, error: impl fmt::Display) -> GiveBack {
         let error = Some(shortened(&error).into());
-        GiveBack { job: self, action: Action::Retry { after_ms: None, error, priority: None } }
+        GiveBack { held: self.held(), action: Action::Retry { after_ms: None, error, priority: None } }
     }
 
     /// Given back without spending an attempt; ready again at once, or after a delay.
-    pub fn release(self) -> GiveBack {
-        GiveBack { job: self, action: Action::Release { after_ms: None, priority: None } }
+    pub fn release(&self) -> GiveBack {
+        GiveBack { held: self.held(), action: Action::Release { after_ms: None, priority: None } }
     }
 
     /// Set aside among the dead, where [`Queue::revive`] finds it; `reason` is kept with the message.
     ///
     /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
-    pub fn bury(self, reason: impl fmt::Display) -> Bury {
-        Bury { job: self, reason: shortened(&reason), priority: None }
+    pub fn bury(&self, reason: impl fmt::Display) -> Bury {
+        Bury { held: self.held(), reason: shortened(&reason), priority: None }
     }
 
     /// Holds the message so much longer, counted from now; the instant at which the lease ends then, by the store's wall
@@ -130,15 +155,14 @@ impl Job {
     }
 
     async fn hold(&mut self, lease_ms: Option<u64>) -> Result<Timestamp> {
-        if let Settled::Leased(until) = self.settle(Action::Extend { lease_ms }).await? {
+        if let Settled::Leased(until) = self.held().settle(Action::Extend { lease_ms }).await? {
             self.delivery.lease_until = until;
         }
         Ok(self.delivery.lease_until)
     }
 
-    async fn settle(&self, action: Action) -> Result<Settled> {
-        let settle = Settle { receipt: self.delivery.receipt.clone(), action };
-        only(self.store.settle(vec![settle]).await)
+    fn held(&self) -> Held {
+        Held { store: Arc::clone(&self.store), receipt: self.delivery.receipt.clone() }
     }
 }
 
@@ -165,10 +189,10 @@ fn shortened(text: &dyn fmt::Display) -> String {
 
 /// A job that is about to be given back, by [`Job::retry`] or [`Job::release`]: when this is awaited, or when
 /// [`call`](GiveBack::call) is called.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is given back before this is awaited or called"]
 pub struct GiveBack {
-    job: Job,
+    held: Held,
     action: Action,
 }
 
@@ -203,15 +227,15 @@ impl IntoFuture for GiveBack {
     type IntoFuture = BoxFuture<'static, Result<Settled>>;
 
     fn into_future(self) -> BoxFuture<'static, Result<Settled>> {
-        Box::pin(async move { self.job.settle(self.action).await })
+        Box::pin(self.held.settle(self.action))
     }
 }
 
 /// A job that is about to be buried, by [`Job::bury`]: when this is awaited, or when [`call`](Bury::call) is called.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is buried before this is awaited or called"]
 pub struct Bury {
-    job: Job,
+    held: Held,
     reason: String,
     priority: Option<u32>,
 }
@@ -236,10 +260,8 @@ impl IntoFuture for Bury {
     type IntoFuture = BoxFuture<'static, Result<Settled>>;
 
     fn into_future(self) -> BoxFuture<'static, Result<Settled>> {
-        Box::pin(async move {
-            let Bury { job, reason, priority } = self;
-            job.settle(Action::Bury { reason: Some(reason.into()), priority }).await
-        })
+        let Bury { held, reason, priority } = self;
+        Box::pin(held.settle(Action::Bury { reason: Some(reason.into()), priority }))
     }
 }
 
