@@ -17,9 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     mails.set(Setting::MaxAttempts(AttemptLimit::try_from(2)?)).await?;
 
     let puts = ["to ann", "to nobody", "to bob"].map(|to| mails.put(to).delay(Duration::from_millis(100)));
-    for answer in mails.put_many(puts).await {
-        answer?;
-    }
+    mails.put_many(puts).await.all()?;
 
     // It ends when nothing has come for a second.
     let mut jobs = mails.take().max(10).session().wait(Duration::from_secs(1)).stream();

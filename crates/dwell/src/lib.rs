@@ -117,10 +117,10 @@ pub use dwell_redis as redis;
 #[cfg(feature = "json")]
 pub use dwell_store::Json;
 pub use dwell_store::{
-    Action, Blocking, Body, Bury, Cancelled, Delivery, Error, GiveBack, IntoBody, IntoPut, Job, Jobs, Many,
-    MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutMany, PutOne, PutOutcome, Queue, QueueStats,
-    Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store, Swept, Take, TakeId,
-    TakeJobs, Target, When,
+    Action, Answers, Blocking, Body, Bury, Cancelled, Delivery, Error, GiveBack, IntoBody, IntoPut, Job,
+    Jobs, Many, MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutMany, PutOne, PutOutcome, Queue,
+    QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store, Swept, Take,
+    TakeId, TakeJobs, Target, When,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
 #[cfg(any(feature = "engine", feature = "redis"))]

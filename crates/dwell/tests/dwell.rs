@@ -102,7 +102,7 @@ mod engine {
         let held = orders.take().session().lease(Duration::from_secs(3600)).call().unwrap().unwrap();
         assert_eq!(held.text().unwrap(), "one");
         let other = orders.take().call().unwrap().unwrap();
-        assert_eq!(orders.ack_all([other]).call(), [Ok(Settled::Gone)]);
+        assert_eq!(orders.ack_all([other]).call().all().unwrap(), [Settled::Gone]);
         dwell.close().unwrap();
         drop((dwell, orders, held));
 

@@ -28,6 +28,6 @@ pub use memory::MemoryStore;
 #[cfg(feature = "json")]
 pub use queue::Json;
 pub use queue::{
-    Body, Bury, GiveBack, IntoBody, IntoPut, Job, Jobs, Many, One, PutMany, PutOne, Queue, SettleAll, TakeId,
-    TakeJobs, blocking,
+    Answers, Body, Bury, GiveBack, IntoBody, IntoPut, Job, Jobs, Many, One, PutMany, PutOne, Queue,
+    SettleAll, TakeId, TakeJobs, blocking,
 };

@@ -260,8 +260,21 @@ fn many_are_put_in_one_call_and_one_bad_item_fails_alone() {
     let texts: Vec<_> = jobs.iter().map(|job| job.text().unwrap()).collect();
     assert_eq!(texts, ["c", "d", "a"]);
     let answers = block_on(orders.ack_all(jobs).into_future());
-    assert_eq!(answers, [Ok(Settled::Gone), Ok(Settled::Gone), Ok(Settled::Gone)]);
+    assert_eq!(answers.into_vec(), [Ok(Settled::Gone), Ok(Settled::Gone), Ok(Settled::Gone)]);
     assert_eq!(block_on(orders.stats()).unwrap_err().code(), "unknown_queue", "nothing is left");
+}
+
+#[test]
+fn all_answers_of_a_batch_are_there_or_the_first_refusal_is() {
+    let Stage { orders, .. } = stage();
+    let puts = orders.put_many(["a", "b"]).call().all().unwrap();
+    assert_eq!(puts.len(), 2);
+    let items = [orders.put("c"), orders.put("d").idempotency_key("two words"), orders.put("e").key("")];
+    let answers = orders.put_many(items).call();
+    assert_eq!(answers.errors().map(Error::code).collect::<Vec<_>>(), ["invalid_token", "invalid_key"]);
+    assert_eq!((&answers).into_iter().filter(|answer| answer.is_ok()).count(), 1);
+    assert_eq!(answers.all().unwrap_err().code(), "invalid_token");
+    assert_eq!(block_on(orders.stats()).unwrap().counts.ready, 3, "the others were put");
 }
 
 #[test]
@@ -276,7 +289,7 @@ fn more_than_a_call_may_have_goes_in_several() {
     }
     assert_eq!(jobs.iter().map(|job| job.text().unwrap()).collect::<String>(), "0124");
     let answers = block_on(orders.ack_all(jobs).into_future());
-    assert_eq!(answers, vec![Ok(Settled::Gone); 4]);
+    assert_eq!(answers.into_vec(), vec![Ok(Settled::Gone); 4]);
 }
 
 #[test]
@@ -396,12 +409,12 @@ fn a_job_is_held_longer_and_a_lost_one_says_so() {
 #[test]
 fn jobs_settle_together_each_in_its_way() {
     let Stage { orders, .. } = stage();
-    orders.put_many(["a", "b"]).call();
+    orders.put_many(["a", "b"]).call().all().unwrap();
     let jobs = block_on(orders.take().max(2).into_future()).unwrap();
     let bury = |reason: &str| Action::Bury { reason: Some(reason.into()), priority: None };
     let settled = jobs.into_iter().zip([Action::Ack, bury("no")]);
     let answers = orders.settle_all(settled).call();
-    assert_eq!(answers, [Ok(Settled::Gone), Ok(Settled::Dead(DeathReason::Buried))]);
+    assert_eq!(answers.into_vec(), [Ok(Settled::Gone), Ok(Settled::Dead(DeathReason::Buried))]);
 }
 
 #[test]
@@ -424,7 +437,7 @@ fn a_session_ends_with_its_process_and_several_queues_are_one_take() {
 #[test]
 fn a_stream_takes_again_and_again_and_ends_after_its_wait() {
     let Stage { clock, orders, .. } = stage();
-    orders.put_many(["a", "b", "c"]).call();
+    orders.put_many(["a", "b", "c"]).call().all().unwrap();
     let taker = std::thread::spawn({
         let orders = orders.clone();
         move || {
@@ -463,13 +476,13 @@ fn a_stream_ends_behind_an_error_that_does_not_pass() {
 #[test]
 fn what_a_stream_has_not_passed_on_can_be_released() {
     let Stage { orders, .. } = stage();
-    orders.put_many(["a", "b", "c"]).call();
+    orders.put_many(["a", "b", "c"]).call().all().unwrap();
     block_on(async {
         let mut jobs = orders.take().max(3).stream();
         jobs.next().await.unwrap().unwrap().ack().await.unwrap();
         let rest = jobs.into_buffered();
         let release = Action::Release { after_ms: None, priority: None };
-        orders.settle_all(rest.into_iter().map(|job| (job, release.clone()))).await;
+        orders.settle_all(rest.into_iter().map(|job| (job, release.clone()))).await.all().unwrap();
         assert_eq!(orders.stats().await.unwrap().counts.ready, 2);
     });
 }
@@ -518,7 +531,7 @@ fn the_blocking_twin_has_the_same_names() {
     job.release().call().unwrap();
     let mut jobs = orders.take().wait(Duration::from_secs(1)).iter();
     let job = jobs.next().unwrap().unwrap();
-    assert_eq!(orders.ack_all([job]).call(), [Ok(Settled::Gone)]);
+    assert_eq!(orders.ack_all([job]).call().into_vec(), [Ok(Settled::Gone)]);
 }
 
 #[cfg(feature = "json")]

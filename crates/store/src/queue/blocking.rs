@@ -337,7 +337,7 @@ impl Deref for Job {
 ///
 /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
 /// # let orders = Queue::new(Arc::new(store), "orders")?;
-/// orders.put_many(["one", "two"]).call();
+/// orders.put_many(["one", "two"]).call().all()?;
 /// for job in orders.take().wait(Duration::from_millis(5)).iter() {
 ///     job?.ack()?;
 /// }

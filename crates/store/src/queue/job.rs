@@ -12,7 +12,7 @@ use dwell_model::{Limits, Receipt, Timestamp};
 use futures_core::future::BoxFuture;
 use pollster::block_on;
 
-use super::{only, whole_ms};
+use super::{Answers, only, whole_ms};
 use crate::{Action, Delivery, Queue, Result, Settle, Settled, Store};
 
 /// A message that was handed to this consumer, until it settles it or its lease ends.
@@ -54,7 +54,7 @@ use crate::{Action, Delivery, Queue, Result, Settle, Settled, Store};
 /// # pollster::block_on(async {
 /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
 /// # let mails = Queue::new(Arc::new(store), "mails")?;
-/// mails.put_many(["ann@example.org", "nobody"]).await;
+/// mails.put_many(["ann@example.org", "nobody"]).await.all()?;
 /// while let Some(job) = mails.take().await? {
 ///     let sent = send(job.text()?);
 ///     match sent {
@@ -267,7 +267,7 @@ impl IntoFuture for Bury {
 
 /// Jobs that are about to be settled together: when this is awaited, or when [`call`](SettleAll::call) is called.
 ///
-/// There is one answer a job, in their order: one whose lease is lost fails alone. More than one call of the store may have
+/// There is one answer a job, in their order ([`Answers`]): one whose lease is lost fails alone. More than one call of the store may have
 /// ([`Limits::batch`]) go in several, one after the other.
 #[derive(Clone)]
 #[must_use = "nothing is settled before this is awaited or called"]
@@ -288,28 +288,28 @@ impl SettleAll {
     }
 
     /// Settles the jobs, and blocks until they are answered. Not for a thread of an async runtime.
-    pub fn call(self) -> Vec<Result<Settled>> {
+    pub fn call(self) -> Answers<Settled> {
         block_on(self.into_future())
     }
 }
 
 impl IntoFuture for SettleAll {
-    type Output = Vec<Result<Settled>>;
-    type IntoFuture = BoxFuture<'static, Vec<Result<Settled>>>;
+    type Output = Answers<Settled>;
+    type IntoFuture = BoxFuture<'static, Answers<Settled>>;
 
-    fn into_future(self) -> BoxFuture<'static, Vec<Result<Settled>>> {
+    fn into_future(self) -> BoxFuture<'static, Answers<Settled>> {
         Box::pin(async move {
             let SettleAll { store, settles } = self;
             let batch = store.limits().batch.max(1);
             if (1..=batch).contains(&settles.len()) {
-                return store.settle(settles).await;
+                return store.settle(settles).await.into();
             }
             let mut answers = Vec::with_capacity(settles.len());
             let mut settles = settles.into_iter();
             loop {
                 let some: Vec<Settle> = settles.by_ref().take(batch).collect();
                 if some.is_empty() {
-                    return answers;
+                    return answers.into();
                 }
                 answers.extend(store.settle(some).await);
             }

@@ -39,7 +39,7 @@ const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 /// # pollster::block_on(async {
 /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
 /// # let orders = Queue::new(Arc::new(store), "orders")?;
-/// orders.put_many(["one", "two", "three"]).await;
+/// orders.put_many(["one", "two", "three"]).await.all()?;
 /// let mut jobs = orders.take().max(16).wait(Duration::from_millis(5)).stream();
 /// let mut done = 0;
 /// while let Some(job) = jobs.next().await {

@@ -7,9 +7,11 @@
 //! - [`Queue`]: one queue of a store; what is put into it, taken from it, and asked about it
 //! - `put`: [`PutOne`], [`PutMany`]; `body`, `json`: what a body can be made of
 //! - `take`: [`TakeJobs`], [`TakeId`]; `jobs`: the same as a stream
+//! - `answers`: [`Answers`], those to a batch
 //! - `job`: [`Job`], and how it is settled; `delivery`: what can be read of it
 //! - [`blocking`]: the same names for threads without a runtime
 
+mod answers;
 pub mod blocking;
 mod body;
 mod delivery;
@@ -32,6 +34,7 @@ use crate::{
     Action, Cancelled, Page, QueueStats, Rescheduled, Result, Selection, Store, Swept, Target, When,
 };
 
+pub use answers::Answers;
 pub use body::{Body, IntoBody};
 pub use job::{Bury, GiveBack, Job, SettleAll};
 pub use jobs::Jobs;
@@ -115,7 +118,7 @@ impl Queue {
     /// # pollster::block_on(async {
     /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
     /// # let orders = Queue::new(Arc::new(store), "orders")?;
-    /// orders.put_many(["one", "two"]).await;
+    /// orders.put_many(["one", "two"]).await.all()?;
     ///
     /// let numbered = (1..=3).map(|n| orders.put(format!("order {n}")).delay(Duration::from_secs(n)));
     /// for answer in orders.put_many(numbered).await {

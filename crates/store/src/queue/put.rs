@@ -9,7 +9,7 @@ use futures_core::future::BoxFuture;
 use pollster::block_on;
 
 use super::body::IntoBody;
-use super::whole_ms;
+use super::{Answers, whole_ms};
 use crate::{Error, OnConflict, Put, PutAnswer, Queue, Result, Store, When};
 
 /// A message that is about to be put. It is put when this is awaited, or when [`call`](PutOne::call) is called.
@@ -253,7 +253,7 @@ impl IntoPut for Put {
 
 /// Messages that are about to be put together. They are put when this is awaited, or when [`call`](PutMany::call) is called.
 ///
-/// There is one answer an item, in their order: one that is refused fails alone. More than one call of the store may have
+/// There is one answer an item, in their order ([`Answers`]): one that is refused fails alone. More than one call of the store may have
 /// ([`Limits::batch`](dwell_model::Limits::batch)) go in several, one after the other.
 #[must_use = "nothing is put before this is awaited or called"]
 pub struct PutMany {
@@ -276,19 +276,19 @@ impl PutMany {
     }
 
     /// Puts the messages, and blocks until they are answered. Not for a thread of an async runtime.
-    pub fn call(self) -> Vec<Result<PutAnswer>> {
+    pub fn call(self) -> Answers<PutAnswer> {
         block_on(self.into_future())
     }
 }
 
 impl IntoFuture for PutMany {
-    type Output = Vec<Result<PutAnswer>>;
-    type IntoFuture = BoxFuture<'static, Vec<Result<PutAnswer>>>;
+    type Output = Answers<PutAnswer>;
+    type IntoFuture = BoxFuture<'static, Answers<PutAnswer>>;
 
-    fn into_future(self) -> BoxFuture<'static, Vec<Result<PutAnswer>>> {
+    fn into_future(self) -> BoxFuture<'static, Answers<PutAnswer>> {
         Box::pin(async move {
             let PutMany { store, puts, refused } = self;
-            with_refused(in_batches(&*store, puts).await, refused)
+            Answers::from(with_refused(in_batches(&*store, puts).await, refused))
         })
     }
 }

@@ -35,7 +35,7 @@ pub enum Many {}
 /// # pollster::block_on(async {
 /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
 /// # let orders = Queue::new(Arc::new(store), "orders")?;
-/// orders.put_many(["one", "two", "three"]).await;
+/// orders.put_many(["one", "two", "three"]).await.all()?;
 ///
 /// // One at a time: an Option.
 /// let job = orders.take().wait(Duration::from_secs(30)).await?.expect("one is due");
@@ -44,7 +44,7 @@ pub enum Many {}
 /// // Or many: a Vec, which is empty where nothing was due.
 /// let jobs = orders.take().max(100).await?;
 /// assert_eq!(jobs.len(), 2);
-/// orders.ack_all(jobs).await;
+/// orders.ack_all(jobs).await.all()?;
 /// # Ok::<(), dwell_store::Error>(())
 /// # }).unwrap();
 /// ```
