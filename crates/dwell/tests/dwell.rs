@@ -113,6 +113,18 @@ mod engine {
     }
 
     #[test]
+    fn puts_and_jobs_of_two_twins_of_a_store_go_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let dwell = Dwell::open(dir.path()).unwrap();
+        let (one, another) = (blocking::Dwell::from(dwell.clone()), blocking::Dwell::from(dwell));
+        let (ones, others) = (one.queue("orders").unwrap(), another.queue("orders").unwrap());
+        ones.put_many([others.put("one"), ones.put("two")]).call().all().unwrap();
+        let jobs = [ones.take().call().unwrap().unwrap(), others.take().call().unwrap().unwrap()];
+        assert_eq!(ones.ack_all(&jobs).call().all().unwrap(), [Settled::Gone, Settled::Gone]);
+        one.close().unwrap();
+    }
+
+    #[test]
     fn what_cannot_be_opened_has_a_code() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");

@@ -293,10 +293,35 @@ fn more_than_a_call_may_have_goes_in_several() {
 }
 
 #[test]
-#[should_panic(expected = "another store")]
-fn a_put_of_another_store_is_a_mistake() {
+fn puts_and_jobs_of_another_store_are_mistaken_for_nothing() {
     let (one, another) = (stage(), stage());
-    let _ = one.orders.put_many([another.orders.put("body")]);
+    let mails = Queue::new(Arc::clone(&another.store), "mails").unwrap();
+    block_on(async {
+        // The same store behind another handle looks like another store.
+        one.orders.put_many([another.orders.put("a"), mails.put("b")]).await.all().unwrap();
+        assert!(another.orders.take().await.unwrap().is_none());
+        let from_mails = one.orders.take().also_from("mails").max(2).await.unwrap();
+        assert_eq!(
+            from_mails.iter().map(|job| job.queue().as_str()).collect::<Vec<_>>(),
+            ["orders", "mails"]
+        );
+
+        another.orders.put_many(["c", "d"]).await.all().unwrap();
+        let mut jobs = another.orders.take().max(2).await.unwrap();
+        // In between, so that there are three runs.
+        drop(jobs.splice(1..1, from_mails));
+        let lost = &jobs[3];
+        lost.ack().await.unwrap();
+        let answers = one.orders.ack_all(&jobs).await.into_vec();
+        assert_eq!(
+            answers,
+            [Ok(Settled::Gone), Ok(Settled::Gone), Ok(Settled::Gone), Err(Error::LeaseLost)],
+            "each where it was taken, in their order"
+        );
+        for queue in [&one.orders, &another.orders] {
+            assert_eq!(queue.stats().await.unwrap_err().code(), "unknown_queue", "nothing is left");
+        }
+    });
 }
 
 #[test]

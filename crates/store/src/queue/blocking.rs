@@ -24,6 +24,7 @@
 //! # Ok::<(), dwell_store::Error>(())
 //! ```
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -80,9 +81,6 @@ impl Queue {
     }
 
     /// Puts many messages, once [`call`](PutMany::call) is called. See [`crate::Queue::put_many`].
-    ///
-    /// # Panics
-    /// If a `put` was made by a queue of another store.
     pub fn put_many<P: IntoPut>(&self, items: impl IntoIterator<Item = P>) -> PutMany {
         self.inner.put_many(items)
     }
@@ -99,19 +97,16 @@ impl Queue {
     }
 
     /// Acks many jobs, once [`call`](SettleAll::call) is called. See [`crate::Queue::ack_all`].
-    ///
-    /// # Panics
-    /// If a job is one of another store.
-    pub fn ack_all(&self, jobs: impl IntoIterator<Item = Job>) -> SettleAll {
-        self.inner.ack_all(jobs.into_iter().map(|job| job.inner))
+    pub fn ack_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = J>) -> SettleAll {
+        self.settle_all(jobs.into_iter().map(|job| (job, Action::Ack)))
     }
 
     /// Settles many jobs, once [`call`](SettleAll::call) is called. See [`crate::Queue::settle_all`].
-    ///
-    /// # Panics
-    /// If a job is one of another store.
-    pub fn settle_all(&self, jobs: impl IntoIterator<Item = (Job, Action)>) -> SettleAll {
-        self.inner.settle_all(jobs.into_iter().map(|(job, action)| (job.inner, action)))
+    pub fn settle_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = (J, Action)>) -> SettleAll {
+        SettleAll::of(jobs.into_iter().map(|(job, action)| {
+            let job: &Job = job.borrow();
+            (job.inner.held(), action)
+        }))
     }
 
     /// See [`crate::Queue::get`].

@@ -3,6 +3,7 @@
 //! Ground rule: nothing is asked of the store when a job is dropped. A drop cannot wait for an answer, and a worker that
 //! panics should count as one that died: the lease runs out, and the attempt is spent.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use futures_core::future::BoxFuture;
 use pollster::block_on;
 
 use super::{Answers, only, whole_ms};
-use crate::{Action, Delivery, Queue, Result, Settle, Settled, Store};
+use crate::{Action, Delivery, Result, Settle, Settled, Store};
 
 /// A message that was handed to this consumer, until it settles it or its lease ends.
 ///
@@ -78,7 +79,7 @@ pub struct Job {
 
 /// What a settlement needs of a job.
 #[derive(Clone)]
-struct Held {
+pub(super) struct Held {
     store: Arc<dyn Store>,
     receipt: Receipt,
 }
@@ -124,7 +125,7 @@ impl Job {
         GiveBack { held: self.held(), action: Action::Release { after_ms: None, priority: None } }
     }
 
-    /// Set aside among the dead, where [`Queue::revive`] finds it; `reason` is kept with the message.
+    /// Set aside among the dead, where [`Queue::revive`](crate::Queue::revive) finds it; `reason` is kept with the message.
     ///
     /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
     pub fn bury(&self, reason: impl fmt::Display) -> Bury {
@@ -161,7 +162,7 @@ impl Job {
         Ok(self.delivery.lease_until)
     }
 
-    fn held(&self) -> Held {
+    pub(super) fn held(&self) -> Held {
         Held { store: Arc::clone(&self.store), receipt: self.delivery.receipt.clone() }
     }
 }
@@ -272,19 +273,19 @@ impl IntoFuture for Bury {
 #[derive(Clone)]
 #[must_use = "nothing is settled before this is awaited or called"]
 pub struct SettleAll {
-    store: Arc<dyn Store>,
-    settles: Vec<Settle>,
+    settles: Vec<(Held, Action)>,
 }
 
 impl SettleAll {
-    /// # Panics
-    /// If a job is one of another store.
-    pub(super) fn new(queue: &Queue, jobs: impl IntoIterator<Item = (Job, Action)>) -> SettleAll {
-        let settle = |(job, action): (Job, Action)| {
-            queue.assert_same_store(&job.store);
-            Settle { receipt: job.delivery.receipt, action }
-        };
-        SettleAll { store: Arc::clone(queue.store()), settles: jobs.into_iter().map(settle).collect() }
+    pub(super) fn new<J: Borrow<Job>>(jobs: impl IntoIterator<Item = (J, Action)>) -> SettleAll {
+        SettleAll::of(jobs.into_iter().map(|(job, action)| {
+            let job: &Job = job.borrow();
+            (job.held(), action)
+        }))
+    }
+
+    pub(super) fn of(settles: impl Iterator<Item = (Held, Action)>) -> SettleAll {
+        SettleAll { settles: settles.collect() }
     }
 
     /// Settles the jobs, and blocks until they are answered. Not for a thread of an async runtime.
@@ -299,20 +300,20 @@ impl IntoFuture for SettleAll {
 
     fn into_future(self) -> BoxFuture<'static, Answers<Settled>> {
         Box::pin(async move {
-            let SettleAll { store, settles } = self;
-            let batch = store.limits().batch.max(1);
-            if (1..=batch).contains(&settles.len()) {
-                return store.settle(settles).await.into();
-            }
-            let mut answers = Vec::with_capacity(settles.len());
-            let mut settles = settles.into_iter();
-            loop {
-                let some: Vec<Settle> = settles.by_ref().take(batch).collect();
-                if some.is_empty() {
-                    return answers.into();
+            let mut answers = Vec::with_capacity(self.settles.len());
+            let mut settles = self.settles.into_iter().peekable();
+            while let Some((Held { store, receipt }, action)) = settles.next() {
+                let batch = store.limits().batch.max(1);
+                let mut run = vec![Settle { receipt, action }];
+                while run.len() < batch
+                    && let Some((held, action)) =
+                        settles.next_if(|(held, _)| Arc::ptr_eq(&held.store, &store))
+                {
+                    run.push(Settle { receipt: held.receipt, action });
                 }
-                answers.extend(store.settle(some).await);
+                answers.extend(store.settle(run).await);
             }
+            Answers::from(answers)
         })
     }
 }

@@ -22,6 +22,7 @@ mod json;
 mod put;
 mod take;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,8 +129,7 @@ impl Queue {
     /// # }).unwrap();
     /// ```
     ///
-    /// # Panics
-    /// If a `put` was made by a queue of another store.
+    /// All go to the store of this queue, each to the queue that it names: a `put` made by another queue to that one.
     pub fn put_many<P: IntoPut>(&self, items: impl IntoIterator<Item = P>) -> PutMany {
         PutMany::new(self, items)
     }
@@ -145,20 +145,17 @@ impl Queue {
         TakeId::new(self, id)
     }
 
-    /// Acks many jobs in one call of the store.
+    /// Acks many jobs in one call of the store: owned ones, or references to such as may have to be settled once more.
     ///
-    /// # Panics
-    /// If a job is one of another store.
-    pub fn ack_all(&self, jobs: impl IntoIterator<Item = Job>) -> SettleAll {
-        SettleAll::new(self, jobs.into_iter().map(|job| (job, Action::Ack)))
+    /// A job is settled where it was taken. Those of other queues of the store go in the same call, those of another store in
+    /// one of their own.
+    pub fn ack_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = J>) -> SettleAll {
+        SettleAll::new(jobs.into_iter().map(|job| (job, Action::Ack)))
     }
 
-    /// Settles many jobs in one call of the store, each as its action says.
-    ///
-    /// # Panics
-    /// If a job is one of another store.
-    pub fn settle_all(&self, jobs: impl IntoIterator<Item = (Job, Action)>) -> SettleAll {
-        SettleAll::new(self, jobs)
+    /// Settles many jobs in one call of the store, each as its action says. See [`ack_all`](Queue::ack_all).
+    pub fn settle_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = (J, Action)>) -> SettleAll {
+        SettleAll::new(jobs)
     }
 
     /// A message by its id or by its key, in any state. A text is a key.
@@ -309,14 +306,6 @@ impl Queue {
     /// As [`Store::delete_queue`].
     pub async fn delete(&self) -> Result<u64> {
         self.store.delete_queue(self.name.clone()).await
-    }
-
-    fn assert_same_store(&self, other: &Arc<dyn Store>) {
-        assert!(
-            Arc::ptr_eq(&self.store, other),
-            "a put or a job of another store than that of '{}'",
-            self.name
-        );
     }
 }
 
