@@ -93,7 +93,7 @@
 //! # Errors
 //!
 //! [`Error`] has a stable [`code`](Error::code) for each kind. [`is_retryable`](Error::is_retryable) says whether the same call
-//! may succeed later, [`needs_reopen`](Error::needs_reopen) whether only opening the store again helps.
+//! may succeed later, [`needs_reopen`](Error::needs_reopen) whether only opening the store again helps: never both.
 //!
 //! # In one process without durability
 //!

@@ -173,7 +173,8 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later, with nothing else changed by the caller.
+    /// Whether the same call may succeed later, with nothing else changed by the caller: never where the store has to be opened again
+    /// first ([`needs_reopen`](Error::needs_reopen)).
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -182,10 +183,9 @@ impl Error {
                 | Error::TooManyLeased { .. }
                 | Error::TooManyWaiting { .. }
                 | Error::Leased { .. }
-                | Error::OutcomeUnknown { .. }
+                | Error::OutcomeUnknown { needs_reopen: false, .. }
                 | Error::DiskFull { .. }
                 | Error::Overloaded { .. }
-                | Error::Stopped { .. }
                 | Error::Unavailable { .. }
         )
     }
@@ -193,8 +193,8 @@ impl Error {
     /// Whether no call will succeed before the store is opened again: it was closed, it has stopped, or it has used up what
     /// only an opening gives.
     ///
-    /// It can be retryable all the same, once whoever has the store has opened it. What a server answers never says so: its
-    /// store is not the caller's to open.
+    /// Such an error is not retryable. What a server answers never says so: its store is not the caller's to open, and the same
+    /// call may succeed once whoever has it has done that.
     pub fn needs_reopen(&self) -> bool {
         match self {
             Error::OutcomeUnknown { needs_reopen, .. } => *needs_reopen,
@@ -211,13 +211,14 @@ mod tests {
     #[test]
     fn a_store_must_be_opened_again_where_it_has_stopped_and_not_where_waiting_helps() {
         let stopped = Error::Stopped { reason: "a sync failed".into() };
-        assert_eq!((stopped.code(), stopped.is_retryable()), ("unavailable", true));
+        assert_eq!((stopped.code(), stopped.is_retryable()), ("unavailable", false));
         assert_eq!(stopped.to_string(), "the store is unavailable: a sync failed; open the store again");
 
         let unknown = |needs_reopen| Error::OutcomeUnknown { reason: "x".into(), needs_reopen };
         for error in [stopped, Error::Closed, Error::Exhausted { what: "message ids" }, unknown(true)] {
-            assert!(error.needs_reopen(), "{error}");
+            assert!(error.needs_reopen() && !error.is_retryable(), "{error}");
         }
+        assert!(unknown(false).is_retryable());
         let unavailable = Error::Unavailable { reason: "x".into() };
         for error in [unavailable, unknown(false), Error::LeaseLost, Error::Overloaded { reason: "x".into() }]
         {

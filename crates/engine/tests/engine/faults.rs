@@ -21,7 +21,7 @@ fn a_failed_sync_or_write_is_never_repeated_and_only_reopening_helps() {
         fail(&store.disk, calls, 0, ErrorKind::Other);
         let error = store.put(Put::new(queue("q"), "unknown")).unwrap_err();
         assert_eq!(error.code(), "outcome_unknown");
-        assert!(error.is_retryable() && error.needs_reopen());
+        assert!(!error.is_retryable() && error.needs_reopen());
         // The disk is well again, but what it holds is not known.
         let engine = store.engine.clone();
         let refused = store.put(Put::new(queue("q"), "refused")).unwrap_err();

@@ -249,7 +249,7 @@ impl From<Invalid> for Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let mut problem = Problem::about(error.code(), error.to_string());
-        problem.retryable = error.is_retryable();
+        problem.retryable = may_pass(&error);
         problem.is_stores = true;
         match error {
             Error::Invalid(invalid) => return Problem { is_stores: true, ..invalid.into() },
@@ -264,6 +264,12 @@ impl From<Error> for Problem {
         }
         problem
     }
+}
+
+/// Whether the same request may succeed later. Who speaks to a server cannot open its store again: to them, that somebody has to is
+/// one more thing that may pass.
+fn may_pass(error: &Error) -> bool {
+    error.is_retryable() || matches!(error, Error::Stopped { .. } | Error::OutcomeUnknown { .. })
 }
 
 #[cfg(test)]
@@ -329,13 +335,22 @@ mod tests {
     #[test]
     fn every_code_of_the_store_has_a_status_and_keeps_its_retryability() {
         for error in store_errors().into_iter().chain(invalid_values().into_iter().map(Error::Invalid)) {
-            let (code, retryable) = (error.code(), error.is_retryable());
+            let (code, retryable) = (error.code(), may_pass(&error));
             let problem = Problem::from(error);
             assert_eq!(problem.kind.code, code, "the table does not have it");
             assert_eq!(problem.retryable, retryable, "{code}");
             let retry_after = problem.into_response().headers().contains_key(header::RETRY_AFTER);
             assert_eq!(retry_after, retryable, "{code}");
         }
+    }
+
+    #[test]
+    fn a_store_that_must_be_opened_again_is_something_that_passes_to_a_client() {
+        let unknown = |needs_reopen| Error::OutcomeUnknown { reason: "x".into(), needs_reopen };
+        for error in [Error::Stopped { reason: "x".into() }, unknown(true), unknown(false)] {
+            assert!(Problem::from(error).retryable);
+        }
+        assert!(!Problem::from(Error::Closed).retryable);
     }
 
     #[test]

@@ -22,9 +22,8 @@ const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 /// It takes again whenever it has none left, with [`max`](TakeJobs::max) so many at a time: one, unless told otherwise. It
 /// ends
 /// - when a take has waited in vain for as long as [`wait`](TakeJobs::wait) says; without it, it never does
-/// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)) or before the store is
-///   opened again ([`Error::needs_reopen`](crate::Error::needs_reopen)), such as that of a
-///   closed store. After one that does, the next job may be asked for; pause before, for the store was not well.
+/// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)), such as that of a closed
+///   store. After one that does, the next job may be asked for; pause before, for the store was not well.
 ///
 /// Dropped, it gives back what it was about to be handed. What it *was* handed and has not passed on, where `max` is more
 /// than 1, is held until its leases end: [`into_buffered`](Jobs::into_buffered) has those.
@@ -103,7 +102,7 @@ impl Stream for Jobs {
                     this.buffered.extend(jobs);
                 }
                 Err(error) => {
-                    this.has_ended = !error.is_retryable() || error.needs_reopen();
+                    this.has_ended = !error.is_retryable();
                     return Poll::Ready(Some(Err(error)));
                 }
             }
