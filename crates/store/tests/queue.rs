@@ -513,6 +513,38 @@ fn what_a_stream_has_not_passed_on_can_be_released() {
 }
 
 #[test]
+fn a_stream_that_is_dropped_releases_what_it_has_not_passed_on() {
+    let Stage { orders, .. } = stage();
+    orders.put_many(["a", "b", "c"]).call().all().unwrap();
+    block_on(async {
+        let mut jobs = orders.take().max(3).stream();
+        jobs.next().await.unwrap().unwrap().ack().await.unwrap();
+        assert_eq!(orders.stats().await.unwrap().counts.leased, 2);
+        drop(jobs);
+        assert_eq!(orders.stats().await.unwrap().counts.ready, 2);
+        let again = orders.take().await.unwrap().unwrap();
+        assert_eq!((again.text().unwrap(), again.attempt()), ("b", 1), "no attempt was spent");
+    });
+}
+
+#[test]
+fn a_stream_passes_on_no_job_whose_lease_has_passed_while_it_waited_there() {
+    let Stage { clock, orders, .. } = stage();
+    orders.put_many(["a", "b", "c"]).call().all().unwrap();
+    block_on(async {
+        let take = orders.take().max(3).lease(Duration::from_millis(100));
+        let mut jobs = take.stream().on_clock(Arc::new(clock.clone()));
+        jobs.next().await.unwrap().unwrap().ack().await.unwrap();
+        clock.advance(99);
+        jobs.next().await.unwrap().unwrap().ack().await.unwrap();
+        clock.advance(1);
+        let last = jobs.next().await.unwrap().unwrap();
+        assert_eq!((last.text().unwrap(), last.attempt()), ("c", 2), "it was taken anew");
+        last.ack().await.unwrap();
+    });
+}
+
+#[test]
 fn a_queue_is_looked_at_and_changed() {
     let Stage { clock, orders, .. } = stage();
     block_on(async {

@@ -33,6 +33,7 @@ use std::time::Duration;
 use dwell_model::{
     Cursor, Invalid, Message, MessageId, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
+use dwell_time::Clock;
 use pollster::block_on;
 
 use super::{Bury, GiveBack, IntoBody, IntoPut, PutMany, PutOne, SettleAll, TakeId, TakeJobs};
@@ -321,7 +322,8 @@ impl Deref for Job {
     }
 }
 
-/// Jobs as they come due, by [`TakeJobs::iter`]: a [stream](crate::Jobs) whose `next` blocks. It ends as that one does.
+/// Jobs as they come due, by [`TakeJobs::iter`]: a [stream](crate::Jobs) whose `next` blocks. It ends as that one does,
+/// and a `for` loop that is left early releases what was not passed on, as that one does when it is dropped.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -351,6 +353,11 @@ impl From<super::Jobs> for Jobs {
 }
 
 impl Jobs {
+    /// See [`crate::Jobs::on_clock`].
+    pub fn on_clock(self, clock: Arc<dyn Clock>) -> Jobs {
+        Jobs { inner: self.inner.on_clock(clock) }
+    }
+
     /// Ends the iterator. Jobs that it holds and has not passed on, to be settled: at best released.
     pub fn into_buffered(self) -> Vec<Job> {
         self.inner.into_buffered().into_iter().map(Job::from).collect()

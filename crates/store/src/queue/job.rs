@@ -1,6 +1,6 @@
 //! A job: a message that this consumer holds, and the ways to end that.
 //!
-//! Ground rule: nothing is asked of the store when a job is dropped. A drop cannot wait for an answer, and a worker that
+//! Ground rule: nothing is asked of the store when a job is dropped that was passed on. A drop cannot wait for an answer, and a worker that
 //! panics should count as one that died: the lease runs out, and the attempt is spent.
 
 use std::borrow::Borrow;

@@ -4,15 +4,18 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use dwell_model::State;
+use dwell_time::{Clock, SystemClock};
 use futures_core::Stream;
 use futures_core::future::BoxFuture;
 
 use super::take::Many;
-use super::{Job, TakeJobs};
-use crate::Result;
+use super::{Job, SettleAll, TakeJobs};
+use crate::{Action, Result, contained};
 
 /// How long one take waits where the caller has named no end: it is asked for again then.
 const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
@@ -25,8 +28,15 @@ const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 /// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)), such as that of a closed
 ///   store. After one that does, the next job may be asked for; pause before, for the store was not well.
 ///
-/// Dropped, it gives back what it was about to be handed. What it *was* handed and has not passed on, where `max` is more
-/// than 1, is held until its leases end: [`into_buffered`](Jobs::into_buffered) has those.
+/// # Several at a time
+/// What one take has brought waits here until it is asked for, with its leases running: where `max` is more than 1, the lease must
+/// last for the handling of that many jobs. One whose lease has passed meanwhile is not passed on: it is somebody else's by now, or comes
+/// again, and an attempt is spent.
+///
+/// Dropped, the stream gives back what it was about to be handed, and releases what it was handed and has not passed on, without an
+/// attempt. It does not wait for the answer: where the store does not get that release any more, those jobs are held until
+/// their leases end. (A store that runs calls on the threads of its callers, as that of `dwell::blocking::Dwell::open` does, syncs
+/// then.) Who wants to hear the answer settles those of [`into_buffered`](Jobs::into_buffered).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -56,6 +66,9 @@ pub struct Jobs {
     has_end: bool,
     under_way: Option<BoxFuture<'static, Result<Vec<Job>>>>,
     buffered: VecDeque<Job>,
+    clock: Arc<dyn Clock>,
+    /// When what is buffered was handed over, or a little later, on the monotonic clock.
+    taken_ms: u64,
     has_ended: bool,
 }
 
@@ -66,7 +79,15 @@ impl Jobs {
         let has_ended = take.asks_for_none();
         let take = take.into_many();
         let take = if has_end { take } else { take.wait(WAIT_ANEW) };
-        Jobs { take, has_end, under_way: None, buffered: VecDeque::new(), has_ended }
+        let clock = Arc::new(SystemClock::new());
+        Jobs { take, has_end, under_way: None, buffered: VecDeque::new(), clock, taken_ms: 0, has_ended }
+    }
+
+    /// Asks this clock whether the lease of a job has passed before the job is passed on, for tests that move one: the machine's
+    /// unless told otherwise.
+    pub fn on_clock(mut self, clock: Arc<dyn Clock>) -> Jobs {
+        self.clock = clock;
+        self
     }
 
     /// The next job; `None` at the end. The same as the stream's own `next`, for who has no crate of streams. Dropping the
@@ -76,8 +97,27 @@ impl Jobs {
     }
 
     /// Ends the stream. Jobs that it holds and has not passed on, to be settled: at best released.
-    pub fn into_buffered(self) -> Vec<Job> {
-        self.buffered.into()
+    pub fn into_buffered(mut self) -> Vec<Job> {
+        std::mem::take(&mut self.buffered).into()
+    }
+
+    /// Whether a job's lease has passed since it was handed over. The store counts from a little earlier.
+    fn has_lapsed(&self, job: &Job) -> bool {
+        let State::Leased(lease) = &job.message.standing.state else { return false };
+        self.clock.now().mono_ms.saturating_sub(self.taken_ms) >= lease.lease_ms
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        if self.buffered.is_empty() {
+            return;
+        }
+        let release = Action::Release { after_ms: None, priority: None };
+        let unseen = self.buffered.drain(..).map(|job| (job, release.clone()));
+        let mut releasing = SettleAll::new(unseen).into_future();
+        // At its first poll a store has been asked. Nobody can wait here.
+        contained(|| drop(releasing.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
     }
 }
 
@@ -87,8 +127,10 @@ impl Stream for Jobs {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Job>>> {
         let this = &mut *self;
         loop {
-            if let Some(job) = this.buffered.pop_front() {
-                return Poll::Ready(Some(Ok(job)));
+            while let Some(job) = this.buffered.pop_front() {
+                if !this.has_lapsed(&job) {
+                    return Poll::Ready(Some(Ok(job)));
+                }
             }
             if this.has_ended {
                 return Poll::Ready(None);
@@ -100,6 +142,7 @@ impl Stream for Jobs {
                 Ok(jobs) => {
                     this.has_ended = jobs.is_empty() && this.has_end;
                     this.buffered.extend(jobs);
+                    this.taken_ms = this.clock.now().mono_ms;
                 }
                 Err(error) => {
                     this.has_ended = !error.is_retryable();

@@ -69,7 +69,10 @@ impl TakeJobs<One> {
         }
     }
 
-    /// Takes so many jobs at most, in one call: the answer is a `Vec` then. It waits for the first one alone.
+    /// Takes so many jobs at most, in one call: the answer is a `Vec` then. It waits for the first one alone. More than one call of the
+    /// store may have ([`Limits::batch`](dwell_model::Limits::batch)) are not taken at once.
+    ///
+    /// All leases begin with the take: they must last until the last of these jobs is done, also in a [`stream`](TakeJobs::stream).
     pub fn max(self, max: usize) -> TakeJobs<Many> {
         TakeJobs {
             store: self.store,
