@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -524,6 +526,24 @@ fn a_stream_that_is_dropped_releases_what_it_has_not_passed_on() {
         assert_eq!(orders.stats().await.unwrap().counts.ready, 2);
         let again = orders.take().await.unwrap().unwrap();
         assert_eq!((again.text().unwrap(), again.attempt()), ("b", 1), "no attempt was spent");
+    });
+}
+
+#[test]
+fn a_next_job_that_is_not_waited_for_any_more_leaves_no_take_behind() {
+    let Stage { orders, .. } = stage();
+    let mut jobs = orders.take().stream();
+    {
+        let mut next = pin!(jobs.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(block_on(orders.stats()).unwrap().waiting, 1);
+    }
+    block_on(async {
+        orders.put("body").await.unwrap();
+        assert_eq!(orders.stats().await.unwrap().counts.ready, 1, "it is for whoever asks");
+        let job = jobs.next().await.unwrap().unwrap();
+        assert_eq!((job.text().unwrap(), job.attempt()), ("body", 1));
+        job.ack().await.unwrap();
     });
 }
 

@@ -90,10 +90,17 @@ impl Jobs {
         self
     }
 
-    /// The next job; `None` at the end. The same as the stream's own `next`, for who has no crate of streams. Dropping the
-    /// future loses nothing: what has come is there at the next call.
+    /// The next job; `None` at the end.
+    ///
+    /// Dropping the future, as `select!` does, loses nothing: what has come is there at the next call, and a take under way gives
+    /// back at once what it was about to be handed, without an attempt. The next call takes anew, and waits for as long as
+    /// the whole wait lasts.
+    ///
+    /// The `next` of a crate of streams differs in this: its take stands when that future is dropped, and is handed a message that
+    /// nobody asks for. Drop the stream if you will not poll it for long.
     pub async fn next(&mut self) -> Option<Result<Job>> {
-        poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+        let next = Next { jobs: self };
+        poll_fn(|context| Pin::new(&mut *next.jobs).poll_next(context)).await
     }
 
     /// Ends the stream. Jobs that it holds and has not passed on, to be settled: at best released.
@@ -105,6 +112,17 @@ impl Jobs {
     fn has_lapsed(&self, job: &Job) -> bool {
         let State::Leased(lease) = &job.message.standing.state else { return false };
         self.clock.now().mono_ms.saturating_sub(self.taken_ms) >= lease.lease_ms
+    }
+}
+
+/// A next job that is being asked for. Where there is one, no take is under way any more.
+struct Next<'a> {
+    jobs: &'a mut Jobs,
+}
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        self.jobs.under_way = None;
     }
 }
 
