@@ -423,14 +423,39 @@ fn a_job_is_held_longer_and_a_lost_one_says_so() {
     let Stage { clock, orders, .. } = stage();
     block_on(async {
         orders.put("body").await.unwrap();
-        let mut job = orders.take().lease(Duration::from_millis(100)).await.unwrap().unwrap();
+        let job = orders.take().lease(Duration::from_millis(100)).await.unwrap().unwrap();
+        assert_eq!(job.held_until(), at(100));
         clock.advance(60);
         assert_eq!(job.renew().await.unwrap(), at(160));
         assert_eq!(job.extend(Duration::from_millis(500)).await.unwrap(), at(560));
-        assert_eq!(job.lease_until, at(560));
+        assert_eq!(
+            (job.lease_until, job.held_until()),
+            (at(100), at(560)),
+            "as the take had it, and as it is"
+        );
         clock.advance(500);
         assert_eq!(job.ack().await, Err(Error::LeaseLost));
+        assert_eq!(job.renew().await, Err(Error::LeaseLost));
+        assert_eq!(job.into_delivery().lease_until, at(560));
     });
+}
+
+#[test]
+fn a_job_is_held_longer_beside_its_work() {
+    let Stage { clock, orders, .. } = stage();
+    orders.put("body").call().unwrap();
+    let job = block_on(orders.take().lease(Duration::from_millis(100)).into_future()).unwrap().unwrap();
+    let job = Arc::new(job);
+    // It borrows the job as the work does.
+    let (text, renewing) = (job.text().unwrap(), job.renew());
+    assert_eq!((block_on(renewing), text), (Ok(at(100)), "body"));
+    let heart = std::thread::spawn({
+        let job = Arc::clone(&job);
+        move || block_on(job.extend(Duration::from_secs(1)))
+    });
+    assert_eq!(heart.join().unwrap(), Ok(at(1_000)));
+    clock.advance(999);
+    assert_eq!(block_on(job.ack()), Ok(()));
 }
 
 #[test]
@@ -599,9 +624,10 @@ fn the_blocking_twin_has_the_same_names() {
     let Stage { orders, .. } = stage();
     let orders: blocking::Queue = orders.blocking();
     let put = orders.put("body").key("k").call().unwrap();
-    let mut job = orders.take().call().unwrap().unwrap();
+    let job = orders.take().call().unwrap().unwrap();
     assert_eq!((job.id(), job.text().unwrap()), (put.id, "body"));
-    job.extend(Duration::from_secs(60)).unwrap();
+    let until = job.extend(Duration::from_secs(60)).unwrap();
+    assert_eq!(job.held_until(), until);
     job.retry("once more").after(Duration::ZERO).call().unwrap();
     let job = orders.take_id(put.id).call().unwrap();
     assert_eq!(job.attempt(), 2);

@@ -296,7 +296,7 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub fn extend(&mut self, lease: Duration) -> Result<Timestamp> {
+    pub fn extend(&self, lease: Duration) -> Result<Timestamp> {
         block_on(self.inner.extend(lease))
     }
 
@@ -304,11 +304,16 @@ impl Job {
     ///
     /// # Errors
     /// As there.
-    pub fn renew(&mut self) -> Result<Timestamp> {
+    pub fn renew(&self) -> Result<Timestamp> {
         block_on(self.inner.renew())
     }
 
-    /// The delivery without its store, for who settles it otherwise.
+    /// See [`crate::Job::held_until`].
+    pub fn held_until(&self) -> Timestamp {
+        self.inner.held_until()
+    }
+
+    /// The delivery without its store, for who settles it otherwise. See [`crate::Job::into_delivery`].
     pub fn into_delivery(self) -> Delivery {
         self.inner.into_delivery()
     }

@@ -6,7 +6,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dwell_model::{Limits, Receipt, Timestamp};
@@ -34,6 +34,30 @@ use crate::{Action, Delivery, Result, Settle, Settled, Store};
 /// The job is still there: what failed with an error that passes ([`Error::is_retryable`](crate::Error::is_retryable)) is asked for
 /// again, in the same way or another one. Only one of them takes effect: after it the others are answered with `LeaseLost`. So is the
 /// repeat of one whose outcome was unknown and that did happen.
+///
+/// # Long work
+/// Who works longer than the lease extends it meanwhile; nothing here needs the job for itself alone, so that a task beside the work can:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use dwell_store::{Job, Result};
+/// # async fn send(_: &str) -> Result<()> { Ok(()) }
+/// # async fn first<T>(one: impl Future<Output = T>, _other: impl Future<Output = T>) -> T { one.await }
+/// # async fn sleep(_: Duration) {}
+/// /// Renews the lease for as long as it is not dropped.
+/// async fn heartbeat(job: &Job) -> Result<()> {
+///     loop {
+///         sleep(Duration::from_secs(10)).await;
+///         job.renew().await?;
+///     }
+/// }
+///
+/// async fn handle(job: Job) -> Result<()> {
+///     // `select!`, or what your runtime has for the first of two.
+///     first(send(job.text()?), heartbeat(&job)).await?;
+///     job.ack().await
+/// }
+/// ```
 ///
 /// # A job that is dropped
 /// Nothing happens at once. The message stays with nobody until its lease ends; then it is ready again, with an attempt
@@ -75,6 +99,8 @@ use crate::{Action, Delivery, Result, Settle, Settled, Store};
 pub struct Job {
     store: Arc<dyn Store>,
     delivery: Delivery,
+    /// When the lease runs out, as the last answer had it.
+    held_until: Mutex<Timestamp>,
 }
 
 /// What a settlement needs of a job.
@@ -98,7 +124,7 @@ impl fmt::Debug for Held {
 
 impl Job {
     pub(super) fn new(store: &Arc<dyn Store>, delivery: Delivery) -> Job {
-        Job { store: Arc::clone(store), delivery }
+        Job { store: Arc::clone(store), held_until: Mutex::new(delivery.lease_until), delivery }
     }
 
     /// Done: the message is gone. The future does not borrow the job.
@@ -138,7 +164,7 @@ impl Job {
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost), and [`Error::Invalid`](crate::Error::Invalid) for less than 1 ms or
     /// more than 2^32 − 1 s.
-    pub async fn extend(&mut self, lease: Duration) -> Result<Timestamp> {
+    pub async fn extend(&self, lease: Duration) -> Result<Timestamp> {
         self.hold(Some(whole_ms(lease))).await
     }
 
@@ -146,20 +172,32 @@ impl Job {
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost).
-    pub async fn renew(&mut self) -> Result<Timestamp> {
+    pub async fn renew(&self) -> Result<Timestamp> {
         self.hold(None).await
     }
 
-    /// The delivery without its store, for who settles it otherwise.
-    pub fn into_delivery(self) -> Delivery {
-        self.delivery
+    /// When the lease runs out, by the store's wall clock: as the take had it ([`lease_until`](Delivery::lease_until)), or the last
+    /// extension since.
+    pub fn held_until(&self) -> Timestamp {
+        *self.until()
     }
 
-    async fn hold(&mut self, lease_ms: Option<u64>) -> Result<Timestamp> {
+    /// The delivery without its store, for who settles it otherwise. Its `lease_until` is that of [`held_until`](Job::held_until).
+    pub fn into_delivery(self) -> Delivery {
+        let lease_until = self.held_until();
+        Delivery { lease_until, ..self.delivery }
+    }
+
+    async fn hold(&self, lease_ms: Option<u64>) -> Result<Timestamp> {
         if let Settled::Leased(until) = self.held().settle(Action::Extend { lease_ms }).await? {
-            self.delivery.lease_until = until;
+            *self.until() = until;
         }
-        Ok(self.delivery.lease_until)
+        Ok(self.held_until())
+    }
+
+    /// Nothing that may panic runs under this lock.
+    fn until(&self) -> MutexGuard<'_, Timestamp> {
+        self.held_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn held(&self) -> Held {
