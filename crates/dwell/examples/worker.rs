@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     mails.put_many(puts).await.all()?;
 
     // It ends when nothing has come for a second.
-    let mut jobs = mails.take().max(10).session().wait(Duration::from_secs(1)).stream();
+    let mut jobs = mails.take().max(10).session().until_idle(Duration::from_secs(1)).stream();
     while let Some(job) = jobs.next().await {
         let job = job?;
         println!("{}, attempt {}", job.text()?, job.attempt());

@@ -42,7 +42,7 @@
 //! # let dir = data.path();
 //! let orders = Dwell::open(dir)?.queue("orders")?;
 //! orders.put("close order 7").delay(Duration::from_millis(20)).key("order-7").call()?;
-//! for job in orders.take().wait(Duration::from_millis(100)).iter() {
+//! for job in orders.take().until_idle(Duration::from_millis(100)).iter() {
 //!     let job = job?;
 //!     println!("{}", job.text()?);
 //!     job.ack()?;

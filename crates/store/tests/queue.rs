@@ -487,14 +487,14 @@ fn a_session_ends_with_its_process_and_several_queues_are_one_take() {
 }
 
 #[test]
-fn a_stream_takes_again_and_again_and_ends_after_its_wait() {
+fn a_stream_takes_again_and_again_and_ends_when_it_was_idle_for_long_enough() {
     let Stage { clock, orders, .. } = stage();
     orders.put_many(["a", "b", "c"]).call().all().unwrap();
     let taker = std::thread::spawn({
         let orders = orders.clone();
         move || {
             block_on(async {
-                let mut jobs = orders.take().max(2).wait(Duration::from_millis(50)).stream();
+                let mut jobs = orders.take().max(2).until_idle(Duration::from_millis(50)).stream();
                 let mut texts = Vec::new();
                 while let Some(job) = jobs.next().await {
                     let job = job.unwrap();
@@ -509,6 +509,24 @@ fn a_stream_takes_again_and_again_and_ends_after_its_wait() {
     assert!(clock.await_asleep(1, PATIENCE), "it waits for a fourth");
     clock.advance(50);
     assert_eq!(taker.join().unwrap(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_stream_waits_for_the_next_job_however_long_a_take_would() {
+    let Stage { clock, orders, .. } = stage();
+    let taker = std::thread::spawn({
+        let orders = orders.clone();
+        move || {
+            let mut jobs = orders.take().wait(Duration::from_millis(50)).iter();
+            let job = jobs.next().unwrap().unwrap();
+            job.ack().unwrap();
+            job.text().unwrap().to_owned()
+        }
+    });
+    assert!(clock.await_asleep(1, PATIENCE), "it waits");
+    clock.advance(60_000);
+    orders.put("late").call().unwrap();
+    assert_eq!(taker.join().unwrap(), "late");
 }
 
 #[test]
@@ -632,7 +650,7 @@ fn the_blocking_twin_has_the_same_names() {
     let job = orders.take_id(put.id).call().unwrap();
     assert_eq!(job.attempt(), 2);
     job.release().call().unwrap();
-    let mut jobs = orders.take().wait(Duration::from_secs(1)).iter();
+    let mut jobs = orders.take().iter();
     let job = jobs.next().unwrap().unwrap();
     assert_eq!(orders.ack_all([job]).call().into_vec(), [Ok(Settled::Gone)]);
 }

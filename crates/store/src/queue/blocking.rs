@@ -340,7 +340,7 @@ impl Deref for Job {
 /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
 /// # let orders = Queue::new(Arc::new(store), "orders")?;
 /// orders.put_many(["one", "two"]).call().all()?;
-/// for job in orders.take().wait(Duration::from_millis(5)).iter() {
+/// for job in orders.take().until_idle(Duration::from_millis(5)).iter() {
 ///     job?.ack()?;
 /// }
 /// # Ok::<(), dwell_store::Error>(())

@@ -24,7 +24,7 @@ const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 ///
 /// It takes again whenever it has none left, with [`max`](TakeJobs::max) so many at a time: one, unless told otherwise. It
 /// ends
-/// - when a take has waited in vain for as long as [`wait`](TakeJobs::wait) says; without it, it never does
+/// - when no job has come for as long as [`until_idle`](TakeJobs::until_idle) says; without it, it waits for the next one for ever
 /// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)), such as that of a closed
 ///   store. After one that does, the next job may be asked for; pause before, for the store was not well.
 ///
@@ -49,7 +49,7 @@ const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 /// # let store = MemoryStore::new(Limits::default(), Arc::new(SystemClock::new()));
 /// # let orders = Queue::new(Arc::new(store), "orders")?;
 /// orders.put_many(["one", "two", "three"]).await.all()?;
-/// let mut jobs = orders.take().max(16).wait(Duration::from_millis(5)).stream();
+/// let mut jobs = orders.take().max(16).until_idle(Duration::from_millis(5)).stream();
 /// let mut done = 0;
 /// while let Some(job) = jobs.next().await {
 ///     job?.ack().await?;
@@ -74,11 +74,11 @@ pub struct Jobs {
 
 impl Jobs {
     pub(super) fn new<N>(take: TakeJobs<N>) -> Jobs {
-        let has_end = take.says_wait();
+        let idle = take.idle();
         // It would be answered with nothing, at once, again and again.
         let has_ended = take.asks_for_none();
-        let take = take.into_many();
-        let take = if has_end { take } else { take.wait(WAIT_ANEW) };
+        let take = take.into_many().wait(idle.unwrap_or(WAIT_ANEW));
+        let has_end = idle.is_some();
         let clock = Arc::new(SystemClock::new());
         Jobs { take, has_end, under_way: None, buffered: VecDeque::new(), clock, taken_ms: 0, has_ended }
     }
@@ -93,8 +93,8 @@ impl Jobs {
     /// The next job; `None` at the end.
     ///
     /// Dropping the future, as `select!` does, loses nothing: what has come is there at the next call, and a take under way gives
-    /// back at once what it was about to be handed, without an attempt. The next call takes anew, and waits for as long as
-    /// the whole wait lasts.
+    /// back at once what it was about to be handed, without an attempt. The next call takes anew, and the time of
+    /// [`until_idle`](TakeJobs::until_idle) begins anew with it.
     ///
     /// The `next` of a crate of streams differs in this: its take stands when that future is dropped, and is handed a message that
     /// nobody asks for. Drop the stream if you will not poll it for long.

@@ -53,8 +53,8 @@ pub struct TakeJobs<N = One> {
     store: Arc<dyn Store>,
     take: Take,
     refusal: Option<Error>,
-    /// Whether the caller has said how long it waits.
-    says_wait: bool,
+    /// After so long without a job, a stream of it ends.
+    idle: Option<Duration>,
     number: PhantomData<N>,
 }
 
@@ -64,7 +64,7 @@ impl TakeJobs<One> {
             store: Arc::clone(queue.store()),
             take: Take::from(queue.name().clone()),
             refusal: None,
-            says_wait: false,
+            idle: None,
             number: PhantomData,
         }
     }
@@ -78,7 +78,7 @@ impl TakeJobs<One> {
             store: self.store,
             take: self.take.max(max),
             refusal: self.refusal,
-            says_wait: self.says_wait,
+            idle: self.idle,
             number: PhantomData,
         }
     }
@@ -110,8 +110,17 @@ impl TakeJobs<Many> {
 impl<N> TakeJobs<N> {
     /// Waits so long for the first job, if none is due. It wakes on the instant, without polling. A part of a millisecond
     /// counts as a whole one.
+    ///
+    /// A [`stream`](TakeJobs::stream) waits for the next job however long that takes, and this changes nothing of that: see
+    /// [`until_idle`](TakeJobs::until_idle).
     pub fn wait(self, wait: Duration) -> TakeJobs<N> {
-        TakeJobs { take: self.take.wait_ms(whole_ms(wait)), says_wait: true, ..self }
+        TakeJobs { take: self.take.wait_ms(whole_ms(wait)), ..self }
+    }
+
+    /// Ends a [`stream`](TakeJobs::stream) when so long no job has come; a paused queue has none. It changes nothing of a single take.
+    /// A part of a millisecond counts as a whole one.
+    pub fn until_idle(self, idle: Duration) -> TakeJobs<N> {
+        TakeJobs { idle: Some(idle), ..self }
     }
 
     /// How long the jobs are held, over message and queue: 1 ms to 2^32 − 1 s. When it is over, an unsettled job goes to
@@ -139,7 +148,8 @@ impl<N> TakeJobs<N> {
         self
     }
 
-    /// The jobs one after the other, as a stream. See [`Jobs`].
+    /// The jobs one after the other, as a stream: without end, unless [`until_idle`](TakeJobs::until_idle) says otherwise. See
+    /// [`Jobs`].
     pub fn stream(self) -> Jobs {
         Jobs::new(self)
     }
@@ -149,8 +159,8 @@ impl<N> TakeJobs<N> {
         blocking::Jobs::from(self.stream())
     }
 
-    pub(super) fn says_wait(&self) -> bool {
-        self.says_wait
+    pub(super) fn idle(&self) -> Option<Duration> {
+        self.idle
     }
 
     pub(super) fn asks_for_none(&self) -> bool {
@@ -163,7 +173,7 @@ impl<N> TakeJobs<N> {
             store: self.store,
             take: self.take,
             refusal: self.refusal,
-            says_wait: self.says_wait,
+            idle: self.idle,
             number: PhantomData,
         }
     }
@@ -202,7 +212,7 @@ impl<N> Clone for TakeJobs<N> {
             store: Arc::clone(&self.store),
             take: self.take.clone(),
             refusal: self.refusal.clone(),
-            says_wait: self.says_wait,
+            idle: self.idle,
             number: PhantomData,
         }
     }
