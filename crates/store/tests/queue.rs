@@ -400,9 +400,20 @@ fn a_long_error_is_kept_from_its_beginning() {
     let id = job.id();
     // Its limit falls into the midst of a character.
     let error = format!("a{}", "é".repeat(Limits::MAX_ERROR_TEXT_LEN));
-    job.bury(error).call().unwrap();
+    job.bury(&error).call().unwrap();
     let kept = block_on(orders.get(id)).unwrap().standing.last_error.unwrap();
     assert_eq!(kept.len(), Limits::MAX_ERROR_TEXT_LEN - 1);
+
+    // Nor is it refused where many are settled.
+    orders.put_many(["retried", "buried"]).call().all().unwrap();
+    let jobs = block_on(orders.take().max(2).into_future()).unwrap();
+    let retry = Action::Retry { after_ms: None, error: Some(error.as_str().into()), priority: None };
+    let bury = Action::Bury { reason: Some(error.as_str().into()), priority: None };
+    orders.settle_all(jobs.iter().zip([retry, bury])).call().all().unwrap();
+    for job in &jobs {
+        let kept = block_on(orders.get(job.id())).unwrap().standing.last_error.unwrap();
+        assert_eq!(kept.len(), Limits::MAX_ERROR_TEXT_LEN - 1, "{}", job.text().unwrap());
+    }
 }
 
 #[test]

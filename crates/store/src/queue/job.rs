@@ -226,6 +226,16 @@ fn shortened(text: &dyn fmt::Display) -> String {
     text
 }
 
+/// The same, with as much of its text as a message may keep.
+fn with_shortened_text(mut action: Action) -> Action {
+    if let Action::Retry { error: Some(text), .. } | Action::Bury { reason: Some(text), .. } = &mut action
+        && text.len() > Limits::MAX_ERROR_TEXT_LEN
+    {
+        *text = shortened(&*text).into();
+    }
+    action
+}
+
 /// A job that is about to be given back, by [`Job::retry`] or [`Job::release`]: when this is awaited, or when
 /// [`call`](GiveBack::call) is called.
 #[derive(Clone, Debug)]
@@ -323,7 +333,7 @@ impl SettleAll {
     }
 
     pub(super) fn of(settles: impl Iterator<Item = (Held, Action)>) -> SettleAll {
-        SettleAll { settles: settles.collect() }
+        SettleAll { settles: settles.map(|(held, action)| (held, with_shortened_text(action))).collect() }
     }
 
     /// Settles the jobs, and blocks until they are answered. Not for a thread of an async runtime.

@@ -154,6 +154,9 @@ impl Queue {
     }
 
     /// Settles many jobs in one call of the store, each as its action says. See [`ack_all`](Queue::ack_all).
+    ///
+    /// Of a longer text of an error or reason than [`Limits::MAX_ERROR_TEXT_LEN`](dwell_model::Limits::MAX_ERROR_TEXT_LEN) the
+    /// beginning is kept, as [`Job::retry`] and [`Job::bury`] do.
     pub fn settle_all<J: Borrow<Job>>(&self, jobs: impl IntoIterator<Item = (J, Action)>) -> SettleAll {
         SettleAll::new(jobs)
     }
