@@ -2,7 +2,9 @@
 //!
 //! Builders are the very same: `orders.put("…").call()?` here is `orders.put("…").await?` there. See [`dwell_store::blocking`].
 //!
-//! Nothing here is meant for the threads of an async runtime, which it would hold up.
+//! Do not call it on a thread of an async runtime: it blocks that thread. A store that was opened by the async `Dwell::redis` needs the
+//! runtime that it was opened on; where nothing else drives it, such as a current-thread runtime, the call never returns. Open such a
+//! store here.
 
 use std::fmt;
 #[cfg(feature = "engine")]

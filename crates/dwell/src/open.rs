@@ -104,16 +104,16 @@ impl Dwell {
         &self.store
     }
 
-    /// Closes the store: takes that wait are answered with nothing, all later calls with
-    /// [`Error::Closed`](crate::Error::Closed), session leases end, and all is synced. On Redis that spends an attempt of their
-    /// messages, in files none; what lies there others go on with, without this process. A store that the caller has opened
-    /// ([`Dwell::on`]) is left as it is.
+    /// Closes the store: takes that wait are answered with nothing, session leases end, and all is synced. Later calls are answered
+    /// with [`Error::Closed`](crate::Error::Closed); on Redis, takes that wait are, and other calls may still be carried out. There the
+    /// end of a session lease spends an attempt of its message, in files it spends none. Other processes on the same Redis go on. A
+    /// store that the caller has opened ([`Dwell::on`]) is left as it is.
     ///
     /// That of files syncs on this thread.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) or [`Error::Stopped`](crate::Error::Stopped) if the disk failed,
-    /// now or before; [`Error::Closed`](crate::Error::Closed) if it was closed already.
+    /// now or before; of one in files, [`Error::Closed`](crate::Error::Closed) if it was closed already.
     pub async fn close(&self) -> Result<()> {
         match &self.opened {
             #[cfg(feature = "engine")]

@@ -721,14 +721,14 @@ mod tests {
         assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
     }
 
-    /// Counts what it is told of messages that this journal has put, and of older ones.
+    /// Counts records about messages that this journal has put, and about older ones.
     #[derive(Default)]
-    struct Told {
+    struct RecordCounts {
         of_ours: usize,
         of_older: usize,
     }
 
-    impl Replay for Told {
+    impl Replay for RecordCounts {
         fn put(&mut self, _: PutRecord, _: Place) -> Result<(), Refusal> {
             Ok(())
         }
@@ -754,8 +754,8 @@ mod tests {
         }
     }
 
-    /// A message that an earlier segment of the same replay has put is known: news of one that is not contradict the
-    /// journal, and are refused.
+    /// A record about a message that no segment of the replay has put contradicts the journal, and is refused. So a message
+    /// that an earlier segment has put must not be taken for an older one.
     #[test]
     fn what_the_first_of_several_segments_has_put_is_not_older_than_the_journal() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -778,13 +778,13 @@ mod tests {
         run(&mut driver, engine.cancel(queue(), vec![Target::Id(first[0])])).pop().unwrap().unwrap();
         run(&mut driver, engine.cancel(queue(), vec![Target::Id(first[1])])).pop().unwrap().unwrap();
         let manifest = Manifest::read(&disk, dir).unwrap();
-        let mut told = Told::default();
-        let recovered = recover(&disk, dir, &manifest, &mut told).unwrap();
+        let mut counts = RecordCounts::default();
+        let recovered = recover(&disk, dir, &manifest, &mut counts).unwrap();
         assert!(recovered.kept.len() > 1, "{:?}", recovered.report);
-        assert_eq!((told.of_ours, told.of_older), (2, 0));
+        assert_eq!((counts.of_ours, counts.of_older), (2, 0));
     }
 
-    /// Segments that are needed for their tokens alone may be missing; each is told once.
+    /// A segment that is needed for its tokens alone may be missing. Each of them is reported once.
     #[test]
     fn segments_before_the_checkpoint_that_are_missing_are_told_once_each() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));

@@ -74,8 +74,8 @@ pub enum OpenError {
         /// What was found: the key, its type, and the one that it should have.
         found: String,
     },
-    /// The thread that was to speak to Redis can not be begun.
-    #[error("the thread that speaks to Redis can not be begun: {reason}")]
+    /// The store's thread cannot be started.
+    #[error("the store's thread cannot be started: {reason}")]
     Threads {
         /// What the operating system says.
         reason: String,

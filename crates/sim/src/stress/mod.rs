@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_store_that_comes_back_empty_is_accused() {
-        let rounds = (1..).map(|seed| Round::new(seed).unwrap());
-        let mut round = rounds.into_iter().find(|round| round._files.is_none()).unwrap();
+        let mut rounds = (1..).map(|seed| Round::new(seed).unwrap());
+        let mut round = rounds.find(|round| round._files.is_none()).unwrap();
         let engine = round.open().unwrap();
         round.burst(&engine);
         round.close(engine);
