@@ -153,8 +153,14 @@ fn every_crate_inherits_the_lints() {
 #[test]
 fn every_published_crate_is_fit_for_crates_io() {
     let mut wrong = Vec::new();
+    let mut repositories = BTreeSet::new();
     for package in packages().iter().filter(|package| package.is_published()) {
+        repositories.insert(package.text("repository").map(str::to_owned));
         wrong.extend(unfit(package).into_iter().map(|reason| format!("{}: {reason}", package.name)));
+    }
+    // There is no public repository yet. Once there is one, no crate may lack it or name another.
+    if repositories.len() > 1 {
+        wrong.push(format!("the crates differ in `repository`: {repositories:?}"));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -163,7 +169,7 @@ fn every_published_crate_is_fit_for_crates_io() {
 /// <https://doc.rust-lang.org/cargo/reference/manifest.html>.
 fn unfit(package: &Package) -> Vec<String> {
     let mut wrong = Vec::new();
-    for field in ["description", "license", "repository", "rust_version"] {
+    for field in ["description", "license", "rust_version"] {
         if package.text(field).is_none_or(str::is_empty) {
             wrong.push(format!("has no {field}"));
         }
