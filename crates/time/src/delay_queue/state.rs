@@ -67,7 +67,7 @@ const BATCH_MAX: usize = 1024;
 const BATCH_BYTES: usize = 64 * 1024;
 const BATCH_MIN: usize = 8;
 
-/// What a sleep costs in time of a processor, or less: `docs/delay-queue.md` has what was measured.
+/// What a sleep costs in time of a processor, or less: `docs/decisions/2026-11-21-parking.md` has what was measured.
 const NEAR_NS: i64 = 20_000;
 /// For how long a consumer looks at nothing but the clock.
 const LOOK_NS: i64 = 5_000;
