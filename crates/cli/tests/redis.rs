@@ -177,46 +177,72 @@ fn probes_cost_a_script_a_second_at_most_whatever_the_number_of_queues() {
 }
 
 /// Somebody else's data under a queue's keys, and a list that is one page for all.
+/// A server with queues `good`, of three messages, and `bad`, of one, whose leases are overwritten; a connection of
+/// beanstalkd's protocol; and the numbers of the messages.
+struct OutOfOrder {
+    _redis: Redis,
+    server: Server,
+    line: BufReader<TcpStream>,
+    good: Vec<String>,
+    bad: String,
+}
+
+impl OutOfOrder {
+    fn new() -> OutOfOrder {
+        let redis = Redis::start();
+        let server = serve(&redis.url(), &["--beanstalkd", "127.0.0.1:0"]);
+        let stream = TcpStream::connect(server.serving["beanstalkd"].as_str().unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut line = BufReader::new(stream);
+        let mut put = |tube: &str| {
+            write!(line.get_mut(), "use {tube}\r\nput 1024 0 60 1\r\nx\r\n").unwrap();
+            assert_eq!(reply(&mut line), format!("USING {tube}"));
+            reply(&mut line).strip_prefix("INSERTED ").unwrap().to_owned()
+        };
+        let bad = put("bad");
+        let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:m')[1]", "0"]);
+        let leases = dwell_redis::testing::text(first).strip_suffix('m').unwrap().to_owned() + "l";
+        let good: Vec<String> = (0..3).map(|_| put("good")).collect();
+        redis.command(&["SET", &leases, "mine"]);
+        OutOfOrder { _redis: redis, server, line, good, bad }
+    }
+}
+
+/// The next line that a server of beanstalkd's protocol sends.
+fn reply(line: &mut BufReader<TcpStream>) -> String {
+    let mut text = String::new();
+    line.read_line(&mut text).unwrap();
+    text.trim_end().to_owned()
+}
+
 #[test]
-fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
-    let redis = Redis::start();
-    let server = serve(&redis.url(), &["--beanstalkd", "127.0.0.1:0"]);
-    let stream = TcpStream::connect(server.serving["beanstalkd"].as_str().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut line = BufReader::new(stream);
-    let said = |line: &mut BufReader<TcpStream>| {
-        let mut text = String::new();
-        line.read_line(&mut text).unwrap();
-        text.trim_end().to_owned()
-    };
-    let put = |line: &mut BufReader<TcpStream>, tube: &str| {
-        write!(line.get_mut(), "use {tube}\r\nput 1024 0 60 1\r\nx\r\n").unwrap();
-        assert_eq!(said(line), format!("USING {tube}"));
-        said(line).strip_prefix("INSERTED ").unwrap().to_owned()
-    };
-    let bad = put(&mut line, "bad");
-    let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:m')[1]", "0"]);
-    let leases = dwell_redis::testing::text(first).strip_suffix('m').unwrap().to_owned() + "l";
-    let good: Vec<String> = (0..3).map(|_| put(&mut line, "good")).collect();
-    redis.command(&["SET", &leases, "mine"]);
+fn jobs_of_other_tubes_are_found_and_deleted_though_a_tube_is_out_of_order() {
+    let mut there = OutOfOrder::new();
+    let (line, good, bad) = (&mut there.line, &there.good, &there.bad);
     write!(line.get_mut(), "peek {}\r\n", good[0]).unwrap();
-    assert_eq!(said(&mut line), format!("FOUND {} 1", good[0]));
-    assert_eq!(said(&mut line), "x");
+    assert_eq!(reply(line), format!("FOUND {} 1", good[0]));
+    assert_eq!(reply(line), "x");
     // Those that come together are looked up together.
     write!(line.get_mut(), "delete {}\r\ndelete {bad}\r\ndelete {}\r\n", good[0], good[1]).unwrap();
-    assert_eq!(said(&mut line), "DELETED");
-    assert_ne!(said(&mut line), "DELETED");
-    assert_eq!(said(&mut line), "DELETED");
-    let is_up = get(&server, "/metrics").1.contains("\ndwell_up 1\n");
-    assert_eq!((get(&server, "/health/ready").0, is_up), (200, true));
-    let (status, listed) = get(&server, "/v1/queues");
+    assert_eq!(reply(line), "DELETED");
+    assert_ne!(reply(line), "DELETED");
+    assert_eq!(reply(line), "DELETED");
+}
+
+#[test]
+fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
+    let there = OutOfOrder::new();
+    let server = &there.server;
+    let is_up = get(server, "/metrics").1.contains("\ndwell_up 1\n");
+    assert_eq!((get(server, "/health/ready").0, is_up), (200, true));
+    let (status, listed) = get(server, "/v1/queues");
     assert!(status == 200 && listed.contains("\"good\""), "{listed}");
     assert!(listed.contains("\"unread\":[{\"queue\":\"bad\",\"error\":{"), "{listed}");
     let lines = server.dwell(&["queues", "--json"]).ok().lines();
-    assert_eq!((&lines[0]["queue"], &lines[0]["counts"]["ready"]), (&json!("good"), &json!(1)), "{lines:?}");
+    assert_eq!((&lines[0]["queue"], &lines[0]["counts"]["ready"]), (&json!("good"), &json!(3)), "{lines:?}");
     assert_eq!((&lines[1]["queue"], &lines[1]["error"]["code"]), (&json!("bad"), &json!("foreign_data")));
     assert_eq!(server.dwell(&["stats"]).ok().json()["unread"], 1);
-    let metrics = get(&server, "/metrics").1;
+    let metrics = get(server, "/metrics").1;
     assert!(metrics.contains("\ndwell_queues 2\n"), "{metrics}");
     assert!(!metrics.contains("dwell_messages{queue=\"bad\""), "nobody says that it has nothing: {metrics}");
 }

@@ -111,17 +111,26 @@ fn a_place_that_can_not_be_read_fails_the_body_that_lies_there_and_none_beside_i
     let ids = puts.iter().map(|put| Target::Id(put.id)).collect();
     let got = store.run(engine.get(queue("q"), ids));
     assert!(got.iter().enumerate().all(|(i, got)| got.is_ok() == (i != 7)), "{got:?}");
+    let taken = store.take(Take::from(queue("q")).max(20)).unwrap();
+    assert_eq!(taken.len(), 19);
+    store.advance(0);
+    let counts = store.run(engine.stats(queue("q"))).unwrap().counts;
+    assert_eq!((counts.leased, counts.dead), (19, 1));
+}
+
+#[test]
+fn a_page_of_a_list_shows_what_can_be_read_and_names_the_rest() {
+    let mut store = Driven::new();
+    let engine = store.engine.clone();
+    let puts = store.run(engine.put((0..20).map(|i| Put::new(queue("q"), body_of(i))).collect()));
+    let puts: Vec<_> = puts.into_iter().map(Result::unwrap).collect();
+    unreadable(&store.disk, body_of(7).as_bytes());
     let page = store.run(engine.list(queue("q"), StateKind::Ready, None, 100)).unwrap();
     assert_eq!(page.messages.len(), 19);
     assert_eq!(
         page.unread.iter().map(|(id, error)| (*id, error.code())).collect::<Vec<_>>(),
         [(puts[7].id, "unavailable")]
     );
-    let taken = store.take(Take::from(queue("q")).max(20)).unwrap();
-    assert_eq!(taken.len(), 19);
-    store.advance(0);
-    let counts = store.run(engine.stats(queue("q"))).unwrap().counts;
-    assert_eq!((counts.leased, counts.dead), (19, 1));
 }
 
 #[test]
