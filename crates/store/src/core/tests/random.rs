@@ -378,6 +378,12 @@ impl Walk {
                     assert!(turns < 100, "it goes on for ever");
                 }
                 self.rig.core.check_served(now);
+                // How many slices it takes, and in which of them a wait ends, depends on where messages lie. What the slices
+                // hand out together does not, nor whose waits end.
+                let (handed_out, mut ended): (Vec<_>, Vec<_>) =
+                    answers.iter().partition(|(_, answer)| !answer.as_ref().is_ok_and(Vec::is_empty));
+                ended.sort_by_key(|(id, _)| *id);
+                self.rig.said.push(format!("{handed_out:?} {ended:?}"));
                 answers.into_iter().for_each(|(_, answer)| self.hand_over(answer));
             }
             Call::Forget(waiter) => {
