@@ -1,7 +1,7 @@
 //! What drivers tell the oracle: each command before it is sent, and its answer, if one comes.
 
 use super::group::{
-    Action, Changed, Delivered, Due, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec, Sweep,
+    Action, Attempt, Changed, Delivered, Due, Found, Move, PutHeard, Raised, SettleHeard, Sight, Spec, Sweep,
     TakenById, Target,
 };
 
@@ -49,9 +49,8 @@ pub(crate) enum Ask {
     /// Take from these queues. A lease has to be named, since a lost take leaves one behind.
     Take { queues: Vec<u32>, lease_ms: i64, bound: bool },
     /// Not a command: a take that was answered could not read all that it had leased, so that the store has to see to
-    /// the rest. That counts as an attempt that failed, after which it is due then.
-    /// `free` if the store may have been short of files: then no attempt is spent.
-    Unread { queues: Vec<u32>, due: Due, free: bool },
+    /// the rest. Where that counts as an attempt that failed, it is due then.
+    Unread { queues: Vec<u32>, due: Due, attempt: Attempt },
     /// Take by id.
     TakeById { message: Address, lease_ms: i64, bound: bool },
     /// Settle with the receipt of `token`.

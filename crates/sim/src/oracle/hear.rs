@@ -108,9 +108,9 @@ impl Oracle {
                     self.all_of(queue, heard, |_| What::LostTake { lease_ms, bound });
                 }
             }
-            Ask::Unread { queues, due, free } => {
+            Ask::Unread { queues, due, attempt } => {
                 for queue in queues {
-                    self.all_of(queue, heard, |_| What::SentBack { due, free, heard: false });
+                    self.all_of(queue, heard, |_| What::SentBack { due, attempt, heard: false });
                 }
             }
             Ask::TakeById { message, lease_ms, bound } => {

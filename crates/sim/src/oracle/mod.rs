@@ -34,8 +34,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 pub(crate) use ask::{Address, Answer, Ask, GroupId, Member};
 pub(crate) use expect::{Tallies, are_first_of_each};
 pub(crate) use group::{
-    Action, Changed, Delivered, Due, Found, Move, OnConflict, PutHeard, Raised, SettleHeard, Shown, Sight,
-    Spec, Sweep, TakenById, Target,
+    Action, Attempt, Changed, Delivered, Due, Found, Move, OnConflict, PutHeard, Raised, SettleHeard, Shown,
+    Sight, Spec, Sweep, TakenById, Target,
 };
 pub(crate) use register::{PAUSED, paused_until};
 pub(crate) use violation::{Kind, Violation};
@@ -214,14 +214,19 @@ impl Oracle {
         self.everywhere(now, |_| What::AllGaveBack);
     }
 
+    /// Whether a command under way is a bulk operation.
+    pub(crate) fn is_sweep(&self, op: Op) -> bool {
+        self.open.get(&op).is_some_and(|(ask, ..)| matches!(ask, Ask::Sweep { .. }))
+    }
+
     /// What a take could not read, and so has handed to nobody, has been seen to.
     pub(crate) fn sent_back(&mut self, op: Op, now: Reading) {
         let (ask, begin, from) = self.open.remove(&op).expect("each command ends once");
         let heard = self.heard(begin, from, now);
         self.over(op, &ask);
-        let Ask::Unread { queues, due, free } = ask else { panic!("{ask:?} reads nothing") };
+        let Ask::Unread { queues, due, attempt } = ask else { panic!("{ask:?} reads nothing") };
         for queue in queues {
-            self.all_of(queue, heard, |_| What::SentBack { due, free, heard: true });
+            self.all_of(queue, heard, |_| What::SentBack { due, attempt, heard: true });
         }
         self.settle();
     }

@@ -12,9 +12,10 @@ use dwell_store::{
 
 use super::again::Again;
 use super::answers::{self, Fate};
+use super::disaster::Climate;
 use super::world::World;
 use crate::oracle::{
-    Address, Answer, Ask, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target,
+    Address, Answer, Ask, Attempt, Due, GroupId, Kind, Member, Op, PutHeard, Sweep, TakenById, Target,
 };
 use crate::workload::{self, Choice, key_name, queue_name, words};
 
@@ -106,7 +107,7 @@ impl World {
         self.oracle.waiting(group) > 40
     }
 
-    fn put(&mut self) {
+    pub(super) fn put(&mut self) {
         let no = self.pool.next_no();
         let now = self.wall();
         let put = workload::put(&mut self.rng, no, now);
@@ -323,6 +324,17 @@ impl World {
         {
             self.oracle.numbered(again.put.spec.no, answer.number.get());
             self.pool.add(&mut self.rng, again.put.address, answer.id);
+            if self.climate == Climate::BadSectors {
+                self.addresses.insert(answer.id, again.put.address);
+                // It may lie in a sector that was lost before.
+                self.forget_what_is_hidden(&[answer.id]);
+            }
+        }
+        // Whose key cannot be looked up is refused for that.
+        if let Said::Put(answer) = &said
+            && !matches!(answer, Err(Error::Overloaded { .. } | Error::DiskFull { .. }))
+        {
+            self.puts_decided += 1;
         }
         let unread = self.leased_unread(&ops, &fates);
         let heard: Vec<bool> = fates.iter().map(|fate| matches!(fate, Fate::Heard(_))).collect();
@@ -331,7 +343,12 @@ impl World {
         }
         if let Some(queues) = unread {
             let due = Due::Within(workload::BACKOFF_CAP_MS);
-            let op = self.begin(Ask::Unread { queues, due, free: self.weather.lacks_files() });
+            let attempt = match self.climate {
+                Climate::FewFiles => Attempt::Unspent,
+                _ if self.weather.lacks_files() => Attempt::Unknown,
+                _ => Attempt::Spent,
+            };
+            let op = self.begin(Ask::Unread { queues, due, attempt });
             self.unread.push(op);
         }
         match (said, about) {

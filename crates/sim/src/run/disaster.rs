@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use dwell_engine::disk::{Calls, Crash, Fault};
 use dwell_engine::{Durability, Engine, OpenError};
+use dwell_model::MessageId;
 
 use super::world::{Running, World};
 use crate::mutants::MutantStore;
 use crate::oracle::{Kind, Op, Reading};
+use crate::workload::body;
 
 /// Which disasters a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,38 @@ pub(crate) enum Climate {
     Full,
     /// The same once: so many writes after this many others find no room.
     FullAt { writes: u64, times: u64 },
+    /// The process has as many files open as it may, again and again. Nothing else happens, and no attempt is spent for it.
+    FewFiles,
+    /// Sectors of the journal and of index runs cannot be read, and stay so to the end. Nothing else happens: what lies
+    /// elsewhere is read, and puts go on.
+    BadSectors,
+    /// No file can be made for long, though there is room to write. Nothing else happens, and the store is not to be opened
+    /// again for it.
+    NoInodes,
 }
+
+impl Climate {
+    /// That of a run, by a number below 100.
+    pub(super) fn of(chance: u64) -> Climate {
+        match chance {
+            0..10 => Climate::Full,
+            10..15 => Climate::FewFiles,
+            15..23 => Climate::BadSectors,
+            23..27 => Climate::NoInodes,
+            _ => Climate::Storms,
+        }
+    }
+}
+
+/// A body is read together with so many bytes in front of it, its checksum.
+const CHECKSUM_LEN: u64 = 4;
+
+/// For how long a sector of the journal may hold up puts: a flush tries three times to read a body, a second apart, and comes
+/// to the bodies of some partitions one after the other.
+const SECONDS_A_SECTOR: u64 = 12;
+
+/// How many sectors a run with [`Climate::BadSectors`] loses at most.
+const SECTORS_LOST: u64 = 8;
 
 /// What the disk is up to.
 #[derive(Debug, Default)]
@@ -91,6 +124,9 @@ impl World {
             if self.weather.full == 0 {
                 self.trace.add(format_args!("  room on the disk"));
                 self.disk.set_capacity(None);
+                if self.climate == Climate::NoInodes {
+                    self.disk.heal_creates();
+                }
                 self.weather.tried_again_at = self.reading().mono + RETRY_MS;
             }
         }
@@ -111,6 +147,26 @@ impl World {
                 if !self.is_filled {
                     self.is_filled = true;
                     self.find_none(writes, times);
+                }
+            }
+            Climate::FewFiles => {
+                if self.weather.blind == 0 && self.rng.percent(10) {
+                    self.run_out_of_files();
+                }
+            }
+            Climate::BadSectors => {
+                if self.sectors_lost < SECTORS_LOST && self.rng.percent(6) {
+                    self.lose_a_sector_for_good();
+                }
+            }
+            Climate::NoInodes => {
+                if self.weather.full == 0 && self.rng.percent(10) {
+                    let after = self.rng.below(3);
+                    let error = io::ErrorKind::StorageFull;
+                    let fault = Fault { calls: Calls::Creates, after, times: u64::MAX, error };
+                    self.trace.add(format_args!("  {fault:?}"));
+                    self.disk.fail(fault);
+                    self.weather.full = self.rng.between(10, 100);
                 }
             }
         }
@@ -180,16 +236,19 @@ impl World {
                 self.weather.is_faulty = true;
             }
             90..100 => self.lose_sectors(),
-            100..110 => {
-                let (after, times) = (self.rng.below(3), *self.rng.pick(&[1, 3, u64::MAX]));
-                self.trace.add(format_args!("  no files to be had after {after}, {times} times"));
-                self.disk.run_out_of_files(after, times);
-                self.weather.lacks_files = true;
-                self.weather.blind = self.rng.between(1, 10);
-            }
+            100..110 => self.run_out_of_files(),
             110..120 => self.find_no_inode(),
             _ => {}
         }
+    }
+
+    /// Lets no file be opened for a while.
+    fn run_out_of_files(&mut self) {
+        let (after, times) = (self.rng.below(3), *self.rng.pick(&[1, 3, u64::MAX]));
+        self.trace.add(format_args!("  no files to be had after {after}, {times} times"));
+        self.disk.run_out_of_files(after, times);
+        self.weather.lacks_files = true;
+        self.weather.blind = self.rng.between(1, 10);
     }
 
     /// Lets some bits of the journal or of sealed files read as what they are not, for a while.
@@ -216,6 +275,44 @@ impl World {
                 self.weather.rotten = self.weather.rotten.max(self.rng.between(1, 20));
             }
         }
+    }
+
+    /// Lets a sector of the journal or of an index run answer nothing any more.
+    fn lose_a_sector_for_good(&mut self) {
+        let part = *self.rng.pick(&["journal-", "journal-", "numbers-", "keys-"]);
+        let seed = self.rng.next();
+        let spot = self.disk.unreadable(seed, |name| name.starts_with(part));
+        self.trace.add(format_args!("  can not be read: {spot:?}"));
+        if spot.is_some() {
+            self.sectors_lost += 1;
+            self.is_scarred = true;
+            if part == "journal-" {
+                self.held_up_s += SECONDS_A_SECTOR;
+            }
+            let known: Vec<MessageId> = self.addresses.keys().copied().collect();
+            self.forget_what_is_hidden(&known);
+        }
+    }
+
+    /// Forgets those of these messages whose bodies cannot be read: copies are made without them.
+    pub(super) fn forget_what_is_hidden(&mut self, ids: &[MessageId]) {
+        for id in ids {
+            if !self.can_be_read(*id) {
+                self.addresses.remove(id);
+            }
+        }
+    }
+
+    /// Whether nothing can keep the store from reading the body of a message: it has a copy, and none that is or was flawed.
+    pub(super) fn can_be_read(&self, id: MessageId) -> bool {
+        let Some(address) = self.addresses.get(&id) else { return false };
+        let body = body::make(*address);
+        // A short one may stand anywhere.
+        if body.len() < 16 {
+            return false;
+        }
+        let (intact, flawed) = self.disk.copies(&body, CHECKSUM_LEN);
+        intact > 0 && flawed == 0
     }
 
     /// Lets no file be made for a while, though there is room to write.
@@ -323,6 +420,10 @@ impl World {
         let _ = running.engine.close();
         self.turn();
         let now = self.reading();
+        // A bulk operation is cut off: it says how far it came, and that the store is closed.
+        for op in self.lost.extract_if(.., |op| self.oracle.is_sweep(*op)).collect::<Vec<_>>() {
+            self.oracle.lose(op, now);
+        }
         let in_order = self.lost.is_empty() && self.flights.is_empty();
         self.end_process();
         if in_order {

@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    fn list_all(&mut self, queue: u32) {
+    pub(super) fn list_all(&mut self, queue: u32) {
         let Some(store) = self.open_store() else { return };
         let now = self.reading();
         let op = self.oracle.begin(Ask::ListAll { queue }, now);
@@ -106,6 +106,9 @@ impl World {
                     other => return self.odd(op, format!("a list was answered {other:?}")),
                 };
                 if let Some((id, error)) = page.unread.first() {
+                    if let Some((id, error)) = page.unread.iter().find(|(id, _)| self.can_be_read(*id)) {
+                        return self.odd(op, format!("{id} lies where all can be read: {error}"));
+                    }
                     if self.is_scarred {
                         let now = self.reading();
                         return self.oracle.lose(op, now);

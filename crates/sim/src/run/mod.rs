@@ -129,6 +129,16 @@ mod tests {
     }
 
     #[test]
+    fn a_hundred_seeds_meet_every_climate() {
+        let met: Vec<Climate> = (1..=100).map(|seed| World::new(seed, false, None, None).climate).collect();
+        for climate in
+            [Climate::Storms, Climate::Full, Climate::FewFiles, Climate::BadSectors, Climate::NoInodes]
+        {
+            assert!(met.contains(&climate), "{climate:?}");
+        }
+    }
+
+    #[test]
     fn some_seeds_hold() {
         for seed in 1..=40 {
             let outcome = run_seed(seed, false);

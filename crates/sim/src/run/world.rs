@@ -1,12 +1,13 @@
 //! The world of one seed: engine, disk, clock, oracle, and the commands under way. One thread, one order.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Driver, Durability, Engine, Options};
-use dwell_model::{Limits, Timestamp};
+use dwell_model::{Limits, MessageId, Timestamp};
 use dwell_store::Store;
 use dwell_time::{Clock as _, ManualClock};
 
@@ -18,14 +19,16 @@ use super::disaster::{Climate, Weather};
 use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
-use crate::oracle::{Kind, Op, Oracle, Reading, Rules};
+use crate::oracle::{Address, Kind, Op, Oracle, Reading, Rules};
 use crate::rng::Rng;
-use crate::workload::Pool;
+use crate::workload::{self, Pool};
 
 /// After so many ticks the store is to come to rest. In between it is met with retirements half done.
 const TICKS_TO_REST: u64 = 16;
 /// It takes fewer turns than this.
 const TURNS_TO_REST: usize = 20_000;
+/// How many puts are to be let in after a rest where sectors are bad.
+const PUTS_EXPECTED: u64 = 16;
 
 /// A store that is open.
 pub(super) struct Running {
@@ -66,6 +69,14 @@ pub(super) struct World {
     pub(super) is_filled: bool,
     /// Rot was copied while it was there, and so stays: some messages can not be read any more, for good.
     pub(super) is_scarred: bool,
+    /// How many sectors cannot be read any more, for good.
+    pub(super) sectors_lost: u64,
+    /// For how many more seconds they may hold up puts.
+    pub(super) held_up_s: u64,
+    /// Messages that can be read, as far as is known; kept where sectors are all that is lost.
+    pub(super) addresses: BTreeMap<MessageId, Address>,
+    /// Puts that were accepted, or refused for what they are, and not for what the store is short of.
+    pub(super) puts_decided: u64,
     pub(super) reopened: u64,
 }
 
@@ -74,7 +85,7 @@ impl World {
     /// too, if nobody says so.
     pub(super) fn new(seed: u64, is_told: bool, mutant: Option<Mutant>, climate: Option<Climate>) -> World {
         let mut rng = Rng::new(seed);
-        let own = if rng.percent(10) { Climate::Full } else { Climate::Storms };
+        let own = Climate::of(rng.below(100));
         let climate = climate.unwrap_or(own);
         let clock = ManualClock::new(Timestamp::from_ms(time::START_MS).expect("it lies in this century"));
         let disk = MemoryDisk::new();
@@ -85,7 +96,7 @@ impl World {
         };
         let limits =
             Limits { leased: *rng.pick(&[5, 40, 10_000]), batch: 1_000, queues: 1_000, ..Limits::default() };
-        let options = Options {
+        let mut options = Options {
             limits,
             segment_bytes: *rng.pick(&[4 * 1024, 16 * 1024, 64 * 1024]),
             // From next to nothing, so that most messages are in due files, to all.
@@ -115,6 +126,16 @@ impl World {
             lapsed_a_slice: [1, 1_000, 2, 3][(seed / 3 % 4) as usize],
             ..Options::default()
         };
+        match climate {
+            // So little that a journal comes to its limit before a file can be made again.
+            Climate::NoInodes => (options.segment_bytes, options.body_reach) = (4 * 1024, 8 * 1024),
+            // So little that puts wait for flushes, or so much that all messages stay in the journal.
+            Climate::BadSectors if seed.is_multiple_of(2) => {
+                options.memory_limit = Options::MIN_MEMORY_LIMIT;
+            }
+            Climate::BadSectors => options.memory_limit = u64::MAX,
+            _ => {}
+        }
         World {
             rng,
             clock,
@@ -138,6 +159,10 @@ impl World {
             climate,
             is_filled: false,
             is_scarred: false,
+            sectors_lost: 0,
+            held_up_s: 0,
+            addresses: BTreeMap::new(),
+            puts_decided: 0,
             reopened: 0,
         }
     }
@@ -181,7 +206,7 @@ impl World {
         self.brew();
         let strikes = self.rng.below(1_000) < 12 && self.climate == Climate::Storms;
         if self.has_failed && self.climate != Climate::Storms {
-            let text = "the store gave up, and all that it met is writes that find no room".to_owned();
+            let text = format!("the store gave up, and all that it met is {:?}", self.climate);
             return self.oracle.accuse(Kind::Contradiction, text);
         }
         if self.has_failed || strikes {
@@ -200,6 +225,11 @@ impl World {
         self.turn();
         if tick.is_multiple_of(TICKS_TO_REST) {
             self.expect_rest();
+            if self.climate == Climate::BadSectors {
+                self.expect_puts();
+                let queue = workload::queue(&mut self.rng);
+                self.list_all(queue);
+            }
         }
         if self.disk.is_off() {
             self.strike();
@@ -219,6 +249,27 @@ impl World {
         let wake = self.running.as_ref().map(|running| running.driver.next_wake());
         let text = format!("after {TURNS_TO_REST} turns at one instant the next is due still: {wake:?}");
         self.oracle.accuse(Kind::Spin, text);
+    }
+
+    /// Puts are let in though sectors are bad: a sector of the journal holds them up while a flush tries to read it, and one
+    /// of an index run does not.
+    fn expect_puts(&mut self) {
+        let to = self.puts_decided + PUTS_EXPECTED;
+        while self.puts_decided < to && self.oracle.violations().is_empty() {
+            let before = self.puts_decided;
+            self.put();
+            self.turn();
+            self.expect_rest();
+            if self.puts_decided > before {
+                continue;
+            }
+            let Some(left) = self.held_up_s.checked_sub(1) else {
+                let text = "puts are held up, and all that the store met is bad sectors".to_owned();
+                return self.oracle.accuse(Kind::Withheld, text);
+            };
+            self.held_up_s = left;
+            self.clock.advance(1_000);
+        }
     }
 
     /// Lets the store do what there is to do, and hears its answers.

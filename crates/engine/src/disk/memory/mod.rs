@@ -345,6 +345,11 @@ impl MemoryDisk {
         self.state().faults.clear();
     }
 
+    /// Takes back all failures of making files.
+    pub fn heal_creates(&self) {
+        self.state().faults.retain(|(fault, _)| fault.calls != Calls::Creates);
+    }
+
     /// Takes back all failures of reads, and of opening files.
     pub fn heal_reads(&self) {
         self.state().faults.retain(|(fault, _)| !matches!(fault.calls, Calls::Reads | Calls::Opens));
@@ -405,6 +410,27 @@ impl MemoryDisk {
     /// Whether any bit reads as what it is not, or can not be read.
     pub fn is_rotten(&self) -> bool {
         !self.state().rot.is_empty()
+    }
+
+    /// How many copies of `bytes` its files have that read as they were written, and how many that have a flaw among them or
+    /// among the `before` bytes in front of them. What a digit stands before is no copy: it ends a longer number.
+    pub fn copies(&self, bytes: &[u8], before: u64) -> (usize, usize) {
+        let state = self.state();
+        let (mut intact, mut flawed) = (0, 0);
+        for file in state.names.values() {
+            let seen = &state.files[file].seen;
+            let found = seen.windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes);
+            let found = found.map(|(at, _)| at).filter(|at| *at == 0 || !seen[at - 1].is_ascii_digit());
+            for at in found {
+                let (start, end) = ((at as u64).saturating_sub(before), (at + bytes.len()) as u64);
+                let is_flawed = state.rot.iter().any(|(flawed, from, flaw)| {
+                    let len = if let Flaw::Unreadable(len) = flaw { *len } else { 1 };
+                    flawed == file && *from < end && start < from + len
+                });
+                if is_flawed { flawed += 1 } else { intact += 1 }
+            }
+        }
+        (intact, flawed)
     }
 
     /// From now on holds at most so many bytes; `None` for no bound.

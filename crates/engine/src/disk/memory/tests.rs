@@ -189,3 +189,18 @@ fn a_process_without_a_file_left_and_a_disk_without_an_inode_are_told_apart() {
     assert_eq!(disk.create(Path::new("/d/new")).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert!(disk.create(Path::new("/d/new")).is_ok());
 }
+
+#[test]
+fn copies_are_told_by_whether_they_can_be_read() {
+    let (disk, path) = (MemoryDisk::new(), Path::new("/d/file"));
+    disk.create_dir(Path::new("/d")).unwrap();
+    let file = disk.create(path).unwrap();
+    file.write_at(b"....12 a body....112 a body....12 a body", 0).unwrap();
+    assert_eq!(disk.copies(b"12 a body", 4), (2, 0), "112 is another");
+    disk.unreadable_at(path, 2, 1);
+    assert_eq!(disk.copies(b"12 a body", 4), (1, 1), "what stands in front of it cannot be read");
+    disk.rot_at(path, 39);
+    assert_eq!(disk.copies(b"12 a body", 4), (0, 2));
+    disk.heal_rot(|_| true);
+    assert_eq!(disk.copies(b"12 a body", 0), (2, 0));
+}

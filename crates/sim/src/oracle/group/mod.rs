@@ -27,7 +27,7 @@ pub(crate) use look::{Found, Shown, Sight};
 pub(crate) use put::{Answered, OnConflict, PutHeard, Spec};
 pub(crate) use settle::{Action, SettleHeard};
 pub(crate) use sweep::Sweep;
-pub(crate) use take::{Delivered, TakenById};
+pub(crate) use take::{Attempt, Delivered, TakenById};
 
 /// All that is known of a group, in one of the ways in which it may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,8 +80,9 @@ pub(crate) enum What {
     LostTake { lease_ms: i64, bound: bool },
     /// A take that could not read all that it leased: it may have leased anything that was ready, for so long.
     UnreadTake { lease_ms: i64, bound: bool },
-    /// What such a take could not read counts as tried, and is due then; not known to have happened unless `heard`.
-    SentBack { due: Due, free: bool, heard: bool },
+    /// What such a take could not read has been seen to: where it counts as tried it is due then. Not known to have happened
+    /// unless `heard`.
+    SentBack { due: Due, attempt: Attempt, heard: bool },
     /// What a take of which nothing was heard had leased may have gone back.
     GaveBack,
     /// All that such takes had leased has gone back by now.
@@ -131,7 +132,7 @@ impl Effect for What {
             What::UnreadTake { lease_ms, bound } => {
                 take::lost(state, granted_to_nobody(*lease_ms, *bound, &at.window), at)
             }
-            What::SentBack { due, free, heard } => take::sent_back(state, *due, *free, *heard, at),
+            What::SentBack { due, attempt, heard } => take::sent_back(state, *due, *attempt, *heard, at),
             What::GaveBack => take::gave_back(state, at),
             What::AllGaveBack => take::all_gave_back(state, at),
             What::TakeById { no, lease_ms, bound, heard } => {

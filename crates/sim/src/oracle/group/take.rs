@@ -29,6 +29,17 @@ pub(crate) struct Delivered {
     pub(crate) lapses: u32,
 }
 
+/// Whether an attempt is spent on a message that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It is: the medium is to blame.
+    Spent,
+    /// It is not: the process was short of something.
+    Unspent,
+    /// Either may have been the case.
+    Unknown,
+}
+
 /// The answer to a take by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TakenById {
@@ -126,8 +137,8 @@ pub(super) fn all_gave_back(state: &State, at: At<'_>) -> Vec<State> {
     states
 }
 
-/// What could not be read has had its attempt, unless its lease was over by then; or none, if that may be `free`.
-pub(super) fn sent_back(state: &State, due: Due, free: bool, heard: bool, at: At<'_>) -> Vec<State> {
+/// What could not be read has had its attempt, or has been given back without one, unless its lease was over by then.
+pub(super) fn sent_back(state: &State, due: Due, attempt: Attempt, heard: bool, at: At<'_>) -> Vec<State> {
     let mut states = vec![state.clone()];
     for place in 0..state.messages.len() {
         let is_unread =
@@ -140,22 +151,25 @@ pub(super) fn sent_back(state: &State, due: Due, free: bool, heard: bool, at: At
             if !is_unread(message) {
                 return vec![version];
             }
-            let given_back = free.then(|| {
+            let given_back = (attempt != Attempt::Spent).then(|| {
                 let mut version = version.clone();
                 version.messages[place].change_unsynced(at, |standing| standing.phase = Phase::Pending);
                 version.settled_by_time(place, at)
             });
-            let message = &mut version.messages[place];
-            let mut after = message.standing.clone();
-            message.spend_attempt(&mut after);
-            // A dead message has no next instant.
-            if after.phase == Phase::Pending {
-                after.due = due.span(&at.window);
-                after.since = at.begin;
-            }
-            // Nobody was told of it: the power may fail before it is written.
-            message.change_unsynced(at, |standing| *standing = after);
-            version.settled_by_time(place, at).into_iter().chain(given_back.into_iter().flatten()).collect()
+            let tried = (attempt != Attempt::Unspent).then(|| {
+                let message = &mut version.messages[place];
+                let mut after = message.standing.clone();
+                message.spend_attempt(&mut after);
+                // A dead message has no next instant.
+                if after.phase == Phase::Pending {
+                    after.due = due.span(&at.window);
+                    after.since = at.begin;
+                }
+                // No answer says so: the power may fail before it is written.
+                message.change_unsynced(at, |standing| *standing = after);
+                version.settled_by_time(place, at)
+            });
+            tried.into_iter().chain(given_back).flatten().collect()
         };
         let versions = states.iter().flat_map(|state| state.versions(place, at, false));
         states = versions.flat_map(sent_back).collect();
