@@ -198,3 +198,99 @@ fn marker_places(bytes: &[u8]) -> impl Iterator<Item = usize> {
         .map(|(at, _)| at)
         .filter(move |at| bytes[*at..].starts_with(&BATCH_MARKER))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dwell_model::Timestamp;
+
+    use super::*;
+    use crate::disk::{Disk, MemoryDisk};
+    use crate::journal::format::SegmentName;
+
+    const SALT_OF: SegmentName = SegmentName { directory: 7, shard: 0, segment: 3 };
+
+    fn header(sequence: u64, synced: u64, incarnation: u32, records: &[u8]) -> Vec<u8> {
+        let salt = SALT_OF.salt();
+        let (len, checksum) = (records.len() as u32, salt.checksum(records));
+        let now = Timestamp::MIN;
+        BatchHeader { len, sequence, synced, now, incarnation, records: 1, checksum }.encode(salt).to_vec()
+    }
+
+    /// A reader of these bytes that reads `step` bytes at a time.
+    fn reader(bytes: &[u8], incarnation: Option<u32>, step: usize) -> SegmentReader {
+        let (disk, path) = (MemoryDisk::new(), Path::new("/d/segment"));
+        disk.create_dir(Path::new("/d")).unwrap();
+        disk.put_file(path, bytes.to_vec());
+        let reader = SegmentReader::new(disk.open(path).unwrap(), SALT_OF.salt(), incarnation).unwrap();
+        SegmentReader { step, ..reader }
+    }
+
+    /// Headers are found wherever they stand: across the ends of what is read at a time, at the very end, and within others.
+    #[test]
+    fn a_header_behind_damage_is_found_wherever_it_stands() {
+        for at in [0, 1, 15, 16, 17, 63, 64, 65, 100, 127, 128, 200] {
+            for behind in [0, 1, 70] {
+                let mut bytes = vec![0xa5; at];
+                bytes.extend(header(9, 8, 5, b""));
+                bytes.extend(vec![0; behind]);
+                let end = (at + BatchHeader::LEN) as u64;
+                for step in [BatchHeader::LEN + 1, 64, 100, 1_000] {
+                    let mut ours = reader(&bytes, Some(5), step);
+                    let rest = ours.rest(0).unwrap();
+                    assert_eq!(rest, Rest { end, mark: 8 }, "at {at}, {step} at a time");
+                    assert_eq!(ours.next_header(0, |found| found == 9).unwrap(), Some(at as u64));
+                    assert_eq!(ours.next_header(at as u64 + 1, |found| found == 9).unwrap(), None);
+                    assert_eq!(ours.next_header(0, |found| found != 9).unwrap(), None);
+                    assert_eq!(reader(&bytes, None, step).rest(0).unwrap().mark, 8);
+                    let mut other = reader(&bytes, Some(6), step);
+                    assert_eq!(other.rest(0).unwrap(), Rest { end, mark: 0 }, "of another incarnation");
+                    assert_eq!(other.next_header(0, |_| true).unwrap(), None);
+                }
+            }
+        }
+    }
+
+    /// Zeros are what was set aside, and no evidence; the rest ends behind the last byte that is none.
+    #[test]
+    fn the_rest_ends_behind_its_last_byte_and_knows_the_highest_mark() {
+        let zeros = vec![0; 300];
+        for step in [49, 100, 1_000] {
+            assert_eq!(reader(&zeros, Some(5), step).rest(7).unwrap(), Rest { end: 7, mark: 0 });
+            assert_eq!(reader(&zeros, Some(5), step).rest(300).unwrap(), Rest { end: 300, mark: 0 });
+            let mut bytes = zeros.clone();
+            bytes[120] = 1;
+            let mut ours = reader(&bytes, Some(5), step);
+            assert_eq!(ours.rest(7).unwrap(), Rest { end: 121, mark: 0 });
+            assert_eq!(ours.rest(121).unwrap(), Rest { end: 121, mark: 0 });
+            let both = [header(4, 3, 5, b""), header(2, 1, 5, b"")].concat();
+            assert_eq!(reader(&both, Some(5), step).rest(1).unwrap(), Rest { end: 96, mark: 1 });
+            assert_eq!(reader(&both, Some(5), step).rest(0).unwrap(), Rest { end: 96, mark: 3 });
+        }
+    }
+
+    #[test]
+    fn a_batch_is_one_where_header_records_and_sequence_are_right() {
+        let whole = [header(9, 8, 5, b"records"), b"records".to_vec()].concat();
+        let reason = |bytes: &[u8], sequence| match reader(bytes, Some(5), 49).find(0, sequence).unwrap() {
+            Found::Batch(header, records) => {
+                assert_eq!((header.sequence, records), (9, b"records".as_slice()));
+                None
+            }
+            Found::Other(reason) => Some(reason),
+        };
+        assert_eq!(reason(&whole, 9), None);
+        assert_eq!(reason(&whole, 8), Some("a batch is not the next in sequence"));
+        let last = whole.len() - 1;
+        assert_eq!(reason(&whole[..last], 9), Some("the segment ends within a batch"));
+        assert_eq!(reason(&whole[..47], 9), Some("the segment ends within a batch's header"));
+        let mut damaged = whole.clone();
+        damaged[last] ^= 1;
+        assert_eq!(reason(&damaged, 9), Some("a batch's records fail their checksum"));
+        damaged[20] ^= 1;
+        assert_eq!(reason(&damaged, 9), Some("a batch's header fails its checksum"));
+        let other = [header(9, 8, 6, b"records"), b"records".to_vec()].concat();
+        assert_eq!(reason(&other, 9), Some("a batch is of another incarnation than its segment"));
+    }
+}

@@ -459,9 +459,16 @@ fn fill(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use dwell_model::{Setting, SettingChange};
+    use dwell_store::core::{Durability, Log as _, Record};
     use rustix::io::Errno;
 
     use super::*;
+    use crate::disk::MemoryDisk;
+    use crate::journal::format::BatchHeader;
+    use crate::journal::reader::{Found, SegmentReader};
 
     #[test]
     fn what_may_succeed_later_is_told_from_a_disk_that_failed() {
@@ -517,5 +524,126 @@ mod tests {
             1,
             "a token lives in it"
         );
+    }
+    fn home(disk: &MemoryDisk) -> Home {
+        let dir = Path::new("/d");
+        disk.create_dir(dir).unwrap();
+        Home {
+            disk: Arc::new(disk.clone()),
+            removal: Removal::new(Arc::new(disk.clone())),
+            dir: dir.into(),
+            directory: 7,
+            shard: 0,
+            incarnation: 3,
+            segment_bytes: 64 * 1024,
+            synced_answers: true,
+            body_reach: u32::MAX,
+        }
+    }
+
+    fn begin(home: Home, start: Start) -> (Writer, Batch) {
+        Writer::begin(home, VecDeque::new(), 1, 0, Carry::starting_at(1), start, Timestamp::MIN).unwrap()
+    }
+
+    /// The setting of a queue, as a record of some dozen bytes.
+    fn configured(queue: &str, lease_ms: u64) -> Record {
+        let change = SettingChange::Set(Setting::LeaseMs(lease_ms));
+        Record::Configured { queue: queue.parse().unwrap(), change }
+    }
+
+    /// Appends a batch with so many records; says how long it was.
+    fn append(writer: &mut Writer, batch: &mut Batch, records: u64) -> u64 {
+        writer.begin_batch(batch, Timestamp::MIN, false).unwrap();
+        (0..records).for_each(|at| batch.record(&configured("q", 1_000 + at), Durability::Synced));
+        writer.append(batch).unwrap();
+        batch.len() as u64
+    }
+
+    /// The sequences of the batches of the newest segment, one after the other from its header on, and where they end.
+    fn batches(writer: &Writer) -> (Vec<u64>, u64) {
+        let segment = &writer.active.segment;
+        let mut reader = SegmentReader::new(Arc::clone(&segment.file), segment.salt, Some(3)).unwrap();
+        let (mut sequences, mut at) = (Vec::new(), SegmentHeader::LEN as u64);
+        while let Found::Batch(header, records) = reader.find_one_of(at, |_| true).unwrap() {
+            at += (BatchHeader::LEN + records.len()) as u64;
+            sequences.push(header.sequence);
+        }
+        (sequences, at)
+    }
+
+    /// A segment begins with the settings of all queues: a batch like others, which no retirement is worth.
+    #[test]
+    fn what_a_segment_begins_with_is_a_batch_that_counts_for_nothing() {
+        let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
+        let (mut writer, mut batch) = begin(home(&disk), Start { segment: 1, has_files: true });
+        let unretired = |segments, records, bytes| Unretired { segments, records, bytes };
+        let header = SegmentHeader::LEN as u64;
+        assert_eq!((writer.begun(), writer.unretired()), (header, unretired(1, 0, 0)));
+        assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 1, "nothing was written to it");
+        let first = append(&mut writer, &mut batch, 2);
+        let second = append(&mut writer, &mut batch, 3);
+        assert_eq!(writer.unretired(), unretired(1, 5, first + second));
+        assert_eq!(batches(&writer), (vec![1, 2], header + first + second));
+        assert!(writer.is_unsynced());
+
+        assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 2);
+        assert!(!writer.is_unsynced(), "what came before it was synced");
+        let (sequences, end) = batches(&writer);
+        assert_eq!((sequences, writer.begun()), (vec![3], end));
+        assert!(end > header);
+        assert_eq!((writer.segments(), writer.unretired()), (2, unretired(2, 5, first + second)));
+        assert_eq!(writer.rotate(&mut batch, now, true).unwrap(), 2, "it holds nothing yet but settings");
+        let third = append(&mut writer, &mut batch, 1);
+        assert_eq!(batches(&writer), (vec![3, 4], end + third));
+        writer.set_checkpoint(Start { segment: 2, has_files: true });
+        assert_eq!(writer.unretired(), unretired(1, 1, third), "the first is needed no more");
+    }
+
+    /// The room that a segment has set aside counts beside what the disk has free, and goes as batches are written.
+    #[test]
+    fn what_was_set_aside_is_room_until_it_is_written_or_given_back() {
+        let disk = MemoryDisk::new();
+        disk.set_capacity(Some(200 * 1024));
+        let (mut writer, mut batch) = begin(home(&disk), Start::default());
+        assert_eq!(disk.used(), 64 * 1024);
+        let (free, header) = (136 * 1024, SegmentHeader::LEN as u64);
+        assert_eq!(writer.room().unwrap(), free + 64 * 1024 - header);
+        let len = append(&mut writer, &mut batch, 10);
+        let room = writer.room().unwrap();
+        assert_eq!(room, free + 64 * 1024 - header - len);
+        assert_eq!(disk.used(), 64 * 1024, "it was written where there was room");
+        writer.trim();
+        assert_eq!((disk.used(), writer.room().unwrap()), (header + len, room));
+    }
+
+    /// A segment is full when it has as many bytes as segments have, or twice as many as it begins with, if that is more.
+    #[test]
+    fn the_next_segment_is_begun_when_one_is_full() {
+        let (disk, now) = (MemoryDisk::new(), Timestamp::MIN);
+        let small = Home { segment_bytes: 2_000, ..home(&disk) };
+        let (mut writer, mut batch) = begin(small, Start { segment: 1, has_files: true });
+        let mut end = writer.begun();
+        while end < 2_000 {
+            assert!(!writer.is_to_roll_over(&batch, now, false), "{end}");
+            end += append(&mut writer, &mut batch, 1);
+        }
+        assert!(writer.is_to_roll_over(&batch, now, false));
+        assert_eq!(writer.segments(), 1);
+        append(&mut writer, &mut batch, 1);
+        assert_eq!((writer.segments(), writer.active.segment.name.segment), (2, 2));
+
+        // Settings of so many queues that they take more than a segment.
+        writer.begin_batch(&mut batch, now, false).unwrap();
+        (0..200).for_each(|at| batch.record(&configured(&format!("queue-{at}"), 5), Durability::Synced));
+        writer.append(&mut batch).unwrap();
+        writer.rotate(&mut batch, now, true).unwrap();
+        let begun = writer.begun();
+        assert!(begun > 2_000, "{begun}");
+        let mut end = begun;
+        while end < 2 * begun {
+            assert!(!writer.is_to_roll_over(&batch, now, false), "{end} of {begun}");
+            end += append(&mut writer, &mut batch, 20);
+        }
+        assert!(writer.is_to_roll_over(&batch, now, false));
     }
 }
