@@ -284,27 +284,6 @@ impl Settled {
         Settled { len: self.len, settled: settled.sum(), pages }
     }
 
-    /// The `n`-th, counted from 0, of the ordinals from `from` on that are not settled.
-    pub(crate) fn nth_live(&self, from: u32, n: u32) -> Option<u32> {
-        let mut left = n;
-        let mut from = from.min(self.len);
-        // Whole pages are passed by their counts.
-        while from < self.len {
-            let end = (from / PAGE + 1).saturating_mul(PAGE).min(self.len);
-            let here = self.live(from..end);
-            if left < here {
-                break;
-            }
-            left -= here;
-            from = end;
-        }
-        let mut live = self.next_live(from)?;
-        for _ in 0..left {
-            live = self.next_live(live + 1)?;
-        }
-        Some(live)
-    }
-
     /// `range` cut at the borders of pages: page, and range from its start.
     fn parts(&self, range: Range<u32>) -> impl Iterator<Item = (usize, Range<u32>)> + use<> {
         assert!(range.end <= self.len, "ordinal {} of a file of {} entries", range.end, self.len);
@@ -487,6 +466,35 @@ mod tests {
         let pages = (0..4u32, 0..4u32).prop_map(|(from, pages)| from * PAGE..(from + pages) * PAGE);
         let any = (0..=LEN, prop_oneof![0..200u32, 0..LEN]).prop_map(|(from, len)| from..from + len);
         prop_oneof![1 => pages, 4 => any].prop_map(|range| range.start.min(LEN)..range.end.min(LEN))
+    }
+
+    /// What is said of one is what would be found by looking at each.
+    #[test]
+    fn what_comes_next_and_how_many_are_left_is_so_for_every_ordinal() {
+        let ranges = [
+            Vec::new(),
+            vec![0..PAGE, PAGE..LEN],
+            vec![0..PAGE, PAGE + 5..PAGE + 6],
+            vec![70..PAGE + 1, LEN - 1..LEN],
+            vec![PAGE..PAGE + 1, PAGE + 1..2 * PAGE],
+        ];
+        for ranges in ranges {
+            let mut settled = Settled::none(LEN);
+            for range in &ranges {
+                settled.set_range(range.clone());
+            }
+            let is_set = |at: &u32| ranges.iter().any(|range| range.contains(at));
+            for from in (0..=LEN + 1).filter(|at| at % 61 < 2 || at % PAGE < 3 || at % PAGE > PAGE - 3) {
+                let after = || from..LEN;
+                assert_eq!(settled.next_live(from), after().find(|at| !is_set(at)), "{from} of {ranges:?}");
+                assert_eq!(settled.next_settled(from), after().find(is_set), "{from} of {ranges:?}");
+                let live = after().filter(|at| !is_set(at)).count() as u32;
+                assert_eq!(settled.live(from.min(LEN)..LEN), live, "{from} of {ranges:?}");
+                assert!(from >= LEN || settled.has(from) == is_set(&from));
+            }
+            let count = (0..LEN).filter(is_set).count() as u32;
+            assert_eq!((settled.is_empty(), settled.is_full()), (count == 0, count == LEN));
+        }
     }
 
     proptest! {
