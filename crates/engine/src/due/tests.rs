@@ -122,6 +122,51 @@ fn a_file_knows_how_often_its_bodies_were_written() {
     }
 }
 
+/// By this it is decided when the next file is begun, long before places in it come to an end.
+#[test]
+fn a_writer_knows_how_long_its_file_is_so_far() {
+    let disk = disk();
+    let mut writer = Writer::create(&disk, dir(), NAME).unwrap();
+    let (mut bodies, mut before) = (0, writer.bytes());
+    for number in 1..=300 {
+        let body = vec![7; if number % 50 == 0 { 90_000 } else { 700 }];
+        writer.push(&plain(number, number as i64), &body).unwrap();
+        bodies += body.len() as u64;
+        let bytes = writer.bytes();
+        assert!(
+            (bodies..bodies + 100 * number).contains(&bytes),
+            "{bytes} after {number}, {bodies} of bodies"
+        );
+        assert!(bytes >= before + body.len() as u64);
+        before = bytes;
+    }
+    let size = writer.finish().unwrap().size();
+    assert!((before - 1_000..before + 4_096).contains(&size), "{size}, and {before} without the index");
+}
+
+/// As [`File`] says.
+#[test]
+fn lanes_blocks_and_expiries_are_what_a_file_has_in_memory() {
+    let disk = disk();
+    for (expire, lanes) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (5_000, 40)] {
+        let mut entries: Vec<Entry> = (1..=6_000).map(|number| plain(number, number as i64)).collect();
+        for (entry, at_most) in entries.iter_mut().zip(0..) {
+            entry.standing.expires = (at_most < expire).then(|| at(90_000));
+            entry.standing.priority = at_most % lanes;
+        }
+        entries.sort_by_key(Entry::sort_key);
+        let entries: Vec<_> =
+            entries.into_iter().map(|entry| (entry, Bytes::from_static(&[7; 128]))).collect();
+        let written = write(&disk, &entries);
+        let file = File::open(&disk, dir(), NAME).unwrap();
+        assert_eq!((file.lanes().len(), file.expiry_count()), (lanes as usize, expire));
+        let chunks = (expire as usize).div_ceil(1_024);
+        let parts = 56 * lanes as usize + 32 * file.index.blocks.len() + 24 * chunks;
+        assert_eq!(file.memory(), size_of::<File>() + parts, "{expire} expire, {lanes} lanes");
+        assert_eq!(written.memory(), file.memory());
+    }
+}
+
 fn plain_with_body(number: u64) -> (Entry, Bytes) {
     (plain(number, 1_000), Bytes::from("a body"))
 }
