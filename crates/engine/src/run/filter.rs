@@ -116,6 +116,34 @@ mod tests {
         }
     }
 
+    /// Filters that were written by an earlier version are asked by this one: a key that it looks for elsewhere is not found.
+    #[test]
+    fn keys_have_the_bits_that_docs_format_says() {
+        // The finalizer of MurmurHash3 (fmix64), by its definition.
+        let finalize = |key: u64| {
+            let mut h = key;
+            h ^= h >> 33;
+            h = h.wrapping_mul(0xff51_afd7_ed55_8ccd);
+            h ^= h >> 33;
+            h = h.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+            h ^ h >> 33
+        };
+        assert_eq!(finalize(1), 0xb456_bcfc_34c2_cb2c);
+        for key in [1, 700_000, 1 << 40, u64::MAX] {
+            let mut filter = Filter::for_keys(1_000, 16);
+            filter.insert(key);
+            let groups = filter.len() as u64 / 8;
+            let group = (u128::from(finalize(key)) * u128::from(groups)) >> 64;
+            let numbers = finalize(finalize(key) ^ 0x9e37_79b9_7f4a_7c15);
+            let mut words = vec![0; filter.len()];
+            for probe in 0..6 {
+                let bit = numbers / 512_u64.pow(probe) % 512;
+                words[group as usize * 8 + bit as usize / 64] |= 1_u64 << (bit % 64);
+            }
+            assert_eq!(filter.words, words, "{key}");
+        }
+    }
+
     /// Each piece counts for its place: the words of another one would let through what they do not hold.
     #[test]
     fn is_read_piece_by_piece_and_in_their_order_alone() {

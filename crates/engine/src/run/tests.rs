@@ -75,6 +75,15 @@ fn a_number_is_found_with_one_read_and_most_others_with_none() {
 }
 
 #[test]
+fn a_run_that_was_just_written_has_its_filter_at_hand() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let run = write(&disk, NUMBERS, 1_000, &homes(1_000));
+    let before = disk.counts().reads;
+    assert_eq!(run.home(number(3)).unwrap(), Some(home(3)));
+    assert_eq!(disk.counts().reads - before, 1, "a block");
+}
+
+#[test]
 fn without_a_filter_and_without_pairs_too() {
     let disk = disk();
     let run = write(&disk, NUMBERS, 0, &homes(5_000));
@@ -87,6 +96,35 @@ fn without_a_filter_and_without_pairs_too() {
         empty.verify(&mut |_| ()).unwrap();
         assert_eq!((empty.len(), empty.key_range(), empty.iter().count()), (0, None, 0));
         assert!(empty.find(0).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn what_is_wanted_is_found_and_blocks_that_have_none_of_it_are_not_read() {
+    let disk = CountedDisk::new(Arc::new(disk()));
+    let pairs = homes(50_000);
+    let run = write(&disk, NUMBERS, 0, &pairs);
+    let blocks = run.index.blocks();
+    assert!(blocks > 40, "{blocks}");
+    let block = |at: usize| run.index.first(at);
+    let between = |from: usize, to: usize| (block(from)..block(to)).collect::<Vec<u64>>();
+    for (wanted, most_reads) in [
+        (vec![], 0),
+        (vec![1, 2, 200_000], 1),
+        (vec![block(0)], 1),
+        (vec![block(7) - 3, block(7), block(20) + 3], 3),
+        (vec![pairs[49_999].0], 1),
+        (between(5, 9), 1),
+        (between(0, blocks - 1), run.size() / 25_000 + 1),
+    ] {
+        let mut set = NumberSet::default();
+        wanted.iter().for_each(|number| set.add(*number));
+        let (mut found, before) = (Vec::new(), disk.counts().reads);
+        run.find_all(&set, |home| found.push(home)).unwrap();
+        let right = pairs.iter().filter(|(key, _)| set.has(*key)).map(|(_, home)| *home);
+        assert_eq!(found, right.collect::<Vec<_>>());
+        let reads = disk.counts().reads - before;
+        assert!(reads <= most_reads, "{reads} reads for {} numbers", wanted.len());
     }
 }
 
