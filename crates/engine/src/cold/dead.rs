@@ -464,6 +464,28 @@ mod tests {
         }
     }
 
+    /// A window says which messages come next: for one queue, one reader, and from one place on.
+    #[test]
+    fn a_window_serves_whom_it_was_made_for_and_nobody_else() {
+        let died = |ms: i64| {
+            let at = Timestamp::from_ms(ms).unwrap();
+            Some((at, MessageId::new(at, 0, 1, 7)))
+        };
+        let (queue, other): (QueueName, QueueName) = ("q".parse().unwrap(), "other".parse().unwrap());
+        let walk = Walk::new(queue.clone(), Reader::Sweep, died(5));
+        for (queue, reader, after, is_right) in [
+            (&queue, Reader::Sweep, died(5), true),
+            (&queue, Reader::Sweep, died(6), true),
+            (&queue, Reader::Sweep, died(4), false),
+            (&queue, Reader::Sweep, None, false),
+            (&other, Reader::Sweep, died(5), false),
+            (&queue, Reader::Peek, died(5), false),
+            (&other, Reader::Peek, died(5), false),
+        ] {
+            assert_eq!(walk.is_right(queue, reader, after), is_right, "{queue} {reader:?} {after:?}");
+        }
+    }
+
     /// Crash story: 1. What a scan had found was written to another file. 2. Its new place was found too, and left out: the scan has
     /// room for a few, and the old place, which is as old, took it. 3. The window said that it had all up to there.
     #[test]

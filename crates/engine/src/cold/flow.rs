@@ -217,3 +217,22 @@ impl Errand for Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_read_ahead_for_a_flow_that_has_ended() {
+        for has_ended in [true, false] {
+            let stream = Stream::new(Vec::new());
+            let flow = Flow::new("q".parse().unwrap(), Timestamp::MIN, true, stream, 0, 8);
+            let shared = Arc::clone(&flow.shared);
+            let flow = Some(flow).filter(|_| !has_ended);
+            shared.run();
+            // What was read to its end is let go of.
+            assert_eq!(shared.state().stream.is_some(), has_ended);
+            drop(flow);
+        }
+    }
+}

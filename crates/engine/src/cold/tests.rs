@@ -513,6 +513,75 @@ fn a_take_looks_at_no_lane_whose_time_has_not_come() {
     beside.due();
 }
 
+/// A file has messages of many queues. When it goes, each of them knows of its other files alone, and one that has no other
+/// costs nothing.
+#[test]
+fn a_file_that_goes_is_forgotten_by_all_of_its_queues() {
+    let mut beside = Beside::new(16, 64, 16);
+    let names = ["a", "b", "c"].map(|name| name.parse::<QueueName>().unwrap());
+    let write = |beside: &Beside, number: u32, queues: &[QueueName]| {
+        let name = Name { directory: DIRECTORY, shard: 0, kind: Kind::Due, number };
+        let mut writer = Writer::create(&beside.disk, Path::new("/d"), name).unwrap();
+        let entries = queues.iter().flat_map(|queue| [(queue, State::Ready), (queue, State::Scheduled)]);
+        for ((queue, state), message) in entries.zip(u64::from(number) * 10..) {
+            let entry = Entry {
+                id: MessageId::new(at(5), 0, 1, message),
+                number: Number::new(message).unwrap(),
+                queue: queue.clone(),
+                created: at(0),
+                key: None,
+                headers: Headers::default(),
+                lease_ms: None,
+                max_attempts: None,
+                standing: Standing {
+                    state,
+                    due: at(5),
+                    priority: 0,
+                    attempts: 0,
+                    expires: None,
+                    keyless: false,
+                    counts: Counts::default(),
+                    last_error: None,
+                },
+                ready_since: Timestamp::MIN,
+            };
+            writer.push(&entry, b"").unwrap();
+        }
+        let file = Arc::new(writer.finish().unwrap());
+        let (segment, none) = (Arc::new(Segment::of_due_file(&file)), Settled::none(file.len()));
+        ColdFile::new(file, segment, none, Timestamp::MIN, at(0))
+    };
+    for (number, queues) in [(1, &names[..]), (2, &names[1..])] {
+        let file = write(&beside, number, queues);
+        beside.cold.add(file);
+    }
+    let take_all_out = |beside: &mut Beside, number: u32| {
+        let file = NonZeroU32::new(number).unwrap();
+        for ordinal in 0..beside.cold.files()[&number].file.len() {
+            beside.cold.take_out(CopyAt { file, ordinal });
+        }
+        assert!(beside.cold.remove(number).is_some());
+    };
+    take_all_out(&mut beside, 1);
+    let left = |beside: &Beside| {
+        let totals = beside.cold.totals().into_iter().map(|(queue, (pending, _))| (queue, pending));
+        (totals.collect::<Vec<_>>(), beside.cold.by_queue.len())
+    };
+    assert_eq!(left(&beside), (vec![(names[1].clone(), 2), (names[2].clone(), 2)], 2));
+    for (queue, count) in names.iter().zip([0, 2, 2]) {
+        let mut copies = Vec::new();
+        for _ in 0..3 {
+            let mut handed = Vec::new();
+            beside.cold.due(queue, at(10), &mut handed).unwrap();
+            copies.extend(handed.into_iter().map(|one| one.copy));
+        }
+        assert_eq!(copies.len(), count, "{queue}");
+        copies.into_iter().for_each(|copy| beside.cold.put_back(copy, None));
+    }
+    take_all_out(&mut beside, 2);
+    assert_eq!(left(&beside), (Vec::new(), 0));
+}
+
 /// Has ready messages handed over once; says how many.
 fn hand_over(beside: &mut Beside) -> usize {
     let mut handed = Vec::new();
@@ -798,6 +867,26 @@ fn what_can_be_read_expires_though_many_places_before_it_are_rotten() {
     assert_eq!(died, 1_024, "of the other file, within seconds");
     beside.disk.heal_rot(|_| true);
     assert_eq!(expire(&mut beside, 60_000, usize::MAX), (16 * 1_024, true));
+}
+
+/// What cannot be read concerns a queue as long as something of it may have expired there.
+#[test]
+fn a_queue_that_has_nothing_left_in_a_file_needs_none_of_its_expiries() {
+    let mut beside = expiring(&[1]);
+    let path = beside.cold.files()[&1].file.path().to_owned();
+    beside.disk.unreadable_at(&path, 0, beside.cold.files()[&1].file.size());
+    let expire_unread = |beside: &mut Beside, queue: &str, wall: i64| {
+        let now = Now { wall: at(wall), mono_ms: 0 };
+        beside.cold.expire_unread(&queue.parse().unwrap(), now, &mut Vec::new())
+    };
+    assert_eq!(expire_unread(&mut beside, "q", 999), Ok(()), "its time has not come");
+    assert_eq!(expire(&mut beside, 0, usize::MAX), (0, true));
+    assert!(matches!(expire_unread(&mut beside, "q", 1_000), Err(Error::Unavailable { .. })));
+    assert_eq!(expire_unread(&mut beside, "other", 1_000), Ok(()), "nothing there is of that queue");
+    for known in &beside.known {
+        beside.cold.take_out(known.copy);
+    }
+    assert_eq!(expire_unread(&mut beside, "q", 1_000), Ok(()));
 }
 
 #[test]
