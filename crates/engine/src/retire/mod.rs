@@ -826,7 +826,6 @@ mod tests {
             [WHOLE, AT_ONCE],
             "half leaves what all may have when the writing begins"
         );
-        retirement.use_threads(Arc::new(Nobody));
         let progress = Arc::new(Progress::new(None));
         let (_done, done) = mpsc::channel();
         retirement.phase = Phase::Writing {
@@ -835,6 +834,8 @@ mod tests {
             progress: Arc::clone(&progress),
             captured: 10,
         };
+        assert_eq!(shares(&retirement), [WHOLE, WHOLE], "where turns do the work nobody waits for it");
+        retirement.use_threads(Arc::new(Nobody));
         assert_eq!(shares(&retirement), [AT_ONCE, AT_ONCE]);
         progress.set(WHOLE / 2);
         assert_eq!(shares(&retirement), [AT_ONCE + (WHOLE - AT_ONCE) / 2; 2]);

@@ -284,7 +284,16 @@ fn end_by_counts(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use dwell_model::{Headers, MessageId, Now, Number, Standing};
+
     use super::*;
+    use crate::cold::ColdFile;
+    use crate::disk::{Disk, MemoryDisk};
+    use crate::due::{Entry, Writer};
+    use crate::retire::Budget;
+    use crate::sealed::{Kind, Name};
 
     fn used(number: u32, live: u32) -> Used {
         Used { number, live, len: 100, size: 1_000, is_spent: false }
@@ -304,6 +313,95 @@ mod tests {
         assert!(large.take(&used(1, 31), true), "it would never be moved");
         assert!(!large.take(&used(2, 1), true) && !large.take(&used(2, 1), false), "no more beside it");
         assert_eq!((large.left, large.given_up.len()), (0, 1));
+    }
+
+    const DAY_MS: i64 = 24 * 3_600 * 1_000;
+
+    /// Which files are given up, and which are parted, of files that have so many entries left, of ten each; of one that is
+    /// spent the bodies were written as often as they may be. `needed` are those that leased messages keep.
+    fn chosen(files: &[(u32, bool)], needed: &[u32], moved: usize) -> (Vec<u32>, Vec<u32>) {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/d"));
+        disk.create_dir(dir).unwrap();
+        let mut cold = ColdSet::new(7, 1, (1, usize::MAX), 1);
+        let (at, now) = (|ms: i64| Timestamp::from_ms(1_795_000_000_000 + ms).unwrap(), 0);
+        for (number, (live, is_spent)) in (1..).zip(files) {
+            let name = Name { directory: 7, shard: 0, kind: Kind::Due, number };
+            let mut writer = Writer::create(&disk, dir, name).unwrap();
+            if *is_spent {
+                writer.note_writes(MOST_WRITES);
+            }
+            for of_file in 0..10 {
+                let (due, message) = (at(i64::from(of_file) * DAY_MS), u64::from(number * 10 + of_file));
+                let id = MessageId::new(due, 0, 1, message);
+                let now = Now { wall: at(now), mono_ms: 0 };
+                let entry = Entry {
+                    id,
+                    number: Number::new(message).unwrap(),
+                    queue: "q".parse().unwrap(),
+                    created: at(0),
+                    key: None,
+                    headers: Headers::default(),
+                    lease_ms: None,
+                    max_attempts: None,
+                    standing: Standing { state: State::Scheduled, ..Standing::put(due, 0, None, now) },
+                    ready_since: Timestamp::MIN,
+                };
+                // So long that no file is small.
+                writer.push(&entry, &[7; 4_096]).unwrap();
+            }
+            let file = Arc::new(writer.finish().unwrap());
+            let (segment, mut out) = (Arc::new(Segment::of_due_file(&file)), Settled::none(10));
+            out.set_range(0..10 - live);
+            cold.add(ColdFile::new(file, segment, out, Timestamp::MIN, at(now)));
+        }
+        // The spare bytes come to fewer messages than are spare in any case.
+        let mut desk = Desk::new(Arc::new(disk), dir.into(), 7, &Budget::of(4_096, 4_096), 100);
+        (desk.least, desk.moved) = (2, moved);
+        let sources = choose(&cold, &cold.states(), &needed.iter().copied().collect(), at(now), &desk);
+        let numbers = |is_given_up: bool| {
+            let of_kind = sources.iter().filter(|source| source.until.is_none() == is_given_up);
+            of_kind.map(|source| source.file.name().number).collect()
+        };
+        (numbers(true), numbers(false))
+    }
+
+    /// The first ground for moving messages.
+    #[test]
+    fn sparse_files_are_given_up_while_all_have_more_than_twice_what_is_in_use() {
+        let given_up = |files: &[(u32, bool)], needed: &[u32]| chosen(files, needed, 1_000).0;
+        let [none, fresh] = [Vec::<u32>::new(), vec![1]];
+        assert_eq!(given_up(&[(1, false), (3, false), (10, false)], &[]), fresh, "that is enough");
+        assert_eq!(given_up(&[(1, false), (4, false), (10, false)], &[]), none, "half is in use");
+        assert_eq!(given_up(&[(1, false), (1, false), (4, false)], &[]), [1, 2]);
+        assert_eq!(given_up(&[(3, false), (3, false), (3, false)], &[]), [1, 2]);
+        // What a leased message keeps counts, and stays.
+        assert_eq!(given_up(&[(1, false), (3, false), (10, false)], &[1]), [2]);
+        assert_eq!(
+            given_up(&[(0, false), (3, false), (10, false), (1, false)], &[]),
+            [4],
+            "nothing is left of it"
+        );
+        assert_eq!(given_up(&[(0, false), (3, false), (10, false), (1, false)], &[1]), [2, 4]);
+    }
+
+    #[test]
+    fn files_whose_bodies_were_moved_before_are_given_up_last_and_leave_some_room() {
+        let given_up = |files: &[(u32, bool)]| chosen(files, &[], 1_000).0;
+        assert_eq!(given_up(&[(1, true), (4, false), (8, false)]), [2], "first those that were not moved");
+        // Eight that are gone are spare.
+        assert_eq!(given_up(&[(1, true), (1, true), (10, true)]), Vec::<u32>::new());
+        assert_eq!(given_up(&[(1, true), (1, true), (8, true)]), [1]);
+    }
+
+    /// The third one: what is due soon is moved out of all coarse files together, as far as there is room beside what is
+    /// given up.
+    #[test]
+    fn what_is_due_soon_is_moved_out_of_coarse_files_that_are_left() {
+        let parted = |files: &[(u32, bool)], moved| chosen(files, &[], moved).1;
+        assert_eq!(parted(&[(10, false), (10, false)], 1_000), [1, 2]);
+        assert_eq!(parted(&[(10, false), (10, true)], 1_000), [1], "bodies are moved once");
+        assert_eq!(chosen(&[(10, false), (1, false), (3, false)], &[], 1_000), (vec![2], vec![1, 3]));
+        assert_eq!(chosen(&[(10, false), (1, false), (3, false)], &[], 1), (vec![2], Vec::new()));
     }
 
     #[test]
