@@ -621,13 +621,13 @@ mod tests {
     use std::task::{Context as Polled, Poll, Waker};
 
     use dwell_model::{Setting, SettingChange};
-    use dwell_store::{Put, Store as _, Target};
+    use dwell_store::{Put, Store as _, Target, When};
     use dwell_time::Clock as _;
 
     use super::*;
     use crate::checkpoint::Checkpoint;
     use crate::disk::MemoryDisk;
-    use crate::{Driver, Engine, Options};
+    use crate::{Driver, Durability, Engine, Options};
 
     /// Takes in nothing.
     struct Nobody;
@@ -667,6 +667,15 @@ mod tests {
         panic!("the call waits");
     }
 
+    fn small(disk: &MemoryDisk) -> Options {
+        Options {
+            disk: Arc::new(disk.clone()),
+            segment_bytes: Options::MIN_SEGMENT_BYTES,
+            seed: Some(7),
+            ..Options::default()
+        }
+    }
+
     /// How many records each batch of a segment holds, and how long it is.
     fn batches_of(segment: &[u8]) -> Vec<(u64, u64)> {
         let (mut batches, mut at) = (Vec::new(), SegmentHeader::LEN);
@@ -683,13 +692,7 @@ mod tests {
     #[test]
     fn a_segment_counts_for_what_it_holds_behind_the_settings_that_it_begins_with() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
-        let options = Options {
-            disk: Arc::new(disk.clone()),
-            segment_bytes: Options::MIN_SEGMENT_BYTES,
-            seed: Some(7),
-            ..Options::default()
-        };
-        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        let (engine, mut driver) = Engine::open_driven(dir, small(&disk)).unwrap();
         let queue = || "q".parse().unwrap();
         let put = |driver: &mut Driver| {
             let put = vec![Put::new(queue(), vec![7; 1_000])];
@@ -721,11 +724,12 @@ mod tests {
         assert_eq!((segments, count, records), (held.len() as u64, batches.len() as u64, all));
     }
 
-    /// Counts records about messages that this journal has put, and about older ones.
+    /// Counts records about messages that this journal has put, and about older ones; and tokens of puts.
     #[derive(Default)]
     struct RecordCounts {
         of_ours: usize,
         of_older: usize,
+        tokens: usize,
     }
 
     impl Replay for RecordCounts {
@@ -735,6 +739,7 @@ mod tests {
 
         fn record(&mut self, record: Record) -> Result<(), Refusal> {
             self.of_ours += usize::from(matches!(record, Record::Stands { .. } | Record::Gone { .. }));
+            self.tokens += usize::from(matches!(record, Record::Answered { .. }));
             Ok(())
         }
 
@@ -759,13 +764,7 @@ mod tests {
     #[test]
     fn what_the_first_of_several_segments_has_put_is_not_older_than_the_journal() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
-        let options = Options {
-            disk: Arc::new(disk.clone()),
-            segment_bytes: Options::MIN_SEGMENT_BYTES,
-            seed: Some(7),
-            ..Options::default()
-        };
-        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        let (engine, mut driver) = Engine::open_driven(dir, small(&disk)).unwrap();
         let queue = || -> dwell_model::QueueName { "q".parse().unwrap() };
         let put = |driver: &mut Driver| {
             let put = Put::new(queue(), vec![7; 1_000]).after_ms(86_400_000);
@@ -782,6 +781,172 @@ mod tests {
         let recovered = recover(&disk, dir, &manifest, &mut counts).unwrap();
         assert!(recovered.kept.len() > 1, "{:?}", recovered.report);
         assert_eq!((counts.of_ours, counts.of_older), (2, 0));
+    }
+
+    /// What became of a message in a due file is told apart from what became of one that the journal has put: the former
+    /// means nothing if the message is gone, and the latter would contradict the journal.
+    #[test]
+    fn what_stands_and_what_is_gone_count_for_older_messages_apart_from_the_journal_s_own() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let options = Options { memory_limit: 16 * 1024, ..small(&disk) };
+        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        let queue = || -> dwell_model::QueueName { "q".parse().unwrap() };
+        let put = |driver: &mut Driver| {
+            let put = Put::new(queue(), "body").after_ms(86_400_000);
+            run(driver, engine.put(vec![put])).pop().unwrap().unwrap().id
+        };
+        let old: Vec<_> = (0..400).map(|_| put(&mut driver)).collect();
+        // What is retired is placed a few messages a turn.
+        (0..1_000).for_each(|_| assert!(driver.turn()));
+        let checkpoints = engine.counters().checkpoints;
+        assert!(checkpoints > 3);
+        let new: Vec<_> = (0..2).map(|_| put(&mut driver)).collect();
+        for of in [&old, &new] {
+            run(&mut driver, engine.cancel(queue(), vec![Target::Id(of[0])])).pop().unwrap().unwrap();
+            let later = vec![(Target::Id(of[1]), When::AfterMs(1_000))];
+            run(&mut driver, engine.reschedule(queue(), later)).pop().unwrap().unwrap();
+        }
+        assert_eq!(engine.counters().checkpoints, checkpoints);
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        let mut counts = RecordCounts::default();
+        recover(&disk, dir, &manifest, &mut counts).unwrap();
+        assert_eq!((counts.of_ours, counts.of_older), (2, 2));
+    }
+
+    /// Damage where nothing but tokens of puts is needed costs those of the batch that it lies in; the last batch of a segment
+    /// has nothing whole behind it, and all that is left there is told.
+    #[test]
+    fn damage_before_the_checkpoint_costs_the_batch_that_it_lies_in() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let options = Options { memory_limit: 16 * 1024, ..small(&disk) };
+        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        for at in 0..420 {
+            let put = Put::new("q".parse().unwrap(), vec![7; 200]).after_ms(86_400_000);
+            let put = if at < 20 { put.token(format!("t{at}").parse().unwrap()) } else { put };
+            run(&mut driver, engine.put(vec![put])).pop().unwrap().unwrap();
+        }
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        assert!(manifest.checkpoint.start > 2);
+        let tokens_of = |disk: &MemoryDisk| {
+            let mut counts = RecordCounts::default();
+            let report = recover(disk, dir, &manifest, &mut counts).unwrap().report;
+            (counts.tokens, report.forgotten, report.batches, report.cuts)
+        };
+        let (tokens, none, batches, cuts) = tokens_of(&disk);
+        assert_eq!((tokens, none, cuts), (20, Vec::new(), Vec::new()));
+        let file = dir.join(SegmentName { directory: manifest.directory, shard: 0, segment: 1 }.file_name());
+        let bytes = disk.read_file(&file).unwrap();
+        let (all, mut offset) = (batches_of(&bytes), SegmentHeader::LEN as u64);
+        assert!(all.len() > 5 && all.len() < 20, "{all:?}");
+        for (records, len) in &all {
+            // In the header of the batch, so that where it ends is not known, and in its records.
+            for (at, reason) in
+                [(9, "a batch's header fails its checksum"), (60, "a batch's records fail their checksum")]
+            {
+                let copy = disk.copied();
+                let mut damaged = bytes.clone();
+                damaged[offset as usize + at] ^= 1;
+                copy.put_file(&file, damaged);
+                let told = Cut { file: file.clone(), offset, bytes: *len, reason };
+                let expected = (20 - *records as usize, vec![told], batches - 1, Vec::new());
+                assert_eq!(tokens_of(&copy), expected, "byte {at} of the batch at {offset}");
+            }
+            offset += len;
+        }
+        // Sectors that cannot be read: how the segment goes on there is not known.
+        let copy = disk.copied();
+        let second = SegmentHeader::LEN as u64 + all[0].1;
+        copy.unreadable_at(&file, second, 1);
+        let (tokens, forgotten, ..) = tokens_of(&copy);
+        assert_eq!((forgotten.len(), &forgotten[0].file), (1, &file));
+        assert!(
+            forgotten[0].offset <= second && (20 - all.len()..20).contains(&tokens),
+            "{tokens} {forgotten:?}"
+        );
+    }
+
+    /// Whatever a journal ends with that is no batch is a torn tail, in its newest segment or in one that was being made; zeros
+    /// are room that was set aside.
+    #[test]
+    fn what_follows_the_last_batch_is_cut_unless_it_is_zeros() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let (engine, mut driver) = Engine::open_driven(dir, small(&disk)).unwrap();
+        for _ in 0..3 {
+            run(&mut driver, engine.put(vec![Put::new("q".parse().unwrap(), "body")]))
+                .pop()
+                .unwrap()
+                .unwrap();
+        }
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        let path =
+            |segment| dir.join(SegmentName { directory: manifest.directory, shard: 0, segment }.file_name());
+        let mut newest = disk.read_file(&path(1)).unwrap();
+        let end = batches_of(&newest).iter().fold(SegmentHeader::LEN as u64, |end, (_, len)| end + len);
+        newest.truncate(end as usize);
+        for tail in [vec![], vec![0; 500], vec![5; 70], [vec![0; 90], vec![5; 3], vec![0; 7]].concat()] {
+            let len = tail.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+            for is_in_next in [false, true] {
+                let copy = disk.copied();
+                let whole = if is_in_next { newest.clone() } else { [newest.clone(), tail.clone()].concat() };
+                copy.put_file(&path(1), whole);
+                if is_in_next {
+                    copy.put_file(&path(2), tail.clone());
+                }
+                let recovered = recover(&copy, dir, &manifest, &mut Nobody).unwrap();
+                let OpenReport { cuts, batches, .. } = recovered.report;
+                assert_eq!((batches, recovered.end, recovered.newest), (3, end, 1));
+                let cuts: Vec<_> = cuts.into_iter().map(|cut| (cut.file, cut.offset, cut.bytes)).collect();
+                let cut = if is_in_next { (path(2), 0, len) } else { (path(1), end, len) };
+                assert_eq!(cuts, if len > 0 { vec![cut] } else { Vec::new() }, "{tail:?} {is_in_next}");
+            }
+        }
+    }
+
+    /// Each batch says up to which one all was synced when it was written: of what lies behind nothing is proven.
+    #[test]
+    fn what_no_later_batch_says_was_synced_is_unproven() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let (engine, mut driver) = Engine::open_driven(dir, small(&disk)).unwrap();
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        for count in 0..4 {
+            let recovered = recover(&disk, dir, &manifest, &mut Nobody).unwrap();
+            let path = &recovered.kept[0].segment.path;
+            let batches = batches_of(&disk.read_file(path).unwrap());
+            assert_eq!((batches.len(), recovered.sequence), (count, count as u64));
+            let (from, sequence) = match count {
+                // Not even that it was begun.
+                0 | 1 => (0, 1),
+                _ => (recovered.end - batches[count - 1].1, count as u64),
+            };
+            let incarnation = manifest.incarnation;
+            assert_eq!(recovered.unproven, Some(Unproven { from, sequence, incarnation }), "{count} batches");
+            run(&mut driver, engine.put(vec![Put::new("q".parse().unwrap(), "body")]))
+                .pop()
+                .unwrap()
+                .unwrap();
+        }
+    }
+
+    /// Where a power failure may lose what was answered, numbers that nobody recorded may have been seen: they are not given
+    /// again. A store that was closed has recorded all.
+    #[test]
+    fn numbers_are_skipped_where_some_may_have_been_given_that_were_lost() {
+        for (durability, skips) in [(Durability::Always, false), (Durability::Os, true)] {
+            let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+            let options = Options { durability, ..small(&disk) };
+            let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+            run(&mut driver, engine.put(vec![Put::new("q".parse().unwrap(), "body")]))
+                .pop()
+                .unwrap()
+                .unwrap();
+            let manifest = Manifest::read(&disk, dir).unwrap();
+            let next_number =
+                |disk: &MemoryDisk| recover(disk, dir, &manifest, &mut Nobody).unwrap().carry.next_number;
+            assert_eq!(next_number(&disk), 2 + if skips { 1 << 32 } else { 0 }, "{durability:?}");
+            engine.close().unwrap();
+            while driver.turn() {}
+            assert_eq!(next_number(&disk), 2, "{durability:?}, closed");
+        }
     }
 
     /// A segment that is needed for its tokens alone may be missing. Each of them is reported once.
@@ -825,17 +990,57 @@ mod tests {
         assert_eq!(forgotten.len() as u64, MOST_MISSING);
     }
 
+    /// Where a header cannot be read decides what is made of it: before the checkpoint's start it is forgotten, from there on
+    /// it is damage, and behind the newest segment it is of one that was being made.
+    #[test]
+    fn a_segment_without_a_header_is_forgotten_or_damage_or_was_being_made() {
+        let (disk, dir, bad) = (MemoryDisk::new(), Path::new("/data"), "its header is bad");
+        disk.create_dir(dir).unwrap();
+        let named = |segment| SegmentName { directory: 7, shard: 0, segment };
+        let path = |segment| dir.join(named(segment).file_name());
+        let judged = |start: u64, newest: u64, is_bad: &[u64]| {
+            let segments = (1..=newest).map(|segment| {
+                let header = SegmentHeader {
+                    name: named(segment),
+                    incarnation: 1,
+                    first: segment,
+                    oldest: 1,
+                    next_number: 1,
+                    made: Timestamp::MIN,
+                    synced_answers: true,
+                };
+                let header = if is_bad.contains(&segment) { Err(bad) } else { Ok(header) };
+                let (name, path) = (named(segment), path(segment));
+                (segment, Opened { file: disk.create(&path).unwrap(), path, name, header, len: 9 })
+            });
+            let mut segments: BTreeMap<u64, Opened> = segments.collect();
+            let checkpoint = Checkpoint { start, ..Checkpoint::default() };
+            let made = Timestamp::MIN;
+            let manifest =
+                Manifest { incarnation: 1, directory: 7, made, newest: start, next_number: 1, checkpoint };
+            let mut forgotten = drop_forgotten(&manifest, &mut segments);
+            let torn = check_presence(dir, &manifest, &mut segments, &mut forgotten);
+            let forgotten: Vec<PathBuf> = forgotten.into_iter().map(|cut| cut.file).collect();
+            torn.map(|torn| (forgotten, torn.map(|torn| torn.name.segment)))
+        };
+        assert_eq!(judged(4, 6, &[]).unwrap(), (Vec::new(), None));
+        assert_eq!(judged(4, 6, &[1, 3]).unwrap(), (vec![path(1), path(3)], None));
+        assert_eq!(judged(4, 6, &[6]).unwrap(), (Vec::new(), Some(6)), "it was being made");
+        assert_eq!(judged(4, 6, &[2, 6]).unwrap(), (vec![path(2)], Some(6)));
+        for damaged in [4, 5] {
+            let error = judged(4, 6, &[damaged]).unwrap_err();
+            let OpenError::Damaged { file, offset, reason } = error else { panic!("{error}") };
+            assert_eq!((file, offset, reason), (path(damaged), 0, bad.to_owned()), "the manifest needs it");
+        }
+        // Two were never made at once.
+        assert!(matches!(judged(4, 6, &[5, 6]), Err(OpenError::Damaged { file, .. }) if file == path(5)));
+    }
+
     /// Where the journal is gone, the manifest alone says which numbers a repair may give.
     #[test]
     fn the_manifest_says_which_numbers_were_given_before_its_segment() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
-        let options = Options {
-            disk: Arc::new(disk.clone()),
-            memory_limit: 16 * 1024,
-            segment_bytes: Options::MIN_SEGMENT_BYTES,
-            seed: Some(7),
-            ..Options::default()
-        };
+        let options = Options { memory_limit: 16 * 1024, ..small(&disk) };
         let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
         for _ in 0..400 {
             let put = vec![Put::new("q".parse().unwrap(), "body").after_ms(86_400_000)];
