@@ -395,10 +395,7 @@ impl<R: Replay> Scan<'_, R> {
             let is_needed = segment.name.segment >= self.start || next_first.is_none();
             let found = match reader.find(at, sequence) {
                 Err(error) if !is_needed && failure::is_of_medium(&error) => {
-                    let bytes = segment.file.size().map_err(io)?.saturating_sub(at);
-                    self.forget(segment, at, bytes, "it can not be read");
-                    self.sequence = next_first.unwrap_or(u64::MAX) - 1;
-                    return Ok(at);
+                    return self.forget_rest(segment, at, next_first);
                 }
                 found => found.map_err(io)?,
             };
@@ -412,11 +409,16 @@ impl<R: Replay> Scan<'_, R> {
                 }
                 // No need to look for evidence.
                 Found::Other(_) if next_first == Some(sequence) => return Ok(at),
-                Found::Other(reason) => {
-                    let Rest { end, mark } = reader.rest(at).map_err(io)?;
-                    self.mark = self.mark.max(mark);
-                    (if end == at { What::Zeros } else { What::Other }, end, reason)
-                }
+                Found::Other(reason) => match reader.rest(at) {
+                    Err(error) if !is_needed && failure::is_of_medium(&error) => {
+                        return self.forget_rest(segment, at, next_first);
+                    }
+                    rest => {
+                        let Rest { end, mark } = rest.map_err(io)?;
+                        self.mark = self.mark.max(mark);
+                        (if end == at { What::Zeros } else { What::Other }, end, reason)
+                    }
+                },
             };
             match judge(sequence, what, next_first, self.mark) {
                 Verdict::Refuse if !is_needed => {
@@ -497,6 +499,14 @@ impl<R: Replay> Scan<'_, R> {
             self.begun = Begun { bytes: at + len, records: u64::from(count) };
         }
         Ok(len)
+    }
+
+    /// The rest of a segment cannot be read of which nothing but tokens of puts is needed. Says where it begins.
+    fn forget_rest(&mut self, segment: &Segment, at: u64, next_first: Option<u64>) -> Result<u64, OpenError> {
+        let size = segment.file.size().map_err(|error| OpenError::io(&segment.path, error))?;
+        self.forget(segment, at, size.saturating_sub(at), "it can not be read");
+        self.sequence = next_first.unwrap_or(u64::MAX) - 1;
+        Ok(at)
     }
 
     /// Damage where nothing but tokens of puts is needed.
@@ -863,6 +873,35 @@ mod tests {
             forgotten[0].offset <= second && (20 - all.len()..20).contains(&tokens),
             "{tokens} {forgotten:?}"
         );
+    }
+
+    /// Crash story: 1. a bit of a segment that is needed for tokens alone is damaged. 2. The search for what is whole behind it comes
+    /// to a sector that cannot be read. 3. The directory is not opened, though nothing is needed of that segment.
+    #[test]
+    fn damage_before_the_checkpoint_refuses_nothing_though_a_sector_behind_it_cannot_be_read() {
+        let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
+        let options = Options { memory_limit: 16 * 1024, segment_bytes: 4 << 20, ..small(&disk) };
+        let (engine, mut driver) = Engine::open_driven(dir, options).unwrap();
+        for at in 0..240 {
+            let put = |body: Vec<u8>| Put::new("q".parse().unwrap(), body).after_ms(86_400_000);
+            let put = match at {
+                0..12 => put(vec![7; 300_000]).token(format!("t{at}").parse().unwrap()),
+                _ => put(vec![7; 30_000]),
+            };
+            run(&mut driver, engine.put(vec![put])).pop().unwrap().unwrap();
+        }
+        let manifest = Manifest::read(&disk, dir).unwrap();
+        assert!(manifest.checkpoint.start > 1);
+        let file = dir.join(SegmentName { directory: manifest.directory, shard: 0, segment: 1 }.file_name());
+        let mut bytes = disk.read_file(&file).unwrap();
+        let second = SegmentHeader::LEN as u64 + batches_of(&bytes)[0].1;
+        bytes[second as usize + 60] ^= 1;
+        disk.put_file(&file, bytes);
+        disk.unreadable_at(&file, second + (2 << 20), 1);
+        let mut counts = RecordCounts::default();
+        let forgotten = recover(&disk, dir, &manifest, &mut counts).unwrap().report.forgotten;
+        let forgotten: Vec<_> = forgotten.into_iter().map(|cut| (cut.file, cut.offset)).collect();
+        assert_eq!((counts.tokens, forgotten), (1, vec![(file, second)]));
     }
 
     /// Whatever a journal ends with that is no batch is a torn tail, in its newest segment or in one that was being made; zeros
