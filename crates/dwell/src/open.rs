@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dwell_model::{Invalid, Limits, QueueName};
-use dwell_store::{MemoryStore, Queue, Result, Store};
+use dwell_store::{Error, MemoryStore, Queue, Result, Store};
 use dwell_time::SystemClock;
 
 #[cfg(any(feature = "engine", feature = "redis"))]
@@ -90,7 +90,7 @@ impl Dwell {
     /// The queue `name`. It needs no creation.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if no queue can have that name.
+    /// [`Error::Invalid`] if no queue can have that name.
     pub fn queue<N>(&self, name: N) -> Result<Queue>
     where
         N: TryInto<QueueName>,
@@ -104,23 +104,23 @@ impl Dwell {
         &self.store
     }
 
-    /// Closes the store: takes that wait are answered with nothing, session leases end, and all is synced. Later calls are answered
-    /// with [`Error::Closed`](crate::Error::Closed); on Redis, takes that wait are, and other calls may still be carried out. There the
-    /// end of a session lease spends an attempt of its message, in files it spends none. Other processes on the same Redis go on. A
-    /// store that the caller has opened ([`Dwell::on`]) is left as it is.
+    /// Closes the store for all clones and queues: takes that wait are answered with nothing, all later calls with
+    /// [`Error::Closed`], session leases end, and all is synced. On Redis the end of a session lease spends an attempt of its
+    /// message, in files it spends none. Other processes on the same Redis go on. A store that the caller has opened
+    /// ([`Dwell::on`]) is left as it is.
     ///
     /// That of files syncs on this thread.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) or [`Error::Stopped`](crate::Error::Stopped) if the disk failed,
-    /// now or before; of one in files, [`Error::Closed`](crate::Error::Closed) if it was closed already.
+    /// [`Error::OutcomeUnknown`] or [`Error::Stopped`] if the disk failed, now or before; [`Error::Closed`] if it was closed
+    /// already.
     pub async fn close(&self) -> Result<()> {
         match &self.opened {
             #[cfg(feature = "engine")]
             Opened::Engine(engine) => engine.close()?,
             #[cfg(feature = "redis")]
-            Opened::Redis(store) => store.leave().await,
-            Opened::Memory(store) => store.close(),
+            Opened::Redis(store) => first(store.leave().await)?,
+            Opened::Memory(store) => first(store.close())?,
             Opened::Elsewhere => {}
         }
         Ok(())
@@ -135,6 +135,11 @@ impl Dwell {
             _ => Arc::clone(&self.store),
         }
     }
+}
+
+/// Whether a close was the first one.
+fn first(is_first: bool) -> Result<()> {
+    if is_first { Ok(()) } else { Err(Error::Closed) }
 }
 
 impl fmt::Debug for Dwell {

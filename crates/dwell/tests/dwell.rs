@@ -35,6 +35,7 @@ async fn clones_and_queues_are_one_store_and_a_closed_one_says_so() {
     clone.close().await.unwrap();
     let refused = orders.put("body").await.unwrap_err();
     assert!(refused == Error::Closed && refused.needs_reopen(), "{refused}");
+    assert_eq!(clone.close().await, Err(Error::Closed), "it is closed already");
 }
 
 #[tokio::test]

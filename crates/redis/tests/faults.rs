@@ -389,6 +389,26 @@ async fn a_process_that_leaves_frees_what_is_bound_to_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_has_left_begins_no_call_any_more() {
+    let server = Server::start();
+    let (left, other) = (open(server.address()).await, open(server.address()).await);
+    let id = put(&left, message("m")).await.unwrap().id;
+    assert!(left.leave().await);
+    assert!(!left.leave().await, "once is enough");
+    assert_eq!(put(&left, message("late")).await.unwrap_err(), Error::Closed);
+    for take in [Take::from(queue()), Take::from(queue()).bound(), Take::from(queue()).wait_ms(60_000)] {
+        assert_eq!(left.take(take).await.unwrap_err(), Error::Closed);
+    }
+    assert_eq!(left.take_id(queue(), id, None, false).await.unwrap_err(), Error::Closed);
+    assert_eq!(left.stats(queue()).await.unwrap_err(), Error::Closed);
+    assert_eq!(left.ready().await.unwrap_err(), Error::Closed);
+    let taken = other.take(Take::from(queue()).max(9)).await.unwrap();
+    assert_eq!(taken.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), [id]);
+    assert_eq!(ack(&left, taken[0].receipt.clone()).await, Err(Error::Closed));
+    assert_eq!(ack(&other, taken[0].receipt.clone()).await, Ok(Settled::Gone));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_of_numbers_that_nobody_uses_any_more_are_forgotten() {
     let server = Server::start();
     let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());

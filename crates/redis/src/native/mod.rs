@@ -138,6 +138,8 @@ struct Inner {
     evicting: Mutex<Option<String>>,
     /// Why the directory does not know this process yet, where it was opened without.
     stranger: Mutex<Option<Stranger>>,
+    /// This process has said that it ends: no call begins any more.
+    has_left: AtomicBool,
     /// A test says when it beats.
     is_still: AtomicBool,
     /// When the nodes of a cluster are to be asked for it next, on the clock that patience goes by.

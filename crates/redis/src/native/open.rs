@@ -82,11 +82,16 @@ impl RedisStore {
         RedisStore::open_on(address, limits, Arc::clone(&clock), Some(clock)).await
     }
 
-    /// Says that this process is about to end: takes that wait are answered, what their callers did not stay for goes
-    /// back, and leases bound to this process end now and not when it has been silent for long. Other processes go on.
+    /// Says that this process is about to end: takes that wait are answered with nothing, calls that begin from here on with
+    /// [`Error::Closed`], what callers did not stay for goes back, and leases bound to this process end now and not when it has
+    /// been silent for long. Calls under way come to their end, and other processes go on. False if it was said before: then
+    /// nothing is done.
     ///
     /// Without it, all of that happens a little later. It gives up after two seconds.
-    pub async fn leave(&self) {
+    pub async fn leave(&self) -> bool {
+        if self.inner.has_left.swap(true, Ordering::Relaxed) {
+            return false;
+        }
         self.inner.waiters.close(&self.inner.returns);
         let inner = Arc::clone(&self.inner);
         let left = async move {
@@ -95,6 +100,7 @@ impl RedisStore {
         };
         // Redis is away: others see that this process is gone.
         let _ = self.runtime.spawn(async move { tokio::time::timeout(LEAVING, left).await }).await;
+        true
     }
 
     /// Does now what a process does every few seconds, for tests on a clock of their own.
@@ -169,6 +175,7 @@ impl RedisStore {
             walks: Default::default(),
             evicting: Default::default(),
             stranger: Default::default(),
+            has_left: AtomicBool::new(false),
             is_still: AtomicBool::new(false),
             policy_ms: AtomicU64::new(0),
             timer,
@@ -239,9 +246,12 @@ impl Inner {
         answer
     }
 
-    /// Why a call is refused: the directory does not know this process, and the call needs that it does; or it refuses the
-    /// process, and so all of its calls.
+    /// Why a call is refused: this process has left; the directory does not know it, and the call needs that it does; or it
+    /// refuses the process, and so all of its calls.
     pub(super) fn refuses(&self, needs_directory: bool) -> Option<Error> {
+        if self.has_left.load(Ordering::Relaxed) {
+            return Some(Error::Closed);
+        }
         let stranger = locked(&self.stranger);
         let refusing = stranger.as_ref().filter(|stranger| needs_directory || stranger.is_refused);
         refusing.map(|stranger| stranger.why.clone())
@@ -297,7 +307,8 @@ async fn beat(store: Weak<Inner>) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(inner) = store.upgrade() else { return };
-        if inner.is_still.load(Ordering::Relaxed) {
+        // One that has left is not heard of any more: what a call under way has bound meanwhile is freed by others.
+        if inner.is_still.load(Ordering::Relaxed) || inner.has_left.load(Ordering::Relaxed) {
             return;
         }
         inner.wire.tidy();

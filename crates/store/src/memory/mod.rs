@@ -92,14 +92,18 @@ impl MemoryStore {
         MemoryStore { shared: Arc::new(Shared { clock, limits, state: Mutex::new(state) }) }
     }
 
-    /// Answers all takes that wait with nothing, and refuses all later calls with [`Error::Closed`].
-    pub fn close(&self) {
+    /// Answers all takes that wait with nothing, and refuses all later calls with [`Error::Closed`]. False if it was closed
+    /// already.
+    pub fn close(&self) -> bool {
         let mut state = self.shared.state();
-        state.closed = true;
+        if std::mem::replace(&mut state.closed, true) {
+            return false;
+        }
         let answers = state.core.dismiss_all();
         let answers = state.addressed(answers);
         drop(state);
         self.shared.send(Outgoing { answers, wake_timer: true });
+        true
     }
 }
 
