@@ -5,12 +5,16 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use dwell_model::{Limits, QueueName};
+use dwell_model::{Limits, MessageId, QueueName, Timestamp};
 use dwell_redis::testing::{Cluster, Sentinels, Server, free_port};
 use dwell_redis::{Address, Link, OpenError, RedisStore};
 use dwell_store::{Action, Blocking, Error, Put, Settle, Settled, Store, Take};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
+
+/// Long enough for any machine: who waits so long fails.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn pings(address: Address) -> Result<(), OpenError> {
     let link = Link::open(address).await?;
@@ -42,9 +46,50 @@ fn a_store_whose_runtime_is_gone_says_that_it_is_closed() {
     let server = Server::start();
     let runtime = Runtime::new().unwrap();
     let store = runtime.block_on(RedisStore::open(server.address(), Limits::default())).unwrap();
-    runtime.shutdown_background();
-    let refused = Runtime::new().unwrap().block_on(store.queues(None, 1)).unwrap_err();
-    assert!(matches!(refused, Error::Closed), "{refused}");
+    // It has ended when it is dropped here.
+    drop(runtime);
+    let orders: QueueName = "orders".parse().unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let refused = store.queues(None, 1).await.unwrap_err();
+        assert!(matches!(refused, Error::Closed), "{refused}");
+        let refused = store.put(vec![Put::new(orders.clone(), "m")]).await;
+        assert_eq!(refused, [Err(Error::Closed)]);
+        for wait_ms in [0, 50, 3_600_000] {
+            let take = store.take(Take::from(orders.clone()).wait_ms(wait_ms));
+            let refused = tokio::time::timeout(PATIENCE, take).await.expect("it is answered").unwrap_err();
+            assert!(matches!(refused, Error::Closed), "{wait_ms} ms: {refused}");
+        }
+        let id = MessageId::new(Timestamp::MIN, 0, 0, 1);
+        let take = store.take_id(orders.clone(), id, None, false);
+        let refused = tokio::time::timeout(PATIENCE, take).await.expect("it is answered").unwrap_err();
+        assert!(matches!(refused, Error::Closed), "{refused}");
+    });
+}
+
+#[test]
+fn takes_that_wait_when_the_runtime_of_their_store_ends_are_answered() {
+    let server = Server::start();
+    let orders: QueueName = "orders".parse().unwrap();
+    // On one thread, so that nothing of it goes on while it ends.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let store = runtime.block_on(RedisStore::open(server.address(), Limits::default())).unwrap();
+    let store = Arc::new(store);
+    let callers = Runtime::new().unwrap();
+    let take = Take::from(orders.clone()).wait_ms(3_600_000);
+    let waiting = callers.spawn({
+        let store = Arc::clone(&store);
+        async move { store.take(take).await }
+    });
+    // It waits once the store counts it.
+    callers.block_on(async {
+        while store.stats(orders.clone()).await.map_or(0, |stats| stats.waiting) == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(runtime);
+    let ended = callers.block_on(async { tokio::time::timeout(PATIENCE, waiting).await });
+    let refused = ended.expect("it is answered").unwrap().unwrap_err();
+    assert!(refused.needs_reopen(), "{refused}");
 }
 
 #[test]

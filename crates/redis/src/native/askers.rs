@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::Inner;
-use super::waiting::ask_for;
+use super::waiting::{AskGuard, ask_for};
 
 /// Among so many tasks the queues are divided: as many as find processors to run on.
 const TASKS: usize = 8;
@@ -24,36 +24,49 @@ pub(super) struct Askers {
 }
 
 impl Askers {
-    /// Begins to ask for a queue that nobody asks for.
-    pub(super) fn begin(&mut self, inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName) {
+    /// Begins to ask for a queue that nobody asks for. False if the runtime has ended.
+    pub(super) fn begin(&mut self, inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName) -> bool {
         // It fits: a remainder is below the number of tasks.
         let place = (self.places.hash_one(queue) % TASKS as u64) as usize;
-        let mut queue = queue.clone();
-        loop {
-            let task = self.tasks[place].get_or_insert_with(|| {
-                let (task, begun) = mpsc::unbounded_channel();
-                runtime.spawn(ask(Arc::clone(inner), runtime.clone(), begun));
-                task
-            });
-            match task.send(queue) {
-                Ok(()) => return,
-                // It has ended since.
-                Err(mpsc::error::SendError(unsent)) => {
-                    queue = unsent;
-                    self.tasks[place] = None;
-                }
-            }
+        if let Some(task) = &self.tasks[place]
+            && task.send(queue.clone()).is_ok()
+        {
+            return true;
+        }
+        // There was none, or it has ended since.
+        let (task, names) = mpsc::unbounded_channel();
+        // It is spawned without names: where it is dropped at once, it takes no lock of the caller's.
+        runtime.spawn(ask(Begun { inner: Arc::clone(inner), runtime: runtime.clone(), names }));
+        let has_begun = task.send(queue.clone()).is_ok();
+        self.tasks[place] = has_begun.then_some(task);
+        has_begun
+    }
+}
+
+/// The queues that a task is to begin with. Where the runtime ends before the task has received them all, the takes that wait on the
+/// rest are answered.
+struct Begun {
+    inner: Arc<Inner>,
+    runtime: Handle,
+    names: mpsc::UnboundedReceiver<QueueName>,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.names.close();
+        while let Ok(queue) = self.names.try_recv() {
+            drop(AskGuard::new(&self.inner, &self.runtime, queue));
         }
     }
 }
 
-async fn ask(inner: Arc<Inner>, runtime: Handle, mut begun: mpsc::UnboundedReceiver<QueueName>) {
+async fn ask(mut begun: Begun) {
     let mut asked_for = FuturesUnordered::new();
     loop {
         tokio::select! {
-            queue = begun.recv() => match queue {
+            queue = begun.names.recv() => match queue {
                 Some(queue) => {
-                    let asker = ask_for(Arc::clone(&inner), runtime.clone(), queue);
+                    let asker = ask_for(AskGuard::new(&begun.inner, &begun.runtime, queue));
                     // One that panics, which is a mistake of ours, takes no other with it.
                     asked_for.push(AssertUnwindSafe(asker).catch_unwind());
                 }
@@ -61,9 +74,9 @@ async fn ask(inner: Arc<Inner>, runtime: Handle, mut begun: mpsc::UnboundedRecei
             },
             Some(_) = asked_for.next() => {}
         }
-        if asked_for.is_empty() && begun.is_empty() {
+        if asked_for.is_empty() && begun.names.is_empty() {
             // What was sent meanwhile is received yet; whoever comes from here on begins another task.
-            begun.close();
+            begun.names.close();
         }
     }
     while asked_for.next().await.is_some() {}

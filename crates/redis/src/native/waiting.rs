@@ -16,6 +16,10 @@
 //! 2. Whoever ends the serving of a ticket looks whether its caller has gone, under the ticket's lock, and gives
 //!    back what was brought. A caller that goes says so under the same lock.
 //! 3. Locks are taken in this order: ticket, waiters, look, returns.
+//! 4. Every take is answered, also where the runtime has ended or a task has panicked: `abandoned` has the guards that see to it.
+//!    They take locks when they are dropped, and a task that is spawned may be dropped at once: none is spawned under a lock.
+
+mod abandoned;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -41,6 +45,9 @@ use super::returns::Returns;
 use super::scripts::Script;
 use super::timer::Sleep;
 use super::wire::locked;
+use abandoned::{ServeGuard, give_up};
+
+pub(super) use abandoned::AskGuard;
 
 /// How many takes may wait in one process.
 const LIMIT: usize = 1_000_000;
@@ -128,6 +135,8 @@ struct Serving {
     gone: bool,
     /// Its time is over.
     over: bool,
+    /// What served it has panicked.
+    has_panicked: bool,
     turn: Option<u64>,
     answer: Option<oneshot::Sender<Answer>>,
 }
@@ -221,7 +230,8 @@ pub(super) async fn take(inner: &Arc<Inner>, runtime: &Handle, take: Take) -> An
     let (turn, waiting) = inner.waiters.list(take, &ticket, inner.limits.waiting_per_queue)?;
     let mut taking = Taking::new(inner, runtime, ticket, answer);
     taking.end = Some((turn, inner.timer.sleep_until(end_ms)));
-    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting));
+    let guard = ServeGuard::new(inner, runtime, &waiting.ticket);
+    runtime.spawn(ask_once(Arc::clone(inner), runtime.clone(), turn, waiting, guard));
     taking.await
 }
 
@@ -248,22 +258,24 @@ async fn serve(
 ) -> Answer {
     let (ticket, answer) = Ticket::new(inner.wire.mono_ms());
     let (shared, handle, served) = (Arc::clone(inner), runtime.clone(), Arc::clone(&ticket));
+    let guard = ServeGuard::new(inner, runtime, &ticket);
     runtime.spawn(async move {
         shared.await_returns().await;
         if served.begin() {
             let answer = take.await;
             finish(&shared, &handle, &served, answer);
         }
+        guard.end();
     });
     Taking::new(inner, runtime, ticket, answer).await
 }
 
 /// The first time that a waiting take asks. Where others wait already, it does not go before them.
-async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting) {
+async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waiting, guard: ServeGuard) {
     inner.await_returns().await;
     let asks = inner.waiters.may_ask(turn, &waiting).await;
     if !waiting.ticket.begin() {
-        return;
+        return guard.end();
     }
     let answer = match asks {
         true => inner.take(&waiting.take, false).await.map(|taken| taken.deliveries),
@@ -276,10 +288,11 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
         Ok(none) if none.is_empty() => inner.check_queues_waited_on(&waiting.queues).await.map(|()| none),
         answer => answer,
     };
-    if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
-        return;
+    let goes_on = leave_waiting(&inner, &runtime, turn, &waiting, answer);
+    guard.end();
+    if goes_on && !inner.waiters.begin_asking(&inner, &runtime, &waiting) {
+        give_up(&inner, &runtime, &waiting.ticket, Error::Closed);
     }
-    inner.waiters.begin_asking(&inner, &runtime, &waiting);
 }
 
 /// Ends the serving of a waiting take; true if it goes on waiting.
@@ -318,6 +331,7 @@ impl Ticket {
             begun: false,
             gone: false,
             over: false,
+            has_panicked: false,
             turn: None,
             answer: Some(sender),
         };
@@ -457,30 +471,38 @@ impl Waiters {
         }
     }
 
-    /// Sees to it that the queues of a take are asked for: those that nobody asks for yet from now on, the others once more.
-    fn begin_asking(&self, inner: &Arc<Inner>, runtime: &Handle, waiting: &Waiting) {
+    /// Sees to it that the queues of a take are asked for: those that nobody asks for yet from now on, the others once more. False
+    /// if the runtime has ended.
+    fn begin_asking(&self, inner: &Arc<Inner>, runtime: &Handle, waiting: &Waiting) -> bool {
         let mut waits = locked(&self.0);
         let Waits { queues, askers, .. } = &mut *waits;
         for queue in waiting.queues.iter() {
             if let Some(watched) = queues.get_mut(queue) {
                 watched.notify.notify_one();
-                if !std::mem::replace(&mut watched.asked, true) {
+                if !watched.asked {
+                    if !askers.begin(inner, runtime, queue) {
+                        return false;
+                    }
+                    watched.asked = true;
                     watched.flows = false;
                     watched.moved.notify_waiters();
-                    askers.begin(inner, runtime, queue);
                 }
             }
         }
+        true
     }
 }
 
 /// Ends the serving of a ticket with an answer, which goes to its caller, or back.
 fn finish(inner: &Arc<Inner>, runtime: &Handle, ticket: &Ticket, answer: Answer) {
     let mut state = locked(&ticket.state);
-    (state.busy, state.begun, state.turn) = (false, false, None);
+    let has_begun = std::mem::take(&mut state.begun);
+    (state.busy, state.turn) = (false, None);
     if state.gone {
         inner.returns.add(receipts(answer));
-        inner.returns.arrived();
+        if has_begun {
+            inner.returns.arrived();
+        }
         pay(inner, runtime);
     } else {
         let unsent = match state.answer.take() {
@@ -506,9 +528,13 @@ fn receipts(answer: Answer) -> impl Iterator<Item = Receipt> {
 }
 
 /// Asks for a queue as long as takes wait on it.
-pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName) {
+pub(super) async fn ask_for(mut asking: AskGuard) {
+    let (inner, runtime, queue) = asking.asks_for();
     let watched = |watched: &Watched| (Arc::clone(&watched.notify), Arc::clone(&watched.look));
-    let Some((notify, look)) = locked(&inner.waiters.0).queues.get(&queue).map(watched) else { return };
+    let Some((notify, look)) = locked(&inner.waiters.0).queues.get(&queue).map(watched) else {
+        return asking.end();
+    };
+    asking.looks(&look);
     let mut channels: BTreeSet<String> = BTreeSet::new();
     loop {
         let Some((turn, waiting)) = inner.waiters.next_take(&queue, inner.wire.mono_ms()) else { break };
@@ -519,16 +545,7 @@ pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName
             locked(&look).under_way = true;
             // What is large of an asker is there while it asks, and not while it sleeps.
             let looked = Box::pin(inner.look(&queue)).await;
-            let is_owed = {
-                let mut look = locked(&look);
-                look.under_way = false;
-                std::mem::take(&mut look.is_owed)
-            };
-            if is_owed {
-                inner.returns.leave(vec![queue.clone()]);
-                inner.returns.arrived();
-                pay(&inner, &runtime);
-            }
+            end_look(&inner, &runtime, &queue, &look);
             match looked {
                 Ok(Looked { is_due: false, next }) => {
                     sleep(&inner, &notify, asked_ms, next).await;
@@ -568,12 +585,15 @@ pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName
                 continue;
             }
         }
+        let guard = ServeGuard::new(&inner, &runtime, &waiting.ticket);
         // Each queue is noted as waited on by its own asker.
         let (next, is_held_up, answer) = match Box::pin(inner.take(&waiting.take, !is_due)).await {
             Ok(taken) => (taken.next, taken.cap.is_some(), Ok(taken.deliveries)),
             Err(error) => (None, false, Err(error)),
         };
-        if !leave_waiting(&inner, &runtime, turn, &waiting, answer) {
+        let goes_on = leave_waiting(&inner, &runtime, turn, &waiting, answer);
+        guard.end();
+        if !goes_on {
             continue;
         }
         if is_due && !is_held_up {
@@ -583,7 +603,22 @@ pub(super) async fn ask_for(inner: Arc<Inner>, runtime: Handle, queue: QueueName
         }
         sleep(&inner, &notify, asked_ms, next).await;
     }
+    asking.end();
     channels.into_iter().for_each(|channel| inner.wire.link.leave(channel, Arc::clone(&notify)));
+}
+
+/// Ends a look at a queue, if one is under way. Where the last take has left the queue meanwhile, Redis is told so.
+fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mutex<Look>) {
+    let is_owed = {
+        let mut look = locked(look);
+        look.under_way = false;
+        std::mem::take(&mut look.is_owed)
+    };
+    if is_owed {
+        inner.returns.leave(vec![queue.clone()]);
+        inner.returns.arrived();
+        pay(inner, runtime);
+    }
 }
 
 /// Listens for hints about the partitions that a queue has by now. A connection that hangs keeps nobody from asking.
@@ -703,10 +738,12 @@ impl Future for Taking {
             self.end = None;
             self.end_now(turn);
         }
-        Pin::new(&mut self.answer).poll(context).map(|answer| {
-            self.read = true;
-            answer.unwrap_or(Err(Error::Closed))
-        })
+        let answer = std::task::ready!(Pin::new(&mut self.answer).poll(context));
+        self.read = true;
+        let has_panicked = answer.is_err() && locked(&self.ticket.state).has_panicked;
+        // Why was said where it panicked.
+        assert!(!has_panicked, "the task that served a take has panicked");
+        Poll::Ready(answer.unwrap_or(Err(Error::Closed)))
     }
 }
 
