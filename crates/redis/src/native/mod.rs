@@ -48,7 +48,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
@@ -149,7 +149,8 @@ struct Inner {
 }
 
 impl RedisStore {
-    /// Runs a call to its end, whatever becomes of its caller.
+    /// Runs a call that changes something to its end, whatever becomes of its caller. If the runtime ends first, a call that has
+    /// begun may have happened.
     async fn run<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -158,15 +159,30 @@ impl RedisStore {
             return Err(refusal);
         }
         let inner = Arc::clone(&self.inner);
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&has_begun);
         let call = async move {
             inner.await_returns().await;
+            begins.store(true, Ordering::Relaxed);
             call.await
         };
         match self.runtime.spawn(call).await {
             Ok(answer) => Ok(answer),
             Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Err(_) => Err(Error::Closed),
+            // Its task has been dropped, so what it wrote to the flag is seen here.
+            Err(_) => Err(waiting::runtime_gone(has_begun.load(Ordering::Relaxed))),
         }
+    }
+
+    /// The same for a call that only reads.
+    async fn read<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> std::result::Result<T, Error> {
+        self.run(call).await.map_err(|error| match error {
+            Error::OutcomeUnknown { .. } => Error::Closed,
+            refusal => refusal,
+        })
     }
 
     async fn each<T: Send + Clone + 'static>(
@@ -178,6 +194,17 @@ impl RedisStore {
             return vec![Err(refusal.into()); items];
         }
         self.run(call).await.unwrap_or_else(|error| vec![Err(error); items])
+    }
+
+    async fn read_each<T: Send + Clone + 'static>(
+        &self,
+        items: usize,
+        call: impl Future<Output = Vec<Result<T>>> + Send + 'static,
+    ) -> Vec<Result<T>> {
+        if let Err(refusal) = self.inner.limits.check_batch(items) {
+            return vec![Err(refusal.into()); items];
+        }
+        self.read(call).await.unwrap_or_else(|error| vec![Err(error); items])
     }
 }
 
@@ -239,12 +266,12 @@ impl Store for RedisStore {
 
     async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
         let inner = Arc::clone(&self.inner);
-        self.each(targets.len(), async move { inner.get(&queue, targets).await }).await
+        self.read_each(targets.len(), async move { inner.get(&queue, targets).await }).await
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         let inner = Arc::clone(&self.inner);
-        self.each(numbers.len(), async move { inner.locate(&numbers).await }).await
+        self.read_each(numbers.len(), async move { inner.locate(&numbers).await }).await
     }
 
     async fn list(
@@ -255,17 +282,17 @@ impl Store for RedisStore {
         max: usize,
     ) -> Result<Page> {
         let inner = Arc::clone(&self.inner);
-        self.run(async move { inner.list(&queue, state, after, max).await }).await?
+        self.read(async move { inner.list(&queue, state, after, max).await }).await?
     }
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         let inner = Arc::clone(&self.inner);
-        self.run(async move { inner.stats(&queue).await }).await?
+        self.read(async move { inner.stats(&queue).await }).await?
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
         let inner = Arc::clone(&self.inner);
-        self.run(async move { inner.queues(after, max).await }).await?
+        self.read(async move { inner.queues(after, max).await }).await?
     }
 
     async fn ready(&self) -> Result<()> {

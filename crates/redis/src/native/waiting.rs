@@ -47,7 +47,7 @@ use super::timer::Sleep;
 use super::wire::locked;
 use abandoned::{ServeGuard, give_up};
 
-pub(super) use abandoned::AskGuard;
+pub(super) use abandoned::{AskGuard, runtime_gone};
 
 /// How many takes may wait in one process.
 const LIMIT: usize = 1_000_000;

@@ -485,6 +485,34 @@ async fn what_a_batch_has_put_is_answered_though_it_is_refused_half_way() {
     assert!(again[0] == answers[0] && again.iter().all(Result::is_ok), "{again:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_under_way_when_the_runtime_of_its_store_ends_may_have_happened() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    // On one thread, so that nothing of it goes on while it ends. Ended by hand below: dropped in a task, it would panic.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let address = proxy.url("connections=2&timeout_ms=20000").parse().unwrap();
+    let store = runtime.spawn(RedisStore::open(address, Limits::default())).await.unwrap().unwrap();
+    let store = Arc::new(store);
+    for _ in 0..2 {
+        put(&store, message("before")).await.unwrap();
+    }
+    proxy.stop_script_after(0);
+    let putting = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { put(&store, message("m")).await })
+    };
+    within("the put", proxy.stopped()).await;
+    runtime.shutdown_background();
+    let answer = within("the answer", putting).await.unwrap();
+    let Err(error @ Error::OutcomeUnknown { .. }) = answer else { panic!("{answer:?}") };
+    assert!(error.needs_reopen() && !error.is_retryable(), "{error}");
+    // What begins after that has not happened.
+    let refused = within("the second put", put(&store, message("late"))).await;
+    assert_eq!(refused.unwrap_err(), Error::Closed);
+    proxy.go_on();
+}
+
 /// A process leaves while a take that waits is being handed something.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
