@@ -2,9 +2,9 @@
 //!
 //! Builders are the very same: `orders.put("…").call()?` here is `orders.put("…").await?` there. See [`dwell_store::blocking`].
 //!
-//! Do not call it on a thread of an async runtime: it blocks that thread. A store that was opened by the async `Dwell::redis` needs the
-//! runtime that it was opened on; where nothing else drives it, such as a current-thread runtime, the call never returns. Open such a
-//! store here.
+//! Do not call it on a thread of an async runtime: it blocks that thread, and the other tasks there with it. Where the store runs on
+//! that runtime, as a `redis::RedisStore` does that was opened on it, the call may never return. A store of `Dwell::redis`, here or
+//! there, has a thread of its own.
 
 use std::fmt;
 #[cfg(feature = "engine")]
@@ -26,6 +26,7 @@ pub struct Dwell {
     store: Arc<dyn Store>,
 }
 
+/// The same store. If it runs on a Tokio runtime ([`crate::Dwell::on`]), another thread has to drive that; see the [module](self).
 impl From<crate::Dwell> for Dwell {
     fn from(inner: crate::Dwell) -> Dwell {
         Dwell { store: inner.for_threads(), inner }
@@ -54,7 +55,7 @@ impl Dwell {
         crate::Dwell::open_with(dir, options).map(Dwell::from)
     }
 
-    /// See [`crate::Dwell::redis`]. Its calls run on a thread of its own.
+    /// See [`crate::Dwell::redis`].
     ///
     /// # Panics
     /// On a thread of an async runtime, which it would hold up.

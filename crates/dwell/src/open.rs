@@ -60,14 +60,22 @@ impl Dwell {
     }
 
     /// The store on the Redis at `url`: `redis://…`, `redis-sentinel://…` or `redis-cluster://…`; see
-    /// [`redis::Address`](crate::redis::Address). Its calls run on the Tokio runtime that this is awaited on.
+    /// [`redis::Address`](crate::redis::Address). Its calls run on a thread of its own. This may be awaited on any runtime, or on none.
+    ///
+    /// Dropped, the store gives back what was about to be handed over, for two seconds at most, and does not wait for that: call
+    /// [`close`](Dwell::close) before the process ends.
+    ///
+    /// To run the calls on the program's own Tokio runtime, which saves two changes of thread a call, open a
+    /// [`redis::RedisStore`](crate::redis::RedisStore) there and pass it to [`Dwell::on`].
     ///
     /// # Errors
-    /// [`OpenError::Redis`], before anything is written.
+    /// [`OpenError::Redis`], before anything is written; also if the operating system gives no thread.
     #[cfg(feature = "redis")]
     pub async fn redis(url: &str) -> std::result::Result<Dwell, OpenError> {
         let address = url.parse::<dwell_redis::Address>()?;
-        Ok(Dwell::on_redis(dwell_redis::RedisStore::open(address, Limits::default()).await?))
+        Ok(Dwell::on_redis(
+            dwell_redis::RedisStore::open_with_thread_async(address, Limits::default()).await?,
+        ))
     }
 
     #[cfg(feature = "redis")]

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, QueueName, Timestamp};
@@ -111,6 +112,36 @@ fn a_store_with_a_thread_of_its_own_serves_threads_without_a_runtime() {
         Blocking::new(Arc::new(RedisStore::open_with_thread(server.address(), Limits::default()).unwrap()));
     let again = store.take(Take::from(orders)).unwrap();
     assert_eq!((&again[0].message.body[..], again[0].message.standing.attempt()), (&b"due"[..], 2));
+}
+
+/// On a current-thread runtime, whose only thread blocks on the calls.
+#[tokio::test]
+async fn a_store_with_a_thread_of_its_own_can_be_blocked_on_in_a_task() {
+    let server = Server::start();
+    let orders: QueueName = "orders".parse().unwrap();
+    let store = RedisStore::open_with_thread_async(server.address(), Limits::default()).await.unwrap();
+    let store = Arc::new(store);
+    let blocking = Blocking::new(Arc::clone(&store));
+    blocking.put_one(Put::new(orders.clone(), "due")).unwrap();
+    let taken = store.take(Take::from(orders.clone())).await.unwrap().pop().unwrap();
+    let settle = Settle { receipt: taken.receipt, action: Action::Ack };
+    assert_eq!(store.settle(vec![settle]).await, [Ok(Settled::Gone)]);
+
+    // Given up while it opens, it waits for nothing here. It is polled once.
+    let opening = RedisStore::open_with_thread_async(server.address(), Limits::default());
+    let mut opening = Box::pin(opening);
+    let polled = opening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    drop((polled, opening));
+}
+
+#[test]
+fn a_store_with_a_thread_of_its_own_is_opened_without_a_runtime() {
+    let server = Server::start();
+    let refused = pollster::block_on(RedisStore::open(server.address(), Limits::default()));
+    assert_eq!(refused.map(drop).unwrap_err().code(), "redis_unsupported");
+    let opening = RedisStore::open_with_thread_async(server.address(), Limits::default());
+    let store = pollster::block_on(opening).unwrap();
+    assert!(pollster::block_on(store.queues(None, 1)).unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -57,14 +57,14 @@ use dwell_store::{
     Settled, Store, Swept, Take, Target, When,
 };
 use dwell_time::Clock;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use bound::Bound;
 use directory::{Entered, Numbers, Pace};
 use layout::Partition;
 use lost::Used;
-use open::Stranger;
+use open::{LEAVING, Stranger};
 use pack::Pack;
 use recent::Recent;
 use returns::Returns;
@@ -74,10 +74,13 @@ use waiting::Waiters;
 use walk::Walks;
 use wire::Wire;
 
+use crate::OpenError;
+
 /// A store over one Redis, shared with every process that opens the same address and prefix.
 ///
-/// Its calls run on the Tokio runtime that it was opened on, or on one of its own ([`RedisStore::open_with_thread`]), and may be
-/// awaited anywhere.
+/// Its calls run on the Tokio runtime that it was opened on, or on one of its own ([`RedisStore::open_with_thread`],
+/// [`RedisStore::open_with_thread_async`]), and may be awaited anywhere. A thread that blocks on a call must not be one that the store's
+/// runtime needs: on a worker thread of that runtime, or on the thread that drives a current-thread runtime, the call may never return.
 ///
 /// - **Time** is the server's wall clock. A step of that clock moves what is due, and leases with it.
 /// - **Leases** that are bound end with this process: when it is opened again under the same `client` name, or has not
@@ -88,7 +91,41 @@ pub struct RedisStore {
     inner: Arc<Inner>,
     runtime: Handle,
     /// The runtime itself, where the store has one of its own.
-    own_runtime: Option<Runtime>,
+    own_runtime: Option<OwnRuntime>,
+}
+
+/// A runtime of a store's own. Dropping a [`Runtime`] blocks until its tasks have ended, which a thread of another runtime must not.
+struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    /// Starts it, with one thread.
+    fn start() -> std::result::Result<OwnRuntime, OpenError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("dwell-redis")
+            .enable_all()
+            .build()
+            .map_err(|error| OpenError::Threads { reason: error.to_string() })?;
+        Ok(OwnRuntime(Some(runtime)))
+    }
+
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+
+    /// Ends it after `last`, for which a thread waits. Where the operating system gives no thread, it ends at once.
+    fn end_after(self, last: impl Future<Output = ()> + Send + 'static) {
+        let thread = std::thread::Builder::new().name("dwell-redis-end".to_owned());
+        let _ = thread.spawn(move || self.get().block_on(last));
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// What the calls share.
@@ -212,9 +249,12 @@ impl Drop for RedisStore {
     fn drop(&mut self) {
         self.inner.waiters.close(&self.inner.returns);
         self.inner.timer.stop();
-        // Dropped, it would wait for what it runs, which the threads of another runtime may not.
+        // What was about to be handed over is given back before the runtime ends.
         if let Some(runtime) = self.own_runtime.take() {
-            runtime.shutdown_background();
+            let inner = Arc::clone(&self.inner);
+            runtime.end_after(async move {
+                let _ = tokio::time::timeout(LEAVING, inner.pay_all_returns()).await;
+            });
         }
     }
 }

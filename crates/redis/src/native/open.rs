@@ -20,7 +20,7 @@ use super::partition::SPREADS;
 use super::recent::Recent;
 use super::timer::Timer;
 use super::wire::{Wire, locked, random};
-use super::{Inner, RedisStore, settings};
+use super::{Inner, OwnRuntime, RedisStore, settings};
 use crate::{Address, Kind, Link, OpenError};
 
 /// How often a process says that it is there, and does what has time.
@@ -30,7 +30,7 @@ const BEAT: Duration = Duration::from_secs(5);
 const POLICY_MS: u64 = 60_000;
 
 /// How long an ending process cares for what others would do later.
-const LEAVING: Duration = Duration::from_secs(2);
+pub(super) const LEAVING: Duration = Duration::from_secs(2);
 
 /// How soon it tries again where nobody heard it.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`OpenError`], before anything is written: nobody answers, the server is too old, or is set to evict; or what
-    /// lies under the prefix is not ours.
+    /// lies under the prefix is not ours; or this is not awaited on a Tokio runtime.
     pub async fn open(address: Address, limits: Limits) -> Result<RedisStore, OpenError> {
         RedisStore::open_on(address, limits, Arc::new(SystemClock::new()), None).await
     }
@@ -58,13 +58,24 @@ impl RedisStore {
     /// # Errors
     /// As [`RedisStore::open`], and [`OpenError::Threads`].
     pub fn open_with_thread(address: Address, limits: Limits) -> Result<RedisStore, OpenError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("dwell-redis")
-            .enable_all()
-            .build()
-            .map_err(|error| OpenError::Threads { reason: error.to_string() })?;
-        let mut store = runtime.block_on(RedisStore::open(address, limits))?;
+        let runtime = OwnRuntime::start()?;
+        let mut store = runtime.get().block_on(RedisStore::open(address, limits))?;
+        store.own_runtime = Some(runtime);
+        Ok(store)
+    }
+
+    /// The same to be awaited, on any runtime or on none. The store needs no thread of the caller's, so calls may be awaited and
+    /// blocked on side by side.
+    ///
+    /// # Errors
+    /// As [`RedisStore::open_with_thread`].
+    pub async fn open_with_thread_async(address: Address, limits: Limits) -> Result<RedisStore, OpenError> {
+        let runtime = OwnRuntime::start()?;
+        let mut store = match runtime.get().spawn(RedisStore::open(address, limits)).await {
+            Ok(opened) => opened?,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(ended) => return Err(OpenError::Threads { reason: ended.to_string() }),
+        };
         store.own_runtime = Some(runtime);
         Ok(store)
     }
@@ -142,7 +153,10 @@ impl RedisStore {
         clock: Arc<dyn Clock>,
         test_clock: Option<Arc<dyn Clock>>,
     ) -> Result<RedisStore, OpenError> {
-        let runtime = Handle::current();
+        let runtime = Handle::try_current().map_err(|_| OpenError::Unsupported {
+            what: "RedisStore::open outside of a Tokio runtime",
+            reason: "call it in a task, or open the store with a thread of its own".to_owned(),
+        })?;
         let link = Link::open(address).await?;
         check(&link).await?;
         let timer = Timer::start(&clock).map_err(|error| unreachable(&link, &error))?;

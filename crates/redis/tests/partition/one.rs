@@ -544,6 +544,37 @@ async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
     assert_eq!((back.id, back.standing.attempt()), (id, 1));
 }
 
+/// A store with a thread of its own is dropped while a take whose caller has gone is being handed something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_take_is_handed_while_its_store_is_dropped_goes_back() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let address = proxy.url("connections=2&timeout_ms=20000").parse().unwrap();
+    let store = RedisStore::open_with_thread_async(address, Limits::default()).await.unwrap();
+    let store = Arc::new(store);
+    let plain = open(&server.url()).await;
+    for _ in 0..2 {
+        put(&store, message("before")).await.unwrap();
+        let before = take(&store, 0, 60_000).await.unwrap().unwrap();
+        settle(&store, before.receipt, Action::Ack).await.unwrap();
+    }
+    let id = put(&plain, message("m")).await.unwrap().id;
+    proxy.stop_script_after(0);
+    let taking = tokio::spawn(async move { take(&store, 0, 3_600_000).await });
+    within("the question", proxy.stopped()).await;
+    // Its task has the store alone.
+    taking.abort();
+    assert!(within("the end of the task", taking).await.unwrap_err().is_cancelled());
+    // The take is carried out, and what it was handed is on its way back.
+    proxy.stop_script_after(0);
+    within("the way back", proxy.stopped()).await;
+    assert_eq!(plain.stats(queue()).await.unwrap().counts.leased, 1);
+    proxy.go_on();
+    let back = within("the message", take(&plain, 10_000, 60_000)).await.unwrap();
+    let back = back.expect("nobody has it").message;
+    assert_eq!((back.id, back.standing.attempt()), (id, 1));
+}
+
 /// Between looking at what comes first and taking it, somebody else takes the small ones: what comes behind them is large.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_over_several_queues_keeps_to_its_bytes_though_others_are_served_in_between() {

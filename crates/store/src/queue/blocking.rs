@@ -3,8 +3,6 @@
 //! Builders are the very same. They end with `call()` here and with `.await` there; either works on each of them, so only what
 //! is no builder has a twin.
 //!
-//! Nothing here is meant for the threads of an async runtime, which it would hold up.
-//!
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
@@ -23,6 +21,11 @@
 //! }
 //! # Ok::<(), dwell_store::Error>(())
 //! ```
+//!
+//! # Not on the threads of an async runtime
+//! A call blocks its thread, and the other tasks there with it. A store on Redis that was opened on a Tokio runtime, and not with a
+//! thread of its own, runs its calls on that runtime. A call *hangs for ever* if it blocks the only thread of that runtime, or the last
+//! one that is free, or the thread that has to drive a current-thread runtime.
 
 use std::borrow::Borrow;
 use std::fmt;

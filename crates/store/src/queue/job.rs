@@ -262,7 +262,8 @@ impl GiveBack {
         self
     }
 
-    /// Gives the job back, and blocks until it is answered. Not for a thread of an async runtime.
+    /// Gives the job back, and blocks until it is answered. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`](crate::blocking).
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost), [`Error::Invalid`](crate::Error::Invalid) for a delay past 9999.
@@ -295,7 +296,8 @@ impl Bury {
         Bury { priority: Some(priority), ..self }
     }
 
-    /// Buries the job, and blocks until it is answered. Not for a thread of an async runtime.
+    /// Buries the job, and blocks until it is answered. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`](crate::blocking).
     ///
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost).
@@ -336,7 +338,8 @@ impl SettleAll {
         SettleAll { settles: settles.map(|(held, action)| (held, with_shortened_text(action))).collect() }
     }
 
-    /// Settles the jobs, and blocks until they are answered. Not for a thread of an async runtime.
+    /// Settles the jobs, and blocks until they are answered. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`](crate::blocking).
     pub fn call(self) -> Answers<Settled> {
         block_on(self.into_future())
     }

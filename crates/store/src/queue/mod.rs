@@ -96,7 +96,10 @@ impl Queue {
         &self.store
     }
 
-    /// The same queue for threads without a runtime.
+    /// The same queue for threads without a runtime. See [`blocking`] for what must not block on a store that needs a runtime.
+    ///
+    /// In files, a queue of `dwell::blocking::Dwell` is faster for a single caller: its thread runs the store's steps itself, where
+    /// this one leaves them to the store's thread.
     pub fn blocking(&self) -> blocking::Queue {
         blocking::Queue::from(self.clone())
     }

@@ -197,7 +197,8 @@ impl PutOne {
         })
     }
 
-    /// Puts the message, and blocks until it is answered. Not for a thread of an async runtime.
+    /// Puts the message, and blocks until it is answered. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`](crate::blocking).
     ///
     /// # Errors
     /// As [`Store::put`] has them for one item.
@@ -272,7 +273,8 @@ impl PutMany {
         PutMany { store: Arc::clone(queue.store()), puts, refused }
     }
 
-    /// Puts the messages, and blocks until they are answered. Not for a thread of an async runtime.
+    /// Puts the messages, and blocks until they are answered. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`](crate::blocking).
     pub fn call(self) -> Answers<PutAnswer> {
         block_on(self.into_future())
     }

@@ -83,7 +83,8 @@ impl TakeJobs<One> {
         }
     }
 
-    /// Takes a job, and blocks until there is one or the wait is over. Not for a thread of an async runtime.
+    /// Takes a job, and blocks until there is one or the wait is over. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`].
     ///
     /// # Errors
     /// As [`Store::take`] has them.
@@ -98,7 +99,8 @@ impl TakeJobs<Many> {
         TakeJobs { take: self.take.max_bytes(max_bytes), ..self }
     }
 
-    /// Takes jobs, and blocks until there is one or the wait is over. Not for a thread of an async runtime.
+    /// Takes jobs, and blocks until there is one or the wait is over. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`].
     ///
     /// # Errors
     /// As [`Store::take`] has them.
@@ -154,7 +156,8 @@ impl<N> TakeJobs<N> {
         Jobs::new(self)
     }
 
-    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not for a thread of an async runtime.
+    /// The jobs one after the other, as a blocking iterator. See [`blocking::Jobs`]. Not on a thread of an async runtime: it may
+    /// hang for ever there, see [`blocking`].
     pub fn iter(self) -> blocking::Jobs {
         blocking::Jobs::from(self.stream())
     }
@@ -259,7 +262,8 @@ impl TakeId {
         TakeId { is_session: true, ..self }
     }
 
-    /// Takes the job, and blocks until it is here. Not for a thread of an async runtime.
+    /// Takes the job, and blocks until it is here. Not on a thread of an async runtime: it may hang for
+    /// ever there, see [`blocking`].
     ///
     /// # Errors
     /// As [`Store::take_id`] has them.
