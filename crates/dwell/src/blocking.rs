@@ -11,9 +11,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell_model::{Invalid, QueueName};
+use dwell_model::{Invalid, Limits, MessageId, Number, QueueName};
 pub use dwell_store::blocking::{Job, Jobs, Queue};
-use dwell_store::{Result, Store};
+use dwell_store::{QueueStats, Result, Store};
+use dwell_time::Clock;
 use pollster::block_on;
 
 #[cfg(any(feature = "engine", feature = "redis"))]
@@ -26,7 +27,7 @@ pub struct Dwell {
     store: Arc<dyn Store>,
 }
 
-/// The same store. If it runs on a Tokio runtime ([`crate::Dwell::on`]), another thread has to drive that; see the [module](self).
+/// The same store. If it runs on a Tokio runtime of the program's, another thread has to drive that; see the [module](self).
 impl From<crate::Dwell> for Dwell {
     fn from(inner: crate::Dwell) -> Dwell {
         Dwell { store: inner.for_threads(), inner }
@@ -64,14 +65,32 @@ impl Dwell {
     /// As there, and if the operating system gives no thread.
     #[cfg(feature = "redis")]
     pub fn redis(url: &str) -> std::result::Result<Dwell, OpenError> {
-        let address = url.parse::<dwell_redis::Address>()?;
-        let store = dwell_redis::RedisStore::open_with_thread(address, dwell_model::Limits::default())?;
-        Ok(crate::Dwell::on_redis(store).into())
+        Dwell::redis_with(url.parse::<dwell_redis::Address>()?, Limits::default())
+    }
+
+    /// See [`crate::Dwell::redis_with`].
+    ///
+    /// # Panics
+    /// On a thread of an async runtime, which it would hold up.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "redis")]
+    pub fn redis_with(
+        address: dwell_redis::Address,
+        limits: Limits,
+    ) -> std::result::Result<Dwell, OpenError> {
+        Ok(crate::Dwell::from(dwell_redis::RedisStore::open_with_thread(address, limits)?).into())
     }
 
     /// See [`crate::Dwell::memory`].
     pub fn memory() -> Dwell {
         crate::Dwell::memory().into()
+    }
+
+    /// See [`crate::Dwell::memory_with`].
+    pub fn memory_with(limits: Limits, clock: Arc<dyn Clock>) -> Dwell {
+        crate::Dwell::memory_with(limits, clock).into()
     }
 
     /// See [`crate::Dwell::on`].
@@ -91,9 +110,31 @@ impl Dwell {
         Queue::new(Arc::clone(&self.store), name)
     }
 
+    /// See [`crate::Dwell::queues`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        block_on(self.inner.queues(after, max))
+    }
+
+    /// See [`crate::Dwell::locate`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn locate(&self, number: Number) -> Result<Option<(QueueName, MessageId)>> {
+        block_on(self.inner.locate(number))
+    }
+
     /// The store itself, for calls over several queues.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// See [`crate::Dwell::engine`].
+    #[cfg(feature = "engine")]
+    pub fn engine(&self) -> Option<&dwell_engine::Engine> {
+        self.inner.engine()
     }
 
     /// See [`crate::Dwell::close`].

@@ -71,11 +71,10 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use dwell::{Limits, ManualClock, MemoryStore, Timestamp, blocking::Dwell};
+//! use dwell::{Limits, ManualClock, Timestamp, blocking::Dwell};
 //!
 //! let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000)?);
-//! let store = MemoryStore::new(Limits::default(), Arc::new(clock.clone()));
-//! let orders = Dwell::on(Arc::new(store)).queue("orders")?;
+//! let orders = Dwell::memory_with(Limits::default(), Arc::new(clock.clone())).queue("orders")?;
 //! orders.put("close order 7").delay(Duration::from_secs(30 * 60)).call()?;
 //!
 //! assert!(orders.take().call()?.is_none());

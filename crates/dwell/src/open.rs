@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell_model::{Invalid, Limits, QueueName};
-use dwell_store::{Error, MemoryStore, Queue, Result, Store};
-use dwell_time::SystemClock;
+use dwell_model::{Invalid, Limits, MessageId, Number, QueueName};
+use dwell_store::{Error, MemoryStore, Queue, QueueStats, Result, Store};
+use dwell_time::{Clock, SystemClock};
 
 #[cfg(any(feature = "engine", feature = "redis"))]
 use crate::OpenError;
@@ -37,7 +37,8 @@ pub(crate) enum Opened {
 impl Dwell {
     /// Opens the data directory `dir`; makes it if it is not there. One process at a time can have it open.
     ///
-    /// Reads it before it returns, on this thread: milliseconds for a small one, seconds for millions of messages.
+    /// Reads it before it returns, on this thread: milliseconds for a small one, seconds for millions of messages. What was found, such
+    /// as a journal that a crash has cut short, is in the report of the [`engine`](Dwell::engine).
     ///
     /// # Errors
     /// [`OpenError::Engine`]: nothing in the directory was changed then, but where the disk itself failed.
@@ -55,8 +56,7 @@ impl Dwell {
         dir: impl AsRef<Path>,
         options: dwell_engine::Options,
     ) -> std::result::Result<Dwell, OpenError> {
-        let engine = dwell_engine::Engine::open(dir, options)?;
-        Ok(Dwell { store: Arc::new(engine.clone()), opened: Opened::Engine(engine) })
+        Ok(dwell_engine::Engine::open(dir, options)?.into())
     }
 
     /// The store on the Redis at `url`: `redis://…`, `redis-sentinel://…` or `redis-cluster://…`; see
@@ -66,31 +66,39 @@ impl Dwell {
     /// [`close`](Dwell::close) before the process ends.
     ///
     /// To run the calls on the program's own Tokio runtime, which saves two changes of thread a call, open a
-    /// [`redis::RedisStore`](crate::redis::RedisStore) there and pass it to [`Dwell::on`].
+    /// [`redis::RedisStore`](crate::redis::RedisStore) there, and make a `Dwell` from it.
     ///
     /// # Errors
     /// [`OpenError::Redis`], before anything is written; also if the operating system gives no thread.
     #[cfg(feature = "redis")]
     pub async fn redis(url: &str) -> std::result::Result<Dwell, OpenError> {
-        let address = url.parse::<dwell_redis::Address>()?;
-        Ok(Dwell::on_redis(
-            dwell_redis::RedisStore::open_with_thread_async(address, Limits::default()).await?,
-        ))
+        Dwell::redis_with(url.parse::<dwell_redis::Address>()?, Limits::default()).await
     }
 
+    /// The same, with an address that was read or made before, and with limits.
+    ///
+    /// # Errors
+    /// As [`Dwell::redis`].
     #[cfg(feature = "redis")]
-    pub(crate) fn on_redis(store: dwell_redis::RedisStore) -> Dwell {
-        let store = Arc::new(store);
-        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Redis(store) }
+    pub async fn redis_with(
+        address: dwell_redis::Address,
+        limits: Limits,
+    ) -> std::result::Result<Dwell, OpenError> {
+        Ok(dwell_redis::RedisStore::open_with_thread_async(address, limits).await?.into())
     }
 
     /// A new store in memory. Its messages are lost when it is dropped.
     pub fn memory() -> Dwell {
-        let store = Arc::new(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
-        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Memory(store) }
+        Dwell::memory_with(Limits::default(), Arc::new(SystemClock::new()))
     }
 
-    /// Any store, opened by the caller, who also closes it.
+    /// The same, with limits, and on a clock: on a [`ManualClock`](crate::ManualClock) a test moves time by hand.
+    pub fn memory_with(limits: Limits, clock: Arc<dyn Clock>) -> Dwell {
+        MemoryStore::new(limits, clock).into()
+    }
+
+    /// Any store, opened by the caller, who also closes it. One of the three above is closed by [`close`](Dwell::close) if the `Dwell`
+    /// is made `from` it.
     pub fn on(store: Arc<dyn Store>) -> Dwell {
         Dwell { store, opened: Opened::Elsewhere }
     }
@@ -107,9 +115,35 @@ impl Dwell {
         Queue::new(Arc::clone(&self.store), name)
     }
 
+    /// The queues that have messages, takes that wait, or settings of their own: by name, at most `max`, from the first after `after`
+    /// on, or from the beginning.
+    ///
+    /// # Errors
+    /// Those of the store as a whole. A queue that cannot be read is listed with its name, and why ([`QueueStats::unread`]).
+    pub async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.store.queues(after, max).await
+    }
+
+    /// Queue and id of the message with this number; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] and [`Error::ForeignData`], if the message may be in a place that cannot be read.
+    pub async fn locate(&self, number: Number) -> Result<Option<(QueueName, MessageId)>> {
+        self.store.locate(vec![number]).await.pop().expect("a store answers each item")
+    }
+
     /// The store itself, for calls over several queues.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The engine of a store in files: for what that alone has, such as counters and backups.
+    #[cfg(feature = "engine")]
+    pub fn engine(&self) -> Option<&dwell_engine::Engine> {
+        match &self.opened {
+            Opened::Engine(engine) => Some(engine),
+            _ => None,
+        }
     }
 
     /// Closes the store for all clones and queues: takes that wait are answered with nothing, all later calls with
@@ -142,6 +176,30 @@ impl Dwell {
             Opened::Engine(engine) => Arc::clone(engine.blocking().store()) as Arc<dyn Store>,
             _ => Arc::clone(&self.store),
         }
+    }
+}
+
+#[cfg(feature = "engine")]
+impl From<dwell_engine::Engine> for Dwell {
+    /// The store of this engine, and of its clones: [`close`](Dwell::close) closes it for all of them.
+    fn from(engine: dwell_engine::Engine) -> Dwell {
+        Dwell { store: Arc::new(engine.clone()), opened: Opened::Engine(engine) }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<dwell_redis::RedisStore> for Dwell {
+    /// This store. It runs its calls where it does: on the runtime that it was opened on, or on a thread of its own.
+    fn from(store: dwell_redis::RedisStore) -> Dwell {
+        let store = Arc::new(store);
+        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Redis(store) }
+    }
+}
+
+impl From<MemoryStore> for Dwell {
+    fn from(store: MemoryStore) -> Dwell {
+        let store = Arc::new(store);
+        Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Memory(store) }
     }
 }
 

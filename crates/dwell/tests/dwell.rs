@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use dwell::{Dwell, Error, Limits, ManualClock, MemoryStore, Store, Timestamp, blocking};
+use dwell::{
+    Dwell, Error, Limits, ManualClock, MemoryStore, QueueStats, Store, SystemClock, Timestamp, blocking,
+};
 
 /// Long enough for any machine: who waits so long fails.
 const LONG: Duration = Duration::from_secs(30);
@@ -51,6 +53,39 @@ async fn a_store_of_somebody_elses_is_left_open() {
     orders.take().await.unwrap().unwrap().ack().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_store_that_a_dwell_is_made_from_is_closed_by_it() {
+    let dwell = Dwell::from(MemoryStore::new(Limits::default(), Arc::new(SystemClock::new())));
+    dwell.close().await.unwrap();
+    assert_eq!(dwell.queue("orders").unwrap().put("body").await.unwrap_err(), Error::Closed);
+}
+
+#[tokio::test]
+async fn queues_are_listed_and_messages_are_found_by_their_numbers() {
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let limits = Limits { queues: 2, ..Limits::default() };
+    let dwell = Dwell::memory_with(limits, Arc::new(clock.clone()));
+    let (mails, orders) = (dwell.queue("mails").unwrap(), dwell.queue("orders").unwrap());
+    let put = mails.put("body").delay(Duration::from_secs(1)).await.unwrap();
+    orders.put("body").await.unwrap();
+    assert_eq!(dwell.queue("third").unwrap().put("body").await.unwrap_err().code(), "too_many_queues");
+
+    let names = |queues: Vec<QueueStats>| queues.into_iter().map(|queue| queue.name).collect::<Vec<_>>();
+    let both = names(dwell.queues(None, 9).await.unwrap());
+    assert_eq!(both, [mails.name().clone(), orders.name().clone()]);
+    let rest = names(dwell.queues(Some(mails.name().clone()), 9).await.unwrap());
+    assert_eq!(rest, [orders.name().clone()]);
+
+    let number = mails.get(put.id).await.unwrap().number;
+    assert_eq!(dwell.locate(number).await, Ok(Some((mails.name().clone(), put.id))));
+    clock.advance(1_000);
+    mails.take().await.unwrap().unwrap().ack().await.unwrap();
+    assert_eq!(dwell.locate(number).await, Ok(None));
+
+    let twin = blocking::Dwell::from(dwell);
+    assert_eq!((names(twin.queues(None, 9).unwrap()).len(), twin.locate(number)), (1, Ok(None)));
+}
+
 #[test]
 fn a_close_answers_a_thread_that_waits() {
     let dwell = blocking::Dwell::memory();
@@ -88,6 +123,7 @@ mod engine {
         let orders = dwell.queue("orders").unwrap();
         assert_eq!(orders.get("order-7").await.unwrap().id, put.id);
         orders.take().await.unwrap().unwrap().ack().await.unwrap();
+        assert!(dwell.engine().is_some() && Dwell::memory().engine().is_none());
         dwell.close().await.unwrap();
         assert_eq!(dwell.close().await, Err(Error::Closed));
         assert_eq!(orders.stats().await.unwrap_err(), Error::Closed);

@@ -393,6 +393,28 @@ fn a_settlement_that_fails_leaves_the_job_to_be_settled_again() {
 }
 
 #[test]
+fn dead_messages_come_back_when_they_are_told_to() {
+    let Stage { clock, orders, .. } = stage();
+    orders.put_many(["a", "b"]).call().all().unwrap();
+    block_on(async {
+        for job in orders.take().max(2).await.unwrap() {
+            job.bury("no").await.unwrap();
+        }
+        let swept = orders.revive_at(Selection::Oldest(1), Duration::from_millis(5)).await.unwrap();
+        assert_eq!(swept.done, 1);
+        assert!(orders.take().await.unwrap().is_none());
+        clock.advance(5);
+        let first = orders.take().await.unwrap().unwrap();
+        assert_eq!((first.text().unwrap(), first.due()), ("a", at(5)));
+        orders.revive_at(Selection::All, at(9)).await.unwrap();
+        assert_eq!(orders.list(StateKind::Scheduled, None, 9).await.unwrap().messages[0].standing.due, at(9));
+        let early = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(orders.revive_at(Selection::All, early).await.unwrap_err().code(), "due_out_of_range");
+    });
+    assert_eq!(orders.blocking().revive_at(Selection::All, When::Now).unwrap().done, 0);
+}
+
+#[test]
 fn a_long_error_is_kept_from_its_beginning() {
     let Stage { orders, .. } = stage();
     orders.put("body").call().unwrap();

@@ -226,6 +226,18 @@ impl Queue {
         block_on(self.inner.revive(which))
     }
 
+    /// See [`crate::Queue::revive_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn revive_at<W>(&self, which: impl Into<Selection>, when: W) -> Result<Swept>
+    where
+        W: TryInto<When>,
+        Invalid: From<W::Error>,
+    {
+        block_on(self.inner.revive_at(which, when))
+    }
+
     /// See [`crate::Queue::discard`].
     ///
     /// # Errors

@@ -287,7 +287,20 @@ impl Queue {
     /// # Errors
     /// As [`Store::revive`]; a message that is refused singly is in the answer.
     pub async fn revive(&self, which: impl Into<Selection>) -> Result<Swept> {
-        self.store.revive(self.name.clone(), which.into(), When::Now).await
+        self.revive_at(which, When::Now).await
+    }
+
+    /// The same, due so much later than now ([`Duration`]) or at an instant.
+    ///
+    /// # Errors
+    /// As [`Store::revive`], and [`Error::Invalid`](crate::Error::Invalid) for an instant before 1970 or past 9999.
+    pub async fn revive_at<W>(&self, which: impl Into<Selection>, when: W) -> Result<Swept>
+    where
+        W: TryInto<When>,
+        Invalid: From<W::Error>,
+    {
+        let when = when.try_into().map_err(Invalid::from)?;
+        self.store.revive(self.name.clone(), which.into(), when).await
     }
 
     /// Removes dead messages.
