@@ -59,9 +59,14 @@
 //! | on Redis, Sentinel or Redis Cluster | `Dwell::redis` | `redis` |
 //! | in this process alone | [`Dwell::memory`] | |
 //!
-//! All else is the same for each: one contract ([`Store`]), tested by one suite. What is particular to one (its options, its
-//! errors at opening) is in the module of its feature's name. `json` (default) is for bodies that are JSON
-//! (`Json`), `jiff` for jiff's instants.
+//! All else is one contract ([`Store`]), tested by one suite. What only one store has, such as its options and its errors at
+//! opening, is in the module of its feature's name. Stores differ in three things more:
+//!
+//! - what closing the store, and the end of the process, cost: [`Dwell::close`], [`session`](TakeJobs::session)
+//! - the order of a take over several queues: exact, but on Redis ([`also_from`](TakeJobs::also_from))
+//! - [numbers](Number): they rise over all messages, on Redis only among those that one process puts
+//!
+//! Two more features: `json` (default) for bodies that are JSON (`Json`), `jiff` for jiff's instants.
 //!
 //! # For tests
 //!
@@ -116,10 +121,10 @@ pub use dwell_redis as redis;
 #[cfg(feature = "json")]
 pub use dwell_store::Json;
 pub use dwell_store::{
-    Action, Answers, Blocking, Body, Bury, Cancelled, Delivery, Error, GiveBack, IntoBody, IntoPut, Job,
-    Jobs, Many, MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutMany, PutOne, PutOutcome, Queue,
-    QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts, Store, Swept, Take,
-    TakeId, TakeJobs, Target, When,
+    Action, Answers, Blocking, Body, BoxFuture, Bury, Bytes, Cancelled, Delivery, Error, GiveBack, IntoBody,
+    IntoPut, Job, Jobs, Many, MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutMany, PutOne,
+    PutOutcome, Queue, QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts,
+    Store, Stream, Swept, Take, TakeId, TakeJobs, Target, When, async_trait,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
 #[cfg(any(feature = "engine", feature = "redis"))]

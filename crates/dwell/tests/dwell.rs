@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use dwell::{
-    Dwell, Error, Limits, ManualClock, MemoryStore, QueueStats, Store, SystemClock, Timestamp, blocking,
+    BoxFuture, Bytes, Dwell, Error, Job, Limits, ManualClock, MemoryStore, PutAnswer, Queue, QueueStats,
+    Result, Store, Stream, SystemClock, Timestamp, blocking,
 };
 
 /// Long enough for any machine: who waits so long fails.
@@ -84,6 +85,23 @@ async fn queues_are_listed_and_messages_are_found_by_their_numbers() {
 
     let twin = blocking::Dwell::from(dwell);
     assert_eq!((names(twin.queues(None, 9).unwrap()).len(), twin.locate(number)), (1, Ok(None)));
+}
+
+#[tokio::test]
+async fn what_signatures_name_can_be_named() {
+    fn stream_of(orders: &Queue) -> impl Stream<Item = Result<Job>> + use<> {
+        orders.take().stream()
+    }
+    let orders = Dwell::memory().queue("orders").unwrap();
+    let putting: BoxFuture<'static, Result<PutAnswer>> =
+        orders.put(Bytes::from_static(b"body")).into_future();
+    putting.await.unwrap();
+    let mut jobs = Box::pin(stream_of(&orders));
+    let next = std::future::poll_fn(|context| jobs.as_mut().poll_next(context)).await;
+    let job = next.unwrap().unwrap();
+    let body: &Bytes = job.body();
+    assert_eq!(&body[..], b"body");
+    job.ack().await.unwrap();
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl TryFrom<&jiff::Zoned> for Timestamp {
 impl TryFrom<Timestamp> for jiff::Timestamp {
     type Error = jiff::Error;
 
-    /// Fails within the last day of the year 9999, where jiff's instants have ended already.
+    /// Fails within the last 26 hours of the year 9999, where jiff's instants have ended already.
     fn try_from(at: Timestamp) -> Result<jiff::Timestamp, jiff::Error> {
         jiff::Timestamp::from_millisecond(at.as_ms())
     }

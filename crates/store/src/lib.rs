@@ -18,12 +18,20 @@ mod error;
 mod memory;
 mod queue;
 
+/// For whoever implements [`Store`].
+pub use async_trait::async_trait;
+/// What the bytes of a body are held in.
+pub use bytes::Bytes;
 pub use contained::contained;
 pub use contract::{
     Action, Blocking, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, PutOutcome, QueueStats,
     Rescheduled, Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,
 };
 pub use error::Error;
+/// Implemented by [`Jobs`].
+pub use futures_core::Stream;
+/// The future of every builder.
+pub use futures_core::future::BoxFuture;
 pub use memory::MemoryStore;
 #[cfg(feature = "json")]
 pub use queue::Json;

@@ -28,6 +28,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// that fails as a whole (the store is closed, the batch too large) fails every item with the same error.
 /// Items of one call take effect in their order.
 ///
+/// Any call may be refused with [`Error::Closed`] or [`Error::Unavailable`], and by a store whose medium has failed with
+/// [`Error::Stopped`]; one that changes something may also end with [`Error::OutcomeUnknown`]. Each call names its other errors.
+///
 /// Futures may be dropped at any time. Except for [`take`](Store::take) and [`take_id`](Store::take_id),
 /// whose messages then go back, what was asked for may or may not happen.
 ///

@@ -132,12 +132,16 @@ impl<N> TakeJobs<N> {
     }
 
     /// The leases end with this process, however long they are: if it dies, its jobs are free when the store is opened again
-    /// (the embedded engine), or soon after (stores that others share).
+    /// (the embedded engine), or soon after (stores that others share; 15 s on Redis).
+    ///
+    /// A process that dies spends an attempt of each. One that closes the store spends none in files, and one on Redis.
     pub fn session(self) -> TakeJobs<N> {
         TakeJobs { take: self.take.bound(), ..self }
     }
 
-    /// Takes from this queue too. Across all of them jobs go out by (priority, due, id).
+    /// Takes from this queue too. Across all of them jobs go out by (priority, due, id). On Redis they are compared as they were a
+    /// moment before the take, so what comes in between may go out late; in a [`stream`](TakeJobs::stream), what it holds already goes
+    /// first.
     pub fn also_from<Q>(mut self, queue: Q) -> TakeJobs<N>
     where
         Q: TryInto<QueueName>,
