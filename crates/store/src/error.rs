@@ -104,11 +104,14 @@ pub enum Error {
         /// What it waits for.
         reason: Box<str>,
     },
-    /// Ids or numbers of this incarnation are used up.
-    #[error("{what} are used up; open the store again")]
+    /// The ids of this opening are used up, or the numbers of the store.
+    #[error("{what} are used up{}", if *needs_reopen { "; open the store again" } else { "" })]
     Exhausted {
         /// What is used up.
         what: &'static str,
+        /// Whether each opening has a range of its own, so that opening the store again helps. Numbers are the store's: none are
+        /// left.
+        needs_reopen: bool,
     },
     /// Where the store keeps its data lies something that it has not put there, or that a later version has. Nothing
     /// was done, and trying again does not help.
@@ -197,8 +200,10 @@ impl Error {
     /// call may succeed once whoever has it has done that.
     pub fn needs_reopen(&self) -> bool {
         match self {
-            Error::OutcomeUnknown { needs_reopen, .. } => *needs_reopen,
-            Error::Stopped { .. } | Error::Closed | Error::Exhausted { .. } => true,
+            Error::OutcomeUnknown { needs_reopen, .. } | Error::Exhausted { needs_reopen, .. } => {
+                *needs_reopen
+            }
+            Error::Stopped { .. } | Error::Closed => true,
             _ => false,
         }
     }
@@ -215,10 +220,16 @@ mod tests {
         assert_eq!(stopped.to_string(), "the store is unavailable: a sync failed; open the store again");
 
         let unknown = |needs_reopen| Error::OutcomeUnknown { reason: "x".into(), needs_reopen };
-        for error in [stopped, Error::Closed, Error::Exhausted { what: "message ids" }, unknown(true)] {
+        let exhausted = |what, needs_reopen| Error::Exhausted { what, needs_reopen };
+        let ids = exhausted("message ids", true);
+        assert_eq!(ids.to_string(), "message ids are used up; open the store again");
+        for error in [stopped, Error::Closed, ids, unknown(true)] {
             assert!(error.needs_reopen() && !error.is_retryable(), "{error}");
         }
         assert!(unknown(false).is_retryable());
+        let numbers = exhausted("message numbers", false);
+        assert!(!numbers.needs_reopen() && !numbers.is_retryable());
+        assert_eq!(numbers.to_string(), "message numbers are used up");
         let unavailable = Error::Unavailable { reason: "x".into() };
         for error in [unavailable, unknown(false), Error::LeaseLost, Error::Overloaded { reason: "x".into() }]
         {

@@ -122,7 +122,7 @@ impl Inner {
                 let (next, end) = (first * BLOCK + 1, (first + blocks) * BLOCK + 1);
                 // Before they are kept: else the next call would use what is left of them.
                 if end > Number::MAX.get() {
-                    return Err(Error::Exhausted { what: "message numbers" });
+                    return Err(Error::Exhausted { what: "message numbers", needs_reopen: false });
                 }
                 numbers.floor = first + blocks;
                 (numbers.next, numbers.end) = (next, end);

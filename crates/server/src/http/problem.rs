@@ -300,7 +300,7 @@ mod tests {
             Error::DiskFull { reason: "x".into() },
             Error::ForeignData { reason: "x".into() },
             Error::Overloaded { reason: "x".into() },
-            Error::Exhausted { what: "ids" },
+            Error::Exhausted { what: "ids", needs_reopen: true },
             Error::Closed,
             Error::Stopped { reason: "x".into() },
             Error::Unavailable { reason: "x".into() },

@@ -148,10 +148,10 @@ impl<B: StoredBody> Core<B> {
 
     fn next_identity(&mut self, due: Timestamp) -> Result<(MessageId, Number)> {
         if self.next_counter > MessageId::MAX_COUNTER {
-            return Err(Error::Exhausted { what: "message ids" });
+            return Err(Error::Exhausted { what: "message ids", needs_reopen: true });
         }
-        let number =
-            Number::new(self.next_number).map_err(|_| Error::Exhausted { what: "message numbers" })?;
+        let number = Number::new(self.next_number)
+            .map_err(|_| Error::Exhausted { what: "message numbers", needs_reopen: false })?;
         let id = MessageId::new(due, self.config.shard, self.config.incarnation, self.next_counter);
         let in_step = self.numbering.note(id, number);
         assert!(in_step, "ids and numbers rise together");

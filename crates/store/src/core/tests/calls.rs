@@ -73,12 +73,18 @@ fn ids_and_numbers_run_out_with_a_refusal() {
         ..CoreConfig::new(Limits::default(), 0)
     });
     assert_eq!(rig.put(put_to("q"), now(0)).unwrap().number, Number::MAX);
-    assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message numbers" }));
+    assert_eq!(
+        rig.put(put_to("q"), now(0)),
+        Err(Error::Exhausted { what: "message numbers", needs_reopen: false })
+    );
     let mut rig = Rig::new();
     rig.core.next_counter = MessageId::MAX_COUNTER;
     rig.core.next_number = 1 + MessageId::MAX_COUNTER;
     assert_eq!(rig.put(put_to("q"), now(0)).unwrap().id.counter(), MessageId::MAX_COUNTER);
-    assert_eq!(rig.put(put_to("q"), now(0)), Err(Error::Exhausted { what: "message ids" }));
+    assert_eq!(
+        rig.put(put_to("q"), now(0)),
+        Err(Error::Exhausted { what: "message ids", needs_reopen: true })
+    );
     assert_eq!(rig.core.len(), 1);
 }
 
