@@ -46,6 +46,16 @@ impl TryFrom<&jiff::Zoned> for Timestamp {
 }
 
 #[cfg(feature = "jiff")]
+impl TryFrom<jiff::Zoned> for Timestamp {
+    type Error = Invalid;
+
+    /// The first millisecond that is not before `at`, so that what is due then is not early.
+    fn try_from(at: jiff::Zoned) -> Result<Timestamp, Invalid> {
+        at.timestamp().try_into()
+    }
+}
+
+#[cfg(feature = "jiff")]
 impl TryFrom<Timestamp> for jiff::Timestamp {
     type Error = jiff::Error;
 
@@ -86,7 +96,8 @@ mod tests {
         let at = Timestamp::from_ms(1_795_000_000_123).unwrap();
         let jiffs = jiff::Timestamp::try_from(at).unwrap();
         assert_eq!(Timestamp::try_from(jiffs).unwrap(), at);
-        assert_eq!(Timestamp::try_from(&jiffs.to_zoned(jiff::tz::TimeZone::UTC)).unwrap(), at);
+        let zoned = jiffs.to_zoned(jiff::tz::TimeZone::UTC);
+        assert_eq!((Timestamp::try_from(&zoned).unwrap(), Timestamp::try_from(zoned).unwrap()), (at, at));
         let finer = jiff::Timestamp::from_nanosecond(jiffs.as_nanosecond() + 1).unwrap();
         assert_eq!(Timestamp::try_from(finer).unwrap().as_ms(), at.as_ms() + 1, "never early");
         assert!(jiff::Timestamp::try_from(Timestamp::MAX).is_err());

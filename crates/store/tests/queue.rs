@@ -415,6 +415,26 @@ fn dead_messages_come_back_when_they_are_told_to() {
 }
 
 #[test]
+fn instants_may_be_jiffs() {
+    let Stage { orders, .. } = stage();
+    let later = |ms| jiff::Timestamp::try_from(at(ms)).unwrap();
+    let zoned = |ms| later(ms).to_zoned(jiff::tz::TimeZone::fixed(jiff::tz::offset(2)));
+    block_on(async {
+        let put = orders.put("m").at(zoned(5)).await.unwrap();
+        assert_eq!(put.due, at(5));
+        for (moved, due) in [
+            (orders.reschedule(put.id, later(6)).await, at(6)),
+            (orders.reschedule(put.id, &zoned(7)).await, at(7)),
+            (orders.reschedule(put.id, zoned(8)).await, at(8)),
+        ] {
+            assert_eq!(moved, Ok(Rescheduled::Moved(put.id, due)));
+        }
+        let early = jiff::Timestamp::from_millisecond(-1).unwrap();
+        assert_eq!(orders.reschedule(put.id, early).await.unwrap_err().code(), "due_out_of_range");
+    });
+}
+
+#[test]
 fn a_long_error_is_kept_from_its_beginning() {
     let Stage { orders, .. } = stage();
     orders.put("body").call().unwrap();

@@ -356,6 +356,36 @@ impl TryFrom<std::time::SystemTime> for When {
     }
 }
 
+#[cfg(feature = "jiff")]
+impl TryFrom<jiff::Timestamp> for When {
+    type Error = Invalid;
+
+    /// At this instant. A part of a millisecond counts as a whole one.
+    fn try_from(due: jiff::Timestamp) -> std::result::Result<When, Invalid> {
+        Ok(When::At(due.try_into()?))
+    }
+}
+
+#[cfg(feature = "jiff")]
+impl TryFrom<&jiff::Zoned> for When {
+    type Error = Invalid;
+
+    /// At this instant. A part of a millisecond counts as a whole one.
+    fn try_from(due: &jiff::Zoned) -> std::result::Result<When, Invalid> {
+        Ok(When::At(due.try_into()?))
+    }
+}
+
+#[cfg(feature = "jiff")]
+impl TryFrom<jiff::Zoned> for When {
+    type Error = Invalid;
+
+    /// At this instant. A part of a millisecond counts as a whole one.
+    fn try_from(due: jiff::Zoned) -> std::result::Result<When, Invalid> {
+        Ok(When::At(due.try_into()?))
+    }
+}
+
 impl From<MessageId> for Target {
     fn from(id: MessageId) -> Target {
         Target::Id(id)
