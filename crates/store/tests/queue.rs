@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{
-    AttemptLimit, Cursor, DeathReason, Key, Limits, Message, MessageId, Number, QueueName, Setting,
+    AttemptLimit, Cursor, DeathReason, Headers, Key, Limits, Message, MessageId, Number, QueueName, Setting,
     SettingChange, State, StateKind, Timestamp,
 };
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, MemoryStore, Page, Put, PutAnswer, PutOutcome, Queue, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, blocking,
+    Action, Cancelled, Delivery, Error, Json, MemoryStore, Page, Put, PutAnswer, PutOutcome, Queue,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, blocking,
 };
 use dwell_time::ManualClock;
 use pollster::block_on;
@@ -237,13 +239,50 @@ fn bodies_may_be_owned_or_borrowed() {
         orders.put(bytes),
         orders.put(vec![1_u8]),
         orders.put(Bytes::from_static(b"text")),
+        orders.put(&Bytes::from_static(b"text")),
+        orders.put(Arc::<str>::from("text")),
+        orders.put(Cow::Borrowed("text")),
+        orders.put(Cow::<str>::Owned(text.clone())),
+        orders.put([1, 2]),
     ];
     assert!(orders.put_many(puts).call().iter().all(Result::is_ok));
-    let jobs = block_on(orders.take().max(9).into_future()).unwrap();
+    let jobs = block_on(orders.take().max(20).into_future()).unwrap();
     let bodies: Vec<&[u8]> = jobs.iter().map(|job| &job.body()[..]).collect();
-    let expected: [&[u8]; 6] = [b"text", b"text", b"text", bytes, &[1], b"text"];
+    let expected: [&[u8]; 11] =
+        [b"text", b"text", b"text", bytes, &[1], b"text", b"text", b"text", b"text", b"text", &[1, 2]];
     assert_eq!(bodies, expected);
     assert_eq!(jobs[3].text().unwrap_err().code(), "malformed_body");
+}
+
+#[test]
+fn a_content_type_is_one_header_however_it_is_written() {
+    let Stage { orders, .. } = stage();
+    let more = HashMap::from([("Trace".to_owned(), "a".to_owned()), ("trace".to_owned(), "b".to_owned())]);
+    orders.put(Json(1)).header("Content-Type", "text/x-number").headers(&more).call().unwrap();
+    let job = orders.take().call().unwrap().unwrap();
+    let headers: Vec<_> = job.headers().iter().collect();
+    assert_eq!(headers, [("Trace", "a"), ("content-type", "text/x-number"), ("trace", "b")]);
+    assert_eq!((job.header("CONTENT-TYPE"), job.header("TRACE")), (Some("text/x-number"), None));
+
+    // Others may have put it as they write it.
+    let put = Put {
+        headers: Headers::new([("Content-Type", "text/plain")]).unwrap(),
+        ..Put::new(orders.name().clone(), "m")
+    };
+    orders.put_many([put]).call().all().unwrap();
+    let job = orders.take().call().unwrap().unwrap();
+    assert_eq!(job.header("content-type"), Some("text/plain"));
+}
+
+#[test]
+fn a_job_reads_as_its_message() {
+    let Stage { orders, store, .. } = stage();
+    let put = orders.put("m").key("k").priority(7).expires(at(9)).call().unwrap();
+    let mails = Queue::new(store, "mails").unwrap();
+    let job = mails.take().also_from(&orders).call().unwrap().unwrap();
+    assert_eq!((job.id(), job.created(), job.expires(), job.priority()), (put.id, at(0), Some(at(9)), 7));
+    let key = job.key().unwrap();
+    assert_eq!(block_on(orders.cancel(key)), Ok(Cancelled::Leased(put.id)));
 }
 
 #[test]

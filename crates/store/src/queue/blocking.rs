@@ -56,6 +56,12 @@ impl From<super::Queue> for Queue {
     }
 }
 
+impl From<&Queue> for QueueName {
+    fn from(queue: &Queue) -> QueueName {
+        queue.name().clone()
+    }
+}
+
 impl Queue {
     /// The queue `name` of `store`.
     ///

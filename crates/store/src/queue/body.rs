@@ -1,9 +1,15 @@
 //! What a body can be made of: bytes, text, or a value as JSON.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dwell_model::{Headers, QueueName};
 
 use crate::{Put, Result};
+
+/// The header that says what a body is. Its name is compared without regard to case, as HTTP does; stored it is this.
+pub(super) const CONTENT_TYPE: &str = "content-type";
 
 /// The bytes of a message's body, and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +35,7 @@ impl Body {
     pub(super) fn into_put(self, queue: QueueName) -> Result<Put> {
         let mut put = Put::new(queue, self.bytes);
         if let Some(content_type) = self.content_type {
-            put.headers = Headers::new([("content-type", content_type)])?;
+            put.headers = Headers::new([(CONTENT_TYPE, content_type)])?;
         }
         Ok(put)
     }
@@ -37,8 +43,8 @@ impl Body {
 
 /// A value that can be the body of a message.
 ///
-/// Owned values ([`Bytes`], `Vec<u8>`, `String`, `Box<[u8]>`) are not copied. Borrowed ones (`&str`, `&[u8]`) are copied
-/// once. `Json` (feature `json`) writes any value that serde can serialise. Implement the trait for a format of your own:
+/// Owned values ([`Bytes`], `Vec<u8>`, `String`, `Box<[u8]>`) and `&Bytes` are not copied. Borrowed and shared ones (`&str`, `&[u8]`,
+/// `Arc<str>`) and arrays are copied once. `Json` (feature `json`) writes any value that serde can serialise. Implement the trait for a format of your own:
 ///
 /// ```
 /// use dwell_store::{Body, IntoBody, Result};
@@ -89,6 +95,34 @@ macro_rules! borrowed_bodies {
 }
 
 borrowed_bodies!(str, String, [u8], Vec<u8>);
+
+impl IntoBody for &Bytes {
+    fn into_body(self) -> Result<Body> {
+        self.clone().into_body()
+    }
+}
+
+impl IntoBody for Arc<str> {
+    fn into_body(self) -> Result<Body> {
+        let text: &str = &self;
+        text.into_body()
+    }
+}
+
+impl IntoBody for Cow<'_, str> {
+    fn into_body(self) -> Result<Body> {
+        match self {
+            Cow::Borrowed(text) => text.into_body(),
+            Cow::Owned(text) => text.into_body(),
+        }
+    }
+}
+
+impl<const N: usize> IntoBody for [u8; N] {
+    fn into_body(self) -> Result<Body> {
+        self.as_slice().into_body()
+    }
+}
 
 impl<const N: usize> IntoBody for &[u8; N] {
     fn into_body(self) -> Result<Body> {

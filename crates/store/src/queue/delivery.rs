@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell_model::{Key, MessageId, Number, QueueName, Timestamp};
+use dwell_model::{Headers, Key, MessageId, Number, QueueName, Timestamp};
 
+use super::body::CONTENT_TYPE;
 use crate::{Delivery, Error, Result};
 
 impl Delivery {
@@ -42,9 +43,35 @@ impl Delivery {
             .map_err(|error| Error::MalformedBody { form: "UTF-8 text", reason: error.to_string().into() })
     }
 
-    /// The value of the header `name`, if there is one. Names are compared as they are written.
+    /// The value of the header `name`, if there is one. Names are compared as they are written, but for `content-type`: its case
+    /// does not matter.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.message.headers.get(name)
+        let headers = &self.message.headers;
+        if !name.eq_ignore_ascii_case(CONTENT_TYPE) {
+            return headers.get(name);
+        }
+        let any_case = || headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE));
+        headers.get(CONTENT_TYPE).or_else(|| any_case().map(|(_, value)| value))
+    }
+
+    /// All headers.
+    pub fn headers(&self) -> &Headers {
+        &self.message.headers
+    }
+
+    /// When the message was put, by the store's clock.
+    pub fn created(&self) -> Timestamp {
+        self.message.created
+    }
+
+    /// The instant past which the message is dead if nobody holds it, if it has one.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.message.standing.expires
+    }
+
+    /// Its place among messages that are due: smaller first.
+    pub fn priority(&self) -> u32 {
+        self.message.standing.priority
     }
 
     /// Which attempt this is, counted from 1.

@@ -18,7 +18,7 @@ use crate::{Action, Delivery, Result, Settle, Settled, Store};
 
 /// A message that was handed to this consumer, until it settles it or its lease ends.
 ///
-/// It reads as the [`Delivery`] that it is: `job.text()?`, `job.attempt()`, `job.message.created`. End it with one of
+/// It reads as the [`Delivery`] that it is: `job.text()?`, `job.attempt()`, `job.created()`. End it with one of
 ///
 /// | call | the message |
 /// |---|---|
@@ -132,6 +132,8 @@ impl Job {
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost). After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the
     /// message may come again: ask once more.
+    #[doc(alias = "complete")]
+    #[doc(alias = "delete")]
     pub fn ack(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let held = self.held();
         async move { held.settle(Action::Ack).await.map(drop) }
@@ -141,12 +143,15 @@ impl Job {
     /// if that was its last attempt. The answer says which.
     ///
     /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
+    #[doc(alias = "fail")]
+    #[doc(alias = "nack")]
     pub fn retry(&self, error: impl fmt::Display) -> GiveBack {
         let error = Some(shortened(&error).into());
         GiveBack { held: self.held(), action: Action::Retry { after_ms: None, error, priority: None } }
     }
 
     /// Given back without spending an attempt; ready again at once, or after a delay.
+    #[doc(alias = "requeue")]
     pub fn release(&self) -> GiveBack {
         GiveBack { held: self.held(), action: Action::Release { after_ms: None, priority: None } }
     }
@@ -154,6 +159,8 @@ impl Job {
     /// Set aside among the dead, where [`Queue::revive`](crate::Queue::revive) finds it; `reason` is kept with the message.
     ///
     /// Of a longer text than [`Limits::MAX_ERROR_TEXT_LEN`] the beginning is kept.
+    #[doc(alias = "dead letter")]
+    #[doc(alias = "reject")]
     pub fn bury(&self, reason: impl fmt::Display) -> Bury {
         Bury { held: self.held(), reason: shortened(&reason), priority: None }
     }
@@ -164,6 +171,8 @@ impl Job {
     /// # Errors
     /// [`Error::LeaseLost`](crate::Error::LeaseLost), and [`Error::Invalid`](crate::Error::Invalid) for less than 1 ms or
     /// more than 2^32 − 1 s.
+    #[doc(alias = "touch")]
+    #[doc(alias = "visibility timeout")]
     pub async fn extend(&self, lease: Duration) -> Result<Timestamp> {
         self.hold(Some(whole_ms(lease))).await
     }
@@ -246,7 +255,8 @@ pub struct GiveBack {
 }
 
 impl GiveBack {
-    /// It comes again so much later, in place of the queue's backoff. A part of a millisecond counts as a whole one.
+    /// It comes again so much later: after a retry in place of the queue's backoff, after a release in place of at once. A part of a
+    /// millisecond counts as a whole one.
     pub fn after(mut self, delay: Duration) -> GiveBack {
         if let Action::Retry { after_ms, .. } | Action::Release { after_ms, .. } = &mut self.action {
             *after_ms = Some(whole_ms(delay));

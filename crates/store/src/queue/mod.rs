@@ -106,6 +106,10 @@ impl Queue {
 
     /// Puts a message, due at once unless [`delay`](PutOne::delay) or [`at`](PutOne::at) say otherwise. Await it, or
     /// [`call`](PutOne::call) it.
+    #[doc(alias = "enqueue")]
+    #[doc(alias = "offer")]
+    #[doc(alias = "publish")]
+    #[doc(alias = "send")]
     pub fn put(&self, body: impl IntoBody) -> PutOne {
         PutOne::new(self, body)
     }
@@ -139,6 +143,10 @@ impl Queue {
 
     /// Takes the job that is due next, or several with [`max`](TakeJobs::max). Await it, [`call`](TakeJobs::call) it, or make
     /// a [`stream`](TakeJobs::stream) of it.
+    #[doc(alias = "dequeue")]
+    #[doc(alias = "poll")]
+    #[doc(alias = "receive")]
+    #[doc(alias = "reserve")]
     pub fn take(&self) -> TakeJobs {
         TakeJobs::new(self)
     }
@@ -398,6 +406,19 @@ impl From<dwell_model::Key> for Target {
     }
 }
 
+impl From<&dwell_model::Key> for Target {
+    fn from(key: &dwell_model::Key) -> Target {
+        Target::Key(key.clone())
+    }
+}
+
+impl From<&Queue> for QueueName {
+    /// Its name, such as for [`TakeJobs::also_from`].
+    fn from(queue: &Queue) -> QueueName {
+        queue.name().clone()
+    }
+}
+
 impl TryFrom<&str> for Target {
     type Error = Invalid;
 
@@ -470,7 +491,10 @@ mod tests {
         assert_eq!(Target::try_from("order-7"), Ok(Target::Key(key.clone())));
         assert_eq!(Target::try_from(&String::from("order-7")), Ok(Target::Key(key.clone())));
         assert_eq!(Target::try_from(format!("order-{}", 7)), Ok(Target::Key(key.clone())));
-        assert_eq!(Target::from(key.clone()), Target::Key(key));
+        assert_eq!(
+            (Target::from(&key), Target::from(key.clone())),
+            (Target::Key(key.clone()), Target::Key(key))
+        );
         assert_eq!(Target::try_from("").unwrap_err().code(), "invalid_key");
     }
 }

@@ -8,7 +8,7 @@ use dwell_model::{AttemptLimit, Headers, Invalid, Key, PutToken, Timestamp};
 use futures_core::future::BoxFuture;
 use pollster::block_on;
 
-use super::body::IntoBody;
+use super::body::{CONTENT_TYPE, IntoBody};
 use super::{Answers, whole_ms};
 use crate::{Error, OnConflict, Put, PutAnswer, Queue, Result, Store, When};
 
@@ -125,18 +125,25 @@ impl PutOne {
         self.on_conflict(OnConflict::Keep)
     }
 
-    /// One more header. Of equal names the last one stands.
+    /// One more header. Of equal names the last one stands. Names are compared as they are written, but for `content-type`, which is
+    /// stored in lower case however it is written.
     pub fn header(self, name: &str, value: &str) -> PutOne {
         self.headers([(name, value)])
     }
 
-    /// More headers, 16 KiB in all with names and values. Of equal names the last one stands.
-    pub fn headers<'a>(self, headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> PutOne {
+    /// More headers, of pairs or of a map of texts: 16 KiB in all with names and values. See [`header`](PutOne::header).
+    pub fn headers<N, V>(self, headers: impl IntoIterator<Item = (N, V)>) -> PutOne
+    where
+        N: AsRef<str>,
+        V: AsRef<str>,
+    {
         self.set(|put| {
-            // Each pair by itself: together they would be asked to live as long as those of the caller.
+            let more: Vec<(N, V)> = headers.into_iter().collect();
             let mut all: Vec<(&str, &str)> = put.headers.iter().collect();
-            for (name, value) in headers {
-                all.push((name, value));
+            for (name, value) in &more {
+                let name = name.as_ref();
+                let is_content_type = name.eq_ignore_ascii_case(CONTENT_TYPE);
+                all.push((if is_content_type { CONTENT_TYPE } else { name }, value.as_ref()));
             }
             put.headers = Headers::new(all)?;
             Ok(())

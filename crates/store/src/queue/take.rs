@@ -127,6 +127,7 @@ impl<N> TakeJobs<N> {
 
     /// How long the jobs are held, over message and queue: 1 ms to 2^32 − 1 s. When it is over, an unsettled job goes to
     /// somebody else, with an attempt spent. A part of a millisecond counts as a whole one.
+    #[doc(alias = "visibility timeout")]
     pub fn lease(self, lease: Duration) -> TakeJobs<N> {
         TakeJobs { take: self.take.lease_ms(whole_ms(lease)), ..self }
     }
@@ -139,7 +140,7 @@ impl<N> TakeJobs<N> {
         TakeJobs { take: self.take.bound(), ..self }
     }
 
-    /// Takes from this queue too. Across all of them jobs go out by (priority, due, id). On Redis they are compared as they were a
+    /// Takes from this queue too: a name, or a [`Queue`] of the same store. Across all of them jobs go out by (priority, due, id). On Redis they are compared as they were a
     /// moment before the take, so what comes in between may go out late; in a [`stream`](TakeJobs::stream), what it holds already goes
     /// first.
     pub fn also_from<Q>(mut self, queue: Q) -> TakeJobs<N>
