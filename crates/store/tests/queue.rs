@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -18,7 +18,8 @@ use dwell_model::{
 };
 use dwell_store::{
     Action, Cancelled, Delivery, Error, Json, MemoryStore, Page, Put, PutAnswer, PutOutcome, Queue,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, blocking,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Stream as _, Swept, Take, Target,
+    When, blocking,
 };
 use dwell_time::ManualClock;
 use pollster::block_on;
@@ -619,6 +620,43 @@ fn a_stream_waits_for_the_next_job_however_long_a_take_would() {
     clock.advance(60_000);
     orders.put("late").call().unwrap();
     assert_eq!(taker.join().unwrap(), "late");
+}
+
+/// How often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_stream_that_always_has_a_job_lets_other_tasks_run() {
+    for max in [1, 1_000] {
+        let Stage { orders, .. } = stage();
+        orders.put_many((0..300).map(|n| n.to_string())).call().all().unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut jobs = pin!(orders.take().max(max).stream());
+        let (mut passed, mut in_a_row) = (0, 0);
+        while passed < 300 {
+            match jobs.as_mut().poll_next(&mut context) {
+                Poll::Ready(Some(job)) => {
+                    assert_eq!(job.unwrap().text().unwrap(), passed.to_string());
+                    (passed, in_a_row) = (passed + 1, in_a_row + 1);
+                    assert!(in_a_row <= 100, "{in_a_row} jobs without a pause, {max} at a time");
+                }
+                Poll::Ready(None) => panic!("it has no end"),
+                Poll::Pending => {
+                    assert!(woken.0.swap(0, Ordering::Relaxed) > 0, "it is polled again");
+                    in_a_row = 0;
+                }
+            }
+        }
+    }
 }
 
 #[test]

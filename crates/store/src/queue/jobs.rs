@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dwell_model::State;
@@ -20,13 +20,22 @@ use crate::{Action, Result, contained};
 /// How long one take waits where the caller has named no end: it is asked for again then.
 const WAIT_ANEW: Duration = Duration::from_secs(60 * 60);
 
+/// After so many steps in a row, a take or a job each, the other tasks of the thread have their turn. While a store that answers at once,
+/// such as one in memory, has something, they would have none.
+const IN_A_ROW: u32 = 64;
+
 /// Jobs as they come due, by [`TakeJobs::stream`].
 ///
 /// It takes again whenever it has none left, with [`max`](TakeJobs::max) so many at a time: one, unless told otherwise. It
 /// ends
 /// - when no job has come for as long as [`until_idle`](TakeJobs::until_idle) says; without it, it waits for the next one for ever
 /// - behind an error that does not pass by itself ([`Error::is_retryable`](crate::Error::is_retryable)), such as that of a closed
-///   store. After one that does, the next job may be asked for; pause before, for the store was not well.
+///   store.
+///
+/// # Errors that pass
+/// After an error that passes by itself the next job may be asked for, and is asked for at once: the stream does not pause. Where the store
+/// refuses at once, as with [`Error::TooManyWaiting`](crate::Error::TooManyWaiting), a loop that only logs errors keeps a processor busy.
+/// Sleep before the next call, longer each time, say from 100 ms to 10 s.
 ///
 /// # Several at a time
 /// What one take has brought waits here until it is asked for, with its leases running: where `max` is more than 1, the lease must
@@ -70,6 +79,8 @@ pub struct Jobs {
     /// When what is buffered was handed over, or a little later, on the monotonic clock.
     taken_ms: u64,
     has_ended: bool,
+    /// How many steps in a row did not have to wait.
+    in_a_row: u32,
 }
 
 impl Jobs {
@@ -80,7 +91,16 @@ impl Jobs {
         let take = take.into_many().wait(idle.unwrap_or(WAIT_ANEW));
         let has_end = idle.is_some();
         let clock = Arc::new(SystemClock::new());
-        Jobs { take, has_end, under_way: None, buffered: VecDeque::new(), clock, taken_ms: 0, has_ended }
+        Jobs {
+            take,
+            has_end,
+            under_way: None,
+            buffered: VecDeque::new(),
+            clock,
+            taken_ms: 0,
+            has_ended,
+            in_a_row: 0,
+        }
     }
 
     /// Asks this clock whether the lease of a job has passed before the job is passed on, for tests that move one: the machine's
@@ -145,6 +165,12 @@ impl Stream for Jobs {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Job>>> {
         let this = &mut *self;
         loop {
+            if this.in_a_row >= IN_A_ROW {
+                this.in_a_row = 0;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            this.in_a_row += 1;
             while let Some(job) = this.buffered.pop_front() {
                 if !this.has_lapsed(&job) {
                     return Poll::Ready(Some(Ok(job)));
@@ -154,7 +180,10 @@ impl Stream for Jobs {
                 return Poll::Ready(None);
             }
             let taking = this.under_way.get_or_insert_with(|| this.take.clone().into_future());
-            let taken = ready!(taking.as_mut().poll(context));
+            let Poll::Ready(taken) = taking.as_mut().poll(context) else {
+                this.in_a_row = 0;
+                return Poll::Pending;
+            };
             this.under_way = None;
             match taken {
                 Ok(jobs) => {
