@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use dwell::blocking::Dwell;
+use dwell::blocking::{Dwell, Queue};
 use dwell::parse_duration_ms;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -17,12 +17,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         let delay = Duration::from_millis(parse_duration_ms(&delay)?);
         println!("due {}", reminders.put(text).delay(delay).call()?.due);
     }
-    // A queue without messages is no queue. An hour is as good as any other: nothing runs while nothing is due.
-    while reminders.stats().is_ok() {
+    // An hour is as good as any other: nothing runs while nothing is due.
+    while has_more(&reminders)? {
         if let Some(job) = reminders.take().wait(Duration::from_secs(60 * 60)).call()? {
             println!("{}  {}", job.taken_at, job.text()?);
             job.ack()?;
         }
     }
     Ok(dwell.close()?)
+}
+
+/// Whether a reminder is yet to come. One whose attempts were all spent is dead, and does not come.
+fn has_more(reminders: &Queue) -> dwell::Result<bool> {
+    match reminders.stats() {
+        Ok(stats) => Ok(stats.counts.scheduled + stats.counts.ready + stats.counts.leased > 0),
+        // A queue without messages is no queue.
+        Err(dwell::Error::UnknownQueue { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

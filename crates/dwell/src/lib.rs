@@ -135,3 +135,12 @@ pub use open::Dwell;
 #[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So does that of the stores' pages.
+#[cfg(all(doctest, feature = "engine"))]
+#[doc = include_str!("../../../docs/engine.md")]
+struct EnginePage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/memory.md")]
+struct MemoryPage;

@@ -14,8 +14,12 @@ use crate::OpenError;
 
 /// An open store, and the queues in it. Cloning is cheap, and clones are the same store.
 ///
-/// It is closed when the last clone is dropped, and the last [`Queue`] and [`Job`](dwell_store::Job) of it. Who wants to hear
-/// whether that went well calls [`close`](Dwell::close).
+/// It is closed when the last clone is dropped, and the last [`Queue`] and [`Job`](dwell_store::Job) of it. To learn whether that
+/// went well, call [`close`](Dwell::close).
+///
+/// A store in files blocks two kinds of threads: the one that drops the last of these, until all is synced, as `close` does; and the one that
+/// polls a take or a get, while it reads bodies that no other thread has read ahead. On an async runtime, close the store before its end
+/// (in `spawn_blocking` where a sync may not hold a thread up), so that no task happens to drop it last.
 #[derive(Clone)]
 pub struct Dwell {
     store: Arc<dyn Store>,

@@ -30,7 +30,7 @@ use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
 use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
 
-/// An open data directory. Clones are the same engine; the last one to be dropped closes it.
+/// An open data directory. Clones are the same engine; the last one to be dropped closes it, and blocks its thread until all is synced.
 ///
 /// Calls need no async runtime: a future is woken by the shard's thread. The bodies of messages are read from
 /// the journal when the future is polled, on the thread that polls it.
