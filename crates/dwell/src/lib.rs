@@ -124,7 +124,7 @@ pub use dwell_store::{
     Action, Answers, Blocking, Body, BoxFuture, Bury, Bytes, Cancelled, Delivery, Error, GiveBack, IntoBody,
     IntoPut, Job, Jobs, Many, MemoryStore, OnConflict, One, Page, Put, PutAnswer, PutMany, PutOne,
     PutOutcome, Queue, QueueStats, Rescheduled, Result, Selection, Settle, SettleAll, Settled, StateCounts,
-    Store, Stream, Swept, Take, TakeId, TakeJobs, Target, When, async_trait,
+    Store, Stream, Swept, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
 #[cfg(any(feature = "engine", feature = "redis"))]

@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`Queue`], [`Job`]: a queue as a program uses it, over any store; [`blocking`]: the same for threads without a runtime
 //! - [`Store`]: the contract, one object-safe async trait; requests and answers beside it
+//! - [`delegate_store!`]: for stores that wrap another one
 //! - [`Error`]: why a store refuses
 //! - [`Blocking`]: the contract's calls for threads without a runtime
 //! - [`MemoryStore`]: a store inside one process
@@ -23,6 +24,8 @@ pub use async_trait::async_trait;
 /// What the bytes of a body are held in.
 pub use bytes::Bytes;
 pub use contained::contained;
+#[doc(hidden)]
+pub use contract::delegated;
 pub use contract::{
     Action, Blocking, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, PutOutcome, QueueStats,
     Rescheduled, Result, Selection, Settle, Settled, StateCounts, Store, Swept, Take, Target, When,

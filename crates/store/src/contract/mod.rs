@@ -2,6 +2,7 @@
 
 mod blocking;
 mod change;
+mod delegate;
 mod inspect;
 mod put;
 mod settle;
@@ -12,6 +13,8 @@ use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, Setting
 
 pub use blocking::Blocking;
 pub use change::{Cancelled, Rescheduled, Selection, Swept, Target};
+#[doc(hidden)]
+pub use delegate::delegated;
 pub use inspect::{Page, QueueStats, StateCounts};
 pub use put::{OnConflict, Put, PutAnswer, PutOutcome, When};
 pub use settle::{Action, Settle, Settled};

@@ -1,0 +1,314 @@
+//! Stores that wrap stores: one macro names the calls that go to the store within.
+
+/// Writes the calls of a [`Store`](crate::Store) that go to another one, in an implementation for a wrapper of a store.
+///
+/// Each operation is named once:
+///
+/// - `own`: the wrapper has it written beside the macro, as in any implementation
+/// - `forward`: the call goes to the store within, and its future comes back, as they are
+/// - `forward, method`: the call goes to the store within; its answer goes to `method` of the wrapper, which returns what the
+///   wrapper answers
+///
+/// An operation that is named nowhere or twice is a compile error, also where the trait has a default (`peek` and `ready`).
+/// Named as `own` and not written, these two have the default, which asks the wrapper for `list` and `queues`. `limits` are
+/// always those of the store within, and are not named.
+///
+/// The field may hold the store itself or an [`Arc`](std::sync::Arc) of it, also an `Arc<dyn Store>`; `self.0` is a field too.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use async_trait::async_trait;
+/// # use dwell_model::{Limits, QueueName};
+/// use dwell_store::{Delivery, MemoryStore, Result, Store, Take, delegate_store};
+///
+/// /// Counts takes, and refusals.
+/// struct Counting {
+///     inner: MemoryStore,
+///     takes: AtomicU64,
+///     refusals: AtomicU64,
+/// }
+///
+/// impl Counting {
+///     fn heard<T>(&self, answer: Result<T>) -> Result<T> {
+///         self.refusals.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
+///         answer
+///     }
+/// }
+///
+/// #[async_trait]
+/// impl Store for Counting {
+///     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+///         self.takes.fetch_add(1, Ordering::Relaxed);
+///         self.inner.take(take).await
+///     }
+///
+///     delegate_store! {
+///         self.inner;
+///         own: take;
+///         forward: put settle cancel reschedule get locate;
+///         forward, heard: take_id list peek stats queues ready configure revive discard purge delete_queue;
+///     }
+/// }
+/// #
+/// # let inner = MemoryStore::new(Limits::default(), std::sync::Arc::new(dwell_time::SystemClock::new()));
+/// # let store = Counting { inner, takes: AtomicU64::new(0), refusals: AtomicU64::new(0) };
+/// # let queue: QueueName = "orders".parse().unwrap();
+/// # pollster::block_on(async {
+/// # assert!(store.put(vec![dwell_store::Put::new(queue.clone(), "one")]).await[0].is_ok());
+/// # assert_eq!(store.take(Take::from(queue.clone())).await.unwrap().len(), 1);
+/// # assert_eq!(store.stats(queue).await.unwrap().counts.leased, 1);
+/// # assert_eq!(store.stats("unknown".parse().unwrap()).await.unwrap_err().code(), "unknown_queue");
+/// # });
+/// # assert_eq!((store.takes.into_inner(), store.refusals.into_inner()), (1, 1));
+/// ```
+#[macro_export]
+macro_rules! delegate_store {
+    (
+        $self:ident.$to:tt;
+        $(own: $($own:ident)+;)?
+        $(forward $(, $heard:ident)?: $($call:ident)+;)+
+    ) => {
+        fn limits(&$self) -> &$crate::delegated::Limits {
+            // The one place that sees all names.
+            const _: $crate::delegated::EveryOperation = $crate::delegated::EveryOperation {
+                $($($own: (),)+)?
+                $($($call: (),)+)+
+            };
+            $crate::Store::limits($crate::delegated::store(&$self.$to))
+        }
+        $($crate::delegate_store! { @forward ($self $to $($heard)?) $($call)+ })+
+    };
+    (@forward $how:tt $($call:ident)+) => {
+        $($crate::delegate_store! { @$call $how })+
+    };
+
+    (@put $how:tt) => {
+        $crate::delegate_store! { @call $how put(
+            puts: ::std::vec::Vec<$crate::Put>
+        ) -> $crate::delegated::EachAnswer<$crate::PutAnswer> }
+    };
+    (@take $how:tt) => {
+        $crate::delegate_store! { @call $how take(
+            take: $crate::Take
+        ) -> $crate::Result<::std::vec::Vec<$crate::Delivery>> }
+    };
+    (@take_id $how:tt) => {
+        $crate::delegate_store! { @call $how take_id(
+            queue: $crate::delegated::QueueName,
+            id: $crate::delegated::MessageId,
+            lease_ms: ::std::option::Option<u64>,
+            bound: bool
+        ) -> $crate::Result<$crate::Delivery> }
+    };
+    (@settle $how:tt) => {
+        $crate::delegate_store! { @call $how settle(
+            settles: ::std::vec::Vec<$crate::Settle>
+        ) -> $crate::delegated::EachAnswer<$crate::Settled> }
+    };
+    (@cancel $how:tt) => {
+        $crate::delegate_store! { @call $how cancel(
+            queue: $crate::delegated::QueueName,
+            targets: ::std::vec::Vec<$crate::Target>
+        ) -> $crate::delegated::EachAnswer<$crate::Cancelled> }
+    };
+    (@reschedule $how:tt) => {
+        $crate::delegate_store! { @call $how reschedule(
+            queue: $crate::delegated::QueueName,
+            moves: ::std::vec::Vec<($crate::Target, $crate::When)>
+        ) -> $crate::delegated::EachAnswer<$crate::Rescheduled> }
+    };
+    (@get $how:tt) => {
+        $crate::delegate_store! { @call $how get(
+            queue: $crate::delegated::QueueName,
+            targets: ::std::vec::Vec<$crate::Target>
+        ) -> $crate::delegated::EachAnswer<$crate::delegated::Message> }
+    };
+    (@locate $how:tt) => {
+        $crate::delegate_store! { @call $how locate(
+            numbers: ::std::vec::Vec<$crate::delegated::Number>
+        ) -> $crate::delegated::EachAnswer<
+            ::std::option::Option<($crate::delegated::QueueName, $crate::delegated::MessageId)>
+        > }
+    };
+    (@list $how:tt) => {
+        $crate::delegate_store! { @call $how list(
+            queue: $crate::delegated::QueueName,
+            state: $crate::delegated::StateKind,
+            after: ::std::option::Option<$crate::delegated::Cursor>,
+            max: usize
+        ) -> $crate::Result<$crate::Page> }
+    };
+    (@peek $how:tt) => {
+        $crate::delegate_store! { @call $how peek(
+            queue: $crate::delegated::QueueName,
+            state: $crate::delegated::StateKind
+        ) -> $crate::Result<::std::option::Option<$crate::delegated::Message>> }
+    };
+    (@stats $how:tt) => {
+        $crate::delegate_store! { @call $how stats(
+            queue: $crate::delegated::QueueName
+        ) -> $crate::Result<$crate::QueueStats> }
+    };
+    (@queues $how:tt) => {
+        $crate::delegate_store! { @call $how queues(
+            after: ::std::option::Option<$crate::delegated::QueueName>,
+            max: usize
+        ) -> $crate::Result<::std::vec::Vec<$crate::QueueStats>> }
+    };
+    (@ready $how:tt) => {
+        $crate::delegate_store! { @call $how ready() -> $crate::Result<()> }
+    };
+    (@configure $how:tt) => {
+        $crate::delegate_store! { @call $how configure(
+            queue: $crate::delegated::QueueName,
+            changes: ::std::vec::Vec<$crate::delegated::SettingChange>
+        ) -> $crate::Result<$crate::QueueStats> }
+    };
+    (@revive $how:tt) => {
+        $crate::delegate_store! { @call $how revive(
+            queue: $crate::delegated::QueueName,
+            which: $crate::Selection,
+            when: $crate::When
+        ) -> $crate::Result<$crate::Swept> }
+    };
+    (@discard $how:tt) => {
+        $crate::delegate_store! { @call $how discard(
+            queue: $crate::delegated::QueueName,
+            which: $crate::Selection
+        ) -> $crate::Result<$crate::Swept> }
+    };
+    (@purge $how:tt) => {
+        $crate::delegate_store! { @call $how purge(
+            queue: $crate::delegated::QueueName
+        ) -> $crate::Result<u64> }
+    };
+    (@delete_queue $how:tt) => {
+        $crate::delegate_store! { @call $how delete_queue(
+            queue: $crate::delegated::QueueName
+        ) -> $crate::Result<u64> }
+    };
+
+    // What `async_trait` makes of an `async fn` with `&self`, so that the future is handed on and not wrapped in another one.
+    (@call ($self:ident $to:tt) $call:ident($($argument:ident: $type:ty),*) -> $answer:ty) => {
+        fn $call<'life0, 'async_trait>(
+            &'life0 $self,
+            $($argument: $type),*
+        ) -> $crate::delegated::BoxFuture<'async_trait, $answer>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait,
+        {
+            $crate::Store::$call($crate::delegated::store(&$self.$to), $($argument),*)
+        }
+    };
+    (@call ($self:ident $to:tt $heard:ident) $call:ident($($argument:ident: $type:ty),*) -> $answer:ty) => {
+        fn $call<'life0, 'async_trait>(
+            &'life0 $self,
+            $($argument: $type),*
+        ) -> $crate::delegated::BoxFuture<'async_trait, $answer>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait,
+        {
+            ::std::boxed::Box::pin(async move {
+                let answer = $crate::Store::$call($crate::delegated::store(&$self.$to), $($argument),*).await;
+                $self.$heard(answer)
+            })
+        }
+    };
+}
+
+/// What the macro's expansion needs from here, whatever its user has in scope.
+#[doc(hidden)]
+pub mod delegated {
+    use std::sync::Arc;
+
+    pub use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+    pub use futures_core::future::BoxFuture;
+
+    use crate::{Result, Store};
+
+    /// The answers to a batch, one an item.
+    pub type EachAnswer<T> = Vec<Result<T>>;
+
+    /// A field for each operation of a store, so that the compiler says which one is not named, or named twice.
+    ///
+    /// Here `peek` is not named:
+    ///
+    /// ```compile_fail,E0063
+    /// struct Wrapper(dwell_store::MemoryStore);
+    ///
+    /// impl dwell_store::Store for Wrapper {
+    ///     dwell_store::delegate_store! {
+    ///         self.0;
+    ///         forward: put take take_id settle cancel reschedule get locate list stats queues ready configure;
+    ///         forward: revive discard purge delete_queue;
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// And here all are:
+    ///
+    /// ```
+    /// struct Wrapper(dwell_store::MemoryStore);
+    ///
+    /// impl dwell_store::Store for Wrapper {
+    ///     dwell_store::delegate_store! {
+    ///         self.0;
+    ///         forward: put take take_id settle cancel reschedule get locate list peek stats queues ready configure;
+    ///         forward: revive discard purge delete_queue;
+    ///     }
+    /// }
+    /// ```
+    pub struct EveryOperation {
+        pub put: (),
+        pub take: (),
+        pub take_id: (),
+        pub settle: (),
+        pub cancel: (),
+        pub reschedule: (),
+        pub get: (),
+        pub locate: (),
+        pub list: (),
+        pub peek: (),
+        pub stats: (),
+        pub queues: (),
+        pub ready: (),
+        pub configure: (),
+        pub revive: (),
+        pub discard: (),
+        pub purge: (),
+        pub delete_queue: (),
+    }
+
+    /// Where a wrapper keeps the store within: by itself, or shared.
+    pub trait Within {
+        /// The store.
+        type Store: Store + ?Sized;
+
+        /// The store.
+        fn within(&self) -> &Self::Store;
+    }
+
+    impl<S: Store> Within for S {
+        type Store = S;
+
+        fn within(&self) -> &S {
+            self
+        }
+    }
+
+    impl<S: Store + ?Sized> Within for Arc<S> {
+        type Store = S;
+
+        fn within(&self) -> &S {
+            self
+        }
+    }
+
+    /// The store in a wrapper's field.
+    pub fn store<W: Within>(field: &W) -> &W::Store {
+        field.within()
+    }
+}
