@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{MessageId, QueueName};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When,
+    Action, Cancelled, Delivery, Error, Put, PutAnswer, Result, Settle, Settled, Store, Take, Target,
+    delegate_store,
 };
 
 use super::Metrics;
@@ -88,6 +88,12 @@ impl Metered {
             Err(error) => self.refused(error),
         }
         answer
+    }
+
+    /// Notes the refusals of single items.
+    fn each_heard<T>(&self, answers: Vec<Result<T>>) -> Vec<Result<T>> {
+        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
+        answers
     }
 
     fn refused(&self, error: &Error) {
@@ -181,71 +187,10 @@ impl Store for Metered {
         answers
     }
 
-    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
-        let answers = self.store.reschedule(queue, moves).await;
-        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
-        answers
-    }
-
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        let answers = self.store.get(queue, targets).await;
-        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
-        answers
-    }
-
-    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        let answers = self.store.locate(numbers).await;
-        answers.iter().filter_map(|answer| answer.as_ref().err()).for_each(|error| self.refused(error));
-        answers
-    }
-
-    async fn list(
-        &self,
-        queue: QueueName,
-        state: StateKind,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page> {
-        self.heard(self.store.list(queue, state, after, max).await)
-    }
-
-    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
-        self.heard(self.store.peek(queue, state).await)
-    }
-
-    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
-        self.heard(self.store.stats(queue).await)
-    }
-
-    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.heard(self.store.queues(after, max).await)
-    }
-
-    async fn ready(&self) -> Result<()> {
-        self.heard(self.store.ready().await)
-    }
-
-    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
-        self.heard(self.store.configure(queue, changes).await)
-    }
-
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.heard(self.store.revive(queue, which, when).await)
-    }
-
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.heard(self.store.discard(queue, which).await)
-    }
-
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.heard(self.store.purge(queue).await)
-    }
-
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.heard(self.store.delete_queue(queue).await)
-    }
-
-    fn limits(&self) -> &Limits {
-        self.store.limits()
+    delegate_store! {
+        self.store;
+        own: put take take_id settle cancel;
+        forward, each_heard: reschedule get locate;
+        forward, heard: list peek stats queues ready configure revive discard purge delete_queue;
     }
 }
