@@ -136,12 +136,6 @@ impl Store for Counting {
         }
         self.inner.settle(settles).await
     }
-    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
-        self.inner.cancel(queue, targets).await
-    }
-    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
-        self.inner.reschedule(queue, moves).await
-    }
     async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
         self.call();
         self.inner.get(queue, targets).await
@@ -160,6 +154,10 @@ impl Store for Counting {
         self.call();
         self.inner.list(queue, state, after, max).await
     }
+    async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
+        self.call();
+        self.inner.peek(queue, state).await
+    }
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.call();
         self.inner.stats(queue).await
@@ -174,22 +172,10 @@ impl Store for Counting {
         }
         self.inner.queues(after, max).await
     }
-    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
-        self.inner.configure(queue, changes).await
-    }
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.inner.revive(queue, which, when).await
-    }
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.inner.discard(queue, which).await
-    }
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.inner.purge(queue).await
-    }
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.inner.delete_queue(queue).await
-    }
-    fn limits(&self) -> &Limits {
-        self.inner.limits()
+
+    delegate_store! {
+        self.inner;
+        own: put take take_id settle get locate list peek stats queues;
+        forward: cancel reschedule ready configure revive discard purge delete_queue;
     }
 }
