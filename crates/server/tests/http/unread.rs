@@ -5,12 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{Limits, MessageId, Number, QueueName};
 use dwell_server::{Drained, Server, ServerConfig};
-use dwell_store::{
-    Cancelled, Delivery, Error, MemoryStore, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When,
-};
+use dwell_store::{Error, MemoryStore, Put, QueueStats, Result, Store, delegate_store};
 use dwell_time::SystemClock;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -28,33 +25,6 @@ fn why(queue: &QueueName) -> Option<Error> {
 
 #[async_trait]
 impl Store for Partly {
-    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        self.0.put(puts).await
-    }
-    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
-        self.0.take(take).await
-    }
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.0.take_id(queue, id, lease_ms, bound).await
-    }
-    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
-        self.0.settle(settles).await
-    }
-    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
-        self.0.cancel(queue, targets).await
-    }
-    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
-        self.0.reschedule(queue, moves).await
-    }
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.0.get(queue, targets).await
-    }
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
         let mut located = self.0.locate(numbers).await;
         for answer in &mut located {
@@ -65,15 +35,6 @@ impl Store for Partly {
             }
         }
         located
-    }
-    async fn list(
-        &self,
-        queue: QueueName,
-        state: StateKind,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page> {
-        self.0.list(queue, state, after, max).await
     }
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         match why(&queue) {
@@ -86,23 +47,12 @@ impl Store for Partly {
         listed.iter_mut().for_each(|stats| stats.unread = why(&stats.name));
         Ok(listed)
     }
-    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
-        self.0.configure(queue, changes).await
-    }
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.0.revive(queue, which, when).await
-    }
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.0.discard(queue, which).await
-    }
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.0.purge(queue).await
-    }
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.0.delete_queue(queue).await
-    }
-    fn limits(&self) -> &Limits {
-        self.0.limits()
+
+    delegate_store! {
+        self.0;
+        own: locate stats queues;
+        forward: put take take_id settle cancel reschedule get list peek ready;
+        forward: configure revive discard purge delete_queue;
     }
 }
 
