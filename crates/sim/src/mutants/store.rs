@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{
-    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
-};
+use dwell_model::{Message, MessageId, QueueName, SettingChange, StateKind, Timestamp};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When,
+    Action, Cancelled, Delivery, Error, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;
@@ -145,16 +143,6 @@ impl Store for MutantStore {
         Ok(deliveries)
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.store.take_id(queue, id, lease_ms, bound).await
-    }
-
     async fn settle(&self, mut settles: Vec<Settle>) -> Vec<Result<Settled>> {
         if self.has(StoreFault::AttemptForgotten) {
             for settle in &mut settles {
@@ -203,24 +191,6 @@ impl Store for MutantStore {
         self.store.reschedule(queue, moves).await
     }
 
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.store.get(queue, targets).await
-    }
-
-    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        self.store.locate(numbers).await
-    }
-
-    async fn list(
-        &self,
-        queue: QueueName,
-        state: StateKind,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page> {
-        self.store.list(queue, state, after, max).await
-    }
-
     async fn peek(&self, queue: QueueName, state: StateKind) -> Result<Option<Message>> {
         let first = self.store.peek(queue.clone(), state).await?;
         if state == StateKind::Dead && self.strikes(StoreFault::PeekMissesDead) {
@@ -239,10 +209,6 @@ impl Store for MutantStore {
             stats.counts.dead -= 1;
         }
         Ok(stats)
-    }
-
-    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.store.queues(after, max).await
     }
 
     async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
@@ -266,19 +232,9 @@ impl Store for MutantStore {
         self.store.revive(queue, which, when).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.store.discard(queue, which).await
-    }
-
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.store.purge(queue).await
-    }
-
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.store.delete_queue(queue).await
-    }
-
-    fn limits(&self) -> &Limits {
-        self.store.limits()
+    delegate_store! {
+        self.store;
+        own: put take settle cancel reschedule peek stats configure revive;
+        forward: take_id get locate list queues ready discard purge delete_queue;
     }
 }
