@@ -12,14 +12,10 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dwell_model::{
-    AttemptLimit, Cursor, DeathReason, Headers, Key, Limits, Message, MessageId, Number, QueueName, Setting,
-    SettingChange, State, StateKind, Timestamp,
-};
+use dwell_model::{AttemptLimit, DeathReason, Headers, Key, Limits, Setting, State, StateKind, Timestamp};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, Json, MemoryStore, Page, Put, PutAnswer, PutOutcome, Queue,
-    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Stream as _, Swept, Take, Target,
-    When, blocking,
+    Action, Cancelled, Delivery, Error, Json, MemoryStore, Put, PutOutcome, Queue, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Stream as _, When, blocking, delegate_store,
 };
 use dwell_time::ManualClock;
 use pollster::block_on;
@@ -58,24 +54,6 @@ impl Flaky {
 
 #[async_trait]
 impl Store for Flaky {
-    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
-        self.inner.put(puts).await
-    }
-
-    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
-        self.inner.take(take).await
-    }
-
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        lease_ms: Option<u64>,
-        bound: bool,
-    ) -> Result<Delivery> {
-        self.inner.take_id(queue, id, lease_ms, bound).await
-    }
-
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         let less = |failures: usize| failures.checked_sub(1);
         if self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
@@ -84,62 +62,11 @@ impl Store for Flaky {
         self.inner.settle(settles).await
     }
 
-    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
-        self.inner.cancel(queue, targets).await
-    }
-
-    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
-        self.inner.reschedule(queue, moves).await
-    }
-
-    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
-        self.inner.get(queue, targets).await
-    }
-
-    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        self.inner.locate(numbers).await
-    }
-
-    async fn list(
-        &self,
-        queue: QueueName,
-        state: StateKind,
-        after: Option<Cursor>,
-        max: usize,
-    ) -> Result<Page> {
-        self.inner.list(queue, state, after, max).await
-    }
-
-    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
-        self.inner.stats(queue).await
-    }
-
-    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.inner.queues(after, max).await
-    }
-
-    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
-        self.inner.configure(queue, changes).await
-    }
-
-    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
-        self.inner.revive(queue, which, when).await
-    }
-
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.inner.discard(queue, which).await
-    }
-
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.inner.purge(queue).await
-    }
-
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.inner.delete_queue(queue).await
-    }
-
-    fn limits(&self) -> &Limits {
-        self.inner.limits()
+    delegate_store! {
+        self.inner;
+        own: settle;
+        forward: put take take_id cancel reschedule get locate list peek stats queues ready configure;
+        forward: revive discard purge delete_queue;
     }
 }
 
