@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dwell_model::{
-    Cursor, DEFAULT_PRIORITY, LeaseToken, Limits, Message, MessageId, Number, QueueName, Receipt,
-    SettingChange, State, StateKind, Timestamp,
+    Cursor, DEFAULT_PRIORITY, LeaseToken, Limits, Message, MessageId, QueueName, Receipt, State, StateKind,
+    Timestamp,
 };
 use dwell_store::conformance::scenario::{change, key, lease, restart, settle, store, token, wait};
 use dwell_store::conformance::{Factory, Harness, model, run};
 use dwell_store::{
-    Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
 
@@ -210,10 +210,6 @@ impl Store for Broken {
         answers.into_iter().map(|answer| answer.map(|message| self.shown(message))).collect()
     }
 
-    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
-        self.sound.locate(numbers).await
-    }
-
     async fn list(
         &self,
         queue: QueueName,
@@ -226,36 +222,15 @@ impl Store for Broken {
         Ok(Page { messages: messages.collect(), unread: page.unread, next: page.next })
     }
 
-    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
-        self.sound.stats(queue).await
-    }
-
-    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
-        self.sound.queues(after, max).await
-    }
-
-    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
-        self.sound.configure(queue, changes).await
-    }
-
     async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
         self.sound.revive(queue, which, self.delayed(when)).await
     }
 
-    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
-        self.sound.discard(queue, which).await
-    }
-
-    async fn purge(&self, queue: QueueName) -> Result<u64> {
-        self.sound.purge(queue).await
-    }
-
-    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
-        self.sound.delete_queue(queue).await
-    }
-
-    fn limits(&self) -> &Limits {
-        self.sound.limits()
+    // `peek` is the contract's own, which goes by the broken `list`.
+    delegate_store! {
+        self.sound;
+        own: put take take_id settle cancel reschedule get list peek revive;
+        forward: locate stats queues ready configure discard purge delete_queue;
     }
 }
 
