@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::workspace::{Package, metadata, packages, read, root};
+use crate::workspace::{Package, built_with, metadata, packages, read, root};
 
 /// Who may need whom, directly, to be built. `*` is anybody. Dependencies point one way:
 ///
@@ -123,6 +123,19 @@ fn pure_crates_need_nothing_that_does_io() {
             assert!(!IO_CRATES.contains(&name), "{} must stay pure, and needs {name}", package.name);
         }
     }
+}
+
+/// A program that takes the clocks and the delay queue alone builds nothing that only messages need.
+#[test]
+fn time_alone_needs_nothing_of_messages() {
+    let crates = built_with("dwell-time");
+    assert!(crates.contains("dwell-model"), "{crates:?}");
+    for of_messages in ["base64", "bytes", "crc32fast", "jiff", "uuid"] {
+        assert!(!crates.contains(of_messages), "dwell-time needs {of_messages}");
+    }
+    // The feature is still what brings them.
+    let crates = built_with("dwell-store");
+    assert!(crates.contains("uuid") && crates.contains("jiff"), "{crates:?}");
 }
 
 #[test]

@@ -54,6 +54,26 @@ pub(crate) fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
 }
 
+/// Names of all crates that a package is built with where nothing else is, and none of its features is asked for.
+pub(crate) fn built_with(package: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--locked",
+            "--edges=normal",
+            "--no-default-features",
+            "--prefix=none",
+            "--package",
+            package,
+        ])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs, since it has built this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).expect("cargo tree prints UTF-8");
+    tree.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
 /// All packages of the workspace.
 pub(crate) fn packages() -> Vec<Package> {
     let metadata = metadata();

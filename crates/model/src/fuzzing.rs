@@ -78,12 +78,12 @@ fn made(data: &[u8]) {
         bytes.extend_from_slice(part);
     }
     bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
-    let receipt = crate::base64::encode(&bytes);
+    let receipt = crate::messages::base64::encode(&bytes);
     let name = std::str::from_utf8(queue).ok().and_then(|name| QueueName::new(name).ok());
     let is_one = MessageId::from_bits(id).is_ok() && name.is_some();
     assert_eq!(receipt.parse::<Receipt>().is_ok(), is_one);
     survives::<Receipt>(&receipt);
-    let cursor = crate::base64::encode(&[&ms.to_be_bytes()[..], &id.to_be_bytes()].concat());
+    let cursor = crate::messages::base64::encode(&[&ms.to_be_bytes()[..], &id.to_be_bytes()].concat());
     let is_one = MessageId::from_bits(id).is_ok() && Timestamp::from_ms(ms).is_ok();
     assert_eq!(cursor.parse::<Cursor>().is_ok(), is_one);
     survives::<Cursor>(&cursor);

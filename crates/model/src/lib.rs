@@ -9,39 +9,25 @@
 //! - [`apply`], [`as_of`]: the state machine
 //! - [`Settings`], [`Limits`]: what a queue and a store may be told
 //! - [`Invalid`]: why a value is refused
+//!
+//! # Features
+//! - `messages` (default): all of this. Without it there are instants, durations and [`Invalid`], and no crate for what
+//!   messages alone need; `dwell-time` builds on that. An instant is then printed, and not read from text
+//! - `jiff`: instants from and into those of jiff 0.2
 
-mod base64;
 mod conversion;
-mod cursor;
 mod delay;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod headers;
-mod id;
 mod invalid;
-mod limits;
-mod message;
-mod name;
-mod receipt;
-mod settings;
-mod standing;
+#[cfg(feature = "messages")]
+mod messages;
 mod text;
 mod timestamp;
-mod transition;
 
-pub use cursor::Cursor;
 pub use delay::{format_duration_ms, parse_duration_ms};
-pub use headers::Headers;
-pub use id::{MessageId, Number};
 pub use invalid::Invalid;
-pub use limits::Limits;
-pub use message::{DEFAULT_PRIORITY, Message};
-pub use name::{Key, PutToken, QueueName};
-pub use receipt::{LeaseToken, Receipt};
-pub use settings::{
-    AttemptLimit, Backoff, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings,
-};
-pub use standing::{Counts, Death, DeathReason, Lease, Standing, State, StateKind};
+#[cfg(feature = "messages")]
+pub use messages::*;
 pub use timestamp::{Now, Timestamp, Wake};
-pub use transition::{Command, Effects, Grant, Refusal, Transition, apply, as_of, is_acked, taken};

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::base64;
 use crate::text::excerpt;
-use crate::{Invalid, MessageId, QueueName, base64};
+use crate::{Invalid, MessageId, QueueName};
 
 /// A lease's token, never issued twice by a store: not across restart, failover or give-back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::base64;
 use crate::text::excerpt;
-use crate::{Invalid, MessageId, Timestamp, base64};
+use crate::{Invalid, MessageId, Timestamp};
 
 /// The last message of a page, by (due, id): the next page holds what comes after it.
 ///

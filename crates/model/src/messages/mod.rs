@@ -1,0 +1,27 @@
+//! What a message is, and what may happen to it: all of the model but instants and durations.
+
+pub(crate) mod base64;
+mod cursor;
+mod headers;
+mod id;
+mod instant;
+mod limits;
+mod message;
+mod name;
+mod receipt;
+mod settings;
+mod standing;
+mod transition;
+
+pub use cursor::Cursor;
+pub use headers::Headers;
+pub use id::{MessageId, Number};
+pub use limits::Limits;
+pub use message::{DEFAULT_PRIORITY, Message};
+pub use name::{Key, PutToken, QueueName};
+pub use receipt::{LeaseToken, Receipt};
+pub use settings::{
+    AttemptLimit, Backoff, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings,
+};
+pub use standing::{Counts, Death, DeathReason, Lease, Standing, State, StateKind};
+pub use transition::{Command, Effects, Grant, Refusal, Transition, apply, as_of, is_acked, taken};
