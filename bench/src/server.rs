@@ -1,6 +1,5 @@
 //! Our server as a process of its own: the real binary on a free loopback port, stopped when it goes out of scope.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -76,11 +75,6 @@ impl Server {
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         cpu_s(self.process.id())
     }
-
-    /// What the kernel has counted of it so far.
-    pub(crate) fn usage(&self) -> Result<Usage> {
-        Usage::of(self.process.id())
-    }
 }
 
 impl Drop for Server {
@@ -89,55 +83,6 @@ impl Drop for Server {
         if let Err(error) = stopped {
             eprintln!("dwell-bench: the server was not stopped: {error}");
         }
-    }
-}
-
-/// What the kernel has counted of a process by a moment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Usage {
-    /// How often each of its threads was put off a processor, of its own will or not.
-    switches: BTreeMap<String, u64>,
-    /// How long they ran, in clock ticks (100 a second on Linux), threads that have ended included.
-    ticks: u64,
-}
-
-/// A process's use of processors between two moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Used {
-    /// How often its threads were put off a processor: each is a wake-up later.
-    pub(crate) switches: u64,
-    /// How long they ran, in clock ticks.
-    pub(crate) ticks: u64,
-}
-
-impl Usage {
-    fn of(process: u32) -> Result<Usage> {
-        let mut switches = BTreeMap::new();
-        for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
-            let thread = thread?;
-            let status = match std::fs::read_to_string(thread.path().join("status")) {
-                Ok(status) => status,
-                // It ended just now. Where the process did, its file of statistics below says so.
-                Err(_) => continue,
-            };
-            let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
-            let counts = counts.map(|line| line.split_whitespace().last().unwrap_or("0").parse::<u64>());
-            let count = counts.sum::<std::result::Result<u64, _>>()?;
-            switches.insert(thread.file_name().to_string_lossy().into_owned(), count);
-        }
-        Ok(Usage { switches, ticks: ticks(format!("/proc/{process}/stat").as_ref())? })
-    }
-
-    /// What came to it since `before`. Of a thread that has ended meanwhile nobody knows how often it was put off after
-    /// `before`; it counts as not at all.
-    pub(crate) fn since(&self, before: &Usage) -> Used {
-        let of_thread = |(thread, now): (&String, &u64)| {
-            let before = before.switches.get(thread).copied().unwrap_or(0);
-            // A thread's number may belong to a new one by now.
-            now.checked_sub(before).unwrap_or(*now)
-        };
-        let switches = self.switches.iter().map(of_thread).sum();
-        Used { switches, ticks: self.ticks.saturating_sub(before.ticks) }
     }
 }
 
@@ -173,44 +118,5 @@ fn binary() -> Result<PathBuf> {
         Ok(beside)
     } else {
         Err(format!("{} is missing: run `cargo build --release -p dwell-cli`", beside.display()).into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::sync_channel;
-    use std::thread;
-
-    use super::*;
-
-    /// The server's threads that wait for blocking work end when there was none for ten seconds, which is as long as an
-    /// idle server is looked at.
-    #[test]
-    fn a_thread_that_ends_meanwhile_takes_nothing_away() {
-        let (to, from) = sync_channel::<()>(0);
-        let (back, again) = sync_channel::<()>(0);
-        let busy = thread::spawn(move || from.iter().try_for_each(|()| back.send(())));
-        // Each of these puts it off a processor.
-        for _ in 0..200 {
-            to.send(()).expect("it lives");
-            again.recv().expect("it answers");
-        }
-        let before = Usage::of(std::process::id()).expect("the kernel counts");
-        drop(to);
-        busy.join().expect("it does not panic").expect("it is heard");
-        let used = Usage::of(std::process::id()).expect("the kernel counts").since(&before);
-        assert!(used.switches < 1_000_000 && used.ticks < 1_000_000, "{used:?}");
-    }
-
-    #[test]
-    fn threads_are_told_apart() {
-        let usage = |threads: &[(&str, u64)], ticks| Usage {
-            switches: threads.iter().map(|(thread, count)| ((*thread).to_owned(), *count)).collect(),
-            ticks,
-        };
-        let before = usage(&[("1", 10), ("2", 5_000), ("3", 70)], 5);
-        // One went on, one ended, one is another by the same number, one is new.
-        let after = usage(&[("1", 15), ("3", 4), ("4", 2)], 9);
-        assert_eq!(after.since(&before), Used { switches: 5 + 4 + 2, ticks: 4 });
     }
 }

@@ -14,7 +14,7 @@ e2e_packages=(dwell-server dwell-cli)
 part_fmt() {
     stage "fmt" cargo fmt --all --check
     stage "shell scripts" shellcheck --external-sources scripts/test .ci/run interop/beanstalkd/clients.sh \
-        interop/openapi/run.sh fuzz/run fuzz/long bench/order-before-and-after.sh
+        interop/openapi/run.sh fuzz/run fuzz/long
 }
 
 part_lint() {

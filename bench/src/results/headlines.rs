@@ -63,19 +63,13 @@ const HEADLINES: &[Headline] = &[
     ),
     headline("storm", "HTTP", "seconds", None, "500,000 due at one instant over HTTP, all handed over, s"),
     headline(
-        "lateness-longpoll",
-        "lateness, one waiting long poll",
+        "lateness",
+        "lateness, HTTP",
         "p50_ms",
         None,
-        "lateness at a waiting HTTP long poll, ms, median",
+        "lateness over HTTP, 20,000 due a second, ms, median",
     ),
-    headline(
-        "lateness-longpoll",
-        "lateness, one waiting long poll",
-        "p99_ms",
-        None,
-        "the same, 99th percentile",
-    ),
+    headline("lateness", "lateness, HTTP", "p99_ms", None, "the same, 99th percentile"),
     headline(
         "delay-queue",
         "offer + poll, 1000000 pending",

@@ -16,13 +16,21 @@ Medians of the rounds. *ratio* is how many times better dwell is, whichever way 
 better. A single benchmark is never enough: run them on your own machine, each is one command.
 ";
 
+/// Scenarios that are gone, and whose last runs are kept.
+const GONE: &[&str] = &["disk", "engine-growth", "lateness-longpoll"];
+const WHERE: &str = "../docs/decisions/2026-11-26-benches-that-are-gone.md";
+
 /// The page.
 pub(crate) fn render(runs: &[Measured]) -> String {
     let mut page = HEAD.to_owned();
     for run in runs {
         let Measured { scenario, machine, commit, command, rounds, .. } = run;
         let rounds = if *rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") };
-        let _ = write!(page, "\n## {scenario}\n\n    {command}\n\n{machine}; commit {commit}; {rounds}.\n\n");
+        let _ = write!(page, "\n## {scenario}\n\n");
+        if GONE.contains(&scenario.as_str()) {
+            let _ = write!(page, "[Gone]({WHERE}). At the commit below its command was\n\n");
+        }
+        let _ = write!(page, "    {command}\n\n{machine}; commit {commit}; {rounds}.\n\n");
         for note in &run.notes {
             let _ = writeln!(page, "- {}", escaped(note));
         }
@@ -46,4 +54,17 @@ pub(crate) fn render(runs: &[Measured]) -> String {
 /// As a cell of a table may hold it.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GONE;
+    use crate::scenarios::SCENARIOS;
+
+    #[test]
+    fn what_is_gone_is_not_there() {
+        for gone in GONE {
+            assert!(SCENARIOS.iter().all(|scenario| scenario.name != *gone), "{gone} is a scenario");
+        }
+    }
 }

@@ -1,29 +1,21 @@
 //! What is measured: a file a scenario, and a line in this list.
 
 pub(crate) mod delay_queue;
-#[cfg(target_os = "linux")]
-mod delay_queue_parking;
-mod disk;
 mod engine_backlog;
 mod engine_drain;
 mod engine_expired;
 mod engine_far;
-mod engine_growth;
 mod engine_put;
 mod engine_put_1;
 mod engine_restart;
 mod engine_sweeps;
 mod lateness;
-mod lateness_longpoll;
 #[cfg(feature = "redis")]
 mod lateness_redis;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
-mod redis_scripts;
-#[cfg(feature = "redis")]
 mod redisson;
-mod store_memory;
 mod storm;
 mod wire;
 
@@ -41,25 +33,17 @@ pub(crate) struct Scenario {
 /// All scenarios, as `list` shows them.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     delay_queue::SCENARIO,
-    #[cfg(target_os = "linux")]
-    delay_queue_parking::SCENARIO,
-    store_memory::SCENARIO,
-    disk::SCENARIO,
     engine_put::SCENARIO,
     engine_put_1::SCENARIO,
     engine_drain::SCENARIO,
     engine_far::SCENARIO,
     engine_backlog::SCENARIO,
     engine_restart::SCENARIO,
-    engine_growth::SCENARIO,
     engine_sweeps::SCENARIO,
     engine_expired::SCENARIO,
-    lateness_longpoll::SCENARIO,
     lateness::SCENARIO,
     #[cfg(feature = "redis")]
     redis::SCENARIO,
-    #[cfg(feature = "redis")]
-    redis_scripts::SCENARIO,
     #[cfg(feature = "redis")]
     lateness_redis::SCENARIO,
     #[cfg(feature = "redis")]
