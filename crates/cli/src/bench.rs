@@ -7,11 +7,10 @@
 //! # Layout
 //! - `peer`: what a server has to do; `http` and `beanstalkd`: how it is asked to
 //! - `work`: the threads that put and those that take
-//! - `tally`: what they count together; `histogram`: how long things took
+//! - `tally`: what they count together
 //! - `live`: the line on a terminal; `report`: the result
 
 mod beanstalkd;
-mod histogram;
 mod http;
 mod live;
 mod peer;

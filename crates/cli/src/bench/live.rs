@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::report::{count, us};
+use super::report::{count, percentile, us};
 use super::tally::Tally;
 
 pub(super) struct Live {
@@ -42,9 +42,9 @@ fn line(tally: &Tally) -> String {
     let refused: u64 = counts.refused.values().sum();
     let mut line = format!("put {} ({}/s)", count(put), per_s(put));
     if counts.taken.messages > 0 {
-        let late = |percent| counts.late_us.percentile(percent).map_or_else(String::new, us);
+        let late = |percent| percentile(&counts.late_us, percent).map_or_else(String::new, us);
         line += &format!("  acked {} ({}/s)", count(acked), per_s(acked));
-        line += &format!("  late p50 {}, p99 {}", late(50), late(99));
+        line += &format!("  late p50 {}, p99 {}", late(50.0), late(99.0));
     }
     line += &format!("  in the queue {}", count(put.saturating_sub(acked)));
     if refused > 0 {

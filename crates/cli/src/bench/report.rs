@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dwell_model::format_duration_ms;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Wish;
-use super::histogram::Histogram;
 use super::peer::Peer;
 use super::tally::{Done, Tally};
 use crate::command::{Context, Outcome};
@@ -51,13 +51,13 @@ struct Row {
 }
 
 impl Row {
-    fn new(done: Done, took: &Histogram) -> Row {
+    fn new(done: Done, took: &Histogram<u64>) -> Row {
         Row {
             messages: done.messages,
             per_s: (done.per_s() * 10.0).round() / 10.0,
-            p50_us: took.percentile(50),
-            p99_us: took.percentile(99),
-            max_us: took.max(),
+            p50_us: percentile(took, 50.0),
+            p99_us: percentile(took, 99.0),
+            max_us: percentile(took, 100.0),
         }
     }
 
@@ -73,6 +73,11 @@ impl Row {
             Cell::text(what, FAINT),
         ]
     }
+}
+
+/// What so many of a hundred values are not over; nothing of no values.
+pub(super) fn percentile(took: &Histogram<u64>, percent: f64) -> Option<u64> {
+    (!took.is_empty()).then(|| took.value_at_percentile(percent))
 }
 
 impl Report {
@@ -164,6 +169,17 @@ pub(super) fn us(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_was_recorded() {
+        let mut took = Histogram::new(3).unwrap();
+        assert_eq!(percentile(&took, 50.0), None);
+        (1..=30).for_each(|value| took.record(value).unwrap());
+        assert_eq!(
+            [50.0, 99.0, 100.0].map(|percent| percentile(&took, percent)),
+            [Some(15), Some(30), Some(30)]
+        );
+    }
 
     #[test]
     fn numbers_are_read_at_a_glance() {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dwell_time::Stopwatch;
+use hdrhistogram::Histogram;
 
 use super::Wish;
-use super::histogram::Histogram;
 use super::peer::Answer;
 use crate::exit::Failure;
 
@@ -19,16 +19,16 @@ pub(super) struct Done {
     pub(super) last_us: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counts {
     pub(super) put: Done,
     pub(super) taken: Done,
     pub(super) acked: Done,
-    /// How long calls took.
-    pub(super) put_us: Histogram,
-    pub(super) ack_us: Histogram,
+    /// How long calls took, to three digits.
+    pub(super) put_us: Histogram<u64>,
+    pub(super) ack_us: Histogram<u64>,
     /// From due to received.
-    pub(super) late_us: Histogram,
+    pub(super) late_us: Histogram<u64>,
     /// Refusals that may pass, by code.
     pub(super) refused: BTreeMap<String, u64>,
 }
@@ -54,7 +54,7 @@ impl Tally {
             putting: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
-            counts: Mutex::default(),
+            counts: Mutex::new(Counts::new()),
             failure: Mutex::default(),
         }
     }
@@ -83,7 +83,7 @@ impl Tally {
     pub(super) fn put(&self, began_us: u64, answers: Vec<Answer>) -> bool {
         let now_us = self.now_us();
         let mut counts = self.counts();
-        counts.put_us.add(now_us.saturating_sub(began_us));
+        counts.put_us.saturating_record(now_us.saturating_sub(began_us));
         let done = counts.refusals(answers);
         counts.put.add(done.0, now_us);
         done.1 == 0
@@ -97,7 +97,7 @@ impl Tally {
         for due_us in due_us {
             messages += 1;
             if let Some(due_us) = due_us {
-                counts.late_us.add(now_us.saturating_sub(due_us));
+                counts.late_us.saturating_record(now_us.saturating_sub(due_us));
             }
         }
         counts.taken.add(messages, now_us);
@@ -107,7 +107,7 @@ impl Tally {
     pub(super) fn acked(&self, began_us: u64, answers: Vec<Answer>) {
         let now_us = self.now_us();
         let mut counts = self.counts();
-        counts.ack_us.add(now_us.saturating_sub(began_us));
+        counts.ack_us.saturating_record(now_us.saturating_sub(began_us));
         let done = counts.refusals(answers);
         counts.acked.add(done.0, now_us);
     }
@@ -160,6 +160,20 @@ impl Tally {
 }
 
 impl Counts {
+    fn new() -> Counts {
+        // A whole day in microseconds; what took longer counts as that.
+        let micros = Histogram::new_with_bounds(1, 86_400_000_000, 3).expect("the bounds are in order");
+        Counts {
+            put: Done::default(),
+            taken: Done::default(),
+            acked: Done::default(),
+            put_us: micros.clone(),
+            ack_us: micros.clone(),
+            late_us: micros,
+            refused: BTreeMap::new(),
+        }
+    }
+
     /// Notes refusals; how many were done, and how many refused.
     fn refusals(&mut self, answers: Vec<Answer>) -> (u64, u64) {
         let (mut done, mut refused) = (0, 0);
