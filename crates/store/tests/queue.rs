@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{AttemptLimit, DeathReason, Headers, Key, Limits, Setting, State, StateKind, Timestamp};
 use dwell_store::{
-    Action, Cancelled, Error, Json, MemoryStore, Put, PutOutcome, Queue, Rescheduled, Result,
-    Selection, Settle, Settled, Store, Stream as _, When, blocking, delegate_store,
+    Action, Cancelled, Error, Json, MemoryStore, Put, PutOutcome, Queue, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Stream as _, When, blocking, delegate_store,
 };
 use dwell_time::ManualClock;
 use pollster::block_on;
