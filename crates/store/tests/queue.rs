@@ -160,14 +160,15 @@ fn bodies_may_be_owned_or_borrowed() {
     let Stage { orders, .. } = stage();
     let text = String::from("text");
     let bytes: &[u8] = &[0xff, 0xfe];
+    let shared = Bytes::from_static(b"text");
     let puts = [
         orders.put(&text),
         orders.put(text.clone()),
         orders.put(b"text"),
         orders.put(bytes),
         orders.put(vec![1_u8]),
-        orders.put(Bytes::from_static(b"text")),
-        orders.put(&Bytes::from_static(b"text")),
+        orders.put(&shared),
+        orders.put(shared),
         orders.put(Arc::<str>::from("text")),
         orders.put(Cow::Borrowed("text")),
         orders.put(Cow::<str>::Owned(text.clone())),

@@ -306,7 +306,9 @@ impl Store for RedisStore {
 
     async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
         let inner = Arc::clone(&self.inner);
-        self.read_each(targets.len(), async move { inner.get(&queue, targets).await }).await
+        let items = targets.len();
+        // It is large, and would be moved twice.
+        self.read_each(items, Box::pin(async move { inner.get(&queue, targets).await })).await
     }
 
     async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
