@@ -176,7 +176,6 @@ fn probes_cost_a_script_a_second_at_most_whatever_the_number_of_queues() {
     assert!(count <= PROBES, "{count} scripts for {PROBES} probes");
 }
 
-/// Somebody else's data under a queue's keys, and a list that is one page for all.
 /// A server with queues `good`, of three messages, and `bad`, of one, whose leases are overwritten; a connection of
 /// beanstalkd's protocol; and the numbers of the messages.
 struct OutOfOrder {
@@ -229,6 +228,7 @@ fn jobs_of_other_tubes_are_found_and_deleted_though_a_tube_is_out_of_order() {
     assert_eq!(reply(line), "DELETED");
 }
 
+/// Somebody else's data under a queue's keys, and a list that is one page for all.
 #[test]
 fn a_queue_that_is_out_of_order_is_nobody_elses_trouble_at_a_server_either() {
     let there = OutOfOrder::new();
