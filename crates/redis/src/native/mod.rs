@@ -12,11 +12,10 @@
 //!   processes, and leases bound to them
 //! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
 //!   lists of leased ones
-//! - `waiting`, `askers`, `timer`, `returns`: takes that wait, what asks for them and wakes them, what their callers did not
+//! - `waiting`, `timer`, `returns`: takes that wait, what asks for them and wakes them, what their callers did not
 //!   stay for
 //! - `open`: what a Redis must be, and what runs besides the calls
 
-mod askers;
 mod bound;
 mod change;
 mod configure;

@@ -20,6 +20,7 @@
 //!    They take locks when they are dropped, and a task that is spawned may be dropped at once: none is spawned under a lock.
 
 mod abandoned;
+mod askers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -36,7 +37,6 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
 
 use super::Inner;
-use super::askers::Askers;
 use super::inspect::{Pace, Patience};
 use super::layout::Partition;
 use super::pack::Fields;
@@ -46,6 +46,7 @@ use super::scripts::Script;
 use super::timer::Sleep;
 use super::wire::locked;
 use abandoned::{ServeGuard, give_up};
+use askers::Askers;
 
 pub(super) use abandoned::{AskGuard, runtime_gone};
 

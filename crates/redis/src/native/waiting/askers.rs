@@ -10,8 +10,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::Inner;
-use super::waiting::{AskGuard, ask_for};
+use super::{AskGuard, ask_for};
+use crate::native::Inner;
 
 /// Among so many tasks the queues are divided: as many as find processors to run on.
 const TASKS: usize = 8;
