@@ -793,8 +793,8 @@ mod tests {
         assert_eq!((counts.of_ours, counts.of_older), (2, 0));
     }
 
-    /// What became of a message in a due file is told apart from what became of one that the journal has put: the former
-    /// means nothing if the message is gone, and the latter would contradict the journal.
+    /// A record of a message in a due file and one of a message that the journal put are counted apart: the first is ignored if
+    /// the message is gone, and the second would contradict the journal.
     #[test]
     fn what_stands_and_what_is_gone_count_for_older_messages_apart_from_the_journal_s_own() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));
@@ -823,8 +823,8 @@ mod tests {
         assert_eq!((counts.of_ours, counts.of_older), (2, 2));
     }
 
-    /// Damage where nothing but tokens of puts is needed costs those of the batch that it lies in; the last batch of a segment
-    /// has nothing whole behind it, and all that is left there is told.
+    /// Damage in a segment that is needed for tokens of puts alone costs the tokens of one batch. Behind the last batch of a
+    /// segment nothing is whole, and the report names all bytes that are left.
     #[test]
     fn damage_before_the_checkpoint_costs_the_batch_that_it_lies_in() {
         let (disk, dir) = (MemoryDisk::new(), Path::new("/data"));

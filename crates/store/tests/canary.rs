@@ -226,7 +226,7 @@ impl Store for Broken {
         self.sound.revive(queue, which, self.delayed(when)).await
     }
 
-    // `peek` is the contract's own, which goes by the broken `list`.
+    // `peek` is the default of the trait, which calls the broken `list`.
     delegate_store! {
         self.sound;
         own: put take take_id settle cancel reschedule get list peek revive;

@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// What so many of a hundred values are not over; nothing of no values.
+/// The percentile of the values; `None` if there are no values.
 pub(super) fn percentile(took: &Histogram<u64>, percent: f64) -> Option<u64> {
     (!took.is_empty()).then(|| took.value_at_percentile(percent))
 }

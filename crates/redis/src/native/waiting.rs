@@ -608,7 +608,7 @@ pub(super) async fn ask_for(mut asking: AskGuard) {
     channels.into_iter().for_each(|channel| inner.wire.link.leave(channel, Arc::clone(&notify)));
 }
 
-/// Ends a look at a queue, if one is under way. Where the last take has left the queue meanwhile, Redis is told so.
+/// Ends a look at a queue, if one is under way. If the last take has left the queue meanwhile, says so to Redis.
 fn end_look(inner: &Arc<Inner>, runtime: &Handle, queue: &QueueName, look: &Mutex<Look>) {
     let is_owed = {
         let mut look = locked(look);

@@ -413,7 +413,7 @@ impl MemoryDisk {
     }
 
     /// How many copies of `bytes` its files have that read as they were written, and how many that have a flaw among them or
-    /// among the `before` bytes in front of them. What a digit stands before is no copy: it ends a longer number.
+    /// among the `before` bytes in front of them. A match behind a digit is not counted: it is the end of a longer number.
     pub fn copies(&self, bytes: &[u8], before: u64) -> (usize, usize) {
         let state = self.state();
         let (mut intact, mut flawed) = (0, 0);
