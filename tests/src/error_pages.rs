@@ -101,8 +101,9 @@ fn pages_and_code_agree_on_what_is_retryable() {
 #[test]
 fn pages_and_server_agree_on_the_status() {
     let text: String =
-        crates().filter(|path| path.starts_with("crates/server")).map(|path| read(&path)).collect();
-    let mut statuses = statuses_in(&text, "kind");
+        crates().filter(|path| path.starts_with("crates/wire")).map(|path| read(&path)).collect();
+    let mut statuses = statuses_in(&text, "lasting");
+    assert!(statuses.contains_key("lease_lost"), "the table of codes was not understood: {statuses:?}");
     statuses.extend(statuses_in(&text, "retryable"));
     for (code, status) in statuses {
         let text = std::fs::read_to_string(page(&code)).unwrap_or_else(|error| panic!("{code}: {error}"));

@@ -16,7 +16,7 @@
 //! - [`ServerConfig`]: where to listen, whom to listen to, how long to wait; `config/`: how it is read from a
 //!   file, the environment and the command line ([`Loaded::load`])
 //! - `listener/`: sockets, and how many connections they have; `security/`: tokens, scopes, certificates
-//! - `http/`: one file for each group of operations; `http/routes.rs` is the index of routes
+//! - `http/`: one file for each group of operations; `http/routes.rs` says who answers which route
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
 //! - `metrics`: what is counted, and `/metrics`
@@ -54,9 +54,10 @@ pub use config::{
     HttpConfig, Layers, Loaded, LogConfig, LogFormat, LogLevel, Origin, QueueConfig, RedissonConfig,
     ServerConfig, Shown, StoreConfig, StoreKind, Warning, apply_queues, check_value, config_keys,
 };
+pub use dwell_wire::Verb;
 pub use listener::{BindError, Listeners};
 pub use metrics::{Sample, SampleValue, Samples};
 pub use security::{
-    Caller, MalformedDigest, MalformedScope, Scope, Tls, TlsError, TlsFiles, Token, TokenDigest, Tokens, Verb,
+    Caller, MalformedDigest, MalformedScope, Scope, Tls, TlsError, TlsFiles, Token, TokenDigest, Tokens,
 };
 pub use server::{Control, Drained, Server};

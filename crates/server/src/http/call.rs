@@ -9,13 +9,14 @@ use axum::http::{HeaderMap, header, request};
 use bytes::Bytes;
 use dwell_model::{Invalid, QueueName};
 use dwell_store::Target;
+use dwell_wire::Verb;
 use serde::de::DeserializeOwned;
 
 use super::connection::Unwritten;
 use super::{App, Problem, Refusal, access, body, token_gone};
 use crate::json::{FromQuery, object};
 use crate::query::Query;
-use crate::security::{Caller, Verb};
+use crate::security::Caller;
 
 /// What a request's body claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

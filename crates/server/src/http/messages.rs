@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use dwell_model::{AttemptLimit, Message, QueueName, StateKind, format_duration_ms};
 use dwell_store::{Cancelled, Error, Page, Rescheduled, Target, When};
+use dwell_wire::MAY_LOOK;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::reply::{holding, json, with_type};
-use super::{App, Problem, access};
+use super::{App, Problem};
 use crate::json::{
     CancelledOut, FoundOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text,
     UnreadOut, WhenIn, lease_until, object,
@@ -82,7 +83,7 @@ pub(crate) async fn get_number(State(app): State<Arc<App>>, call: Call) -> Resul
             .with_detail("the store cannot tell where the message is; the server's log says why")
     })?;
     let located = located.flatten();
-    match located.filter(|(queue, _)| call.require(access::LOOK, queue).is_ok()) {
+    match located.filter(|(queue, _)| call.require(MAY_LOOK, queue).is_ok()) {
         Some((queue, id)) => found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await,
         None => Err(Problem::about("message_not_found", format!("no message has the number {number}"))),
     }

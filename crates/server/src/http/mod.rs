@@ -1,4 +1,4 @@
-//! HTTP: a file for each group of operations; `routes` is their index.
+//! HTTP: a file for each group of operations; `routes` says who answers which route.
 
 mod access;
 mod batch;
@@ -28,7 +28,6 @@ mod take;
 use std::future::Future;
 use std::sync::Arc;
 
-use axum::Router;
 use dwell_store::Store;
 use dwell_time::Clock;
 use tokio::sync::watch;
@@ -38,10 +37,9 @@ pub(crate) use connection::{no_place, serve};
 pub(crate) use health::{Ailment, HealthOut};
 pub(crate) use host::Hosts;
 pub(crate) use opening::answer as answer_opening;
-pub(crate) use problem::{KINDS, Problem, lookup};
+pub(crate) use problem::Problem;
 pub(crate) use refusal::Refusal;
-#[cfg(test)]
-pub(crate) use routes::routes;
+pub(crate) use routes::router;
 #[cfg(feature = "fuzzing")]
 pub(crate) use {body::Timing, ndjson::Lines};
 
@@ -131,18 +129,6 @@ impl App {
         // The sender lives as long as the server; if it is gone, so is the server.
         let _ = self.draining.clone().wait_for(|draining| *draining).await;
     }
-}
-
-/// The router of all [`routes`].
-pub(crate) fn router(app: Arc<App>) -> Router {
-    let router = routes::routes()
-        .into_iter()
-        .fold(Router::new(), |router, route| router.route(route.path, route.handler));
-    router
-        .route_layer(axum::middleware::from_fn(access::authorize))
-        .fallback(pages::unknown_route)
-        .method_not_allowed_fallback(pages::method_not_allowed)
-        .with_state(app)
 }
 
 #[cfg(test)]

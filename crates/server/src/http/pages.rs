@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode};
+use dwell_wire::lookup;
 
 use super::call::Call;
 use super::reply::{JSON, Shared, with_type};
-use super::{App, Problem, Refusal, problem};
+use super::{App, Problem, Refusal};
 use crate::openapi::document;
 
 const ROOT: &str = concat!(
@@ -56,9 +57,9 @@ pub(crate) async fn error(State(_): State<Arc<App>>, call: Call) -> Result<Respo
     if let Some((_, page)) = PAGES.iter().find(|(known, _)| *known == code) {
         return Ok(text(*page));
     }
-    let Some(kind) = problem::lookup(code) else { return Err(unknown_route().await) };
+    let Some(known) = lookup(code) else { return Err(unknown_route().await) };
     let page = format!("docs/errors/{code}.md in {}", env!("CARGO_PKG_REPOSITORY"));
-    Ok(text(format!("{code} (status {})\n\n{}. More is said in {page}\n", kind.status, kind.title)))
+    Ok(text(format!("{code} (status {})\n\n{}. More is said in {page}\n", known.status, known.title)))
 }
 
 /// What is answered where there is no route.
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_code_of_the_server_and_of_others_has_its_page() {
-        for code in problem::KINDS.iter().map(|kind| kind.code).chain(["locked", "usage", "unreachable"]) {
+        for code in dwell_wire::CODES.iter().map(|code| code.code).chain(["locked", "usage", "unreachable"]) {
             let page = PAGES.iter().find(|(known, _)| *known == code).map(|(_, page)| *page);
             assert!(page.is_some_and(|page| page.starts_with(&format!("# {code}\n"))), "{code}: {page:?}");
         }

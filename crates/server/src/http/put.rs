@@ -7,13 +7,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use dwell_model::{DEFAULT_PRIORITY, Headers, Key, PutToken, QueueName};
 use dwell_store::{OnConflict, Put};
+use dwell_wire::Verb;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::{App, Problem, Refusal, access, reply};
 use crate::json::{Answer as _, FromQuery as _, PutIn, PutOut, WhenIn, object, on_conflict_words};
-use crate::security::{Caller, Verb};
+use crate::security::Caller;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MESSAGE_HEADER: &str = "dwell-header-";

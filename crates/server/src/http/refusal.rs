@@ -83,15 +83,4 @@ impl Refusal {
             Refusal::Internal => "internal",
         }
     }
-
-    /// Whether the same request may succeed later.
-    pub(crate) fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Refusal::RequestTimeout
-                | Refusal::TooManyConnections
-                | Refusal::Overloaded
-                | Refusal::ShuttingDown
-        )
-    }
 }

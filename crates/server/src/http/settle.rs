@@ -6,12 +6,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_store::Settle;
+use dwell_wire::Verb;
 
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::{App, Problem, Refusal, access, pages, reply};
 use crate::json::{SettleFieldsIn, SettleIn, SettledOut, object};
-use crate::security::{Caller, Verb};
+use crate::security::Caller;
 
 /// `POST /v1/receipts/{receipt}/ack`, `/retry`, `/release`, `/bury`, `/extend`
 pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {

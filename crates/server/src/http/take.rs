@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use dwell_model::{QueueName, format_duration_ms};
 use dwell_store::{Delivery, Error, Take};
+use dwell_wire::Verb;
 
 use super::call::Call;
 use super::connection::Unwritten;
@@ -16,7 +17,6 @@ use super::{App, Problem, Refusal, messages};
 use crate::admission::{FREE_NAMES, Names};
 use crate::json::{DeliveryOut, LeaseIn, TakenOut};
 use crate::query::Query;
-use crate::security::Verb;
 
 /// Bytes of bodies in one answer, unless the take says otherwise, and whatever it says.
 const DEFAULT_MAX_BYTES: usize = 8 * 1024 * 1024;

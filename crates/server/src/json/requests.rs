@@ -88,7 +88,7 @@ impl FromQuery for WhenIn {
 #[schemars(rename = "PutItem")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutIn {
-    #[schemars(with = "Option<schema::Queue>")]
+    #[schemars(with = "Option<schema::QueueName>")]
     queue: Option<String>,
     body: Option<String>,
     #[serde(default, deserialize_with = "base64")]

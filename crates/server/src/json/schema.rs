@@ -2,7 +2,7 @@
 //!
 //! The types here are never made: they say in a field's schema what its text has to look like.
 
-use dwell_model::{Cursor, MessageId, QueueName, Timestamp};
+use dwell_model::{Cursor, MessageId, Timestamp};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 macro_rules! text {
@@ -45,7 +45,7 @@ text! {
         "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
     };
     /// The name of a queue.
-    Queue = {
+    QueueName = {
         "description": "A queue's name; not `.` or `..`",
         "type": "string",
         "pattern": "^[A-Za-z0-9+/;.$_():@][-A-Za-z0-9+/;.$_():@]*$",
@@ -101,8 +101,8 @@ impl Shown for Timestamp {
     type Schema = Instant;
 }
 
-impl Shown for QueueName {
-    type Schema = Queue;
+impl Shown for dwell_model::QueueName {
+    type Schema = QueueName;
 }
 
 impl Shown for dwell_model::Key {

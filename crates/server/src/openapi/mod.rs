@@ -1,66 +1,58 @@
-//! The OpenAPI 3.1 document, made from the types that handlers read and write.
+//! The OpenAPI 3.1 document, made of the [table of routes](dwell_wire::ROUTES) and of the types that handlers read and write.
 //!
-//! - `operations`: what each route takes and answers; held against the router's own table by a test
-//! - this file: the document
-//!
-//! Schemas come from the types in `json` (schemars), and the codes of problems from the server's one table of them.
-
-mod operations;
-mod parameters;
+//! Schemas come from those types (schemars); the table refers to them by name.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use dwell_wire::{Answer, PATH_PARAMETERS, Parameter, ROUTES, Request, Route, lookup};
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use self::operations::{Answer, OPERATIONS, Operation, Request};
-use self::parameters::{PATH, Parameter};
-use crate::http::{KINDS, Problem, lookup};
+use crate::http::{Done, HealthOut, Problem, Refused};
+use crate::json::{
+    CancelledOut, DeliveryOut, FoundSchema, LeaseIn, LimitsOut, MessageOut, MessagesOut, MovedOut,
+    NoFieldsIn, PauseIn, PutIn, PutOut, QueueOut, QueuesOut, RemovedOut, RescheduleIn, ReviveIn, SelectIn,
+    SettingsIn, SettleFieldsIn, SettleIn, SettledOut, SweptOut, TakenOut, TargetIn, WhenIn, schema,
+};
 
-/// Makes schemas, and gathers those that are referred to by name.
-pub(crate) struct Schemas {
-    requests: SchemaGenerator,
-    answers: SchemaGenerator,
-}
-
-/// Gives the schema of a type.
-pub(crate) type Schema = fn(&mut Schemas) -> Value;
-
-/// The schema of what is read as a `T`.
-pub(crate) fn read<T: JsonSchema>(schemas: &mut Schemas) -> Value {
-    schemas.requests.subschema_for::<T>().to_value()
-}
-
-/// The schema of what a `T` is written as.
-pub(crate) fn written<T: JsonSchema>(schemas: &mut Schemas) -> Value {
-    schemas.answers.subschema_for::<T>().to_value()
-}
-
-impl Schemas {
-    fn new() -> Schemas {
-        let settings = || {
-            SchemaSettings::draft2020_12().with(|settings| {
-                settings.definitions_path = "/components/schemas".into();
-                settings.meta_schema = None;
-            })
-        };
-        Schemas {
-            requests: settings().for_deserialize().into_generator(),
-            answers: settings().for_serialize().into_generator(),
-        }
+/// The schemas of all that is read or written, by their names.
+fn schemas() -> Map<String, Value> {
+    let generator = || {
+        SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        })
+    };
+    macro_rules! add {
+        ($generator:ident: $($type:ty,)*) => { $($generator.subschema_for::<$type>();)* };
     }
-
-    fn all(mut self) -> Map<String, Value> {
-        let mut all = self.requests.take_definitions(true);
-        for (name, schema) in self.answers.take_definitions(true) {
-            let before = all.insert(name.clone(), schema.clone());
-            assert!(before.is_none_or(|before| before == schema), "two schemas are called {name}");
-        }
-        all
+    let mut read = generator().for_deserialize().into_generator();
+    add! { read:
+        schema::Action, schema::Attempts, schema::Duration, schema::Id, schema::Instant, schema::Key,
+        schema::QueueName, schema::Receipt, schema::Token,
+        LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettingsIn, SettleFieldsIn,
+        SettleIn, TargetIn, WhenIn,
     }
+    let mut written = generator().for_serialize().into_generator();
+    add! { written:
+        CancelledOut, DeliveryOut<'_>, HealthOut, LimitsOut, MessageOut<'_>, MessagesOut<'_>, MovedOut, PutOut,
+        QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut<'_>,
+        Done<'_, CancelledOut>, Done<'_, FoundSchema<'_>>, Done<'_, MovedOut>, Done<'_, PutOut>,
+        Done<'_, SettledOut>, Problem, Refused<'_>,
+    }
+    let mut all = read.take_definitions(true);
+    for (name, schema) in written.take_definitions(true) {
+        let before = all.insert(name.clone(), schema.clone());
+        assert!(before.is_none_or(|before| before == schema), "two schemas are called {name}");
+    }
+    all
+}
+
+/// A reference to the schema of this name.
+fn named(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// The document as it is served.
@@ -71,12 +63,9 @@ pub(crate) fn document() -> Bytes {
 }
 
 fn build() -> Value {
-    let mut schemas = Schemas::new();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for operation in OPERATIONS {
-        let method = operation.method.to_lowercase();
-        let described = describe(operation, &mut schemas);
-        paths.entry(operation.path).or_default().insert(method, described);
+    for route in ROUTES {
+        paths.entry(route.path).or_default().insert(route.method.to_lowercase(), describe(route));
     }
     json!({
         "openapi": "3.1.0",
@@ -94,46 +83,46 @@ fn build() -> Value {
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer", "description": "Where the server has tokens" },
             },
-            "schemas": schemas.all(),
+            "schemas": schemas(),
         },
     })
 }
 
-fn describe(operation: &Operation, schemas: &mut Schemas) -> Value {
-    let in_path = |parameter: &&Parameter| operation.path.contains(&format!("{{{}}}", parameter.name));
+fn describe(route: &Route) -> Value {
+    let in_path = |parameter: &&Parameter| route.path.contains(&format!("{{{}}}", parameter.name));
     let mut parameters = Vec::new();
-    for parameter in PATH.iter().filter(in_path) {
-        parameters.push(parameter_in("path", true, parameter, schemas));
+    for parameter in PATH_PARAMETERS.iter().filter(in_path) {
+        parameters.push(parameter_in("path", true, parameter));
     }
-    for parameter in operation.query {
-        let is_required = operation.requires.contains(&parameter.name);
-        parameters.push(parameter_in("query", is_required, parameter, schemas));
+    for parameter in route.query {
+        let is_required = route.requires.contains(&parameter.name);
+        parameters.push(parameter_in("query", is_required, parameter));
     }
-    for parameter in operation.headers {
-        parameters.push(parameter_in("header", false, parameter, schemas));
+    for parameter in route.headers {
+        parameters.push(parameter_in("header", false, parameter));
     }
     let mut described = json!({
-        "operationId": operation.id,
-        "summary": operation.summary,
-        "tags": [operation.tag],
-        "responses": responses(operation, schemas),
+        "operationId": route.id,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "responses": responses(route),
     });
     if !parameters.is_empty() {
         described["parameters"] = parameters.into();
     }
-    if let Some(body) = request_body(operation.request, schemas) {
+    if let Some(body) = request_body(route.request) {
         described["requestBody"] = body;
     }
     described
 }
 
-fn parameter_in(place: &str, required: bool, parameter: &Parameter, schemas: &mut Schemas) -> Value {
+fn parameter_in(place: &str, required: bool, parameter: &Parameter) -> Value {
     let mut described = json!({
         "name": parameter.name,
         "in": place,
         "required": required,
         "description": parameter.text,
-        "schema": (parameter.schema)(schemas),
+        "schema": serde_json::from_str::<Value>(parameter.schema).expect("the table has JSON"),
     });
     if parameter.name == "queue" && place == "query" {
         described["explode"] = true.into();
@@ -141,7 +130,7 @@ fn parameter_in(place: &str, required: bool, parameter: &Parameter, schemas: &mu
     described
 }
 
-fn request_body(request: Request, schemas: &mut Schemas) -> Option<Value> {
+fn request_body(request: Request) -> Option<Value> {
     Some(match request {
         Request::Nothing => return None,
         Request::Raw => json!({
@@ -151,14 +140,14 @@ fn request_body(request: Request, schemas: &mut Schemas) -> Option<Value> {
             },
         }),
         Request::Json(schema) => {
-            json!({ "required": true, "content": { "application/json": { "schema": schema(schemas) } } })
+            json!({ "required": true, "content": { "application/json": { "schema": named(schema) } } })
         }
         Request::JsonOrQuery(schema) => json!({
             "description": "Fields may come in the query instead, by the same names; not both",
-            "content": { "application/json": { "schema": schema(schemas) } },
+            "content": { "application/json": { "schema": named(schema) } },
         }),
         Request::Items(schema) => {
-            let item = schema(schemas);
+            let item = named(schema);
             json!({
                 "required": true,
                 "description": "A JSON array, or one item a line",
@@ -171,31 +160,31 @@ fn request_body(request: Request, schemas: &mut Schemas) -> Option<Value> {
     })
 }
 
-fn responses(operation: &Operation, schemas: &mut Schemas) -> Value {
+fn responses(route: &Route) -> Value {
     let mut responses = Map::new();
-    for (status, answer) in operation.answers {
-        responses.insert(status.to_string(), response(*answer, schemas));
+    for (status, answer) in route.answers {
+        responses.insert(status.to_string(), response(*answer));
     }
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
-    for code in operation.codes() {
-        let kind = lookup(code).unwrap_or_else(|| panic!("there is no code {code}"));
-        by_status.entry(kind.status).or_default().push(code);
+    for code in route.codes() {
+        let known = lookup(code).unwrap_or_else(|| panic!("there is no code {code}"));
+        by_status.entry(known.status).or_default().push(code);
     }
-    let problem = written::<Problem>(schemas);
+    let problem = named("Problem");
     for (status, mut codes) in by_status {
         codes.sort_unstable();
         codes.dedup();
         let titles: Vec<String> = codes
             .iter()
             .filter_map(|code| lookup(code))
-            .map(|kind| format!("{}: {}", kind.code, kind.title))
+            .map(|known| format!("{}: {}", known.code, known.title))
             .collect();
         let schema = json!({ "allOf": [problem, { "properties": { "code": { "enum": codes } } }] });
         let mut described = json!({
             "description": titles.join("; "),
             "content": { "application/problem+json": { "schema": schema } },
         });
-        if KINDS.iter().any(|kind| codes.contains(&kind.code) && matches!(kind.status, 429 | 503 | 507)) {
+        if matches!(status, 429 | 503 | 507) {
             let seconds = json!({ "type": "integer", "minimum": 0 });
             described["headers"] = json!({
                 "Retry-After": { "description": "Seconds, where it is retryable", "schema": seconds },
@@ -207,27 +196,26 @@ fn responses(operation: &Operation, schemas: &mut Schemas) -> Value {
     Value::Object(responses)
 }
 
-fn response(answer: Answer, schemas: &mut Schemas) -> Value {
+fn response(answer: Answer) -> Value {
     let octets = json!({ "schema": { "type": "string", "format": "binary" } });
     match answer {
         Answer::Json(schema) => {
-            json!({ "description": "Done", "content": { "application/json": { "schema": schema(schemas) } } })
+            json!({ "description": "Done", "content": { "application/json": { "schema": named(schema) } } })
         }
         Answer::Created(schema) => json!({
             "description": "Put",
             "headers": { "Location": { "description": "The message", "schema": { "type": "string" } } },
-            "content": { "application/json": { "schema": schema(schemas) } },
+            "content": { "application/json": { "schema": named(schema) } },
         }),
         Answer::JsonOrRaw(schema) => json!({
             "description": "As JSON, or with `Accept: application/octet-stream` the body alone",
             "content": {
-                "application/json": { "schema": schema(schemas) },
+                "application/json": { "schema": named(schema) },
                 "application/octet-stream": octets,
             },
         }),
         Answer::Each(schema) => {
-            let done = schema(schemas);
-            let refused = written::<crate::http::Refused<'static>>(schemas);
+            let (done, refused) = (named(&format!("Done{schema}")), named("Refused"));
             json!({
                 "description": "One answer an item, in order; in the form of the request",
                 "content": {

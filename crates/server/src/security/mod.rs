@@ -5,7 +5,7 @@
 //! - `tls`: certificate, key, and whom else to trust
 //! - `live`: what of all that can change while the server runs
 //!
-//! Which route asks for which scope stands in `http/access.rs`. What is defended against, and what is not, is
+//! Which route asks for which scope stands in `dwell_wire`'s table of routes. What is defended against, and what is not, is
 //! said in `docs/security.md`.
 
 mod live;
@@ -14,7 +14,7 @@ mod tls;
 mod token;
 
 pub(crate) use live::Live;
-pub use scope::{MalformedScope, Scope, Verb};
+pub use scope::{MalformedScope, Scope};
 pub use tls::{Tls, TlsError, TlsFiles};
 pub(crate) use token::Known;
 pub use token::{Caller, MalformedDigest, Token, TokenDigest, Tokens};

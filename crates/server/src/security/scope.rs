@@ -4,35 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use dwell_model::QueueName;
+use dwell_wire::Verb;
 use thiserror::Error;
-
-/// What a scope allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verb {
-    /// Put, cancel, reschedule.
-    Put,
-    /// Take, settle, look at messages.
-    Take,
-    /// Look at messages, cancel, reschedule, revive, discard, settings, pause, purge, delete.
-    Manage,
-    /// Read the metrics, which tell of all queues.
-    Metrics,
-}
-
-impl Verb {
-    /// All of them.
-    pub const ALL: [Verb; 4] = [Verb::Put, Verb::Take, Verb::Manage, Verb::Metrics];
-
-    /// The word that configuration uses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Verb::Put => "put",
-            Verb::Take => "take",
-            Verb::Manage => "manage",
-            Verb::Metrics => "metrics",
-        }
-    }
-}
 
 /// Which queues a scope is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,11 +9,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use dwell_model::QueueName;
+use dwell_wire::Verb;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 use thiserror::Error;
 
-use super::scope::{Scope, Verb};
+use super::scope::Scope;
 
 /// The SHA-256 of a token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
