@@ -9,7 +9,8 @@ use crate::workspace::{Package, built_with, metadata, packages, read, root};
 /// ```text
 /// model <- time <- engine            model <- store <- engine | redis | postgres
 /// redis <- redisson <- server | cli
-/// store <- delivery <- server <- cli     store <- client <- cli | sim     wire <- server
+/// store <- delivery <- server <- cli     store <- client <- cli | sim
+/// store <- wire <- client | server
 /// sim, bench -> anything; nothing -> server but cli and sim
 /// ```
 const MAY_NEED: &[(&str, &[&str])] = &[
@@ -20,8 +21,8 @@ const MAY_NEED: &[(&str, &[&str])] = &[
     ("dwell-redis", &["dwell-model", "dwell-time", "dwell-store"]),
     ("dwell-redisson", &["dwell-model", "dwell-time", "dwell-redis"]),
     ("dwell-postgres", &["dwell-model", "dwell-time", "dwell-store"]),
-    ("dwell-wire", &[]),
-    ("dwell-client", &["dwell-model", "dwell-time", "dwell-store"]),
+    ("dwell-wire", &["dwell-model", "dwell-store"]),
+    ("dwell-client", &["dwell-model", "dwell-time", "dwell-store", "dwell-wire"]),
     ("dwell-delivery", &["dwell-model", "dwell-time", "dwell-store"]),
     (
         "dwell",
@@ -58,6 +59,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-engine",
             "dwell-redis",
             "dwell-redisson",
+            "dwell-wire",
             "dwell-client",
             "dwell-server",
         ],

@@ -117,9 +117,10 @@ impl Caller for Http {
 
     fn take(&self, take: Take) -> Told<Vec<Taken>> {
         let taken = self.0.take(&take).map_err(|error| error.to_string())?;
-        let seen = taken
-            .into_iter()
-            .map(|delivery| Taken { due: delivery.message.due, receipt: Some(delivery.receipt) });
+        let seen = taken.into_iter().map(|delivery| Taken {
+            due: delivery.message.due,
+            receipt: Some(delivery.receipt.into_owned()),
+        });
         Ok(seen.collect())
     }
 

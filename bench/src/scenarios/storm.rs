@@ -121,7 +121,8 @@ impl Caller {
                 let taken = client.take(&take).map_err(|error| error.to_string())?;
                 let dues: Vec<_> = taken.iter().map(|delivery| delivery.message.due).collect();
                 arrived(&dues);
-                let settles: Vec<_> = taken.into_iter().map(|delivery| ack(delivery.receipt)).collect();
+                let settles: Vec<_> =
+                    taken.into_iter().map(|delivery| ack(delivery.receipt.into_owned())).collect();
                 for settled in client.settle(&settles) {
                     settled.map_err(|error| error.to_string())?;
                 }

@@ -57,8 +57,12 @@ pub(crate) fn pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> io::Result
     Ok(())
 }
 
-/// A message, whole.
-pub(crate) fn message(out: &mut dyn Write, message: &Message) -> io::Result<()> {
+/// A message, whole, and until when it is held.
+pub(crate) fn message(
+    out: &mut dyn Write,
+    message: &Message,
+    lease_until: Option<Timestamp>,
+) -> io::Result<()> {
     let style = state_style(message.state);
     writeln!(out, "{STRONG}{}{STRONG:#}  {style}{}{style:#}", message.id, message.state)?;
     let mut rows = vec![
@@ -68,14 +72,14 @@ pub(crate) fn message(out: &mut dyn Write, message: &Message) -> io::Result<()> 
         ("created", instant(message.created)),
     ];
     rows.extend(message.expires.map(|at| ("expires", instant(at))));
-    rows.extend(message.key.clone().map(|key| ("key", key)));
+    rows.extend(message.key.as_ref().map(|key| ("key", key.to_string())));
     rows.extend(message.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
     rows.push(("priority", message.priority.to_string()));
     rows.push(("attempt", message.attempt.to_string()));
-    rows.extend(message.lease_until.map(|at| ("lease until", instant(at))));
+    rows.extend(lease_until.map(|at| ("lease until", instant(at))));
     rows.extend(message.dead_reason.map(|reason| ("dead", reason.as_str().to_owned())));
     rows.extend(message.dead_at.map(|at| ("dead since", instant(at))));
-    rows.extend(message.last_error.clone().map(|error| ("last error", error)));
+    rows.extend(message.last_error.as_ref().map(|error| ("last error", error.to_string())));
     pairs(out, &rows)?;
     body(out, message)
 }

@@ -71,7 +71,7 @@ fn on_this_small_disk() {
 
     // What frees space goes on.
     for delivery in receipts {
-        full.client().settle_one(delivery.receipt, Action::Ack).unwrap();
+        full.client().settle_one(delivery.receipt.into_owned(), Action::Ack).unwrap();
         full.accepted.remove(&delivery.message.id).unwrap();
     }
     full.server.dwell(&["cancel", "q", &doomed.to_string()]).ok();
@@ -214,7 +214,7 @@ impl Full {
             let body = String::from_utf8(delivery.message.body().to_vec()).unwrap();
             let words = body.split('\n').next().unwrap();
             assert_eq!(self.accepted.remove(&delivery.message.id).as_deref(), Some(words));
-            Settle { receipt: delivery.receipt.clone(), action: Action::Ack }
+            Settle { receipt: delivery.receipt.clone().into_owned(), action: Action::Ack }
         };
         let settles: Vec<Settle> = taken.iter().map(settle).collect();
         for settled in client.settle(&settles) {

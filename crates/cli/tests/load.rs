@@ -298,7 +298,7 @@ fn a_full_queue_is_waited_for() {
         assert!(!deliveries.is_empty(), "only {seen:?} came");
         for delivery in deliveries {
             assert!(seen.insert(delivery.message.text().unwrap().to_owned()), "{delivery:?} came twice");
-            client.settle_one(delivery.receipt, Action::Ack).unwrap();
+            client.settle_one(delivery.receipt.into_owned(), Action::Ack).unwrap();
         }
     }
     assert_eq!(put.finish().ok().json()["put"], 40);

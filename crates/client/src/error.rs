@@ -1,10 +1,9 @@
 //! Why a call failed, and what to do.
 
-use dwell_model::{Invalid, MessageId};
-use serde::{Deserialize, Serialize};
+use dwell_model::Invalid;
 use thiserror::Error;
 
-use crate::text;
+use crate::Problem;
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -95,29 +94,4 @@ impl Error {
             _ => None,
         }
     }
-}
-
-/// A refusal as the server words it: RFC 9457 with dwell's members.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// Where the code is explained, relative to the server.
-    #[serde(rename = "type", default)]
-    pub kind: String,
-    /// The code in words.
-    #[serde(default)]
-    pub title: String,
-    /// The HTTP status.
-    pub status: u16,
-    /// What was refused and what to do.
-    pub detail: String,
-    /// The stable code.
-    pub code: String,
-    /// Whether the same request may succeed later.
-    pub retryable: bool,
-    /// The message that stands in the way.
-    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
-    pub id: Option<MessageId>,
-    /// The limit that was passed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u64>,
 }

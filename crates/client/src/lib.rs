@@ -12,7 +12,7 @@
 //! client.put_one(Put::new("orders".parse()?, "close order 7").after_ms(1_000))?;
 //! for delivery in client.take(&Take::from("orders".parse()?).wait_ms(10_000))? {
 //!     println!("{}", String::from_utf8_lossy(delivery.message.body()));
-//!     client.settle_one(delivery.receipt, Action::Ack)?;
+//!     client.settle_one(delivery.receipt.into_owned(), Action::Ack)?;
 //! }
 //! # Ok(())
 //! # }
@@ -25,11 +25,12 @@
 //! reached in the first place is [`Error::Unreachable`] at once.
 //!
 //! # Layout
-//! - [`Client`], [`Builder`]: the connection; `retry`, `transport`, `path` behind it
-//! - [`Error`], [`Problem`]: why a call failed
+//! - [`Client`], [`Builder`]: the connection; `retry`, `transport` behind it
+//! - [`Error`]: why a call failed
 //! - `put`, `take`, `settle`, `change`, `dead`, `look`, `queue`, `server`: the calls, one kind a file
 //! - `answers`: one answer an item
-//! - `text`: values that JSON carries as text
+//!
+//! What is answered is `dwell_wire`'s, which a server writes by the same types.
 
 mod answers;
 mod change;
@@ -37,29 +38,33 @@ mod client;
 mod dead;
 mod error;
 mod look;
-mod message;
-mod path;
 mod put;
 mod queue;
 mod retry;
 mod server;
 mod settle;
 mod take;
-mod text;
 mod transport;
 
-pub use change::{Cancelled, Moved};
 pub use client::{Builder, Client, DEFAULT_SERVER};
-pub use dead::{RefusedOne, Swept};
-pub use error::{Error, Problem};
-pub use look::Page;
-pub use message::{Counts, Message};
-pub use put::{PutAnswer, PutOutcome};
-pub use queue::{BackoffSettings, QueuePage, QueueSettings, QueueStats, Removed, StateCounts, UnreadQueue};
+pub use dwell_wire::{
+    BackoffSettings, Cancelled, Counts, Limits, Moved, PutAnswer, PutOutcome, QueuePage, QueueSettings,
+    QueueStats, RefusedOne, Removed, ServerInfo, Settled, StateCounts, Swept, UnreadQueue,
+};
+pub use error::Error;
 pub use retry::Pauses;
-pub use server::{Limits, ServerInfo};
-pub use settle::Settled;
-pub use take::Delivery;
+
+/// A message, as it was read.
+pub type Message = dwell_wire::Message<'static>;
+
+/// A page of messages, as it was read.
+pub type Page = dwell_wire::Page<'static>;
+
+/// A message handed over, as it was read.
+pub type Delivery = dwell_wire::Delivery<'static>;
+
+/// A refusal, as it was read.
+pub type Problem = dwell_wire::Problem<'static>;
 
 /// The answer of a call, or to one item of it.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,37 +1,15 @@
 //! Taking due messages.
 
-use dwell_model::{MessageId, QueueName, Receipt, Timestamp, format_duration_ms};
+use dwell_model::{MessageId, QueueName, format_duration_ms};
 use dwell_store::Take;
 use dwell_time::{Clock as _, SystemClock};
-use serde::{Deserialize, Serialize};
+use dwell_wire::{Operation, Path, Taken};
 
-use crate::path::Path;
 use crate::transport::Call;
-use crate::{Client, Message, Result, text};
+use crate::{Client, Delivery, Result};
 
 /// A server waits no longer in one request; a longer wait is made of several.
 const MAX_WAIT_MS: u64 = 60_000;
-
-/// A message handed over, under a lease. It serialises to the JSON that it came as.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delivery {
-    /// Proof of the lease: what to settle with.
-    #[serde(with = "text")]
-    pub receipt: Receipt,
-    /// When the store handed it out, by its wall clock.
-    #[serde(with = "text")]
-    pub taken_at: Timestamp,
-    /// How late that was, in milliseconds.
-    pub lateness_ms: u64,
-    /// The message.
-    #[serde(flatten)]
-    pub message: Message,
-}
-
-#[derive(Deserialize)]
-struct Deliveries {
-    messages: Vec<Delivery>,
-}
 
 impl Client {
     /// Takes due messages, and waits for the first one if asked to; for longer than a server does in one
@@ -58,8 +36,8 @@ impl Client {
 
     fn take_once(&self, take: &Take, wait_ms: u64) -> Result<Vec<Delivery>> {
         let mut path = match take.queues.as_slice() {
-            [queue] => Path::v1().plus("queues").segment(queue.as_str()).plus("take"),
-            _ => Path::v1().plus("take"),
+            [queue] => Path::of(Operation::Take, &[queue.as_str()]),
+            _ => Path::of(Operation::TakeFrom, &[]),
         };
         if take.queues.len() != 1 {
             for queue in &take.queues {
@@ -71,7 +49,7 @@ impl Client {
             .query("wait", format_duration_ms(wait_ms))
             .query_some("max_bytes", take.max_bytes)
             .query_some("lease", take.lease_ms.map(format_duration_ms));
-        let answer: Deliveries = self.send(&Call::change("POST", path).wait_ms(wait_ms))?;
+        let answer: Taken<'static> = self.send(&Call::change(path).wait_ms(wait_ms))?;
         Ok(answer.messages)
     }
 
@@ -80,8 +58,7 @@ impl Client {
     /// # Errors
     /// As [`Client::take`]; the server's refusals, such as `message_not_found` and `leased`.
     pub fn take_id(&self, queue: &QueueName, id: MessageId, lease_ms: Option<u64>) -> Result<Delivery> {
-        let path = Path::v1().plus("queues").segment(queue.as_str()).plus("messages");
-        let path = path.segment(&id.to_string()).plus("take");
-        self.send(&Call::change("POST", path.query_some("lease", lease_ms.map(format_duration_ms))))
+        let path = Path::of(Operation::TakeOne, &[queue.as_str(), &id.to_string()]);
+        self.send(&Call::change(path.query_some("lease", lease_ms.map(format_duration_ms))))
     }
 }

@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use dwell_wire::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Request, StatusCode};
 
-use crate::path::Path;
 use crate::retry::Repeat;
 use crate::{Client, Error, Problem, Result};
 
@@ -29,7 +29,6 @@ impl Payload {
 
 /// A request.
 pub(crate) struct Call {
-    method: &'static str,
     path: Path,
     payload: Payload,
     repeat: Repeat,
@@ -40,19 +39,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A read.
-    pub(crate) fn get(path: Path) -> Call {
-        Call { method: "GET", reads: true, ..Call::change("GET", path) }.harmless()
-    }
-
-    /// A read that needs a body to say what it wants.
-    pub(crate) fn query(path: Path) -> Call {
-        Call { reads: true, ..Call::change("POST", path) }.harmless()
+    /// A read, whatever its method.
+    pub(crate) fn read(path: Path) -> Call {
+        Call { reads: true, ..Call::change(path) }.harmless()
     }
 
     /// A change that must not be repeated.
-    pub(crate) fn change(method: &'static str, path: Path) -> Call {
-        Call { method, path, payload: Payload::Nothing, repeat: Repeat::Never, reads: false, wait_ms: 0 }
+    pub(crate) fn change(path: Path) -> Call {
+        Call { path, payload: Payload::Nothing, repeat: Repeat::Never, reads: false, wait_ms: 0 }
     }
 
     /// With something to carry.
@@ -89,8 +83,9 @@ impl Client {
     }
 
     fn exchange(&self, call: &Call) -> Result<Vec<u8>> {
+        let method = call.path.operation().route().method;
         let mut request = Request::builder()
-            .method(call.method)
+            .method(method)
             .uri(format!("{}{}", self.server, call.path.as_str()))
             .header("accept", "application/json");
         if let Some(authorization) = &self.authorization {
@@ -99,7 +94,7 @@ impl Client {
         let answer_in = Duration::from_millis(self.answer_ms.saturating_add(call.wait_ms));
         let built = |error: ureq::http::Error| self.bad_answer(&format!("no request can be made: {error}"));
         let sent = match &call.payload {
-            Payload::Nothing if matches!(call.method, "GET" | "DELETE") => {
+            Payload::Nothing if matches!(method, "GET" | "DELETE") => {
                 self.run(request.body(()).map_err(built)?, answer_in)
             }
             Payload::Nothing => self.run(request.body(&[] as &[u8]).map_err(built)?, answer_in),

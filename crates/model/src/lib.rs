@@ -14,6 +14,7 @@
 //! - `messages` (default): all of this. Without it there are instants, durations and [`Invalid`], and no crate for what
 //!   messages alone need; `dwell-time` builds on that. An instant is then printed, and not read from text
 //! - `jiff`: instants from and into those of jiff 0.2
+//! - `serde`: how these stand in JSON; `schemars`: what that looks like
 
 mod conversion;
 mod delay;
@@ -21,6 +22,8 @@ mod delay;
 #[doc(hidden)]
 pub mod fuzzing;
 mod invalid;
+#[cfg(feature = "serde")]
+mod json;
 #[cfg(feature = "messages")]
 mod messages;
 mod text;

@@ -1,13 +1,13 @@
 //! Strict reading of a URL's query: every parameter is known, given once, and understood.
 
 use std::fmt::Display;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use dwell_model::{AttemptLimit, Invalid, parse_duration_ms};
 use percent_encoding::percent_decode_str;
 
 use crate::http::{Problem, Refusal};
-use crate::json::parse_attempts;
 
 /// A query's parameters. Handlers take out those that they know, then call [`Query::finish`].
 #[derive(Debug)]
@@ -100,7 +100,14 @@ impl Query {
     /// A number of attempts, or `unlimited`.
     pub(crate) fn attempts(&mut self, name: &'static str) -> Result<Option<AttemptLimit>, Problem> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        parse_attempts(&text).map(Some).ok_or_else(|| invalid(name, "1 or more, or `unlimited`, is expected"))
+        if text == "unlimited" {
+            return Ok(Some(AttemptLimit::Unlimited));
+        }
+        // `parse` accepts a sign.
+        match text.parse::<NonZeroU32>().ok().filter(|_| !text.starts_with('+')) {
+            Some(limit) => Ok(Some(AttemptLimit::At(limit))),
+            None => Err(invalid(name, "1 or more, or `unlimited`, is expected")),
+        }
     }
 
     /// One of some words.
@@ -158,11 +165,13 @@ mod tests {
     #[test]
     fn reads_what_is_known() {
         let mut query =
-            Query::parse(Some("delay=1m30s&key=a%20b+%C3%A4&max=7&all=true&queue=a&queue=b")).unwrap();
+            Query::parse(Some("delay=1m30s&key=a%20b+%C3%A4&max=7&all=true&tries=unlimited&queue=a&queue=b"))
+                .unwrap();
         assert_eq!(query.duration_ms("delay").unwrap(), Some(90_000));
         assert_eq!(query.text("key").unwrap().unwrap(), "a b ä");
         assert_eq!(query.bounded("max", 1, 1, 10).unwrap(), 7);
         assert_eq!(query.flag("all").unwrap(), Some(true));
+        assert_eq!(query.attempts("tries").unwrap(), Some(AttemptLimit::Unlimited));
         assert_eq!(query.all("queue"), ["a", "b"]);
         assert_eq!(query.text("absent").unwrap(), None);
         query.finish().unwrap();
@@ -180,6 +189,10 @@ mod tests {
         assert_eq!(code(parse("max=99999999999").number::<u32>("max").unwrap_err()), "invalid_parameter");
         assert_eq!(code(parse("max=0").bounded("max", 1, 1, 9).unwrap_err()), "invalid_parameter");
         assert_eq!(code(parse("all=yes").flag("all").unwrap_err()), "invalid_parameter");
+        for bad in ["0", "-1", "%2B1", "1.5", "", "many"] {
+            let mut query = Query::parse(Some(&format!("max_attempts={bad}"))).unwrap();
+            assert_eq!(code(query.attempts("max_attempts").unwrap_err()), "invalid_parameter", "{bad}");
+        }
         assert_eq!(code(Query::parse(Some("key=%FF")).unwrap_err()), "malformed_request");
     }
 }

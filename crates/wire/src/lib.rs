@@ -1,20 +1,53 @@
-//! What the HTTP interface carries, said once for both sides: a server answers, and a client asks, by the same table.
+//! What the HTTP interface carries, said once for both sides: a server writes what a client reads by the same types, and both
+//! find a route in the same table.
 //!
 //! `docs/http.md` is the same for people; tests hold it against this.
 //!
+//! What is written borrows, what is read owns its texts, and both are the same JSON. A request with a field that is not known is
+//! refused; in an answer such a field is passed over, so that a client can speak to a later server. What is said of a type or
+//! a field here stands in `/openapi.json` too, so it is said of the JSON.
+//!
 //! # Layout
 //! - [`Operation`], [`ROUTES`]: each method and path, what it asks of its caller, what it takes and answers; [`Parameter`],
-//!   `refusals`: what the table is made of
+//!   `refusals`: what the table is made of; [`Path`]: a route's path with its names filled in
 //! - [`Verb`], [`Asks`]: scopes
-//! - [`CODES`]: each code that a refusal may have, with its status
+//! - [`CODES`]: each code that a refusal may have, with its status; [`Problem`]: a refusal on its way
+//! - `message`, `put`, `settle`, `change`, `queue`, `server`: what is asked and answered in JSON, a kind of operations each;
+//!   `text`: durations and bytes in it
+//! - `schema` (feature of that name): what all of that looks like, for OpenAPI
 
 mod asks;
+mod change;
 mod codes;
+mod message;
 mod parameters;
+mod path;
+mod problem;
+mod put;
+mod queue;
 mod refusals;
 mod routes;
+#[cfg(feature = "schema")]
+pub mod schema;
+mod server;
+mod settle;
+mod text;
 
 pub use asks::{Asks, MAY_LOOK, Verb};
+pub use change::{
+    Cancelled, Moved, RefusedOne, Removed, RescheduleItem, ReviveFields, SelectFields, Swept, TargetFields,
+    WhenFields,
+};
 pub use codes::{CODES, Code, lookup};
+pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};
+pub use path::Path;
+pub use problem::Problem;
+pub use put::{HeaderFields, ON_CONFLICT, PutAnswer, PutItem, PutOutcome};
+pub use queue::{
+    BackoffSettings, QueuePage, QueueSettings, QueueStats, StateCounts, UnreadQueue, pause_text,
+};
 pub use routes::{Answer, Operation, ROUTES, Request, Route};
+pub use server::{Limits, ServerInfo};
+pub use settle::{SettleItem, Settled};
+pub use text::Base64;

@@ -124,7 +124,7 @@ impl Wire for HttpWire {
             Ok(deliveries) => {
                 let taken = deliveries.into_iter().map(|delivery| Taken {
                     sent_us: sent_us(delivery.message.body()),
-                    held: delivery.receipt,
+                    held: delivery.receipt.into_owned(),
                 });
                 Ok(Ok(taken.collect()))
             }

@@ -48,7 +48,7 @@ impl Get {
         if self.raw {
             context.output.raw(message.body())?;
         } else {
-            context.output.show(&message, |out| human::message(out, &message))?;
+            context.output.show(&message, |out| human::message(out, &message, message.lease_until))?;
         }
         Ok(Exit::Ok)
     }

@@ -98,7 +98,7 @@ impl List {
                     Cell::text(message.id, style),
                     Cell::text(instant(message.due), PLAIN),
                     Cell::count(message.attempt.into(), PLAIN),
-                    Cell::text(message.key.as_deref().unwrap_or(""), STRONG),
+                    Cell::text(message.key.as_ref().map_or("", |key| key.as_str()), STRONG),
                     Cell::text(note, FAINT),
                     Cell::text(if self.no_body { String::new() } else { excerpt(message, 40) }, PLAIN),
                 ]

@@ -56,9 +56,9 @@ pub(super) fn each_queue(
     client: &Client,
     mut visit: impl FnMut(Listed) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut cursor: Option<String> = None;
+    let mut cursor = None;
     loop {
-        let page = client.queues(cursor.as_deref(), PAGE)?;
+        let page = client.queues(cursor.as_ref(), PAGE)?;
         let (queues, unread) = (page.queues.into_iter(), page.unread.into_iter());
         queues.map(Listed::Read).chain(unread.map(Listed::Unread)).try_for_each(&mut visit)?;
         cursor = page.next;

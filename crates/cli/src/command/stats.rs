@@ -1,5 +1,6 @@
 //! `dwell stats`
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use clap::Args;
@@ -24,7 +25,7 @@ pub(crate) struct Stats {
 
 #[derive(Serialize)]
 struct ServerStats {
-    version: String,
+    version: Cow<'static, str>,
     queues: u64,
     counts: StateCounts,
     waiting: u64,
@@ -65,7 +66,7 @@ impl Stats {
         })?;
         context.output.show(&stats, |out| {
             writeln!(out, "{STRONG}{}{STRONG:#}", client.server())?;
-            let mut rows = vec![("version", stats.version.clone()), ("queues", stats.queues.to_string())];
+            let mut rows = vec![("version", stats.version.to_string()), ("queues", stats.queues.to_string())];
             if stats.unread > 0 {
                 rows.push(("queues that can not be read", stats.unread.to_string()));
             }

@@ -75,7 +75,7 @@ impl Take {
             return context.output.raw(delivery.message.body());
         }
         context.output.show(delivery, |out| {
-            human::message(out, &delivery.message)?;
+            human::message(out, &delivery.message, Some(delivery.lease_until))?;
             let late = format_duration_ms(delivery.lateness_ms);
             writeln!(out, "{FAINT}late{FAINT:#} {late}")?;
             let style = if self.ack { PLAIN } else { WAITING };
@@ -88,7 +88,7 @@ impl Take {
 fn ack(client: &Client, context: &Context, deliveries: &[Delivery]) -> Outcome {
     let settles: Vec<Settle> = deliveries
         .iter()
-        .map(|delivery| Settle { receipt: delivery.receipt.clone(), action: Action::Ack })
+        .map(|delivery| Settle { receipt: delivery.receipt.clone().into_owned(), action: Action::Ack })
         .collect();
     let mut exit = Exit::Ok;
     for error in client.settle(&settles).into_iter().filter_map(Result::err) {
@@ -106,7 +106,7 @@ fn give_back(client: &Client, deliveries: Vec<Delivery>) {
     let settles: Vec<Settle> = deliveries
         .into_iter()
         .map(|delivery| Settle {
-            receipt: delivery.receipt,
+            receipt: delivery.receipt.into_owned(),
             action: Action::Release { after_ms: None, priority: None },
         })
         .collect();

@@ -195,7 +195,7 @@ fn take_over_http(url: &str, queue: &str) -> Vec<i64> {
             // What the server says is from the later of its due instant and its put, and up to the take alone.
             assert!(delivery.lateness_ms as i64 <= late_ms, "{delivery:?} was {late_ms} ms late");
             late.push(late_ms);
-            client.settle_one(delivery.receipt, Action::Ack).unwrap();
+            client.settle_one(delivery.receipt.into_owned(), Action::Ack).unwrap();
         }
     }
     late

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use dwell_model::{Limits, QueueName, Setting, SettingName};
 use dwell_redis::Address;
 use dwell_redisson::{Keys, Layout, MoverOptions};
+use dwell_wire::QueueSettings;
 
 use super::check;
 use super::document::{self, Document};
@@ -15,7 +16,6 @@ use super::keys::{Form, Given, KEYS, Value, key};
 use super::log::LogConfig;
 use super::server::{BeanstalkdConfig, HttpConfig, ServerConfig};
 use super::suggest::did_you_mean;
-use crate::json::SettingsOut;
 use crate::security::{Scope, Tls, TlsError, TlsFiles, TokenDigest};
 
 /// Who says something.
@@ -405,7 +405,7 @@ impl QueueConfig {
 
 /// Settings by their names, as HTTP shows them.
 fn settings_shown(settings: &dwell_model::Settings) -> Vec<(&'static str, Value)> {
-    let json = serde_json::to_value(SettingsOut::from(settings)).unwrap_or_default();
+    let json = serde_json::to_value(QueueSettings::from(settings)).unwrap_or_default();
     let value = |name: &str| match json.get(name)? {
         serde_json::Value::Null => None,
         serde_json::Value::String(text) => Some(Value::Text(text.clone())),

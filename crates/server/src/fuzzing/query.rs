@@ -5,21 +5,19 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::look;
 use crate::http::{Problem, Refusal};
-use crate::json::{
-    FromQuery, LeaseIn, NoFieldsIn, PauseIn, ReviveIn, SelectIn, SettleFieldsIn, WhenIn, on_conflict_words,
-};
+use crate::json::{self, FromQuery, LeaseIn, NoFieldsIn, PauseIn, SettleFieldsIn};
 use crate::query::Query;
 
 /// The whole of the bytes is the query.
 pub fn query(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     look(reads(text, NoFieldsIn::from_query));
-    look(reads(text, |query| WhenIn::from_query(query)?.required()));
+    look(reads(text, |query| json::required_when(FromQuery::from_query(query)?)));
     look(reads(text, |query| LeaseIn::from_query(query)?.lease_ms()));
     look(reads(text, |query| PauseIn::from_query(query)?.pause(Timestamp::MAX)));
     let limit = Limits::default().batch;
-    look(reads(text, |query| SelectIn::from_query(query)?.selection(limit)));
-    look(reads(text, |query| ReviveIn::from_query(query)?.selection_and_when(limit)));
+    look(reads(text, |query| json::selection(FromQuery::from_query(query)?, limit)));
+    look(reads(text, |query| json::revive(FromQuery::from_query(query)?, limit)));
     for action in ["ack", "retry", "release", "bury", "extend", text] {
         look(reads(text, |query| {
             SettleFieldsIn::from_query(query)?.action(action, Refusal::UnknownParameter)
@@ -44,9 +42,9 @@ fn reads<T>(text: &str, read: impl FnOnce(&mut Query) -> Result<T, Problem>) -> 
 
 /// The parameters of a put, as its handler reads them.
 fn put(query: &mut Query) -> Result<(), Problem> {
-    WhenIn::from_query(query)?.when()?;
+    json::when(FromQuery::from_query(query)?)?;
     query.parsed::<Key>("key")?;
-    query.word("on_conflict", &on_conflict_words())?;
+    query.word("on_conflict", &dwell_wire::ON_CONFLICT)?;
     query.number::<u32>("priority")?;
     query.parsed::<Timestamp>("expires")?;
     query.attempts("max_attempts")?;

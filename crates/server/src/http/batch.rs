@@ -320,6 +320,7 @@ pub(crate) struct Done<'a, A> {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Refused<'a> {
     status: u16,
+    #[schemars(with = "dwell_wire::Problem<'a>")]
     error: &'a Problem,
 }
 

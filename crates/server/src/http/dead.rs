@@ -8,14 +8,14 @@ use axum::http::{Response, StatusCode};
 use dwell_store::{Selection, Swept};
 
 use super::call::Call;
-use super::reply::json;
+use super::reply;
 use super::{App, Problem};
-use crate::json::{NoFieldsIn, ReviveIn, SelectIn, SweptOut, WhenIn};
+use crate::json::{self, NoFieldsIn, swept};
 
 /// `POST /v1/queues/{queue}/messages/{id}/revive`
 pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
-    let when = call.fields::<WhenIn>(&app).await?.when()?.unwrap_or_default();
+    let when = json::when(call.fields(&app).await?)?.unwrap_or_default();
     one(app.store.revive(queue, Selection::Ids(vec![id]), when).await?)
 }
 
@@ -27,10 +27,10 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
 }
 
 /// The refusal of the only one is the answer.
-fn one(mut swept: Swept) -> Result<Response<Body>, Problem> {
-    match swept.refused.pop() {
+fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
+    match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),
-        None => Ok(json(StatusCode::OK, &SweptOut::from(swept))),
+        None => Ok(reply::json(StatusCode::OK, &swept(done))),
     }
 }
 
@@ -38,14 +38,14 @@ fn one(mut swept: Swept) -> Result<Response<Body>, Problem> {
 pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
-    let (which, when) = call.fields::<ReviveIn>(&app).await?.selection_and_when(limit)?;
-    Ok(json(StatusCode::OK, &SweptOut::from(app.store.revive(queue, which, when).await?)))
+    let (which, when) = json::revive(call.fields(&app).await?, limit)?;
+    Ok(reply::json(StatusCode::OK, &swept(app.store.revive(queue, which, when).await?)))
 }
 
 /// `POST /v1/queues/{queue}/dead/discard`
 pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
-    let which = call.fields::<SelectIn>(&app).await?.selection(limit)?;
-    Ok(json(StatusCode::OK, &SweptOut::from(app.store.discard(queue, which).await?)))
+    let which = json::selection(call.fields(&app).await?, limit)?;
+    Ok(reply::json(StatusCode::OK, &swept(app.store.discard(queue, which).await?)))
 }

@@ -7,17 +7,14 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use dwell_model::{AttemptLimit, Message, QueueName, StateKind, format_duration_ms};
 use dwell_store::{Cancelled, Error, Page, Rescheduled, Target, When};
-use dwell_wire::MAY_LOOK;
+use dwell_wire::{MAY_LOOK, Moved, lease_until};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
-use super::reply::{holding, json, with_type};
+use super::reply::{self, holding, with_type};
 use super::{App, Problem};
-use crate::json::{
-    CancelledOut, FoundOut, MessageOut, MessagesOut, MovedOut, NoFieldsIn, RescheduleIn, TargetIn, Text,
-    UnreadOut, WhenIn, lease_until, object,
-};
+use crate::json::{self, FoundOut, NoFieldsIn, object, unread};
 use crate::query::Query;
 
 const DEFAULT_PAGE: usize = 100;
@@ -53,7 +50,7 @@ impl Operation for GetMany {
     }
 
     fn read(&self, text: &str) -> Result<Target, Problem> {
-        object::<TargetIn>(text)?.target()
+        json::target(object(text)?)
     }
 
     async fn run(&self, items: Vec<Target>) -> Vec<Result<FoundOut, Problem>> {
@@ -107,7 +104,7 @@ async fn found(
     let (mut found, held) = app.bring(get, |found| bytes_of(found.iter().flatten())).await?;
     let message = found.pop().expect("a store answers each item")?;
     if !as_raw {
-        return Ok(holding(json(StatusCode::OK, &MessageOut::new(&message, with_body)), held));
+        return Ok(holding(reply::json(StatusCode::OK, &dwell_wire::Message::of(&message, with_body)), held));
     }
     let mut response = raw(&message);
     if with_body {
@@ -188,9 +185,9 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let bytes = |page: &Result<Page, Error>| page.as_ref().map_or(0, |page| bytes_of(page.messages.iter()));
     let (page, held) = app.bring(list, bytes).await?;
     let page = page?;
-    let messages = page.messages.iter().map(|message| MessageOut::new(message, with_body)).collect();
-    let (unread, next) = (UnreadOut::of(page.unread), page.next.map(Text));
-    Ok(holding(json(StatusCode::OK, &MessagesOut { messages, unread, next }), held))
+    let messages = page.messages.iter().map(|message| dwell_wire::Message::of(message, with_body)).collect();
+    let page = dwell_wire::Page { messages, unread: unread(page.unread), next: page.next };
+    Ok(holding(reply::json(StatusCode::OK, &page), held))
 }
 
 /// `DELETE /v1/queues/{queue}/messages/{id}`, `DELETE /v1/queues/{queue}/keys/{key}`
@@ -198,7 +195,7 @@ pub(crate) async fn cancel(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let (queue, target) = (call.queue()?, call.target()?);
     call.fields::<NoFieldsIn>(&app).await?;
     let found = app.store.cancel(queue.clone(), vec![target]).await.pop();
-    Ok(json(StatusCode::OK, &cancelled(&queue, found.expect("a store answers each item")?)?))
+    Ok(reply::json(StatusCode::OK, &cancelled(&queue, found.expect("a store answers each item")?)?))
 }
 
 /// `POST /v1/queues/{queue}/messages:cancel`
@@ -214,21 +211,21 @@ struct CancelMany {
 
 impl Operation for CancelMany {
     type Item = Target;
-    type Answer = CancelledOut;
+    type Answer = dwell_wire::Cancelled;
 
     fn read(&self, text: &str) -> Result<Target, Problem> {
-        object::<TargetIn>(text)?.target()
+        json::target(object(text)?)
     }
 
-    async fn run(&self, items: Vec<Target>) -> Vec<Result<CancelledOut, Problem>> {
+    async fn run(&self, items: Vec<Target>) -> Vec<Result<dwell_wire::Cancelled, Problem>> {
         let found = self.app.store.cancel(self.queue.clone(), items).await;
         found.into_iter().map(|found| cancelled(&self.queue, found?)).collect()
     }
 }
 
-fn cancelled(queue: &QueueName, found: Cancelled) -> Result<CancelledOut, Problem> {
+fn cancelled(queue: &QueueName, found: Cancelled) -> Result<dwell_wire::Cancelled, Problem> {
     match found {
-        Cancelled::Cancelled(id) => Ok(CancelledOut::new(id)),
+        Cancelled::Cancelled(id) => Ok(dwell_wire::Cancelled::new(id)),
         Cancelled::Leased(id) => Err(Problem::found(Error::Leased { id })),
         Cancelled::Dead(id) => Err(Problem::found(Error::Dead { id })),
         Cancelled::NotFound => Err(Problem::found(Error::MessageNotFound { queue: queue.clone() })),
@@ -238,9 +235,9 @@ fn cancelled(queue: &QueueName, found: Cancelled) -> Result<CancelledOut, Proble
 /// `POST /v1/queues/{queue}/messages/{id}/reschedule`, `POST /v1/queues/{queue}/keys/{key}/reschedule`
 pub(crate) async fn reschedule(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, target) = (call.queue()?, call.target()?);
-    let when = call.fields::<WhenIn>(&app).await?.required()?;
+    let when = json::required_when(call.fields(&app).await?)?;
     let found = app.store.reschedule(queue.clone(), vec![(target, when)]).await.pop();
-    Ok(json(StatusCode::OK, &moved(&queue, found.expect("a store answers each item")?)?))
+    Ok(reply::json(StatusCode::OK, &moved(&queue, found.expect("a store answers each item")?)?))
 }
 
 /// `POST /v1/queues/{queue}/messages:reschedule`
@@ -259,21 +256,21 @@ struct RescheduleMany {
 
 impl Operation for RescheduleMany {
     type Item = (Target, When);
-    type Answer = MovedOut;
+    type Answer = Moved;
 
     fn read(&self, text: &str) -> Result<(Target, When), Problem> {
-        object::<RescheduleIn>(text)?.target_and_when()
+        json::reschedule(object(text)?)
     }
 
-    async fn run(&self, items: Vec<(Target, When)>) -> Vec<Result<MovedOut, Problem>> {
+    async fn run(&self, items: Vec<(Target, When)>) -> Vec<Result<Moved, Problem>> {
         let found = self.app.store.reschedule(self.queue.clone(), items).await;
         found.into_iter().map(|found| moved(&self.queue, found?)).collect()
     }
 }
 
-fn moved(queue: &QueueName, found: Rescheduled) -> Result<MovedOut, Problem> {
+fn moved(queue: &QueueName, found: Rescheduled) -> Result<Moved, Problem> {
     match found {
-        Rescheduled::Moved(id, due) => Ok(MovedOut::new(id, due)),
+        Rescheduled::Moved(id, due) => Ok(Moved::new(id, due)),
         Rescheduled::Leased(id) => Err(Problem::found(Error::Leased { id })),
         Rescheduled::Dead(id) => Err(Problem::found(Error::Dead { id })),
         Rescheduled::NotFound => Err(Problem::found(Error::MessageNotFound { queue: queue.clone() })),

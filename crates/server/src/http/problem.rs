@@ -1,16 +1,16 @@
 //! Refusals as RFC 9457 problems.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use dwell_model::{Invalid, MessageId};
 use dwell_store::Error;
-use dwell_wire::{CODES, Code, lookup};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use dwell_wire::{Code, lookup};
 use serde::Serialize;
 
 use super::Refusal;
-use crate::json::Text;
 
 /// A refusal, on its way to the caller.
 #[derive(Debug)]
@@ -79,48 +79,25 @@ impl Problem {
 /// else makes room, which nobody can foretell.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Problem")]
-struct Wire<'a> {
-    r#type: String,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    code: &'a str,
-    retryable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<Text<MessageId>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<u64>,
+impl Problem {
+    fn with<'a>(&self, detail: Cow<'a, str>) -> dwell_wire::Problem<'a> {
+        let Code { code, status, title, retryable } = *self.code;
+        let kind = format!("/errors/{code}").into();
+        let (title, code) = (title.into(), code.into());
+        dwell_wire::Problem { kind, title, status, detail, code, retryable, id: self.id, limit: self.limit }
+    }
 }
 
-impl JsonSchema for Problem {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        Wire::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut schema = Wire::json_schema(generator);
-        let codes: Vec<&str> = CODES.iter().map(|code| code.code).collect();
-        let code = schema.pointer_mut("/properties/code").expect("a problem has a code");
-        code["enum"] = codes.into();
-        schema
+impl From<Problem> for dwell_wire::Problem<'static> {
+    fn from(mut problem: Problem) -> dwell_wire::Problem<'static> {
+        let detail = std::mem::take(&mut problem.detail);
+        problem.with(detail.into())
     }
 }
 
 impl Serialize for Problem {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let wire = Wire {
-            r#type: format!("/errors/{}", self.code.code),
-            title: self.code.title,
-            status: self.code.status,
-            detail: &self.detail,
-            code: self.code.code,
-            retryable: self.code.retryable,
-            id: self.id.map(Text),
-            limit: self.limit,
-        };
-        wire.serialize(serializer)
+        self.with(Cow::Borrowed(&self.detail)).serialize(serializer)
     }
 }
 

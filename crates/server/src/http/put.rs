@@ -7,13 +7,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use dwell_model::{DEFAULT_PRIORITY, Headers, Key, PutToken, QueueName};
 use dwell_store::{OnConflict, Put};
-use dwell_wire::Verb;
+use dwell_wire::{ON_CONFLICT, PutAnswer, Verb, WhenFields};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::{App, Problem, Refusal, access, reply};
-use crate::json::{Answer as _, FromQuery as _, PutIn, PutOut, WhenIn, object, on_conflict_words};
+use crate::json::{self, Answer as _, FromQuery as _, object};
 use crate::security::Caller;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -41,9 +41,9 @@ async fn put_one(
     let queue = call.queue()?;
     let mut query = call.query()?;
     let mut put = Put::new(queue.clone(), "");
-    put.when = WhenIn::from_query(&mut query)?.when()?.unwrap_or_default();
+    put.when = json::when(WhenFields::from_query(&mut query)?)?.unwrap_or_default();
     put.key = if key.is_some() { key } else { query.parsed("key")? };
-    put.on_conflict = query.word("on_conflict", &on_conflict_words())?.unwrap_or(on_conflict);
+    put.on_conflict = query.word("on_conflict", &ON_CONFLICT)?.unwrap_or(on_conflict);
     put.priority = query.number("priority")?.unwrap_or(DEFAULT_PRIORITY);
     put.expires = query.parsed("expires")?;
     put.max_attempts = query.attempts("max_attempts")?;
@@ -54,10 +54,10 @@ async fn put_one(
     put.body = call.message_body(app).await?;
 
     let answer = app.store.put(vec![put]).await.pop().expect("a store answers each item")?;
-    let out = PutOut::from(answer);
+    let out = PutAnswer::from(answer);
     let mut response = reply::json(out.status(), &out);
     if out.status() == StatusCode::CREATED {
-        let location = format!("/v1/queues/{}/messages/{}", segment(&queue), out.id());
+        let location = format!("/v1/queues/{}/messages/{}", segment(&queue), out.id);
         let location = HeaderValue::try_from(location).expect("percent-encoded names and ids are ASCII");
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -136,21 +136,21 @@ struct PutMany {
 
 impl Operation for PutMany {
     type Item = Put;
-    type Answer = PutOut;
+    type Answer = PutAnswer;
 
     fn beside(put: &Put) -> usize {
         put.headers.iter().count() * HEADER_BYTES
     }
 
     fn read(&self, text: &str) -> Result<Put, Problem> {
-        let put = object::<PutIn>(text)?.put(self.queue.as_ref())?;
+        let put = json::put(object(text)?, self.queue.as_ref())?;
         access::require(&self.caller, &[Verb::Put], &put.queue)?;
         Ok(put)
     }
 
-    async fn run(&self, items: Vec<Put>) -> Vec<Result<PutOut, Problem>> {
+    async fn run(&self, items: Vec<Put>) -> Vec<Result<PutAnswer, Problem>> {
         let answers = self.app.store.put(items).await;
-        answers.into_iter().map(|answer| Ok(PutOut::from(answer?))).collect()
+        answers.into_iter().map(|answer| Ok(PutAnswer::from(answer?))).collect()
     }
 }
 

@@ -6,11 +6,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_model::{Setting, SettingChange};
+use dwell_wire::{QueueStats, Removed};
 
 use super::call::Call;
 use super::reply::json;
 use super::{App, Problem, listing};
-use crate::json::{LimitsOut, NoFieldsIn, PauseIn, QueueOut, QueuesOut, RemovedOut, SettingsIn};
+use crate::json::{NoFieldsIn, PauseIn, SettingsIn, queue_page, server_info};
 
 const DEFAULT_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
@@ -24,21 +25,21 @@ pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     let caller = call.caller();
     app.wait_for_room(&mut app.memory.add(0), &caller).await?;
     let (queues, is_more) = listing::page(&*app.store, &caller, after, max).await?;
-    Ok(json(StatusCode::OK, &QueuesOut::of(queues, is_more)))
+    Ok(json(StatusCode::OK, &queue_page(queues, is_more)))
 }
 
 /// `GET /v1/queues/{queue}`
 pub(crate) async fn stats(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     call.no_query()?;
-    Ok(json(StatusCode::OK, &QueueOut::from(app.store.stats(queue).await?)))
+    Ok(json(StatusCode::OK, &QueueStats::from(app.store.stats(queue).await?)))
 }
 
 /// `PATCH /v1/queues/{queue}/settings`
 pub(crate) async fn configure(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let changes = call.json::<SettingsIn>(&app).await?.changes(&app.store.limits().defaults)?;
-    Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, changes).await?)))
+    Ok(json(StatusCode::OK, &QueueStats::from(app.store.configure(queue, changes).await?)))
 }
 
 /// `POST /v1/queues/{queue}/pause`
@@ -46,7 +47,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Res
     let queue = call.queue()?;
     let pause = call.fields::<PauseIn>(&app).await?.pause(app.clock.now().wall)?;
     let changes = vec![SettingChange::Set(Setting::Pause(pause))];
-    Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, changes).await?)))
+    Ok(json(StatusCode::OK, &QueueStats::from(app.store.configure(queue, changes).await?)))
 }
 
 /// `POST /v1/queues/{queue}/resume`
@@ -54,21 +55,21 @@ pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let queue = call.queue()?;
     call.fields::<NoFieldsIn>(&app).await?;
     let change = SettingChange::running(app.store.limits().defaults.pause);
-    Ok(json(StatusCode::OK, &QueueOut::from(app.store.configure(queue, vec![change]).await?)))
+    Ok(json(StatusCode::OK, &QueueStats::from(app.store.configure(queue, vec![change]).await?)))
 }
 
 /// `POST /v1/queues/{queue}/purge`
 pub(crate) async fn purge(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     call.fields::<NoFieldsIn>(&app).await?;
-    Ok(json(StatusCode::OK, &RemovedOut { removed: app.store.purge(queue).await? }))
+    Ok(json(StatusCode::OK, &Removed { removed: app.store.purge(queue).await? }))
 }
 
 /// `DELETE /v1/queues/{queue}`
 pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     call.fields::<NoFieldsIn>(&app).await?;
-    Ok(json(StatusCode::OK, &RemovedOut { removed: app.store.delete_queue(queue).await? }))
+    Ok(json(StatusCode::OK, &Removed { removed: app.store.delete_queue(queue).await? }))
 }
 
 /// `GET /v1/limits`
@@ -76,6 +77,6 @@ pub(crate) async fn limits(State(app): State<Arc<App>>, call: Call) -> Result<Re
     call.no_query()?;
     let limits = app.store.limits();
     let (names, wait_ms) = (app.most_names(), app.config.max_wait_ms);
-    let out = LimitsOut::new(limits, names, wait_ms, app.json_bytes(), app.line_bytes());
+    let out = server_info(limits, names, wait_ms, app.json_bytes(), app.line_bytes());
     Ok(json(StatusCode::OK, &out))
 }

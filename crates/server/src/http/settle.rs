@@ -6,12 +6,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use dwell_store::Settle;
-use dwell_wire::Verb;
+use dwell_wire::{Settled, Verb};
 
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::{App, Problem, Refusal, access, pages, reply};
-use crate::json::{SettleFieldsIn, SettleIn, SettledOut, object};
+use crate::json::{self, SettleFieldsIn, object};
 use crate::security::Caller;
 
 /// `POST /v1/receipts/{receipt}/ack`, `/retry`, `/release`, `/bury`, `/extend`
@@ -26,7 +26,7 @@ pub(crate) async fn settle(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let unknown = if in_query { Refusal::UnknownParameter } else { Refusal::UnknownField };
     let settle = Settle { receipt, action: fields.action(&action, unknown)? };
     let settled = app.store.settle(vec![settle]).await.pop().expect("a store answers each item")?;
-    Ok(reply::json(StatusCode::OK, &SettledOut::from(settled)))
+    Ok(reply::json(StatusCode::OK, &Settled::from(settled)))
 }
 
 /// `POST /v1/settle`
@@ -42,16 +42,16 @@ struct SettleMany {
 
 impl Operation for SettleMany {
     type Item = Settle;
-    type Answer = SettledOut;
+    type Answer = Settled;
 
     fn read(&self, text: &str) -> Result<Settle, Problem> {
-        let settle = object::<SettleIn>(text)?.settle()?;
+        let settle = json::settle(object(text)?)?;
         access::require(&self.caller, &[Verb::Take], &settle.receipt.queue)?;
         Ok(settle)
     }
 
-    async fn run(&self, items: Vec<Settle>) -> Vec<Result<SettledOut, Problem>> {
+    async fn run(&self, items: Vec<Settle>) -> Vec<Result<Settled, Problem>> {
         let answers = self.app.store.settle(items).await;
-        answers.into_iter().map(|answer| Ok(SettledOut::from(answer?))).collect()
+        answers.into_iter().map(|answer| Ok(Settled::from(answer?))).collect()
     }
 }

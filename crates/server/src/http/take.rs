@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use dwell_model::{QueueName, format_duration_ms};
 use dwell_store::{Delivery, Error, Take};
-use dwell_wire::Verb;
+use dwell_wire::{Taken, Verb};
 
 use super::call::Call;
 use super::connection::Unwritten;
@@ -15,7 +15,7 @@ use super::handover::Handover;
 use super::reply::{JSON, holding, to_json, with_type};
 use super::{App, Problem, Refusal, messages};
 use crate::admission::{FREE_NAMES, Names};
-use crate::json::{DeliveryOut, LeaseIn, TakenOut};
+use crate::json::LeaseIn;
 use crate::query::Query;
 
 /// Bytes of bodies in one answer, unless the take says otherwise, and whatever it says.
@@ -69,7 +69,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
             Some(delivery) => holding(raw_delivery(delivery, unwritten), held),
         });
     }
-    let out = TakenOut { messages: deliveries.iter().map(DeliveryOut::from).collect() };
+    let out = Taken { messages: deliveries.iter().map(dwell_wire::Delivery::from).collect() };
     let body = Handover::new(to_json(&out).into(), receipts, unwritten);
     Ok(holding(with_type(StatusCode::OK, JSON, Body::new(body)), held))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use dwell_model::{Invalid, parse_duration_ms};
-use serde::de::{DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
@@ -103,25 +103,14 @@ pub(crate) fn either_ms(
     }
 }
 
-/// Standard base64 with padding (RFC 4648 §4).
-pub(crate) fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
-    use base64::Engine as _;
-    let Some(text) = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    base64::engine::general_purpose::STANDARD
-        .decode(text.as_bytes())
-        .map(Some)
-        .map_err(|error| D::Error::custom(format!("body_base64 is not base64 (RFC 4648 §4): {error}")))
-}
-
 #[cfg(test)]
 mod tests {
+    use dwell_wire::PutItem;
+
     use super::*;
-    use crate::json::PutIn;
 
     fn code(text: &str) -> String {
-        let problem = object::<PutIn>(text).unwrap_err();
+        let problem = object::<PutItem<'_>>(text).unwrap_err();
         serde_json::to_value(problem).unwrap()["code"].as_str().unwrap().to_owned()
     }
 

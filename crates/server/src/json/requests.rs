@@ -1,23 +1,20 @@
-//! Requests: what callers send as JSON, or, by the same names, in a query.
+//! Requests: what callers send as JSON, or, by the same names, in a query; in the store's terms, or what is wrong with it.
+//!
+//! A text that is no instant or no duration has a code of its own, and so is read here and not by serde.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{
-    DEFAULT_PRIORITY, Headers, Invalid, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp,
-};
+use dwell_model::{DEFAULT_PRIORITY, Key, MessageId, Pause, PutToken, QueueName, Receipt, Timestamp};
 use dwell_store::{Action, OnConflict, Put, Selection, Settle, Target, When};
+use dwell_wire::{
+    PutItem, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields, WhenFields, schema,
+};
 use schemars::JsonSchema;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 
-use super::attempts::AttemptsIn;
-use super::parse::{base64, either_ms, items};
-use super::schema;
+use super::parse::{either_ms, items};
 use crate::http::{Problem, Refusal};
 use crate::query::Query;
 
@@ -35,231 +32,79 @@ fn conflict(what: &str) -> Problem {
     Problem::new(Refusal::ConflictingFields, what.to_owned())
 }
 
-/// The words of `on_conflict`.
-pub(crate) fn on_conflict_words() -> [(&'static str, OnConflict); 3] {
-    [("reject", OnConflict::Reject), ("replace", OnConflict::Replace), ("keep", OnConflict::Keep)]
-}
-
-/// When a message is to be due: at most one of these.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(rename = "When")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WhenIn {
-    #[schemars(with = "Option<schema::Duration>")]
-    delay: Option<String>,
-    delay_ms: Option<u64>,
-    #[schemars(with = "Option<schema::Instant>")]
-    due: Option<String>,
-    level: Option<u32>,
-}
-
-impl WhenIn {
-    /// `None` if nothing was given.
-    pub(crate) fn when(self) -> Result<Option<When>, Problem> {
-        let delay_ms = either_ms("delay", self.delay.as_deref(), self.delay_ms)?;
-        match (delay_ms, self.due, self.level) {
-            (None, None, None) => Ok(None),
-            (Some(ms), None, None) => Ok(Some(When::AfterMs(ms))),
-            (None, Some(due), None) => Ok(Some(When::At(due.parse()?))),
-            (None, None, Some(level)) => Ok(Some(When::Level(level))),
-            _ => Err(conflict("give at most one of delay, due and level")),
-        }
-    }
-
-    /// Something must have been given.
-    pub(crate) fn required(self) -> Result<When, Problem> {
-        self.when()?.ok_or_else(|| missing("one of due, delay and level"))
+/// When a message is to be due; `None` if nothing was given.
+pub(crate) fn when(fields: WhenFields<'_>) -> Result<Option<When>, Problem> {
+    let delay_ms = either_ms("delay", fields.delay.as_deref(), fields.delay_ms)?;
+    match (delay_ms, fields.due, fields.level) {
+        (None, None, None) => Ok(None),
+        (Some(ms), None, None) => Ok(Some(When::AfterMs(ms))),
+        (None, Some(due), None) => Ok(Some(When::At(due.parse()?))),
+        (None, None, Some(level)) => Ok(Some(When::Level(level))),
+        _ => Err(conflict("give at most one of delay, due and level")),
     }
 }
 
-impl FromQuery for WhenIn {
-    fn from_query(query: &mut Query) -> Result<WhenIn, Problem> {
-        Ok(WhenIn {
-            delay: query.text("delay")?,
+/// The same where something must have been given.
+pub(crate) fn required_when(fields: WhenFields<'_>) -> Result<When, Problem> {
+    when(fields)?.ok_or_else(|| missing("one of due, delay and level"))
+}
+
+impl FromQuery for WhenFields<'static> {
+    fn from_query(query: &mut Query) -> Result<WhenFields<'static>, Problem> {
+        Ok(WhenFields {
+            delay: query.text("delay")?.map(Cow::Owned),
             delay_ms: None,
-            due: query.text("due")?,
+            due: query.text("due")?.map(Cow::Owned),
             level: query.number("level")?,
         })
     }
 }
 
-/// One item of a batch of puts.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(rename = "PutItem")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PutIn {
-    #[schemars(with = "Option<schema::QueueName>")]
-    queue: Option<String>,
-    body: Option<String>,
-    #[serde(default, deserialize_with = "base64")]
-    #[schemars(with = "Option<schema::Base64>")]
-    body_base64: Option<Vec<u8>>,
-    #[schemars(with = "Option<schema::Duration>")]
-    delay: Option<String>,
-    delay_ms: Option<u64>,
-    #[schemars(with = "Option<schema::Instant>")]
-    due: Option<String>,
-    level: Option<u32>,
-    #[schemars(with = "Option<schema::Key>")]
-    key: Option<String>,
-    on_conflict: Option<OnConflictIn>,
-    #[serde(default)]
-    #[schemars(with = "BTreeMap<String, String>")]
-    headers: HeadersIn,
-    priority: Option<u32>,
-    #[schemars(with = "Option<schema::Instant>")]
-    expires: Option<String>,
-    max_attempts: Option<AttemptsIn>,
-    #[schemars(with = "Option<schema::Duration>")]
-    lease: Option<String>,
-    lease_ms: Option<u64>,
-    #[schemars(with = "Option<schema::Token>")]
-    token: Option<String>,
+/// The put that an item asks for; `queue` is the path's, if the path has one.
+pub(crate) fn put(item: PutItem<'_>, queue: Option<&QueueName>) -> Result<Put, Problem> {
+    let queue = match (item.queue, queue) {
+        (None, None) => return Err(missing("queue")),
+        (None, Some(queue)) => queue.clone(),
+        (Some(named), None) => named.parse()?,
+        (Some(named), Some(queue)) if named == queue.as_str() => queue.clone(),
+        (Some(_), Some(_)) => return Err(conflict("the item names another queue than the path does")),
+    };
+    let body = match (item.body, item.body_base64) {
+        (Some(text), None) => Bytes::from(text.into_owned()),
+        (None, Some(bytes)) => Bytes::from(bytes.0.into_owned()),
+        (None, None) => return Err(missing("one of body and body_base64")),
+        (Some(_), Some(_)) => return Err(conflict("give one of body and body_base64, not both")),
+    };
+    let due = WhenFields { delay: item.delay, delay_ms: item.delay_ms, due: item.due, level: item.level };
+    Ok(Put {
+        queue,
+        body,
+        when: when(due)?.unwrap_or_default(),
+        key: item.key.map(|key| Key::new(&key)).transpose()?,
+        on_conflict: item.on_conflict.unwrap_or(OnConflict::Reject),
+        headers: item.headers.headers()?,
+        priority: item.priority.unwrap_or(DEFAULT_PRIORITY),
+        lease_ms: either_ms("lease", item.lease.as_deref(), item.lease_ms)?,
+        max_attempts: item.max_attempts,
+        expires: item.expires.map(|expires| expires.parse::<Timestamp>()).transpose()?,
+        token: item.token.map(|token| PutToken::new(&token)).transpose()?,
+    })
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "OnConflict")]
-#[serde(rename_all = "snake_case")]
-enum OnConflictIn {
-    Reject,
-    Replace,
-    Keep,
-}
-
-/// Headers, which are held as far as a message may have them, and counted to their end.
-#[derive(Debug, Default)]
-struct HeadersIn {
-    pairs: BTreeMap<String, String>,
-    bytes: usize,
-}
-
-impl HeadersIn {
-    fn headers(&self) -> Result<Headers, Invalid> {
-        if self.bytes > Headers::MAX_LEN {
-            return Err(Invalid::HeadersTooLarge { len: self.bytes, limit: Headers::MAX_LEN });
-        }
-        Headers::new(self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())))
-    }
-
-    fn add(&mut self, name: String, value: String) {
-        self.bytes += name.len() + value.len();
-        if self.bytes > Headers::MAX_LEN {
-            return;
-        }
-        // Of equal names the last one stands.
-        let len = name.len();
-        if let Some(before) = self.pairs.insert(name, value) {
-            self.bytes -= len + before.len();
-        }
+/// A message by its id or its key: exactly one of the two.
+pub(crate) fn target(fields: TargetFields<'_>) -> Result<Target, Problem> {
+    match (fields.id, fields.key) {
+        (Some(id), None) => Ok(Target::Id(id.parse()?)),
+        (None, Some(key)) => Ok(Target::Key(key.parse()?)),
+        (None, None) => Err(missing("one of id and key")),
+        (Some(_), Some(_)) => Err(conflict("give one of id and key, not both")),
     }
 }
 
-impl<'de> Deserialize<'de> for HeadersIn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HeadersIn, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = HeadersIn;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of texts")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HeadersIn, A::Error> {
-                let mut headers = HeadersIn::default();
-                while let Some((name, value)) = map.next_entry()? {
-                    headers.add(name, value);
-                }
-                Ok(headers)
-            }
-        }
-        deserializer.deserialize_map(Pairs)
-    }
-}
-
-impl PutIn {
-    /// The put it asks for; `queue` is the path's, if the path has one.
-    pub(crate) fn put(self, queue: Option<&QueueName>) -> Result<Put, Problem> {
-        let queue = match (self.queue, queue) {
-            (None, None) => return Err(missing("queue")),
-            (None, Some(queue)) => queue.clone(),
-            (Some(named), None) => named.parse()?,
-            (Some(named), Some(queue)) if named == queue.as_str() => queue.clone(),
-            (Some(_), Some(_)) => return Err(conflict("the item names another queue than the path does")),
-        };
-        let body = match (self.body, self.body_base64) {
-            (Some(text), None) => Bytes::from(text),
-            (None, Some(bytes)) => Bytes::from(bytes),
-            (None, None) => return Err(missing("one of body and body_base64")),
-            (Some(_), Some(_)) => return Err(conflict("give one of body and body_base64, not both")),
-        };
-        let when = WhenIn { delay: self.delay, delay_ms: self.delay_ms, due: self.due, level: self.level };
-        Ok(Put {
-            queue,
-            body,
-            when: when.when()?.unwrap_or_default(),
-            key: self.key.map(|key| Key::new(&key)).transpose()?,
-            on_conflict: match self.on_conflict {
-                None | Some(OnConflictIn::Reject) => OnConflict::Reject,
-                Some(OnConflictIn::Replace) => OnConflict::Replace,
-                Some(OnConflictIn::Keep) => OnConflict::Keep,
-            },
-            headers: self.headers.headers()?,
-            priority: self.priority.unwrap_or(DEFAULT_PRIORITY),
-            lease_ms: either_ms("lease", self.lease.as_deref(), self.lease_ms)?,
-            max_attempts: self.max_attempts.map(|attempts| attempts.0),
-            expires: self.expires.map(|expires| expires.parse::<Timestamp>()).transpose()?,
-            token: self.token.map(|token| PutToken::new(&token)).transpose()?,
-        })
-    }
-}
-
-/// A message by its id or key.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "Target")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TargetIn {
-    #[schemars(with = "Option<schema::Id>")]
-    id: Option<String>,
-    #[schemars(with = "Option<schema::Key>")]
-    key: Option<String>,
-}
-
-impl TargetIn {
-    /// Exactly one of the two.
-    pub(crate) fn target(self) -> Result<Target, Problem> {
-        match (self.id, self.key) {
-            (Some(id), None) => Ok(Target::Id(id.parse()?)),
-            (None, Some(key)) => Ok(Target::Key(key.parse()?)),
-            (None, None) => Err(missing("one of id and key")),
-            (Some(_), Some(_)) => Err(conflict("give one of id and key, not both")),
-        }
-    }
-}
-
-/// One item of a batch of reschedules.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "RescheduleItem")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RescheduleIn {
-    #[schemars(with = "Option<schema::Id>")]
-    id: Option<String>,
-    #[schemars(with = "Option<schema::Key>")]
-    key: Option<String>,
-    #[schemars(with = "Option<schema::Duration>")]
-    delay: Option<String>,
-    delay_ms: Option<u64>,
-    #[schemars(with = "Option<schema::Instant>")]
-    due: Option<String>,
-    level: Option<u32>,
-}
-
-impl RescheduleIn {
-    /// Which message, and when.
-    pub(crate) fn target_and_when(self) -> Result<(Target, When), Problem> {
-        let target = TargetIn { id: self.id, key: self.key }.target()?;
-        let when = WhenIn { delay: self.delay, delay_ms: self.delay_ms, due: self.due, level: self.level };
-        Ok((target, when.required()?))
-    }
+/// Which message is to be moved, and where to.
+pub(crate) fn reschedule(item: RescheduleItem<'_>) -> Result<(Target, When), Problem> {
+    let RescheduleItem { id, key, delay, delay_ms, due, level } = item;
+    Ok((target(TargetFields { id, key })?, required_when(WhenFields { delay, delay_ms, due, level })?))
 }
 
 /// A request that has no fields.
@@ -366,41 +211,20 @@ impl SettleFieldsIn {
     }
 }
 
-/// One item of a batch of settlements.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[schemars(rename = "SettleItem")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SettleIn {
-    #[schemars(with = "schema::Receipt")]
-    receipt: String,
-    #[schemars(with = "schema::Action")]
-    action: String,
-    #[schemars(with = "Option<schema::Duration>")]
-    after: Option<String>,
-    after_ms: Option<u64>,
-    error: Option<String>,
-    reason: Option<String>,
-    priority: Option<u32>,
-    #[schemars(with = "Option<schema::Duration>")]
-    lease: Option<String>,
-    lease_ms: Option<u64>,
-}
-
-impl SettleIn {
-    /// The settlement it asks for.
-    pub(crate) fn settle(self) -> Result<Settle, Problem> {
-        let receipt: Receipt = self.receipt.parse()?;
-        let fields = SettleFieldsIn {
-            after: self.after,
-            after_ms: self.after_ms,
-            error: self.error,
-            reason: self.reason,
-            priority: self.priority,
-            lease: self.lease,
-            lease_ms: self.lease_ms,
-        };
-        Ok(Settle { receipt, action: fields.action(&self.action, Refusal::UnknownField)? })
-    }
+/// The settlement that an item asks for.
+pub(crate) fn settle(item: SettleItem<'_>) -> Result<Settle, Problem> {
+    let receipt: Receipt = item.receipt.parse()?;
+    let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+    let fields = SettleFieldsIn {
+        after: owned(item.after),
+        after_ms: item.after_ms,
+        error: owned(item.error),
+        reason: owned(item.reason),
+        priority: item.priority,
+        lease: owned(item.lease),
+        lease_ms: item.lease_ms,
+    };
+    Ok(Settle { receipt, action: fields.action(&item.action, Refusal::UnknownField)? })
 }
 
 /// How long a queue is to be paused.
@@ -411,7 +235,7 @@ pub(crate) struct PauseIn {
     #[schemars(with = "Option<schema::Duration>")]
     r#for: Option<String>,
     for_ms: Option<u64>,
-    #[schemars(with = "Option<schema::Instant>")]
+    #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
 }
 
@@ -433,70 +257,110 @@ impl PauseIn {
     }
 }
 
-/// Which dead messages are meant, of those that a discard removes.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(rename = "Selection")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SelectIn {
-    #[schemars(with = "Option<Vec<schema::Id>>")]
-    ids: Option<Box<RawValue>>,
-    oldest: Option<u64>,
-    all: Option<bool>,
-}
-
-impl FromQuery for SelectIn {
-    fn from_query(query: &mut Query) -> Result<SelectIn, Problem> {
-        Ok(SelectIn { ids: None, oldest: query.number("oldest")?, all: query.flag("all")? })
+impl FromQuery for SelectFields {
+    fn from_query(query: &mut Query) -> Result<SelectFields, Problem> {
+        Ok(SelectFields { ids: None, oldest: query.number("oldest")?, all: query.flag("all")? })
     }
 }
 
-impl SelectIn {
-    /// Exactly one of the three; named ones are a batch like any other, of at most `limit`.
-    pub(crate) fn selection(self, limit: usize) -> Result<Selection, Problem> {
-        match (self.ids, self.oldest, self.all.filter(|all| *all)) {
-            (Some(ids), None, None) => {
-                let ids: Vec<Cow<'_, str>> = items(ids.get(), limit)?;
-                let ids = ids.iter().map(|id| id.parse::<MessageId>()).collect::<Result<_, _>>()?;
-                Ok(Selection::Ids(ids))
-            }
-            (None, Some(oldest), None) => Ok(Selection::Oldest(oldest)),
-            (None, None, Some(_)) => Ok(Selection::All),
-            (None, None, None) => Err(missing("one of ids, oldest and all=true")),
-            _ => Err(conflict("give one of ids, oldest and all, not several")),
+/// Which dead messages are meant: exactly one of the three; named ones are a batch like any other, of at most `limit`.
+pub(crate) fn selection(fields: SelectFields, limit: usize) -> Result<Selection, Problem> {
+    match (fields.ids, fields.oldest, fields.all.filter(|all| *all)) {
+        (Some(ids), None, None) => {
+            let ids: Vec<Cow<'_, str>> = items(ids.get(), limit)?;
+            let ids = ids.iter().map(|id| id.parse::<MessageId>()).collect::<Result<_, _>>()?;
+            Ok(Selection::Ids(ids))
+        }
+        (None, Some(oldest), None) => Ok(Selection::Oldest(oldest)),
+        (None, None, Some(_)) => Ok(Selection::All),
+        (None, None, None) => Err(missing("one of ids, oldest and all=true")),
+        _ => Err(conflict("give one of ids, oldest and all, not several")),
+    }
+}
+
+impl FromQuery for ReviveFields<'static> {
+    fn from_query(query: &mut Query) -> Result<ReviveFields<'static>, Problem> {
+        let SelectFields { ids, oldest, all } = SelectFields::from_query(query)?;
+        let WhenFields { delay, delay_ms, due, level } = WhenFields::from_query(query)?;
+        Ok(ReviveFields { ids, oldest, all, delay, delay_ms, due, level })
+    }
+}
+
+/// Which dead messages are to be revived, at most `limit` by their names, and when; at once if nothing else was said.
+pub(crate) fn revive(fields: ReviveFields<'_>, limit: usize) -> Result<(Selection, When), Problem> {
+    let ReviveFields { ids, oldest, all, delay, delay_ms, due, level } = fields;
+    let due = when(WhenFields { delay, delay_ms, due, level })?.unwrap_or_default();
+    Ok((selection(SelectFields { ids, oldest, all }, limit)?, due))
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::Headers;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+    use crate::json::object;
+
+    /// What a client has written, as a server reads it.
+    fn sent<T: Serialize, U: DeserializeOwned>(item: T) -> U {
+        object(&serde_json::to_string(&item).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_put_is_read_as_it_was_meant() {
+        let at = Timestamp::from_ms(1_795_000_000_000).unwrap();
+        let plain = Put::new("q".parse().unwrap(), "x");
+        let mut full = Put::new("a/b".parse().unwrap(), vec![0xff, 0x00]);
+        full.key = Some("k\"".parse().unwrap());
+        full.headers = Headers::new([("a", "b"), ("content-type", "text/plain")]).unwrap();
+        full.priority = 7;
+        full.lease_ms = Some(5);
+        full.max_attempts = Some(3_u32.try_into().unwrap());
+        full.expires = Some(Timestamp::MAX);
+        full.token = Some("t".parse().unwrap());
+        let mut puts = vec![plain, full.clone()];
+        for when in [When::At(at), When::AfterMs(0), When::AfterMs(u64::MAX), When::Level(1)] {
+            puts.push(Put { when, ..full.clone() });
+        }
+        for on_conflict in [OnConflict::Replace, OnConflict::Keep] {
+            puts.push(Put { on_conflict, ..full.clone() });
+        }
+        for meant in puts {
+            assert_eq!(put(sent(PutItem::from(&meant)), None).unwrap(), meant);
         }
     }
-}
 
-/// Which dead messages are to be revived, and when they are to be due.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[schemars(rename = "ReviveFields")]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReviveIn {
-    #[schemars(with = "Option<Vec<schema::Id>>")]
-    ids: Option<Box<RawValue>>,
-    oldest: Option<u64>,
-    all: Option<bool>,
-    #[schemars(with = "Option<schema::Duration>")]
-    delay: Option<String>,
-    delay_ms: Option<u64>,
-    #[schemars(with = "Option<schema::Instant>")]
-    due: Option<String>,
-    level: Option<u32>,
-}
-
-impl FromQuery for ReviveIn {
-    fn from_query(query: &mut Query) -> Result<ReviveIn, Problem> {
-        let SelectIn { ids, oldest, all } = SelectIn::from_query(query)?;
-        let WhenIn { delay, delay_ms, due, level } = WhenIn::from_query(query)?;
-        Ok(ReviveIn { ids, oldest, all, delay, delay_ms, due, level })
-    }
-}
-
-impl ReviveIn {
-    /// Which, at most `limit` by their names, and when; at once if nothing else was said.
-    pub(crate) fn selection_and_when(self, limit: usize) -> Result<(Selection, When), Problem> {
-        let select = SelectIn { ids: self.ids, oldest: self.oldest, all: self.all };
-        let when = WhenIn { delay: self.delay, delay_ms: self.delay_ms, due: self.due, level: self.level };
-        Ok((select.selection(limit)?, when.when()?.unwrap_or_default()))
+    #[test]
+    fn settlements_and_changes_are_read_as_they_were_meant() {
+        let id = MessageId::new(Timestamp::MIN, 0, 0, 1);
+        let receipt = Receipt { queue: "q".parse().unwrap(), id, token: dwell_model::LeaseToken(3) };
+        for action in [
+            Action::Ack,
+            Action::Retry { after_ms: Some(1), error: Some("no luck".into()), priority: Some(2) },
+            Action::Retry { after_ms: None, error: None, priority: None },
+            Action::Release { after_ms: Some(1), priority: Some(2) },
+            Action::Bury { reason: Some("broken".into()), priority: Some(2) },
+            Action::Extend { lease_ms: Some(1) },
+        ] {
+            let meant = Settle { receipt: receipt.clone(), action };
+            assert_eq!(settle(sent(SettleItem::from(&meant))).unwrap(), meant);
+        }
+        for meant in [Target::Id(id), Target::Key("k".parse().unwrap())] {
+            assert_eq!(target(sent(TargetFields::from(&meant))).unwrap(), meant);
+            for when in [When::At(Timestamp::MIN), When::AfterMs(3), When::Level(1)] {
+                let meant = (meant.clone(), when);
+                assert_eq!(reschedule(sent(RescheduleItem::from(&meant))).unwrap(), meant);
+            }
+            let now = (meant.clone(), When::Now);
+            assert_eq!(reschedule(sent(RescheduleItem::from(&now))).unwrap(), (meant, When::AfterMs(0)));
+        }
+        for meant in [Selection::Ids(vec![id]), Selection::Oldest(3), Selection::All] {
+            assert_eq!(selection(sent(SelectFields::from(&meant)), 1).unwrap(), meant);
+            for when in [When::Now, When::At(Timestamp::MIN), When::AfterMs(3), When::Level(1)] {
+                let both = (meant.clone(), when);
+                assert_eq!(revive(sent(ReviveFields::new(&meant, when)), 1).unwrap(), both);
+            }
+        }
     }
 }

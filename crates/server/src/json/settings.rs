@@ -1,18 +1,16 @@
-//! A queue's settings on the wire: as a change, and as they are in force.
+//! Changes to a queue's settings on the wire.
 
 use std::marker::PhantomData;
 
 use dwell_model::{
-    Backoff, Invalid, Pause, Setting, SettingChange, SettingName, Settings, format_duration_ms,
-    parse_duration_ms,
+    AttemptLimit, Backoff, Invalid, Pause, Setting, SettingChange, SettingName, Settings, parse_duration_ms,
 };
+use dwell_wire::schema;
 use schemars::JsonSchema;
 use serde::de::DeserializeSeed as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
-use super::attempts::{AttemptsIn, AttemptsOut};
 use super::parse::{AtMost, either_ms, present};
-use super::schema;
 use crate::http::Problem;
 
 /// Changes to a queue's settings; null takes the queue's own value back.
@@ -25,8 +23,8 @@ pub(crate) struct SettingsIn {
     lease: Option<Option<String>>,
     lease_ms: Option<u64>,
     #[serde(default, deserialize_with = "present")]
-    #[schemars(with = "Option<AttemptsIn>")]
-    max_attempts: Option<Option<AttemptsIn>>,
+    #[schemars(with = "Option<AttemptLimit>")]
+    max_attempts: Option<Option<AttemptLimit>>,
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<BackoffIn>")]
     backoff: Option<Option<BackoffIn>>,
@@ -115,7 +113,7 @@ impl SettingsIn {
         };
         let lease_ms = duration("lease", self.lease, self.lease_ms)?;
         change(SettingName::Lease, lease_ms.map(|ms| ms.map(Setting::LeaseMs)));
-        let limit = self.max_attempts.map(|limit| limit.map(|limit| Setting::MaxAttempts(limit.0)));
+        let limit = self.max_attempts.map(|limit| limit.map(Setting::MaxAttempts));
         change(SettingName::MaxAttempts, limit);
         let backoff =
             inside(self.backoff, |backoff| backoff.backoff(defaults.backoff).map(Setting::Backoff))?;
@@ -146,57 +144,4 @@ fn inside<T, U>(
     read: impl FnOnce(T) -> Result<U, Problem>,
 ) -> Result<Option<Option<U>>, Problem> {
     value.map(|value| value.map(read).transpose()).transpose()
-}
-
-/// The settings in force.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Settings")]
-pub(crate) struct SettingsOut {
-    #[schemars(with = "schema::Duration")]
-    lease: String,
-    max_attempts: AttemptsOut,
-    backoff: BackoffOut,
-    max_pending: Option<u64>,
-    #[schemars(with = "schema::Pause")]
-    pause: String,
-    #[schemars(with = "Vec<schema::Duration>")]
-    levels: Vec<String>,
-    spread: u16,
-    #[schemars(with = "schema::Duration")]
-    token_ttl: String,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Backoff")]
-struct BackoffOut {
-    #[schemars(with = "schema::Duration")]
-    base: String,
-    factor_percent: u32,
-    #[schemars(with = "schema::Duration")]
-    cap: String,
-    jitter_percent: u32,
-}
-
-impl From<&Settings> for SettingsOut {
-    fn from(settings: &Settings) -> SettingsOut {
-        SettingsOut {
-            lease: format_duration_ms(settings.lease_ms),
-            max_attempts: AttemptsOut(settings.max_attempts),
-            backoff: BackoffOut {
-                base: format_duration_ms(settings.backoff.base_ms),
-                factor_percent: settings.backoff.factor_percent,
-                cap: format_duration_ms(settings.backoff.cap_ms),
-                jitter_percent: settings.backoff.jitter_percent,
-            },
-            max_pending: settings.max_pending,
-            pause: match settings.pause {
-                Pause::Running => "running".to_owned(),
-                Pause::Indefinite => "paused".to_owned(),
-                Pause::Until(end) => end.to_string(),
-            },
-            levels: settings.levels.iter().map(|ms| format_duration_ms(*ms)).collect(),
-            spread: settings.spread,
-            token_ttl: format_duration_ms(settings.token_ms),
-        }
-    }
 }

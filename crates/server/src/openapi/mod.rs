@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use dwell_wire::{Answer, PATH_PARAMETERS, Parameter, ROUTES, Request, Route, lookup};
+use dwell_model::{AttemptLimit, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
+use dwell_wire::{
+    Answer, Cancelled, Delivery, Found, Message, Moved, PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer,
+    PutItem, QueuePage, QueueStats, ROUTES, Removed, Request, RescheduleItem, ReviveFields, Route,
+    SelectFields, ServerInfo, SettleItem, Settled, Swept, Taken, TargetFields, WhenFields, lookup, schema,
+};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::http::{Done, HealthOut, Problem, Refused};
-use crate::json::{
-    CancelledOut, DeliveryOut, FoundSchema, LeaseIn, LimitsOut, MessageOut, MessagesOut, MovedOut,
-    NoFieldsIn, PauseIn, PutIn, PutOut, QueueOut, QueuesOut, RemovedOut, RescheduleIn, ReviveIn, SelectIn,
-    SettingsIn, SettleFieldsIn, SettleIn, SettledOut, SweptOut, TakenOut, TargetIn, WhenIn, schema,
-};
+use crate::http::{Done, HealthOut, Refused};
+use crate::json::{LeaseIn, NoFieldsIn, PauseIn, SettingsIn, SettleFieldsIn};
 
 /// The schemas of all that is read or written, by their names.
 fn schemas() -> Map<String, Value> {
@@ -30,17 +31,15 @@ fn schemas() -> Map<String, Value> {
     }
     let mut read = generator().for_deserialize().into_generator();
     add! { read:
-        schema::Action, schema::Attempts, schema::Duration, schema::Id, schema::Instant, schema::Key,
-        schema::QueueName, schema::Receipt, schema::Token,
-        LeaseIn, NoFieldsIn, PauseIn, PutIn, RescheduleIn, ReviveIn, SelectIn, SettingsIn, SettleFieldsIn,
-        SettleIn, TargetIn, WhenIn,
+        schema::Action, AttemptLimit, schema::Duration, MessageId, Timestamp, Key, QueueName, Receipt, PutToken,
+        LeaseIn, NoFieldsIn, PauseIn, PutItem<'_>, RescheduleItem<'_>, ReviveFields<'_>, SelectFields, SettingsIn,
+        SettleFieldsIn, SettleItem<'_>, TargetFields<'_>, WhenFields<'_>,
     }
     let mut written = generator().for_serialize().into_generator();
     add! { written:
-        CancelledOut, DeliveryOut<'_>, HealthOut, LimitsOut, MessageOut<'_>, MessagesOut<'_>, MovedOut, PutOut,
-        QueueOut, QueuesOut, RemovedOut, SettledOut, SweptOut, TakenOut<'_>,
-        Done<'_, CancelledOut>, Done<'_, FoundSchema<'_>>, Done<'_, MovedOut>, Done<'_, PutOut>,
-        Done<'_, SettledOut>, Problem, Refused<'_>,
+        Cancelled, Delivery<'_>, HealthOut, Message<'_>, Moved, Page<'_>, Problem<'_>, PutAnswer, QueuePage, QueueStats,
+        Removed, ServerInfo, Settled, Swept, Taken<'_>,
+        Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
     }
     let mut all = read.take_definitions(true);
     for (name, schema) in written.take_definitions(true) {

@@ -199,7 +199,7 @@ impl<'a> Client<'a> {
         let Some((address, _)) = wire::delivered(delivery) else { return };
         let id = delivery.message.id;
         self.shared.pool().add(&mut self.rng, address, id);
-        self.held.push(Held { address, id, receipt: delivery.receipt.clone() });
+        self.held.push(Held { address, id, receipt: delivery.receipt.clone().into_owned() });
     }
 
     /// Settles some of what is held, in one request. What stays is settled later, or lapses.

@@ -101,15 +101,14 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
 fn address(message: &Message) -> Option<Address> {
     let address = body::read(message.body())?;
     let key = address.key.map(workload::key_name);
-    let key_fits = message.key.is_none() || message.key == key.map(|key| key.to_string());
-    (workload::queue_name(address.queue) == message.queue && key_fits).then_some(address)
+    let key_fits = message.key.is_none() || message.key.as_deref() == key.as_ref();
+    (workload::queue_name(address.queue) == *message.queue && key_fits).then_some(address)
 }
 
 /// What was handed over; nothing if its bytes are not ours.
 pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     let message = &delivery.message;
     let address = address(message)?;
-    let until = message.lease_until?;
     let delivered = Delivered {
         no: address.no,
         id: message.id.as_bits(),
@@ -119,7 +118,7 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
         keyed: message.key.is_some(),
         token: delivery.receipt.token.0,
         taken_at: delivery.taken_at.as_ms(),
-        lease_ms: until.as_ms() - delivery.taken_at.as_ms(),
+        lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
         bound: false,
         lapses: message.counts.lapses,
     };
@@ -209,7 +208,7 @@ pub(super) fn raised(answer: Result<Swept, Error>) -> Result<Answer, Broken> {
         Err(error) => return other(&error),
     };
     let heard = match refused {
-        Some(problem) => match (problem.code.as_str(), problem.id) {
+        Some(problem) => match (&*problem.code, problem.id) {
             ("not_dead", _) => Raised::NotDead,
             ("message_not_found", _) => Raised::NotFound,
             ("key_taken", Some(id)) => Raised::KeyTaken { id: id.as_bits() },

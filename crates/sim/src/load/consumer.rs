@@ -133,16 +133,16 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
             let seen = Seen {
                 id: message.id.as_bits(),
                 queue,
-                key: message.key.as_deref(),
+                key: message.key.as_ref().map(|key| key.as_str()),
                 body: message.body(),
                 due: message.due,
                 created: message.created,
                 attempt: message.attempt,
             };
-            let lease_until = message.lease_until.unwrap_or(delivery.taken_at);
-            let taken = Taken { begun_ms, taken_at: delivery.taken_at, lease_until };
+            let Delivery { taken_at, lease_until, .. } = **delivery;
+            let taken = Taken { begun_ms, taken_at, lease_until };
             if let Some(line) = ledger.delivered(&seen, taken) {
-                held.push((line, delivery.receipt.clone()));
+                held.push((line, delivery.receipt.clone().into_owned()));
             }
             last = Some(taken);
         }

@@ -56,7 +56,7 @@ fn read_state(
             ledger.found(&Seen {
                 id,
                 queue: message.queue.as_str(),
-                key: message.key.as_deref(),
+                key: message.key.as_ref().map(|key| key.as_str()),
                 body: message.body(),
                 due: message.due,
                 created: message.created,

@@ -3,10 +3,10 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 
 use clap::{Args, ValueEnum};
-use dwell_client::Message;
 use dwell_engine::offline::{self, Filter};
 use dwell_model::{QueueName, StateKind};
 use dwell_time::{Clock as _, SystemClock};
+use dwell_wire::Message;
 use serde_json::Value;
 
 use super::bar::Bar;
@@ -73,7 +73,7 @@ impl Dump {
         let mut failed: Option<io::Error> = None;
         let now = SystemClock::new().now();
         let shown = offline::dump(&disk, &self.dir.dir, now, &filter, &mut |message| {
-            let written = line(&Message::from(message), self.puts).and_then(|line| out.write_all(&line));
+            let written = line(&Message::of(message, true), self.puts).and_then(|line| out.write_all(&line));
             failed = written.err();
             failed.is_none()
         });
@@ -89,7 +89,7 @@ impl Dump {
     }
 }
 
-fn line(message: &Message, as_put: bool) -> io::Result<Vec<u8>> {
+fn line(message: &Message<'_>, as_put: bool) -> io::Result<Vec<u8>> {
     let mut line = if as_put {
         let mut value = serde_json::to_value(message)?;
         if let Value::Object(fields) = &mut value {

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use dwell_wire::Removed;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -12,10 +13,10 @@ use crate::http::Hosts;
 use crate::http::body::Timing;
 use crate::http::connection::Unwritten;
 use crate::http::tests::app;
-use crate::json::{RemovedOut, object};
+use crate::json::object;
 use crate::security::{Token, TokenDigest, Tokens};
 
-impl Answer for RemovedOut {}
+impl Answer for Removed {}
 
 /// Numbers that are done when the test lets a chunk of them pass.
 struct Gated {
@@ -25,16 +26,16 @@ struct Gated {
 
 impl Operation for Gated {
     type Item = u64;
-    type Answer = RemovedOut;
+    type Answer = Removed;
 
     fn read(&self, text: &str) -> Result<u64, Problem> {
         object(text)
     }
 
-    async fn run(&self, items: Vec<u64>) -> Vec<Result<RemovedOut, Problem>> {
+    async fn run(&self, items: Vec<u64>) -> Vec<Result<Removed, Problem>> {
         self.gate.acquire().await.unwrap().forget();
         self.done.lock().unwrap().push(items.clone());
-        items.into_iter().map(|removed| Ok(RemovedOut { removed })).collect()
+        items.into_iter().map(|removed| Ok(Removed { removed })).collect()
     }
 }
 

@@ -1,0 +1,253 @@
+//! Changes to messages that nobody holds: which one, when, and what a cancel, a reschedule, a revive or a discard did.
+
+use std::borrow::Cow;
+
+#[cfg(feature = "schema")]
+use dwell_model::Key;
+use dwell_model::{MessageId, Timestamp};
+use dwell_store::{Selection, Target, When};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::Problem;
+#[cfg(feature = "schema")]
+use crate::schema;
+
+/// When a message is to be due: at most one of these.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "When"))]
+#[serde(deny_unknown_fields)]
+pub struct WhenFields<'a> {
+    /// So long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
+    pub delay: Option<Cow<'a, str>>,
+    /// The same in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// At this instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Timestamp>"))]
+    pub due: Option<Cow<'a, str>>,
+    /// After this delay level of the queue, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<u32>,
+}
+
+/// For at once, nothing is said.
+impl From<When> for WhenFields<'static> {
+    fn from(when: When) -> WhenFields<'static> {
+        let none = WhenFields::default();
+        match when {
+            When::Now => none,
+            When::At(due) => WhenFields { due: Some(due.to_string().into()), ..none },
+            When::AfterMs(delay_ms) => WhenFields { delay_ms: Some(delay_ms), ..none },
+            When::Level(level) => WhenFields { level: Some(level), ..none },
+        }
+    }
+}
+
+/// A message by one of the two.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Target"))]
+#[serde(deny_unknown_fields)]
+pub struct TargetFields<'a> {
+    /// By its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<MessageId>"))]
+    pub id: Option<Cow<'a, str>>,
+    /// By its key: the live one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Key>"))]
+    pub key: Option<Cow<'a, str>>,
+}
+
+impl<'a> From<&'a Target> for TargetFields<'a> {
+    fn from(target: &'a Target) -> TargetFields<'a> {
+        match target {
+            Target::Id(id) => TargetFields { id: Some(id.to_string().into()), key: None },
+            Target::Key(key) => TargetFields { id: None, key: Some(key.as_str().into()) },
+        }
+    }
+}
+
+// What follows has the fields of two of these. They are not flattened: serde does not refuse unknown fields then.
+
+/// One item of a batch of reschedules: which message, and when it is to be due.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RescheduleItem<'a> {
+    /// By its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<MessageId>"))]
+    pub id: Option<Cow<'a, str>>,
+    /// By its key: the live one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Key>"))]
+    pub key: Option<Cow<'a, str>>,
+    /// So long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
+    pub delay: Option<Cow<'a, str>>,
+    /// The same in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// At this instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Timestamp>"))]
+    pub due: Option<Cow<'a, str>>,
+    /// After this delay level of the queue, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<u32>,
+}
+
+impl<'a> From<&'a (Target, When)> for RescheduleItem<'a> {
+    fn from((target, when): &'a (Target, When)) -> RescheduleItem<'a> {
+        let TargetFields { id, key } = target.into();
+        let WhenFields { delay, delay_ms, due, level } = (*when).into();
+        // Here something has to be said.
+        let delay_ms = if *when == When::Now { Some(0) } else { delay_ms };
+        RescheduleItem { id, key, delay, delay_ms, due, level }
+    }
+}
+
+/// Which dead messages are meant: one of the three.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Selection"))]
+#[serde(deny_unknown_fields)]
+pub struct SelectFields {
+    /// These.
+    // Kept as they were given, so that a server holds no more of them than a batch may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<MessageId>>"))]
+    pub ids: Option<Box<RawValue>>,
+    /// So many of those that have been dead longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<u64>,
+    /// All of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all: Option<bool>,
+}
+
+impl From<&Selection> for SelectFields {
+    fn from(which: &Selection) -> SelectFields {
+        let none = SelectFields::default();
+        match which {
+            Selection::Ids(ids) => {
+                SelectFields { ids: Some(to_raw_value(ids).expect("ids are texts")), ..none }
+            }
+            Selection::Oldest(count) => SelectFields { oldest: Some(*count), ..none },
+            Selection::All => SelectFields { all: Some(true), ..none },
+        }
+    }
+}
+
+/// Which dead messages are to be revived, and when they are to be due.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReviveFields<'a> {
+    /// These.
+    // Kept as they were given, so that a server holds no more of them than a batch may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<MessageId>>"))]
+    pub ids: Option<Box<RawValue>>,
+    /// So many of those that have been dead longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<u64>,
+    /// All of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all: Option<bool>,
+    /// So long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
+    pub delay: Option<Cow<'a, str>>,
+    /// The same in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// At this instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Timestamp>"))]
+    pub due: Option<Cow<'a, str>>,
+    /// After this delay level of the queue, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<u32>,
+}
+
+impl ReviveFields<'static> {
+    /// Those of `which`, to be due as `when` says.
+    pub fn new(which: &Selection, when: When) -> ReviveFields<'static> {
+        let SelectFields { ids, oldest, all } = which.into();
+        let WhenFields { delay, delay_ms, due, level } = when.into();
+        ReviveFields { ids, oldest, all, delay, delay_ms, due, level }
+    }
+}
+
+/// A message that was scheduled or ready, and is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Cancelled {
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["cancelled"])))]
+    outcome: Cow<'static, str>,
+    /// Which one it was.
+    pub id: MessageId,
+}
+
+impl Cancelled {
+    /// This one is.
+    pub fn new(id: MessageId) -> Cancelled {
+        Cancelled { outcome: "cancelled".into(), id }
+    }
+}
+
+/// A message that has another instant now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Moved {
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["moved"])))]
+    outcome: Cow<'static, str>,
+    /// Which one it is.
+    pub id: MessageId,
+    /// When it is due now.
+    pub due: Timestamp,
+}
+
+impl Moved {
+    /// This one has.
+    pub fn new(id: MessageId, due: Timestamp) -> Moved {
+        Moved { outcome: "moved".into(), id, due }
+    }
+}
+
+/// What a revive or a discard did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Swept {
+    /// How many messages were revived or discarded.
+    pub done: u64,
+    /// How many were refused.
+    pub refused_in_all: u64,
+    /// Those that were refused, at most 1,000 of them.
+    pub refused: Vec<RefusedOne>,
+}
+
+/// One message of many that was refused: a dead one that was left as it is, one of a list that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct RefusedOne {
+    /// Which one.
+    pub id: MessageId,
+    /// Why.
+    pub error: Problem<'static>,
+}
+
+/// How many messages were removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Removed {
+    /// So many.
+    pub removed: u64,
+}

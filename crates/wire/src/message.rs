@@ -1,0 +1,222 @@
+//! Messages: what get, list and take show.
+
+use std::borrow::Cow;
+
+use dwell_model::{
+    AttemptLimit, Cursor, DeathReason, Headers, Key, MessageId, QueueName, Receipt, State, StateKind,
+    Timestamp,
+};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::RefusedOne;
+use crate::text::{self, Base64};
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Message<'a> {
+    /// Its identity.
+    pub id: MessageId,
+    /// Its number.
+    pub number: u64,
+    /// The queue it is in.
+    pub queue: Cow<'a, QueueName>,
+    /// Where it stands.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", extend("enum" = ["scheduled", "ready", "leased", "dead"]))
+    )]
+    pub state: StateKind,
+    // The body is one of these two, or neither where it was left out.
+    #[serde(rename = "body", skip_serializing_if = "Option::is_none")]
+    body_text: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    body_base64: Option<Base64<'a>>,
+    /// Bytes of the body, also where the body was left out.
+    pub size: usize,
+    /// The instant before which it is not handed out.
+    pub due: Timestamp,
+    /// When it was put.
+    pub created: Timestamp,
+    /// The instant past which it is dead, if nobody holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    /// The caller's own name for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Cow<'a, Key>>,
+    /// Text that travels with the body.
+    #[serde(default, skip_serializing_if = "Headers::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<std::collections::BTreeMap<String, String>>"))]
+    pub headers: Headers,
+    /// Smaller first, among due messages.
+    pub priority: u32,
+    /// The attempt under way, or how many are spent.
+    pub attempt: u32,
+    /// Its own limit of attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<AttemptLimit>,
+    /// Its own lease.
+    #[serde(
+        rename = "lease",
+        default,
+        with = "text::option_duration",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Duration>"))]
+    pub lease_ms: Option<u64>,
+    /// Until when it is held, by the store's wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_until: Option<Timestamp>,
+    /// Why it is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_reason: Option<DeathReason>,
+    /// Since when it is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_at: Option<Timestamp>,
+    /// The error of its last failed attempt, or the reason it was buried with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<Cow<'a, str>>,
+    /// How often each thing happened to it.
+    pub counts: Counts,
+}
+
+impl<'a> Message<'a> {
+    /// As a server shows it, with its body or without.
+    pub fn of(message: &'a dwell_model::Message, with_body: bool) -> Message<'a> {
+        let standing = &message.standing;
+        let (body_text, body_base64) = match std::str::from_utf8(&message.body) {
+            _ if !with_body => (None, None),
+            Ok(text) => (Some(text.into()), None),
+            Err(_) => (None, Some(Base64((&*message.body).into()))),
+        };
+        let death = match standing.state {
+            State::Dead(death) => Some(death),
+            _ => None,
+        };
+        let dwell_model::Counts { takes, lapses, releases, buries, revives } = standing.counts;
+        Message {
+            id: message.id,
+            number: message.number.get(),
+            queue: Cow::Borrowed(&message.queue),
+            state: standing.state.kind(),
+            body_text,
+            body_base64,
+            size: message.body.len(),
+            due: standing.due,
+            created: message.created,
+            expires: standing.expires,
+            key: message.key.as_ref().map(Cow::Borrowed),
+            headers: message.headers.clone(),
+            priority: standing.priority,
+            attempt: standing.attempt(),
+            max_attempts: message.max_attempts,
+            lease_ms: message.lease_ms,
+            lease_until: lease_until(message),
+            dead_reason: death.map(|death| death.reason),
+            dead_at: death.map(|death| death.at),
+            last_error: standing.last_error.as_deref().map(Cow::Borrowed),
+            counts: Counts { takes, lapses, releases, buries, revives },
+        }
+    }
+
+    /// Its body; empty where the body was left out.
+    pub fn body(&self) -> &[u8] {
+        match (&self.body_text, &self.body_base64) {
+            (Some(text), _) => text.as_bytes(),
+            (None, Some(Base64(bytes))) => bytes,
+            (None, None) => &[],
+        }
+    }
+
+    /// Its body as text, if it is UTF-8.
+    pub fn text(&self) -> Option<&str> {
+        std::str::from_utf8(self.body()).ok()
+    }
+}
+
+/// When the lease of a leased message ends, by the store's wall clock.
+pub fn lease_until(message: &dwell_model::Message) -> Option<Timestamp> {
+    match message.standing.state {
+        State::Leased(lease) => Some(lease.deadline),
+        _ => None,
+    }
+}
+
+/// How often each thing happened to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "MessageCounts"))]
+pub struct Counts {
+    /// Times it was handed out.
+    pub takes: u32,
+    /// Times its lease ran out.
+    pub lapses: u32,
+    /// Times it was given back without spending an attempt.
+    pub releases: u32,
+    /// Times it was buried.
+    pub buries: u32,
+    /// Times it was revived.
+    pub revives: u32,
+}
+
+/// The answer to one item of a batch of gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Found<'a> {
+    /// The message.
+    pub message: Message<'a>,
+}
+
+/// One page of a list, in (due, id) order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "MessagePage"))]
+pub struct Page<'a> {
+    /// The messages.
+    pub messages: Vec<Message<'a>>,
+    /// Messages of this page that are there and that the store cannot read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<RefusedOne>>"))]
+    pub unread: Vec<RefusedOne>,
+    /// Where the next page begins; left out after the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+}
+
+/// A message handed over, under a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Delivery<'a> {
+    /// Proof of the lease: what to settle with.
+    pub receipt: Cow<'a, Receipt>,
+    /// When the lease ends, by the store's wall clock.
+    pub lease_until: Timestamp,
+    /// When the store handed it out, by its wall clock.
+    pub taken_at: Timestamp,
+    /// How late that was, in milliseconds.
+    pub lateness_ms: u64,
+    /// The message. The lease's end is said once, by the delivery.
+    #[serde(flatten)]
+    pub message: Message<'a>,
+}
+
+impl<'a> From<&'a dwell_store::Delivery> for Delivery<'a> {
+    fn from(delivery: &'a dwell_store::Delivery) -> Delivery<'a> {
+        Delivery {
+            receipt: Cow::Borrowed(&delivery.receipt),
+            lease_until: delivery.lease_until,
+            taken_at: delivery.taken_at,
+            lateness_ms: delivery.lateness_ms,
+            message: Message { lease_until: None, ..Message::of(&delivery.message, true) },
+        }
+    }
+}
+
+/// The answer to a take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Taken<'a> {
+    /// The messages.
+    pub messages: Vec<Delivery<'a>>,
+}

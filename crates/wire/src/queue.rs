@@ -1,0 +1,164 @@
+//! Queues: counts, settings, pages.
+
+use std::borrow::Cow;
+
+use dwell_model::{AttemptLimit, Backoff, Pause, QueueName, Settings, Timestamp};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "schema")]
+use crate::schema;
+use crate::{Problem, text};
+
+/// A queue as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Queue"))]
+pub struct QueueStats {
+    /// Its name.
+    pub queue: QueueName,
+    /// Its messages by state.
+    pub counts: StateCounts,
+    /// How many takes wait on it.
+    pub waiting: u64,
+    /// When the earliest of its scheduled messages is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_due: Option<Timestamp>,
+    /// The settings in force.
+    pub settings: QueueSettings,
+    /// The names of those that are its own.
+    pub own: Vec<Cow<'static, str>>,
+}
+
+impl From<dwell_store::QueueStats> for QueueStats {
+    fn from(stats: dwell_store::QueueStats) -> QueueStats {
+        let dwell_store::StateCounts { scheduled, ready, ready_urgent, leased, dead } = stats.counts;
+        QueueStats {
+            queue: stats.name,
+            counts: StateCounts { scheduled, ready, ready_urgent, leased, dead },
+            waiting: stats.waiting,
+            next_due: stats.next_due,
+            settings: (&stats.settings).into(),
+            own: stats.own.iter().map(|setting| setting.name().as_str().into()).collect(),
+        }
+    }
+}
+
+/// How many messages a queue has, by state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "QueueCounts"))]
+pub struct StateCounts {
+    /// Waiting for their instant.
+    pub scheduled: u64,
+    /// Due and not handed out.
+    pub ready: u64,
+    /// Of these, those with a priority below 1,024.
+    pub ready_urgent: u64,
+    /// Handed out.
+    pub leased: u64,
+    /// Set aside.
+    pub dead: u64,
+}
+
+/// The settings in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Settings"))]
+pub struct QueueSettings {
+    /// How long a lease lasts.
+    #[serde(rename = "lease", with = "text::duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
+    pub lease_ms: u64,
+    /// How often a message may be handed out.
+    pub max_attempts: AttemptLimit,
+    /// The delay of a retry that names none.
+    pub backoff: BackoffSettings,
+    /// The most scheduled and ready messages; null for no limit.
+    pub max_pending: Option<u64>,
+    /// `running`, `paused`, or the instant at which the pause ends.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Pause"))]
+    pub pause: String,
+    /// Named delays: level 1 is the first.
+    #[serde(with = "text::durations")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<schema::Duration>"))]
+    pub levels: Vec<u64>,
+    /// Over how many partitions the queue is spread.
+    pub spread: u16,
+    /// How long a put's token is remembered.
+    #[serde(rename = "token_ttl", with = "text::duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
+    pub token_ms: u64,
+}
+
+impl From<&Settings> for QueueSettings {
+    fn from(settings: &Settings) -> QueueSettings {
+        QueueSettings {
+            lease_ms: settings.lease_ms,
+            max_attempts: settings.max_attempts,
+            backoff: settings.backoff.into(),
+            max_pending: settings.max_pending,
+            pause: pause_text(settings.pause),
+            levels: settings.levels.clone(),
+            spread: settings.spread,
+            token_ms: settings.token_ms,
+        }
+    }
+}
+
+/// A pause as settings show it: `running`, `paused`, or the instant at which it ends.
+pub fn pause_text(pause: Pause) -> String {
+    match pause {
+        Pause::Running => "running".to_owned(),
+        Pause::Indefinite => "paused".to_owned(),
+        Pause::Until(end) => end.to_string(),
+    }
+}
+
+/// How long a failed message waits: exponential, with jitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Backoff"))]
+pub struct BackoffSettings {
+    /// The delay after the first attempt.
+    #[serde(rename = "base", with = "text::duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
+    pub base_ms: u64,
+    /// The growth from one attempt to the next, in percent.
+    pub factor_percent: u32,
+    /// The longest delay.
+    #[serde(rename = "cap", with = "text::duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Duration"))]
+    pub cap_ms: u64,
+    /// The largest share taken off at random, in percent.
+    pub jitter_percent: u32,
+}
+
+impl From<Backoff> for BackoffSettings {
+    fn from(backoff: Backoff) -> BackoffSettings {
+        let Backoff { base_ms, factor_percent, cap_ms, jitter_percent } = backoff;
+        BackoffSettings { base_ms, factor_percent, cap_ms, jitter_percent }
+    }
+}
+
+/// One page of queues, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct QueuePage {
+    /// The queues.
+    pub queues: Vec<QueueStats>,
+    /// Queues of this page that the store cannot read now, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<UnreadQueue>>"))]
+    pub unread: Vec<UnreadQueue>,
+    /// Where the next page begins; left out after the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<QueueName>,
+}
+
+/// A queue that exists and cannot be read now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct UnreadQueue {
+    /// Its name.
+    pub queue: QueueName,
+    /// Why.
+    pub error: Problem<'static>,
+}

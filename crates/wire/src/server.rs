@@ -1,0 +1,53 @@
+//! A server: its version, and what it accepts at most.
+
+use std::borrow::Cow;
+
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{QueueSettings, text};
+
+/// Which server this is and what it accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Limits"))]
+pub struct ServerInfo {
+    /// Its version.
+    pub version: Cow<'static, str>,
+    /// What it accepts at most.
+    pub limits: Limits,
+    /// The settings of a queue that has none of its own.
+    pub defaults: QueueSettings,
+}
+
+/// What a server accepts at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "LimitValues"))]
+pub struct Limits {
+    /// Bytes of a body.
+    pub body_bytes: usize,
+    /// Items in one call.
+    pub batch: usize,
+    /// Messages leased at a time.
+    pub leased: usize,
+    /// Messages of one queue leased at a time.
+    pub leased_per_queue: usize,
+    /// Takes that wait on one queue at a time.
+    pub waiting_per_queue: usize,
+    /// Queues at a time.
+    pub queues: usize,
+    /// Put tokens remembered at a time; a store that others share has no such limit.
+    pub put_tokens: usize,
+    /// Put tokens of one queue remembered at a time.
+    pub put_tokens_per_queue: usize,
+    /// Queues that one take may name.
+    pub take_queues: usize,
+    /// The longest wait of one take.
+    #[serde(rename = "wait", with = "text::duration")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::Duration"))]
+    pub wait_ms: u64,
+    /// Bytes of a JSON request.
+    pub json_bytes: usize,
+    /// Bytes of a line of NDJSON.
+    pub line_bytes: usize,
+}

@@ -1,0 +1,142 @@
+//! Settlements: one of a batch, and what has become of the message.
+
+use std::borrow::Cow;
+
+#[cfg(feature = "schema")]
+use dwell_model::Receipt;
+use dwell_model::{DeathReason, StateKind, Timestamp};
+use dwell_store::{Action, Settle};
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "schema")]
+use crate::schema;
+
+/// One item of a batch of settlements.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SettleItem<'a> {
+    /// Proof of the lease.
+    #[cfg_attr(feature = "schema", schemars(with = "Receipt"))]
+    pub receipt: Cow<'a, str>,
+    /// What to do with the message.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Action"))]
+    pub action: Cow<'a, str>,
+    /// Due so long from now: of retry and release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
+    pub after: Option<Cow<'a, str>>,
+    /// The same in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+    /// What went wrong: of retry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Cow<'a, str>>,
+    /// Why: of bury.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Cow<'a, str>>,
+    /// A new priority: of retry, release and bury.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// The new length of the lease: of extend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Duration>"))]
+    pub lease: Option<Cow<'a, str>>,
+    /// The same in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+}
+
+impl<'a> From<&'a Settle> for SettleItem<'a> {
+    fn from(settle: &'a Settle) -> SettleItem<'a> {
+        let bare = |action: &'static str| SettleItem {
+            receipt: settle.receipt.to_string().into(),
+            action: action.into(),
+            ..SettleItem::default()
+        };
+        match &settle.action {
+            Action::Ack => bare("ack"),
+            Action::Retry { after_ms, error, priority } => SettleItem {
+                after_ms: *after_ms,
+                error: error.as_deref().map(Cow::Borrowed),
+                priority: *priority,
+                ..bare("retry")
+            },
+            Action::Release { after_ms, priority } => {
+                SettleItem { after_ms: *after_ms, priority: *priority, ..bare("release") }
+            }
+            Action::Bury { reason, priority } => SettleItem {
+                reason: reason.as_deref().map(Cow::Borrowed),
+                priority: *priority,
+                ..bare("bury")
+            },
+            Action::Extend { lease_ms } => SettleItem { lease_ms: *lease_ms, ..bare("extend") },
+        }
+    }
+}
+
+/// What has become of a settled message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "Described"))]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Settled {
+    /// It is gone.
+    Gone,
+    /// It is scheduled for this instant.
+    Scheduled {
+        /// When it is due.
+        due: Timestamp,
+    },
+    /// It is ready again.
+    Ready,
+    /// It is dead.
+    Dead {
+        /// Why.
+        dead_reason: DeathReason,
+    },
+    /// It is held until this instant of the store's wall clock.
+    Leased {
+        /// The lease's end.
+        lease_until: Timestamp,
+    },
+}
+
+/// How the document describes it: one object, whose fields depend on its state.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[expect(dead_code, reason = "it is a description")]
+struct Described {
+    #[schemars(extend("enum" = ["gone", "scheduled", "ready", "leased", "dead"]))]
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_reason: Option<DeathReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_until: Option<Timestamp>,
+}
+
+impl Settled {
+    /// The state that the message is in; `None` if it is gone.
+    pub fn state(&self) -> Option<StateKind> {
+        match self {
+            Settled::Gone => None,
+            Settled::Scheduled { .. } => Some(StateKind::Scheduled),
+            Settled::Ready => Some(StateKind::Ready),
+            Settled::Dead { .. } => Some(StateKind::Dead),
+            Settled::Leased { .. } => Some(StateKind::Leased),
+        }
+    }
+}
+
+impl From<dwell_store::Settled> for Settled {
+    fn from(settled: dwell_store::Settled) -> Settled {
+        match settled {
+            dwell_store::Settled::Gone => Settled::Gone,
+            dwell_store::Settled::Ready => Settled::Ready,
+            dwell_store::Settled::Scheduled(due) => Settled::Scheduled { due },
+            dwell_store::Settled::Dead(dead_reason) => Settled::Dead { dead_reason },
+            dwell_store::Settled::Leased(lease_until) => Settled::Leased { lease_until },
+        }
+    }
+}
