@@ -6,12 +6,13 @@ use std::ops::Range;
 use bytes::Bytes;
 use dwell_model::{DEFAULT_PRIORITY, Key, MessageId, QueueName, Timestamp};
 use dwell_store::{Put, Target};
+use dwell_testkit::Random;
 use serde_json::{Value, json};
 
 use crate::Result;
 use crate::ours::start;
 use crate::own_process::count;
-use crate::workload::{BODY_BYTES, Random, Tally};
+use crate::workload::{BODY_BYTES, Tally};
 
 /// Which messages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dwell_model::{Limits, QueueName, Receipt, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Delivery, Put, Settle, Store as _, Take};
+use dwell_testkit::redis::Server;
 use tokio::runtime::Runtime;
 
 use crate::Result;

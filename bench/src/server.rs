@@ -1,23 +1,17 @@
 //! Our server as a process of its own: the real binary on a free loopback port, stopped when it goes out of scope.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use crate::Result;
 
 /// A running `dwell serve`.
 #[derive(Debug)]
-pub(crate) struct Server {
-    process: Child,
-    url: String,
-    beanstalkd: String,
-}
+pub(crate) struct Server(dwell_testkit::Server);
 
 impl Server {
     /// Starts it with its data in `folder`, and waits until it says where it listens.
@@ -27,40 +21,24 @@ impl Server {
 
     /// The same with arguments of the caller's.
     pub(crate) fn start_with(folder: &Path, arguments: &[&str]) -> Result<Server> {
-        let mut process = Command::new(binary()?)
-            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(folder)
-            .args(arguments)
-            .env("DWELL_BEANSTALKD", "127.0.0.1:0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = process.stdout.take().expect("it was piped");
-        // From here on it is stopped whatever happens.
-        let mut server = Server { process, url: String::new(), beanstalkd: String::new() };
-        for line in BufReader::new(output).lines() {
-            let said: Value = serde_json::from_str(&line?)?;
-            if let Some(url) = said["http"].as_str() {
-                server.url = url.to_owned();
-                server.beanstalkd = said["beanstalkd"].as_str().unwrap_or_default().to_owned();
-                return Ok(server);
-            }
-        }
-        Err("the server ended without saying where it listens".into())
+        let mut command = Command::new(binary()?);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder).args(arguments);
+        command.env("DWELL_BEANSTALKD", "127.0.0.1:0");
+        Ok(Server(dwell_testkit::Server::try_spawn(command)?))
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.0.url()
     }
 
     /// Where it speaks beanstalkd's protocol.
     pub(crate) fn beanstalkd(&self) -> &str {
-        &self.beanstalkd
+        self.0.serving["beanstalkd"].as_str().unwrap_or_default()
     }
 
     /// A number of its page of metrics that has no labels.
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {
-        let address = self.url.strip_prefix("http://").ok_or("the server speaks plain HTTP")?;
+        let address = self.0.address();
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let head = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -73,16 +51,7 @@ impl Server {
 
     /// Seconds of processors that it has had so far.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
-        cpu_s(self.process.id())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let stopped = self.process.kill().and_then(|()| self.process.wait());
-        if let Err(error) = stopped {
-            eprintln!("dwell-bench: the server was not stopped: {error}");
-        }
+        cpu_s(self.0.pid())
     }
 }
 

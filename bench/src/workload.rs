@@ -1,5 +1,7 @@
 //! The messages that scenarios put: a seeded stream, the same for both sides and in every run.
 
+use dwell_testkit::Random;
+
 /// Bytes of a body.
 pub(crate) const BODY_BYTES: usize = 128;
 /// Messages of a batch.
@@ -89,24 +91,6 @@ impl Iterator for Items {
         let item = Item { due_ms: self.random.next() % DAY_MS, number: self.next, body };
         self.next += 1;
         Some(item)
-    }
-}
-
-/// SplitMix64, by Sebastiano Vigna (<https://prng.di.unimi.it/splitmix64.c>, public domain).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::workspace::{Package, built_with, metadata, packages, read, root};
 /// store <- delivery <- server <- cli     store <- client <- cli | sim
 /// store <- wire <- client | server
 /// sim, bench -> anything; nothing -> server but cli and sim
+/// model <- time <- testkit <- sim, bench, and the tests of anybody
 /// ```
 const MAY_NEED: &[(&str, &[&str])] = &[
     ("dwell-model", &[]),
@@ -64,6 +65,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-server",
         ],
     ),
+    ("dwell-testkit", &["dwell-model", "dwell-time"]),
     ("dwell-sim", &["*"]),
     ("dwell-bench", &["*"]),
     ("dwell-tests", &[]),

@@ -4,6 +4,7 @@
 //! read comes from the disk, what the kernel reads beside it would soon hold all of a small backlog: so the page cache is
 //! dropped again and again.
 
+use dwell_testkit::Random;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -15,7 +16,6 @@ use crate::own_process::{Part, count};
 use crate::page_cache::drop_caches;
 use crate::run::progress;
 use crate::stopwatch::Stopwatch;
-use crate::workload::Random;
 use dwell_store::Target;
 
 pub(crate) const PART: Part = Part { name: "get", run };

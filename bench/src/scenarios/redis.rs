@@ -11,7 +11,7 @@
 //! what is pending; up to 100 move and go out a call, on all sides.
 
 use dwell_model::QueueName;
-use dwell_redis::testing::Server;
+use dwell_testkit::redis::Server;
 
 use super::Scenario;
 use crate::Result;

@@ -2,9 +2,9 @@
 
 use dwell_model::Timestamp;
 use dwell_redis::Link;
-use dwell_redis::testing::Server;
 use dwell_redisson::codec::Raw;
 use dwell_redisson::{DelayedQueue, Keys, Mover, MoverOptions, When};
+use dwell_testkit::redis::Server;
 use tokio::runtime::Runtime;
 
 use super::Scenario;

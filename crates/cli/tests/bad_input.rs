@@ -6,7 +6,7 @@ mod common;
 
 use std::net::TcpListener;
 
-use common::{Server, dwell, run};
+use common::{dwell, run, serve_in_memory};
 
 /// What is refused before anything is sent.
 #[test]
@@ -61,7 +61,7 @@ fn what_makes_no_sense_is_a_usage_error() {
         (&["config", "check", "--drain", "-1s"], "negative"),
         (&["nonsense"], "unrecognized"),
     ];
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     for (args, expected) in cases {
         let ran = server.dwell(args);
         assert_eq!(ran.code, 2, "{args:?}: {ran:?}");
@@ -73,7 +73,7 @@ fn what_makes_no_sense_is_a_usage_error() {
 /// What the server refuses.
 #[test]
 fn a_refusal_has_its_code_and_changes_nothing() {
-    let server = Server::in_memory(&["--max-body", "1KiB", "--max-batch", "16"]);
+    let server = serve_in_memory(&["--max-body", "1KiB", "--max-batch", "16"]);
     server.dwell(&["put", "full", "x", "--delay", "1h"]).ok();
     server.dwell(&["configure", "full", "--max-pending", "1"]).ok();
     let body = "x".repeat(1025);

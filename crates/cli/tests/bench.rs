@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use common::{Kept, Ran, Server, dwell, run, until};
+use common::{Kept, Ran, Server, dwell, run, send_signal, serve_in_memory, until};
 use serde_json::{Value, json};
 
 /// `dwell bench ARGS` against the server.
@@ -18,7 +18,7 @@ fn bench(server: &Server, args: &[&str]) -> Command {
 }
 
 fn with_beanstalkd() -> (Server, String) {
-    let server = Server::in_memory(&["--beanstalkd", "127.0.0.1:0"]);
+    let server = serve_in_memory(&["--beanstalkd", "127.0.0.1:0"]);
     let address = server.serving["beanstalkd"].as_str().unwrap().to_owned();
     (server, address)
 }
@@ -41,7 +41,7 @@ fn assert_all_came(found: &Value, messages: u64) {
 
 #[test]
 fn all_that_is_put_over_http_comes_and_nothing_is_left() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     server.dwell(&["put", "mine", "x"]).ok();
     let args = ["--messages", "500", "--batch", "40", "--connections", "2", "--delay", "50ms"];
     let found = run(bench(&server, &args)).ok().json();
@@ -81,7 +81,7 @@ fn what_was_only_put_is_removed() {
 
 #[test]
 fn a_rate_is_kept_to_and_time_ends_it() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let args = ["--for", "1s", "--rate", "100", "--batch", "5", "--connections", "2"];
     let found = run(bench(&server, &args)).ok().json();
     let put = found["put"]["messages"].as_u64().unwrap();
@@ -91,7 +91,7 @@ fn a_rate_is_kept_to_and_time_ends_it() {
 
 /// An interruption, as Ctrl-C sends it.
 fn interrupt(child: &Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    send_signal(child.id(), "INT");
 }
 
 #[test]

@@ -4,13 +4,13 @@
 
 mod common;
 
-use common::{Server, dwell, run};
+use common::{Server, dwell, run, serve_in_memory};
 use serde_json::{Value, json};
 
 const DOCS: &str = include_str!("../../../docs/cli.md");
 
 fn server() -> Server {
-    Server::in_memory(&[])
+    serve_in_memory(&[])
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

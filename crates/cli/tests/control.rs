@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use common::{PATIENCE, Server};
+use common::{PATIENCE, serve};
 use dwell_model::Wake;
 use dwell_time::{Clock as _, SystemClock};
 
@@ -43,7 +43,7 @@ fn cpu_ms(pid: u32) -> u64 {
 fn a_caller_that_can_not_be_let_in_costs_next_to_nothing_and_is_answered_later() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
-    let server = Server::start(&data);
+    let server = serve(&data);
     server.dwell(&["put", "q", "x"]).ok();
     let pid = server.pid();
     limit(pid, &lowest_free(pid).to_string());

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use common::{Ran, Server, dwell, run};
+use common::{Ran, dwell, run, serve, serve_in_memory};
 
 /// `dwell engine ARGS`.
 fn engine(args: &[&str]) -> Ran {
@@ -44,7 +44,7 @@ fn lines() -> Vec<u8> {
 fn a_directory_is_backed_up_under_its_server_and_served_again() {
     let home = tempfile::tempdir().unwrap();
     let (data, backup) = (home.path().join("data"), home.path().join("backup"));
-    let server = Server::start(&data);
+    let server = serve(&data);
     server.dwell_with(&["put", "--from", "-"], &lines()).ok();
     let mode = fs::metadata(data.join("CONTROL")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -62,7 +62,7 @@ fn a_directory_is_backed_up_under_its_server_and_served_again() {
     server.stop_by("TERM");
     assert!(!data.join("CONTROL").exists());
 
-    let again = Server::start(&backup);
+    let again = serve(&backup);
     assert!(again.serving["recovered"]["restored"].is_string(), "{}", again.serving);
     assert_eq!(again.serving["recovered"]["messages"], 40);
     again.dwell(&["put", "orders", "one more"]).ok();
@@ -72,7 +72,7 @@ fn a_directory_is_backed_up_under_its_server_and_served_again() {
     let made = engine(&["backup", text(&backup), text(&offline), "--copy", "--no-check"]).ok().json();
     assert_eq!((made["online"].as_bool(), made["linked"].as_u64()), (Some(false), Some(0)));
     assert_eq!(engine(&["check", text(&offline)]).ok().json()["messages"], 41);
-    let third = Server::start(&backup);
+    let third = serve(&backup);
     assert!(third.serving["recovered"]["restored"].is_null());
 }
 
@@ -80,7 +80,7 @@ fn a_directory_is_backed_up_under_its_server_and_served_again() {
 fn a_sound_directory_is_checked_measured_and_dumped_and_left_alone() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
-    let server = Server::start(&data);
+    let server = serve(&data);
     server.dwell_with(&["put", "--from", "-"], &lines()).ok();
     let raw = home.path().join("raw");
     fs::write(&raw, [0xff, 0xfe, 0]).unwrap();
@@ -106,7 +106,7 @@ fn a_sound_directory_is_checked_measured_and_dumped_and_left_alone() {
 
     // What a dump writes, a put takes.
     let puts = engine(&["dump", text(&data), "--puts"]).ok().stdout;
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let put = server.dwell_with(&["put", "--from", "-"], puts.as_bytes()).ok().json();
     assert_eq!((put["put"].as_u64(), put["refused"].as_u64()), (Some(41), Some(0)));
     let listed = server.dwell(&["list", "orders", "--all"]).ok().lines();
@@ -126,7 +126,7 @@ fn a_sound_directory_is_checked_measured_and_dumped_and_left_alone() {
 fn a_damaged_directory_is_told_of_and_repaired_into_another() {
     let home = tempfile::tempdir().unwrap();
     let (data, mended) = (home.path().join("data"), home.path().join("mended"));
-    let server = Server::start(&data);
+    let server = serve(&data);
     for line in String::from_utf8(lines()).unwrap().lines() {
         server.dwell_with(&["put", "--from", "-"], line.as_bytes()).ok();
         if line.contains("message 05") {
@@ -162,7 +162,7 @@ fn a_damaged_directory_is_told_of_and_repaired_into_another() {
     assert_eq!(files(&data), before, "the damaged directory was changed");
     assert_eq!(engine(&["repair", text(&data), text(&mended)]).failure(), "not_empty");
 
-    let server = Server::start(&mended);
+    let server = serve(&mended);
     let bodies: Vec<String> = server
         .dwell(&["list", "orders", "--all"])
         .ok()

@@ -15,7 +15,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{PATIENCE, Server, run};
+use common::{PATIENCE, Server, run, serve_with};
 use dwell_client::{Client, Error};
 use dwell_model::{MessageId, QueueName, Setting, SettingChange};
 use dwell_store::{Action, Put, Settle, Take};
@@ -105,7 +105,7 @@ fn on_this_small_disk() {
 
 fn serve(data: &Path) -> Server {
     let args = ["--listen", "127.0.0.1:0", "--beanstalkd", "127.0.0.1:0", "--segment", "1MiB"];
-    Server::start_with(data, &args)
+    serve_with(data, &args)
 }
 
 fn queue() -> QueueName {

@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use common::{Kept, Ran, Running, Server, dwell, until};
+use common::{Kept, Ran, Running, Server, dwell, serve, serve_in_memory, serve_with, until};
 use dwell_client::Client;
 use dwell_model::StateKind;
 use dwell_store::{Action, Take};
@@ -139,7 +139,7 @@ fn the_server_is_killed_under_it() {
     let (parts, lines_a_part) = (4, 6_000);
     let lines = parts * lines_a_part;
     let place = Place::with_lines(lines);
-    let mut server = Server::start(&place.data());
+    let mut server = serve(&place.data());
     let address = server.address().to_owned();
 
     let (feed, fed) = channel();
@@ -156,7 +156,7 @@ fn the_server_is_killed_under_it() {
         until("more lines are stored", || count(&server) > before);
         server.kill();
         feed.send(part).unwrap();
-        server = Server::start_with(&place.data(), &["--listen", &address]);
+        server = serve_with(&place.data(), &["--listen", &address]);
     }
     drop(feed);
     let ran = put.finish().ok();
@@ -169,7 +169,7 @@ fn the_server_is_killed_under_it() {
 fn it_is_killed_and_run_again() {
     let lines = 12_000;
     let place = Place::with_lines(lines);
-    let server = Server::start(&place.data());
+    let server = serve(&place.data());
     let text = fs::read_to_string(&place.file).unwrap();
     for share in [2, 4] {
         let (feed, fed) = channel();
@@ -200,7 +200,7 @@ fn it_is_killed_and_run_again() {
 #[test]
 fn without_an_answers_file_the_tokens_alone_keep_it_from_putting_twice() {
     let place = Place::with_lines(3_000);
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     for _ in 0..2 {
         let summary = place.put(&server, &["--in-flight", "2"]).finish().ok().json();
         assert_eq!(summary, json!({"put": 3_000, "refused": 0, "skipped": 0}));
@@ -220,7 +220,7 @@ fn without_an_answers_file_the_tokens_alone_keep_it_from_putting_twice() {
 
 #[test]
 fn a_queue_gets_its_lines_in_the_files_order() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let due = "2999-01-01T00:00:00Z";
     let text: String = (0..5_000)
         .map(|n| format!("{{\"queue\":\"q{}\",\"body\":\"{n}\",\"due\":\"{due}\"}}\n", n % 3))
@@ -250,7 +250,7 @@ fn refused_lines_are_told_and_stop_nothing() {
         {\"queue\":\"q0\",\"body_base64\":\"!\"}\n\
         {\"queue\":\"q0\",\"body\":\"last, without an end\"}";
     fs::write(&place.file, text).unwrap();
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let args = ["default", "--rejects", rejects.to_str().unwrap(), "--answers", place.answers_arg()];
     let ran = place.put(&server, &args).finish();
     assert_eq!((ran.code, ran.json()), (1, json!({"put": 2, "refused": 8, "skipped": 0})), "{ran:?}");
@@ -284,7 +284,7 @@ fn refused_lines_are_told_and_stop_nothing() {
 
 #[test]
 fn a_full_queue_is_waited_for() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     server.dwell(&["configure", "q", "--max-pending", "10"]).ok();
     let text: String = (0..40).map(|n| format!("{{\"queue\":\"q\",\"body\":\"{n}\"}}\n")).collect();
     let mut command = dwell();
@@ -306,7 +306,7 @@ fn a_full_queue_is_waited_for() {
 
 #[test]
 fn a_queue_that_stays_full_ends_the_run_with_the_way_on() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     server.dwell(&["configure", "q", "--max-pending", "1"]).ok();
     let text = b"{\"body\":\"1\"}\n{\"body\":\"2\"}\n{\"body\":\"3\"}\n";
     let ran = server.dwell_with(&["put", "--from", "-", "q", "--retry-for", "100ms"], text);
@@ -317,7 +317,7 @@ fn a_queue_that_stays_full_ends_the_run_with_the_way_on() {
 #[test]
 fn files_that_are_not_there_or_something_else() {
     let place = Place::with_lines(10);
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let refused = |ran: Ran| (ran.code, ran.failure());
     let missing = server.dwell(&["put", "--from", "/nonexistent/file"]);
     assert_eq!(refused(missing), (1, "input".to_owned()));

@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use common::crowd::{connect, most_resident_kib, resident_kib};
-use common::{Server, dwell, until};
+use common::{Server, dwell, serve_in_memory, until};
 
 /// As long as JSON may be.
 const TEXT: usize = 16 << 20;
@@ -64,7 +64,7 @@ fn no_json_is_much_larger_in_memory_than_as_text() {
         ("PATCH", "/v1/queues/q/settings", &levels, "invalid_setting"),
         ("POST", "/v1/messages:batch", &put, "headers_too_large"),
     ] {
-        let server = Server::in_memory(&[]);
+        let server = serve_in_memory(&[]);
         let before_kib = resident_kib(server.pid());
         let answer = send(&server, method, target, body);
         assert!(answer.contains(&format!("\"code\":\"{code}\"")), "{target}: {answer:.500}");

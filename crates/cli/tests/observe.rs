@@ -11,7 +11,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use common::{PATIENCE, Server, dwell};
+use common::{PATIENCE, Server, dwell, serve};
 
 /// What the server answers with, head and all.
 fn ask(server: &Server, method: &str, path: &str) -> String {
@@ -34,7 +34,7 @@ fn get(server: &Server, path: &str) -> String {
 #[test]
 fn the_engine_s_metrics_are_shown_and_described() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(dir.path());
+    let server = serve(dir.path());
     server.dwell(&["put", "q", "x"]).ok();
     let page = get(&server, "/metrics");
     let value = |name: &str| -> f64 {

@@ -13,7 +13,7 @@ use std::process::Command;
 use dwell_time::{Clock, SystemClock};
 
 use common::crowd::{connect, raise_limit, resident_kib, waiting};
-use common::{Server, dwell, until};
+use common::{Server, dwell, serve_in_memory, until};
 
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
@@ -62,7 +62,7 @@ fn median_ms(address: &str) -> u64 {
 
 #[test]
 fn idle_connections_and_waiting_takes_cost_little_and_delay_nobody() {
-    let server = Server::in_memory(&["--beanstalkd", "127.0.0.1:0"]);
+    let server = serve_in_memory(&["--beanstalkd", "127.0.0.1:0"]);
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
     let files =
         raise_limit(std::process::id(), IDLE + WAITING).min(raise_limit(server.pid(), IDLE + WAITING));

@@ -10,7 +10,8 @@ use std::process::Stdio;
 
 use common::{PATIENCE, Running, Server, dwell, run, until};
 use dwell_model::Timestamp;
-use dwell_redis::testing::{Server as Redis, free_port};
+use dwell_testkit::free_port;
+use dwell_testkit::redis::{Server as Redis, number, text};
 use serde_json::{Value, json};
 
 /// A take that waits asks anew every ten seconds, whatever it hears. What comes earlier came in time.
@@ -200,7 +201,7 @@ impl OutOfOrder {
         };
         let bad = put("bad");
         let first = redis.command(&["EVAL", "return redis.call('KEYS', 'dwell:{*}:m')[1]", "0"]);
-        let leases = dwell_redis::testing::text(first).strip_suffix('m').unwrap().to_owned() + "l";
+        let leases = text(first).strip_suffix('m').unwrap().to_owned() + "l";
         let good: Vec<String> = (0..3).map(|_| put("good")).collect();
         redis.command(&["SET", &leases, "mine"]);
         OutOfOrder { _redis: redis, server, line, good, bad }
@@ -256,7 +257,7 @@ fn a_page_of_metrics_scans_nothing() {
     redis.command(&["CONFIG", "RESETSTAT"]);
     let page = get(&server, "/metrics").1;
     assert!(page.contains("dwell_messages{queue=\"q0\",state=\"ready\"} 100\n"), "{page}");
-    let stats: String = dwell_redis::testing::text(redis.command(&["INFO", "commandstats"]));
+    let stats: String = text(redis.command(&["INFO", "commandstats"]));
     let calls: Vec<(&str, u64)> = stats
         .lines()
         .filter_map(|line| {
@@ -358,7 +359,7 @@ fn queues_of_redisson_are_moved_as_the_file_says() {
         let packed = "\u{8}aaaaaaaa\u{3}\0\0\0\0\0\0\0due";
         redis.command(&["ZADD", &format!("redisson_delay_queue_timeout:{{{queue}}}"), "1000", packed]);
         redis.command(&["RPUSH", &format!("redisson_delay_queue:{{{queue}}}"), packed]);
-        until("it is moved", || redis.command(&["LLEN", queue]) == dwell_redis::testing::number(1));
+        until("it is moved", || redis.command(&["LLEN", queue]) == number(1));
     }
     // The store beside it goes on as well.
     server.dwell(&["put", "orders", "x"]).ok();

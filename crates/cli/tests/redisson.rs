@@ -5,10 +5,11 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use common::{Kept, Ran, dwell, run, until};
-use dwell_redis::testing::{Server, free_port};
+use common::{Kept, Ran, dwell, run, send_signal, serve_in_memory, until};
+use dwell_testkit::free_port;
+use dwell_testkit::redis::Server;
 use serde_json::Value;
 
 /// An element as Java packs it; the id and the length are ASCII here.
@@ -61,14 +62,14 @@ fn a_standing_mover_moves_until_a_signal_comes() {
     let told = next();
     assert_eq!((&told["event"], &told["moved"]), (&"moved".into(), &1.into()));
     assert!(ready(&server).contains("due"));
-    assert!(Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap().success());
+    send_signal(child.0.id(), "TERM");
     assert!(child.0.wait().unwrap().success());
 }
 
 #[test]
 fn a_server_moves_beside_its_other_work() {
     let redis = Server::start();
-    let server = common::Server::in_memory(&["--redisson", &redis.url(), "--redisson-queue", "orders"]);
+    let server = serve_in_memory(&["--redisson", &redis.url(), "--redisson-queue", "orders"]);
     plant(&redis, &element("aaaaaaaa", "due"), "1000");
     until("it is moved", || ready(&redis).contains("due"));
     let (said, status) = server.stop_by("TERM");

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use common::{PATIENCE, Server};
+use common::{PATIENCE, Server, serve_in_memory};
 
 /// A server, its document, and which fields of it have been seen.
 struct Held {
@@ -28,7 +28,7 @@ struct Held {
 
 impl Held {
     fn start() -> Held {
-        let mut held = Held { server: Server::in_memory(&[]), document: Value::Null, seen: BTreeSet::new() };
+        let mut held = Held { server: serve_in_memory(&[]), document: Value::Null, seen: BTreeSet::new() };
         held.document = held.ask("GET", "/openapi.json", "", b"").1;
         held
     }

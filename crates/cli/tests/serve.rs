@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-use common::{PATIENCE, Ran, Server, dwell, run, until};
+use common::{PATIENCE, Ran, Server, dwell, run, serve, serve_in_memory, serve_with, until};
 use serde_json::json;
 
 /// A `dwell serve` that is not to come to serve.
@@ -39,7 +39,7 @@ fn beanstalkds_port_that_is_taken_is_named_with_the_way_out() {
 
 #[test]
 fn beanstalkds_protocol_is_spoken_where_it_was_asked_for() {
-    let server = Server::in_memory(&["--beanstalkd", "127.0.0.1:0"]);
+    let server = serve_in_memory(&["--beanstalkd", "127.0.0.1:0"]);
     let mut stream = TcpStream::connect(server.serving["beanstalkd"].as_str().unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"use t\r\nput 0 0 9 1\r\nx\r\nquit\r\n").unwrap();
@@ -51,7 +51,7 @@ fn beanstalkds_protocol_is_spoken_where_it_was_asked_for() {
 #[test]
 fn says_where_it_serves_and_what_was_recovered() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(dir.path());
+    let server = serve(dir.path());
     assert_eq!(server.serving["store"], "engine");
     assert_eq!(server.serving["durability"], "always");
     assert_eq!(server.serving["recovered"]["messages"], 0);
@@ -60,7 +60,7 @@ fn says_where_it_serves_and_what_was_recovered() {
     let held = server.dwell(&["take", "q", "--lease", "1h"]).ok().json();
     server.kill();
 
-    let server = Server::start(dir.path());
+    let server = serve(dir.path());
     let recovered = &server.serving["recovered"];
     assert_eq!((&recovered["messages"], &recovered["was_closed"]), (&json!(2), &json!(false)));
     server.dwell(&["ack", held["receipt"].as_str().unwrap()]).ok();
@@ -68,7 +68,7 @@ fn says_where_it_serves_and_what_was_recovered() {
     assert_eq!(stopped, json!({"event": "stopped", "signal": "SIGTERM", "cut_off": 0}));
     assert!(status.success());
 
-    let server = Server::start(dir.path());
+    let server = serve(dir.path());
     let recovered = &server.serving["recovered"];
     assert_eq!((&recovered["messages"], &recovered["was_closed"]), (&json!(1), &json!(true)));
     assert_eq!(server.dwell(&["list", "q"]).ok().json()["body"], "x");
@@ -76,7 +76,7 @@ fn says_where_it_serves_and_what_was_recovered() {
 
 #[test]
 fn a_signal_answers_waiting_takes_with_nothing() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let url = server.url().to_owned();
     let waiting = std::thread::spawn(move || {
         let mut command = dwell();
@@ -109,7 +109,7 @@ fn stuck_request(server: &Server) -> TcpStream {
 
 #[test]
 fn what_does_not_end_in_time_is_cut_off() {
-    let server = Server::in_memory(&["--drain", "100ms"]);
+    let server = serve_in_memory(&["--drain", "100ms"]);
     let _stuck = stuck_request(&server);
     let (stopped, status) = server.stop_by("TERM");
     assert_eq!(stopped["cut_off"], 1);
@@ -118,7 +118,7 @@ fn what_does_not_end_in_time_is_cut_off() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let server = Server::in_memory(&["--drain", "1h"]);
+    let server = serve_in_memory(&["--drain", "1h"]);
     let _stuck = stuck_request(&server);
     server.signal("TERM");
     until("it accepts nothing new", || TcpStream::connect(server.address()).is_err());
@@ -129,7 +129,7 @@ fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn a_port_that_is_taken() {
-    let server = Server::in_memory(&[]);
+    let server = serve_in_memory(&[]);
     let dir = tempfile::tempdir().unwrap();
     let mut command = dwell();
     command.args(["serve", "--listen", server.address(), "--data"]).arg(dir.path());
@@ -143,13 +143,13 @@ fn a_port_that_is_taken() {
 #[test]
 fn a_second_process_on_the_same_directory() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(dir.path());
+    let server = serve(dir.path());
     server.dwell(&["put", "q", "x"]).ok();
     let ran = refused(dir.path(), &[]);
     assert_can_not_start(&ran, "locked");
     assert_eq!(server.dwell(&["take", "q", "--ack"]).ok().json()["body"], "x", "the first one serves on");
     server.stop_by("TERM");
-    Server::start(dir.path());
+    serve(dir.path());
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_directory_that_can_not_be_written() {
 #[test]
 fn a_directory_of_a_later_version() {
     let dir = tempfile::tempdir().unwrap();
-    Server::start(dir.path()).stop_by("TERM");
+    serve(dir.path()).stop_by("TERM");
     // The format's version and the checksum over it, as docs/format.md places them.
     let manifest = dir.path().join("MANIFEST");
     let mut bytes = fs::read(&manifest).unwrap();
@@ -191,7 +191,7 @@ fn a_directory_of_a_later_version() {
 #[test]
 fn a_journal_that_is_damaged_below_what_was_synced() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(dir.path());
+    let server = serve(dir.path());
     for body in ["one", "two", "three"] {
         server.dwell(&["put", "q", body]).ok();
     }
@@ -223,11 +223,11 @@ fn durability_is_what_was_asked_for() {
     for durability in ["os", "interval:50ms"] {
         let dir = tempfile::tempdir().unwrap();
         let args = ["--listen", "127.0.0.1:0", "--durability", durability];
-        let server = Server::start_with(dir.path(), &args);
+        let server = serve_with(dir.path(), &args);
         assert_eq!(server.serving["durability"], durability);
         server.dwell(&["put", "q", "x"]).ok();
         server.kill();
-        let server = Server::start_with(dir.path(), &args);
+        let server = serve_with(dir.path(), &args);
         assert_eq!(
             server.dwell(&["take", "q"]).ok().json()["body"],
             "x",

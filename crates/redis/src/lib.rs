@@ -6,15 +6,12 @@
 //! - [`Link`]: connections to it, made again when they are lost; one server, Sentinel or a cluster
 //! - [`OpenError`]: why a Redis can not be used
 //! - [`Ear`]: hears that something has changed; [`Said`]: what an error of the server is about
-//! - `testing` (feature of that name): real servers on free loopback ports
 
 mod address;
 mod error;
 mod link;
 mod native;
 mod said;
-#[cfg(feature = "testing")]
-pub mod testing;
 
 pub use address::{Address, Kind};
 pub use error::OpenError;

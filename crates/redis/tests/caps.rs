@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dwell_model::{Backoff, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Error, Put, Settle, Store, Take};
+use dwell_testkit::redis::Server;
 
 const SCRIPT: &str = include_str!("../src/native/lua/backoff.lua");
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use dwell_model::{AttemptLimit, Limits, MessageId, QueueName, Receipt, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Delivery, Error, Put, Settle, Settled, Store as _, Take};
+use dwell_testkit::Random;
+use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
 
 const START_MS: i64 = 1_795_000_000_000;
@@ -103,18 +104,6 @@ async fn a_step_forward_makes_due_what_is_due_by_it_and_ends_leases() {
     }
 }
 
-/// Xorshift, so that a seed tells all.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
 #[tokio::test]
 async fn whatever_steps_the_clock_makes_nothing_is_early_lost_or_held_twice() {
     let seeds: Vec<u64> = match std::env::var("DWELL_SEED") {
@@ -123,7 +112,7 @@ async fn whatever_steps_the_clock_makes_nothing_is_early_lost_or_held_twice() {
     };
     for seed in seeds {
         println!("DWELL_SEED={seed} cargo test -p dwell-redis --test clock whatever_steps");
-        steps_at_random(Random(seed * 0x9e37_79b9)).await;
+        steps_at_random(Random::new(seed)).await;
     }
 }
 

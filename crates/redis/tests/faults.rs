@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, PutToken, QueueName, Timestamp};
-use dwell_redis::testing::{Cluster, Server, text};
 use dwell_redis::{Address, OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, PutAnswer, Settle, Settled, Store, Take};
+use dwell_testkit::redis::{Cluster, Server, text};
+use dwell_testkit::within;
 use dwell_time::{Clock, ManualClock};
 
 fn queue() -> QueueName {
@@ -33,13 +34,6 @@ async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
 
 async fn ack(store: &RedisStore, receipt: dwell_model::Receipt) -> Result<Settled, Error> {
     store.settle(vec![Settle { receipt, action: Action::Ack }]).await.pop().unwrap()
-}
-
-/// A call that must end.
-async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), call)
-        .await
-        .unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
 /// Takes and acks all there is, leases that run out meanwhile included; each id with how often it came.

@@ -15,9 +15,9 @@ use dwell_model::{
     AttemptLimit, Headers, Key, Limits, MessageId, Number, PutToken, QueueName, Receipt, Setting,
     SettingChange, StateKind, Timestamp,
 };
-use dwell_redis::testing::Server;
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{Action, Error, OnConflict, Put, Selection, Settle, Settled, Store, Take, Target, When};
+use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
 use redis::Value;
 
@@ -146,7 +146,7 @@ async fn open(address: dwell_redis::Address, clock: &Arc<dyn Clock>) -> Result<R
 
 impl Stage {
     async fn set(redis: &Redis, clock: &Arc<dyn Clock>, with_bound: bool) -> Stage {
-        let address = redis.server.address().with_client("somebody");
+        let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
         let store = open(address.clone(), clock).await.unwrap();
         let put = async |put| one(store.put(vec![put])).await.unwrap();
         let take = async |take: Take| store.take(take.lease_ms(8 * MINUTE_MS)).await.unwrap().pop().unwrap();
@@ -768,7 +768,7 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     let mut redis = Redis::start();
     let clock = ManualClock::new(Timestamp::from_ms(START_MS).unwrap());
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    let address = redis.server.address().with_client("somebody");
+    let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
     let store = open(address.clone(), &shared).await.unwrap();
     one(store.put(vec![message("bad"), message("bad too")])).await.unwrap();
     let leases = redis.partition() + "l";
@@ -852,7 +852,7 @@ async fn a_prefix_that_reads_like_an_error_is_no_error() {
     for prefix in ["ROOM", "LOADING", "READONLY"] {
         let mut redis = Redis::start();
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
-        let address = redis.server.address().with_prefix(prefix);
+        let address = redis.server.address::<dwell_redis::Address>().with_prefix(prefix);
         let store = open(address, &clock).await.unwrap();
         one(store.put(vec![message("m")])).await.unwrap();
         let keys: Vec<String> = redis.command(&[b"KEYS", format!("{prefix}:{{*}}:m").as_bytes()]);
@@ -931,7 +931,7 @@ async fn a_leased_record_that_was_damaged_fails_alone_in_a_batch() {
 async fn a_key_of_another_type_in_the_directory_refuses_what_needs_it_and_no_message_is_touched() {
     let mut redis = Redis::start();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_ms(START_MS).unwrap()));
-    let address = redis.server.address().with_client("somebody");
+    let address = redis.server.address::<dwell_redis::Address>().with_client("somebody");
     let store = open(address.clone(), &clock).await.unwrap();
     one(store.put(vec![message("m")])).await.unwrap();
     let held = store.take(Take::from(queue()).bound()).await.unwrap().pop().unwrap();

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 
 use dwell_model::{Limits, QueueName, Receipt, StateKind, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{
     Action, Cancelled, Delivery, Error, Put, PutAnswer, Settle, Settled, Store, Take, Target, When,
 };
+use dwell_testkit::redis::Server;
 use redis::Value;
 
 fn queue() -> QueueName {

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use dwell_model::{
     Headers, Key, Limits, Message, PutToken, QueueName, Setting, SettingChange, State, StateKind, Timestamp,
 };
-use dwell_redis::testing::Server;
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{Action, Error, Put, Selection, Settle, Settled, Store, Take, Target, When};
+use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
 use redis::Value;
 

@@ -9,9 +9,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, QueueName, Timestamp};
-use dwell_redis::testing::{Cluster, Sentinels, Server, free_port};
 use dwell_redis::{Address, Link, OpenError, RedisStore};
 use dwell_store::{Action, Blocking, Error, Put, Settle, Settled, Store, Take};
+use dwell_testkit::free_port;
+use dwell_testkit::redis::{Cluster, Sentinels, Server};
 use tokio::runtime::{Builder, Runtime};
 
 /// Long enough for any machine: who waits so long fails.

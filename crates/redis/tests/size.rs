@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use dwell_model::{Headers, Key, Limits, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{
     Action, Cancelled, Error, Page, Put, PutAnswer, PutOutcome, Selection, Settle, Store, Take, Target, When,
 };
+use dwell_testkit::redis::Server;
 use dwell_time::{Clock, ManualClock};
 use redis::Value;
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{Key, Limits, PutToken, QueueName, Setting, SettingChange, Timestamp};
-use dwell_redis::testing::Server;
 use dwell_redis::{OpenError, RedisStore};
 use dwell_store::{
     Action, Cancelled, Delivery, Error, Put, Selection, Settle, Settled, Store, Take, Target, When,
 };
+use dwell_testkit::redis::Server;
+use dwell_testkit::until_async as until;
 use dwell_time::{Clock, ManualClock};
 
 const SPREAD: u16 = 4;
@@ -54,18 +55,6 @@ async fn ack(store: &RedisStore, taken: Vec<Delivery>) {
     for settled in store.settle(taken.into_iter().map(ack).collect()).await {
         settled.unwrap();
     }
-}
-
-/// Something that must come about.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waiting)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain: {what}"));
 }
 
 #[tokio::test]

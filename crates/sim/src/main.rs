@@ -6,7 +6,6 @@
 //! - `load/`: a file of messages through the command line and the real server, which is killed meanwhile
 //! - `mutants/`: faults planted around the engine, which seeds have to find
 //! - `oracle/`: knows what was answered, and what cannot be
-//! - `rng`: chance from a seed
 //! - `run/`: the engine under a simulated disk and clock, from seeds
 //! - `server/`: the real server as a child process
 //! - `stress/`: the engine's own threads, next to no memory, and many callers
@@ -17,7 +16,6 @@ mod kill;
 mod load;
 mod mutants;
 mod oracle;
-mod rng;
 mod run;
 mod server;
 mod stress;

@@ -5,6 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
+use dwell_testkit::process::memory_bytes;
+
 use super::{PATIENCE, Server};
 
 /// Lets a process open files for so many connections, if the system allows it; how many files it may open now.
@@ -17,20 +19,14 @@ pub(crate) fn raise_limit(pid: u32, connections: usize) -> usize {
     line.split_whitespace().nth(3).unwrap().parse().unwrap()
 }
 
-fn memory_kib(pid: u32, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 /// What a process has in memory now.
 pub(crate) fn resident_kib(pid: u32) -> u64 {
-    memory_kib(pid, "VmRSS:")
+    memory_bytes(pid, "VmRSS").unwrap() / 1024
 }
 
 /// The most that it ever had.
 pub(crate) fn most_resident_kib(pid: u32) -> u64 {
-    memory_kib(pid, "VmHWM:")
+    memory_bytes(pid, "VmHWM").unwrap() / 1024
 }
 
 pub(crate) fn connect(address: &str) -> TcpStream {

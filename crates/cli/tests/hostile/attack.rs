@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
+use dwell_testkit::Random;
+
 use crate::common::crowd::connect;
 
 /// The queue with the large messages.
@@ -105,13 +107,13 @@ pub(crate) struct Attacker {
     to_write: Vec<u8>,
     /// Turns on this connection.
     turns: u64,
-    random: u64,
+    random: Random,
     told: Told,
 }
 
 impl Attacker {
     pub(crate) fn new(attack: Attack, protocol: Protocol, address: String, at: usize) -> Attacker {
-        let random = 0x9E37_79B9_7F4A_7C15 ^ ((at as u64 + 1) << 32);
+        let random = Random::new(at as u64);
         let (to_write, told) = (Vec::new(), Told::default());
         Attacker { attack, protocol, address, at, stream: None, to_write, turns: 0, random, told }
     }
@@ -181,24 +183,13 @@ impl Attacker {
             }
             (Attack::Endless, Protocol::Beanstalkd) => self.to_write.extend_from_slice(b" 1"),
             (Attack::Garbage, _) => {
-                for _ in 0..512 {
-                    let bytes = self.next_random().to_le_bytes();
-                    self.to_write.extend_from_slice(&bytes);
-                }
+                self.random.fill(&mut self.to_write, 512 * 8);
             }
             (Attack::LongLine, _) => {
                 self.to_write.resize(LONG_LINE_BYTES, b'a');
                 self.to_write.extend_from_slice(b"\r\n");
             }
         }
-    }
-
-    /// Xorshift: Marsaglia, *Xorshift RNGs*, 2003.
-    fn next_random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     /// Writes what the connection takes; false if it is closed.

@@ -21,7 +21,7 @@ use dwell_time::{Clock as _, SystemClock};
 
 use attack::{Attack, Attacker, Protocol};
 use common::crowd::{connect, most_resident_kib, raise_limit, resident_kib, waiting};
-use common::{PATIENCE, Server, until};
+use common::{PATIENCE, Server, serve_with, until};
 
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
@@ -59,7 +59,7 @@ fn hostile_clients_cost_little_and_delay_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let bodies = format!("{BODIES_KIB}KiB");
     let args = ["--listen", "127.0.0.1:0", "--beanstalkd", "127.0.0.1:0", "--max-bodies", &bodies];
-    let server = Server::start_with(folder.path(), &args);
+    let server = serve_with(folder.path(), &args);
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
     let client = Client::new(server.url()).unwrap();
 

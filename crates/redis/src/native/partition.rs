@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
     use crate::RedisStore;
-    use crate::testing::Server;
+    use dwell_testkit::redis::Server;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn how_queues_are_spread_that_were_asked_for_once_is_not_kept_for_ever() {

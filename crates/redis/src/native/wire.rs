@@ -537,7 +537,7 @@ mod tests {
     /// Two calls by one lane would refuse each other.
     #[tokio::test]
     async fn more_calls_than_two_bytes_count_have_a_lane_each() {
-        let server = crate::testing::Server::start();
+        let server = dwell_testkit::redis::Server::start();
         let wire = Wire::new(Link::open(server.address()).await.unwrap(), None);
         let lanes: Vec<_> = (0..65_537).map(|_| wire.lane(Script::Take).unwrap()).collect();
         let names: std::collections::HashSet<_> = lanes.iter().map(Lane::name).collect();
@@ -547,7 +547,7 @@ mod tests {
     /// Each is asked once for, as by a consumer of ever other queues.
     #[tokio::test]
     async fn partitions_that_were_asked_for_once_are_not_kept_for_ever() {
-        let server = crate::testing::Server::start();
+        let server = dwell_testkit::redis::Server::start();
         let wire = Wire::new(Link::open(server.address()).await.unwrap(), None);
         let scripts = || -> usize {
             let told = server.info("cmdstat_evalsha").unwrap_or_default();

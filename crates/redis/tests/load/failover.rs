@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use dwell_model::MessageId;
-use dwell_redis::testing::{Cluster, Sentinels, Server, count};
 use dwell_store::{Error, Put, Settled, Store as _, Take, Target};
+use dwell_testkit::redis::{Cluster, Sentinels, Server, count};
 
 use super::ledger::{Load, Told};
 use super::{ack, held, hold, open, put, until, within};

@@ -13,11 +13,10 @@ mod ledger;
 mod restart;
 mod storm;
 
-use std::time::Duration;
-
 use dwell_model::{Limits, QueueName, Receipt, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
+use dwell_testkit::{until_async as until, within};
 
 /// The queue of the load.
 fn queue() -> QueueName {
@@ -51,21 +50,4 @@ async fn hold(store: &RedisStore, body: &str, lease_ms: u64) -> Delivery {
 
 async fn ack(store: &RedisStore, receipt: &Receipt) -> Result<Settled, Error> {
     store.settle(vec![Settle { receipt: receipt.clone(), action: Action::Ack }]).await.pop().unwrap()
-}
-
-/// A call that must end.
-async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(120), call)
-        .await
-        .unwrap_or_else(|_| panic!("{what} does not end"))
-}
-
-/// Waits until something is so, and fails when it never is.
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    within(what, async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }

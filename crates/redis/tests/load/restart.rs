@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Error, Settle, Settled, Store as _, Take};
+use dwell_testkit::redis::Server;
 
 use super::ledger::Load;
 use super::{ack, held, hold, open, spread_over, within};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell_redis::testing::Server;
+use dwell_testkit::redis::Server;
 
 use super::ledger::Load;
 use super::{open, spread_over, within};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dwell_model::{Limits, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Delivery, Put, Settle, Settled, Store as _, Take};
+use dwell_testkit::redis::Server;
 use dwell_time::{Clock as _, ManualClock};
 
 use super::{put, queue};

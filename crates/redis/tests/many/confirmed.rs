@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dwell_redis::testing::Server;
 use dwell_store::Put;
+use dwell_testkit::redis::Server;
 use futures_util::future::join_all;
 
 use super::{open, put, queue, within};

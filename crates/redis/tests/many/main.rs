@@ -8,11 +8,10 @@ mod counted;
 mod waiting;
 mod wide;
 
-use std::time::Duration;
-
 use dwell_model::{Limits, QueueName};
 use dwell_redis::{Address, RedisStore};
 use dwell_store::{Error, Put, PutAnswer, Store as _};
+use dwell_testkit::within;
 
 fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
@@ -24,11 +23,4 @@ async fn open(address: Address) -> RedisStore {
 
 async fn put(store: &RedisStore, put: Put) -> Result<PutAnswer, Error> {
     store.put(vec![put]).await.pop().unwrap()
-}
-
-/// A call that must end.
-async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), call)
-        .await
-        .unwrap_or_else(|_| panic!("{what} does not end"))
 }

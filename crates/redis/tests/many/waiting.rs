@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dwell_model::{Invalid, Limits, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Delivery, Error, Put, Settle, Store as _, Take};
+use dwell_testkit::redis::Server;
 use dwell_time::ManualClock;
 use tokio::task::JoinHandle;
 

@@ -1,8 +1,8 @@
 //! Many queues with many partitions each: how many scripts one call sends side by side.
 
 use dwell_model::{Setting, SettingChange};
-use dwell_redis::testing::Server;
 use dwell_store::{Put, Store as _, Take};
+use dwell_testkit::redis::Server;
 
 use super::{counted, open, queue, within};
 

@@ -8,27 +8,15 @@ use std::time::Duration;
 
 use dwell_model::{AttemptLimit, MessageId, Receipt, Setting, SettingChange};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Error, Settled, Store, Take};
+use dwell_testkit::Random;
+use dwell_testkit::redis::Server;
 
 use super::proxy::{Link, Proxy};
 use super::{message, open, put, queue, settle, token, within};
 
 const MESSAGES: usize = 150;
 const LEASE_MS: u64 = 1_000;
-
-/// Xorshift, so that a seed tells all.
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_the_link_does_nothing_is_lost_early_or_twice() {
@@ -50,9 +38,9 @@ async fn run(seed: u64) {
     let unlimited = vec![SettingChange::Set(Setting::MaxAttempts(AttemptLimit::Unlimited))];
     plain.configure(queue(), unlimited).await.unwrap();
     let over = Arc::new(AtomicBool::new(false));
-    let faults = tokio::spawn(break_the_link(Arc::clone(&proxy), Random(seed * 77), Arc::clone(&over)));
-    let producer = tokio::spawn(produce(Arc::clone(&store), Random(seed * 991)));
-    let mut consumer = Consumer::new(store, Random(seed * 13));
+    let faults = tokio::spawn(break_the_link(Arc::clone(&proxy), Random::of(seed, 0), Arc::clone(&over)));
+    let producer = tokio::spawn(produce(Arc::clone(&store), Random::of(seed, 1)));
+    let mut consumer = Consumer::new(store, Random::of(seed, 2));
     loop {
         consumer.step().await;
         let is_all = producer.is_finished();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dwell_model::{Limits, MessageId, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::{Cluster, count, text};
 use dwell_store::{Action, Error, Put, Settled, Store as _, Take};
+use dwell_testkit::redis::{Cluster, count, text};
 use dwell_time::{Clock, ManualClock};
 
 use super::proxy::{Link, Proxy};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dwell_model::{Limits, QueueName, Timestamp};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::{Sentinels, Server};
 use dwell_store::{Put, Store as _, Take};
+use dwell_testkit::redis::{Cluster, Sentinels, Server};
 use dwell_time::{Clock, ManualClock, SystemClock};
 
 use super::proxy::{Link, Proxy};
@@ -184,10 +184,7 @@ async fn callers_who_need_numbers_do_not_wait_for_each_other() {
 }
 
 /// A queue with a message on a node, and another one on the node of the directory.
-async fn two_queues(
-    cluster: &mut dwell_redis::testing::Cluster,
-    store: &RedisStore,
-) -> (usize, QueueName, QueueName) {
+async fn two_queues(cluster: &mut Cluster, store: &RedisStore) -> (usize, QueueName, QueueName) {
     let directory = cluster.place("{dwell}:m").1;
     let (mut away, mut there) = (None, None);
     for n in 0.. {
@@ -209,8 +206,8 @@ async fn two_queues(
 }
 
 /// A cluster that serves though a node is away.
-fn cluster() -> dwell_redis::testing::Cluster {
-    let mut cluster = dwell_redis::testing::Cluster::start();
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::start();
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }

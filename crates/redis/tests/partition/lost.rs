@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dwell_model::{Limits, Number, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::{Cluster, Server};
 use dwell_store::{Action, Error, Put, PutAnswer, Settle, Store as _, Take};
+use dwell_testkit::redis::{Cluster, Server};
 
 use super::cluster::partitions;
 use super::{open, within};

@@ -21,11 +21,10 @@ mod proxy;
 mod queues;
 mod server;
 
-use std::time::Duration;
-
 use dwell_model::{Limits, PutToken, QueueName, Receipt};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Delivery, Error, Put, PutAnswer, Settle, Settled, Store as _, Take};
+use dwell_testkit::within;
 
 fn queue() -> QueueName {
     QueueName::new("orders").unwrap()
@@ -54,13 +53,6 @@ async fn take(store: &RedisStore, wait_ms: u64, lease_ms: u64) -> Result<Option<
 
 async fn settle(store: &RedisStore, receipt: Receipt, action: Action) -> Result<Settled, Error> {
     store.settle(vec![Settle { receipt, action }]).await.pop().unwrap()
-}
-
-/// A call that must end.
-async fn within<T>(what: &str, call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), call)
-        .await
-        .unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
 fn is_unknown<T>(answer: &Result<T, Error>) -> bool {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dwell_model::{Key, Limits, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settled, Store as _, Take, Target, When};
+use dwell_testkit::redis::Server;
 
 use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};

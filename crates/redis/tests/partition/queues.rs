@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use dwell_model::{Key, Limits, MessageId, QueueName, Setting, SettingChange, SettingName};
 use dwell_redis::RedisStore;
-use dwell_redis::testing::Server;
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
+use dwell_testkit::redis::Server;
 
 use super::proxy::Proxy;
 use super::{open, within};

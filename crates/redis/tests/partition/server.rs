@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell_model::{MessageId, QueueName, Setting, SettingChange};
-use dwell_redis::testing::{Server, eventually};
 use dwell_store::{Action, Delivery, Error, Put, Selection, Settle, Settled, Store as _, Take, When};
+use dwell_testkit::redis::Server;
+use dwell_testkit::until;
 
 use super::proxy::Proxy;
 use super::{is_unavailable, message, open, put, queue, settle, take, within};
@@ -31,13 +32,13 @@ async fn a_server_that_loads_is_waited_for_or_said() {
     }
     // The file becomes a snapshot, whose keys can be made to take their time.
     server.command(&["BGREWRITEAOF"]);
-    eventually("the file is rewritten", || {
+    until("the file is rewritten", || {
         server.info("aof_rewrite_in_progress").as_deref() == Some("0")
             && server.info("aof_rewrite_scheduled").as_deref() == Some("0")
     });
     let slow = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.begin_again(&slow);
-    eventually("it says that it loads", || {
+    until("it says that it loads", || {
         let said = server.try_command(&["GET", "ballast1"]);
         said.is_err_and(|error| error.to_string().to_lowercase().contains("loading"))
     });
@@ -83,7 +84,7 @@ async fn somebody_elses_script_that_does_not_end_is_waited_for_or_said() {
             redis::cmd("EVAL").arg("while true do end").arg(0).query(&mut connection);
         killed.unwrap_err().to_string()
     });
-    eventually("it is busy", || {
+    until("it is busy", || {
         server.try_command(&["PING"]).is_err_and(|error| error.to_string().contains("BUSY"))
     });
     let refused = put(&brief, message("n")).await;

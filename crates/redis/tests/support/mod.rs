@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use dwell_model::{Limits, Timestamp};
-use dwell_redis::testing::{Cluster, Server};
 use dwell_redis::{Address, RedisStore};
 use dwell_store::Store;
 use dwell_store::conformance::Harness;
+use dwell_testkit::redis::{Cluster, Server};
 use dwell_time::{Clock, ManualClock};
 use tokio::runtime::Runtime;
 

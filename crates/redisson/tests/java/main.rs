@@ -10,9 +10,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use dwell_redis::Link;
-use dwell_redis::testing::Server;
 use dwell_redisson::codec::Text;
 use dwell_redisson::{DelayedQueue, Event, Keys, Layout, Mover, MoverOptions};
+use dwell_testkit::redis::Server;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 

@@ -1,12 +1,12 @@
 //! On a cluster of three: all keys of a queue in one slot, whatever its name.
 
 use dwell_redis::Link;
-use dwell_redis::testing::Cluster;
 use dwell_redisson::codec::Text;
 use dwell_redisson::{
     Consumer, DelayedQueue, Doctor, DoctorOptions, Event, FindingKind, Keys, Mover, MoverOptions, Settled,
     When,
 };
+use dwell_testkit::redis::Cluster;
 
 use crate::failover::Load;
 use crate::{HOUR_MS, run, text};
@@ -136,8 +136,8 @@ async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offer_that_was_carried_out_by_a_node_that_goes_is_not_called_undone() {
     use crate::breaking::{Link as State, Proxy};
-    use dwell_redis::testing::text as read;
     use dwell_redisson::Error;
+    use dwell_testkit::redis::text as read;
     use std::time::Duration;
 
     let mut cluster = Cluster::start();
@@ -148,7 +148,7 @@ async fn an_offer_that_was_carried_out_by_a_node_that_goes_is_not_called_undone(
         proxies.push(proxy);
     }
     for node in cluster.nodes() {
-        dwell_redis::testing::eventually("the nodes know of the proxies", || {
+        dwell_testkit::until("the nodes know of the proxies", || {
             let known = read(node.command(&["CLUSTER", "NODES"]));
             proxies.iter().all(|proxy| known.contains(&format!(":{}@", proxy.port())))
         });

@@ -1,8 +1,8 @@
 //! The two readers of packed elements, Rust's and Lua's, over the same bytes.
 
 use dwell_redis::Link;
-use dwell_redis::testing::Server;
 use dwell_redisson::{Element, Layout, decode_element, encode_element};
+use dwell_testkit::redis::Server;
 
 use crate::run;
 

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dwell_redis::Link;
-use dwell_redis::testing::{Sentinels, count, eventually};
 use dwell_redisson::codec::Text;
 use dwell_redisson::{Consumer, DelayedQueue, Keys, Mover, MoverOptions, When};
+use dwell_testkit::redis::{Sentinels, count};
+use dwell_testkit::until;
 use tokio::task::JoinHandle;
 
 /// What producer and consumer were told.
@@ -153,13 +154,13 @@ async fn a_failover_loses_nothing_that_the_replica_had() {
     // Mover and consumer go on; what they do that the replica does not hear of is done again.
     load.pause(true);
     let [primary, replica] = sentinels.servers() else { panic!("two servers") };
-    let position = |server: &dwell_redis::testing::Server, field: &str| -> i64 {
+    let position = |server: &dwell_testkit::redis::Server, field: &str| -> i64 {
         server.info(field).and_then(|said| said.parse().ok()).unwrap_or(-1)
     };
     // The producer may be in an offer still.
     tokio::time::sleep(PAUSE * 10).await;
     let written = position(primary, "master_repl_offset");
-    eventually("the replica has caught up", || position(replica, "slave_repl_offset") >= written);
+    until("the replica has caught up", || position(replica, "slave_repl_offset") >= written);
     let old = primary.port();
     primary.kill();
     load.pause(false);

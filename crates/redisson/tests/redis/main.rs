@@ -27,9 +27,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use dwell_redis::Link;
-use dwell_redis::testing::Server;
 use dwell_redisson::codec::Text;
 use dwell_redisson::{DelayedQueue, Keys, Mover, MoverOptions, When};
+use dwell_testkit::redis::Server;
 use redis::Value;
 
 /// A queue of strings on a server of its own.

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use dwell_redis::testing::Server;
+use dwell_testkit::redis::Server;
 
 /// A command with its arguments, as `MONITOR` quotes them.
 pub(crate) type Asked = Vec<String>;

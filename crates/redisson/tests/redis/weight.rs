@@ -141,7 +141,7 @@ fn what_is_mended_is_read_by_bytes_and_once() {
 
 /// How often the server has been asked a command, by clients and scripts.
 fn calls(bed: &Bed, command: &str) -> u64 {
-    let all = dwell_redis::testing::text(bed.server.command(&["INFO", "commandstats"]));
+    let all = dwell_testkit::redis::text(bed.server.command(&["INFO", "commandstats"]));
     let line = all.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! Bodies: how long they are, and what is in them.
 
-use crate::rng::Rng;
+use dwell_testkit::Random;
 
 /// Quantiles of the length, in bytes: so many in 1,000 bodies are at most so long. Between two of them
 /// lengths are uniform. The median is 200, one in 1,000 has 16 to 64 KiB, and the mean is about 800: with
@@ -43,7 +43,7 @@ const PIECES: [&str; 20] = [
 ];
 
 /// The length of a body.
-pub(super) fn len(rng: &mut Rng) -> usize {
+pub(super) fn len(rng: &mut Random) -> usize {
     let at = rng.below(1_000);
     let above = QUANTILES.iter().position(|(rank, _)| *rank > at).expect("the last rank is 1,000");
     let ((_, from), (_, to)) = (QUANTILES[above - 1], QUANTILES[above]);
@@ -51,7 +51,7 @@ pub(super) fn len(rng: &mut Rng) -> usize {
 }
 
 /// Appends plain letters, such as identifiers and JSON are made of.
-pub(super) fn ascii(rng: &mut Rng, out: &mut Vec<u8>, end: usize) {
+pub(super) fn ascii(rng: &mut Random, out: &mut Vec<u8>, end: usize) {
     const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRST .,:-_{}";
     while out.len() < end {
         let mut bits = rng.next();
@@ -63,7 +63,7 @@ pub(super) fn ascii(rng: &mut Rng, out: &mut Vec<u8>, end: usize) {
 }
 
 /// Appends text of many scripts, up to `end` bytes exactly.
-pub(super) fn unicode(rng: &mut Rng, out: &mut Vec<u8>, end: usize) {
+pub(super) fn unicode(rng: &mut Random, out: &mut Vec<u8>, end: usize) {
     loop {
         let piece = if rng.percent(70) { "ordinary words " } else { rng.pick(&PIECES) };
         if out.len() + piece.len() > end {
@@ -75,7 +75,7 @@ pub(super) fn unicode(rng: &mut Rng, out: &mut Vec<u8>, end: usize) {
 }
 
 /// Appends bytes that are not UTF-8, whatever the dice say: the first one cannot begin a character.
-pub(super) fn binary(rng: &mut Rng, out: &mut Vec<u8>, end: usize) {
+pub(super) fn binary(rng: &mut Random, out: &mut Vec<u8>, end: usize) {
     out.push(0xff);
     let rest = end.saturating_sub(out.len());
     rng.fill(out, rest);

@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dwell_testkit::Random;
 
 use super::body;
-use crate::rng::Rng;
 
 /// How many queues a file goes to.
 pub(crate) const QUEUES: u32 = 50;
@@ -37,7 +37,7 @@ const NUMBER_LEN: usize = 8;
 impl Line {
     /// The line with this number, from 0.
     pub(crate) fn make(seed: u64, number: u64) -> Line {
-        let mut rng = Rng::of(seed, number);
+        let mut rng = Random::of(seed, number);
         let queue = rng.below(u64::from(QUEUES)).min(rng.below(u64::from(QUEUES))) as u32;
         let delay_ms = match rng.below(100) {
             0..25 => 0,

@@ -4,11 +4,11 @@
 use dwell_client::{Delivery, Error};
 use dwell_model::{MessageId, Receipt, Timestamp};
 use dwell_store as store;
+use dwell_testkit::Random;
 
 use super::Shared;
 use super::wire::{self, Broken};
 use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target};
-use crate::rng::Rng;
 use crate::server::Pass;
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
@@ -26,7 +26,7 @@ struct Held {
 /// See the module.
 pub(super) struct Client<'a> {
     shared: &'a Shared,
-    rng: Rng,
+    rng: Random,
     held: Vec<Held>,
     /// Receipts that were settled: they must prove nothing any more.
     spent: Vec<Held>,
@@ -40,7 +40,7 @@ pub(super) struct Client<'a> {
 
 impl<'a> Client<'a> {
     /// A client with chance of its own.
-    pub(super) fn new(shared: &'a Shared, rng: Rng) -> Client<'a> {
+    pub(super) fn new(shared: &'a Shared, rng: Random) -> Client<'a> {
         Client {
             shared,
             rng,

@@ -18,11 +18,11 @@ use std::thread;
 use std::time::Duration;
 
 use dwell_model::Wake;
+use dwell_testkit::Random;
 use dwell_time::{Clock as _, SystemClock};
 
 use self::client::Client;
 use crate::oracle::{Oracle, Reading, Rules};
-use crate::rng::Rng;
 use crate::server::{Binary, Gate, OverOnDrop, Server};
 use crate::workload::Pool;
 
@@ -110,12 +110,12 @@ fn over_http(wish: &Wish) -> io::Result<bool> {
         gate: Gate::new(CLIENTS),
         clock: SystemClock::new(),
     };
-    let mut rng = Rng::of(wish.seed, u64::MAX);
+    let mut rng = Random::of(wish.seed, u64::MAX);
     let rounds = thread::scope(|scope| -> io::Result<u32> {
         let _over = OverOnDrop(&shared.gate);
         for number in 0..CLIENTS as u64 {
             let shared = &shared;
-            scope.spawn(move || Client::new(shared, Rng::of(wish.seed, number)).run());
+            scope.spawn(move || Client::new(shared, Random::of(wish.seed, number)).run());
         }
         let mut server = Server::start(&wish.dwell, &data, 0)?;
         for round in 0..=wish.rounds {

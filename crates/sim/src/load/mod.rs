@@ -20,13 +20,13 @@ use std::thread;
 use std::time::Duration;
 
 use dwell_model::Wake;
+use dwell_testkit::Random;
 use dwell_time::{Clock as _, SystemClock};
 
 use self::consumer::Consumer;
 use self::feeder::Feeder;
 use self::ledger::Ledger;
 use crate::jsonl;
-use crate::rng::Rng;
 use crate::server::{Binary, Gate, OverOnDrop, Server};
 
 /// What to do.
@@ -74,7 +74,7 @@ pub(crate) fn run(wish: &Wish) -> io::Result<bool> {
     let mut peak_rss = 0;
     let mut restart_ms = 0;
 
-    let (mut server, fed_ms) = thread::scope(|scope| -> io::Result<(Server, u64)> {
+    let (server, fed_ms) = thread::scope(|scope| -> io::Result<(Server, u64)> {
         let over = OverOnDrop(&gate);
         for number in 0..CONSUMERS {
             let consumer = Consumer::new(number, CONSUMERS, &gate, &ledger, &clock);
@@ -141,7 +141,7 @@ fn report(ledger: &Ledger, wish: &Wish, fed_ms: u64, took_ms: u64, peak_rss: u64
 
 /// After how many answers the server is killed, each time: anywhere in the file.
 fn moments(wish: &Wish) -> Vec<u64> {
-    let mut rng = Rng::of(wish.seed, u64::MAX);
+    let mut rng = Random::of(wish.seed, u64::MAX);
     let mut moments: Vec<u64> = (0..wish.kills).map(|_| rng.below(wish.lines * 95 / 100 + 1)).collect();
     moments.sort_unstable();
     moments

@@ -51,6 +51,8 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use dwell_testkit::Random;
+
     use super::*;
 
     #[test]
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn agrees_with_looking_at_every_take() {
-        let mut rng = crate::rng::Rng::new(5);
+        let mut rng = Random::new(5);
         for _ in 0..200 {
             let mut order = Order::default();
             let mut takes = Vec::new();

@@ -2,15 +2,14 @@
 //! knows nothing of.
 
 use dwell_model::Timestamp;
+use dwell_testkit::Random;
 use dwell_time::{Clock as _, ManualClock};
-
-use crate::rng::Rng;
 
 /// Where the wall clock stands at first: 2026-01-01.
 pub(super) const START_MS: i64 = 1_767_225_600_000;
 
 /// Moves the clocks by up to `most` milliseconds; not at all if they were to move further.
-pub(super) fn pass(clock: &ManualClock, rng: &mut Rng, most: i64) {
+pub(super) fn pass(clock: &ManualClock, rng: &mut Random, most: i64) {
     let advance = |ms: u64| {
         if i64::try_from(ms).is_ok_and(|ms| ms <= most) {
             clock.advance(ms);
@@ -27,7 +26,7 @@ pub(super) fn pass(clock: &ManualClock, rng: &mut Rng, most: i64) {
 }
 
 /// Sets the wall clock, as an administrator or NTP does: forward or back, by little or by much.
-fn step(clock: &ManualClock, rng: &mut Rng, most: i64) {
+fn step(clock: &ManualClock, rng: &mut Random, most: i64) {
     let by = *rng.pick(&[5, 1_000, 60_000, 3_600_000, 86_400_000]) * rng.between(1, 5) as i64;
     let by = if rng.percent(50) { by } else { -by };
     if by.abs() > most {

@@ -9,6 +9,7 @@ use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Driver, Durability, Engine, Options};
 use dwell_model::{Limits, MessageId, Timestamp};
 use dwell_store::Store;
+use dwell_testkit::Random;
 use dwell_time::{Clock as _, ManualClock};
 
 use super::Outcome;
@@ -20,7 +21,6 @@ use super::time;
 use super::trace::Trace;
 use crate::mutants::{Mutant, MutantDisk, StoreFault};
 use crate::oracle::{Address, Kind, Op, Oracle, Reading, Rules};
-use crate::rng::Rng;
 use crate::workload::{self, Pool};
 
 /// After so many ticks the store is to come to rest. In between it is met with retirements half done.
@@ -41,7 +41,7 @@ pub(super) struct Running {
 
 /// See the module.
 pub(super) struct World {
-    pub(super) rng: Rng,
+    pub(super) rng: Random,
     pub(super) clock: ManualClock,
     pub(super) disk: MemoryDisk,
     pub(super) mutant_disk: Option<MutantDisk>,
@@ -84,7 +84,7 @@ impl World {
     /// The world of `seed`, with a fault planted in it if there is to be one. Which disasters it has follows from the seed
     /// too, if nobody says so.
     pub(super) fn new(seed: u64, is_told: bool, mutant: Option<Mutant>, climate: Option<Climate>) -> World {
-        let mut rng = Rng::new(seed);
+        let mut rng = Random::new(seed);
         let own = Climate::of(rng.below(100));
         let climate = climate.unwrap_or(own);
         let clock = ManualClock::new(Timestamp::from_ms(time::START_MS).expect("it lies in this century"));

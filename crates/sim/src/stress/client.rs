@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dwell_engine::Engine;
 use dwell_model::{MessageId, Receipt, StateKind};
 use dwell_store::{self as wish, Delivery, Error, Result, Settled, Store as _};
+use dwell_testkit::Random;
 
 use super::Shared;
 use super::wait::polled;
 use crate::oracle::{Action, Address, Answer, Ask, GroupId, Kind, Member, Op, PutHeard, Sweep, Target};
-use crate::rng::Rng;
 use crate::run::answers::{self, Fate};
 use crate::workload::{self, Choice, NewPut, key_name, queue_name, words};
 
@@ -56,7 +56,7 @@ struct Held {
 
 /// What a caller keeps from one burst to the next.
 pub(super) struct Hands {
-    rng: Rng,
+    rng: Random,
     held: Vec<Held>,
     /// Receipts that were settled: they must prove nothing any more.
     spent: Vec<Held>,
@@ -65,7 +65,7 @@ pub(super) struct Hands {
 }
 
 impl Hands {
-    pub(super) fn new(rng: Rng) -> Hands {
+    pub(super) fn new(rng: Random) -> Hands {
         Hands { rng, held: Vec::new(), spent: Vec::new(), again: None }
     }
 }

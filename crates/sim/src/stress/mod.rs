@@ -25,11 +25,11 @@ use std::thread;
 use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Durability, Engine, Options};
 use dwell_model::{Limits, Timestamp};
+use dwell_testkit::Random;
 use dwell_time::{Clock, ManualClock, SystemClock};
 
 use self::client::{Burst, Client, Hands};
 use crate::oracle::{Kind, Op, Oracle, Reading, Rules, Violation};
-use crate::rng::Rng;
 use crate::run::answers::Fate;
 use crate::workload::Pool;
 
@@ -150,7 +150,7 @@ pub(crate) fn run(wish: Wish) -> io::Result<bool> {
 
 /// A store with options of its own, and what becomes of it.
 struct Round {
-    rng: Rng,
+    rng: Random,
     shared: Shared,
     options: Options,
     directory: PathBuf,
@@ -161,7 +161,7 @@ struct Round {
 
 impl Round {
     fn new(seed: u64) -> io::Result<Round> {
-        let mut rng = Rng::new(seed);
+        let mut rng = Random::new(seed);
         let manual = rng
             .percent(75)
             .then(|| ManualClock::new(Timestamp::from_ms(START_MS).expect("it lies in this century")));
@@ -203,7 +203,7 @@ impl Round {
             focus,
             is_stuck: AtomicBool::new(false),
         };
-        let hands = (0..CLIENTS).map(|number| Hands::new(Rng::of(seed, number))).collect();
+        let hands = (0..CLIENTS).map(|number| Hands::new(Random::of(seed, number))).collect();
         Ok(Round { rng, shared, options, directory, hands, _files: files })
     }
 

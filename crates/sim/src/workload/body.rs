@@ -1,13 +1,14 @@
 //! Bodies that say where a message belongs, so that whatever comes back is known, though its put was never
 //! answered.
 
+use dwell_testkit::Random;
+
 use crate::oracle::Address;
-use crate::rng::Rng;
 
 /// The body of the message at this address: a head, and bytes that follow from its number. Some are text,
 /// some are not.
 pub(crate) fn make(address: Address) -> Vec<u8> {
-    let mut rng = Rng::of(0xb0d7, address.no);
+    let mut rng = Random::of(0xb0d7, address.no);
     let key = address.key.map_or(String::from("-"), |key| key.to_string());
     let mut body = format!("{} {} {key}\n", address.no, address.queue).into_bytes();
     let len = match rng.below(50) {

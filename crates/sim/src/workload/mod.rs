@@ -17,9 +17,9 @@ use dwell_model::{
 };
 
 use dwell_store as store;
+use dwell_testkit::Random;
 
 use crate::oracle::{Action, Address, Due, OnConflict, Spec, Sweep};
-use crate::rng::Rng;
 
 pub(crate) use pool::Pool;
 
@@ -75,7 +75,7 @@ const WEIGHTS: [(u64, Choice); 13] = [
 ];
 
 /// The next command.
-pub(crate) fn choose(rng: &mut Rng) -> Choice {
+pub(crate) fn choose(rng: &mut Random) -> Choice {
     let mut at = rng.below(WEIGHTS.iter().map(|(weight, _)| weight).sum());
     for (weight, choice) in WEIGHTS {
         if at < weight {
@@ -86,16 +86,16 @@ pub(crate) fn choose(rng: &mut Rng) -> Choice {
     unreachable!("the weights were summed up just now")
 }
 
-pub(crate) fn queue(rng: &mut Rng) -> u32 {
+pub(crate) fn queue(rng: &mut Random) -> u32 {
     rng.below(u64::from(QUEUES)) as u32
 }
 
-pub(crate) fn key(rng: &mut Rng) -> u32 {
+pub(crate) fn key(rng: &mut Random) -> u32 {
     rng.below(u64::from(KEYS)) as u32
 }
 
 /// Most within a second or at once, some within the run, few beyond it.
-pub(crate) fn delay_ms(rng: &mut Rng) -> u64 {
+pub(crate) fn delay_ms(rng: &mut Random) -> u64 {
     match rng.below(100) {
         0..40 => 0,
         40..70 => rng.between(1, 500),
@@ -105,7 +105,7 @@ pub(crate) fn delay_ms(rng: &mut Rng) -> u64 {
 }
 
 /// A delay, or the instant that it leads to; past ones too.
-pub(crate) fn due(rng: &mut Rng, now: Timestamp) -> Due {
+pub(crate) fn due(rng: &mut Random, now: Timestamp) -> Due {
     let delay_ms = delay_ms(rng);
     match rng.below(10) {
         0..5 => Due::After(delay_ms as i64),
@@ -114,25 +114,25 @@ pub(crate) fn due(rng: &mut Rng, now: Timestamp) -> Due {
     }
 }
 
-pub(crate) fn on_conflict(rng: &mut Rng) -> OnConflict {
+pub(crate) fn on_conflict(rng: &mut Random) -> OnConflict {
     *rng.pick(&[OnConflict::Reject, OnConflict::Replace, OnConflict::Keep])
 }
 
-pub(crate) fn priority(rng: &mut Rng) -> u32 {
+pub(crate) fn priority(rng: &mut Random) -> u32 {
     *rng.pick(&[0, 10, 1_024, 1_024, 1_024, u32::MAX])
 }
 
 /// A new priority, now and then.
-pub(crate) fn new_priority(rng: &mut Rng) -> Option<u32> {
+pub(crate) fn new_priority(rng: &mut Random) -> Option<u32> {
     rng.percent(20).then(|| priority(rng))
 }
 
 /// Short leases run out in the run, long ones outlive a kill.
-pub(crate) fn lease_ms(rng: &mut Rng) -> u64 {
+pub(crate) fn lease_ms(rng: &mut Random) -> u64 {
     *rng.pick(&[120, 1_000, 5_000, 60_000])
 }
 
-pub(crate) fn sweep(rng: &mut Rng, now: Timestamp) -> Sweep {
+pub(crate) fn sweep(rng: &mut Random, now: Timestamp) -> Sweep {
     match rng.below(8) {
         0 => Sweep::Purge,
         1 => Sweep::DeleteQueue,
@@ -143,7 +143,7 @@ pub(crate) fn sweep(rng: &mut Rng, now: Timestamp) -> Sweep {
 
 /// A setting. Those that would make the fate of a message depend on when it was read are left at their
 /// defaults: each put names its attempts, each take its lease, and tokens last for the run.
-pub(crate) fn setting(rng: &mut Rng, now: Timestamp) -> SettingChange {
+pub(crate) fn setting(rng: &mut Random, now: Timestamp) -> SettingChange {
     let setting = match rng.below(10) {
         0 => Setting::LeaseMs(rng.between(1_000, 90_000)),
         1 => Setting::MaxAttempts(AttemptLimit::At(NonZeroU32::MIN.saturating_add(rng.below(20) as u32))),
@@ -175,7 +175,7 @@ pub(crate) fn setting(rng: &mut Rng, now: Timestamp) -> SettingChange {
 pub(crate) const BACKOFF_CAP_MS: i64 = 3_600_000;
 
 /// What to do with a message that is held, as the oracle and as the server is told.
-pub(crate) fn action(rng: &mut Rng) -> (Action, store::Action) {
+pub(crate) fn action(rng: &mut Random) -> (Action, store::Action) {
     match rng.below(100) {
         0..58 => (Action::Ack, store::Action::Ack),
         58..75 => {
@@ -218,14 +218,14 @@ pub(crate) struct NewPut {
 }
 
 /// The put with this number.
-pub(crate) fn put(rng: &mut Rng, no: u64, now: Timestamp) -> NewPut {
+pub(crate) fn put(rng: &mut Random, no: u64, now: Timestamp) -> NewPut {
     let key = rng.percent(35).then(|| key(rng));
     let address = Address { queue: queue(rng), key, no };
     put_at(rng, address, now)
 }
 
 /// The put of the message at this address.
-pub(crate) fn put_at(rng: &mut Rng, address: Address, now: Timestamp) -> NewPut {
+pub(crate) fn put_at(rng: &mut Random, address: Address, now: Timestamp) -> NewPut {
     let Address { key, no, .. } = address;
     let due = due(rng, now);
     let latest = match due {
@@ -259,13 +259,13 @@ pub(crate) fn put_at(rng: &mut Rng, address: Address, now: Timestamp) -> NewPut 
 }
 
 /// An expiry within five seconds or half a minute from `earliest` on; most share their instant with many others.
-fn expiry(rng: &mut Rng, earliest: i64) -> i64 {
+fn expiry(rng: &mut Random, earliest: i64) -> i64 {
     const SHARED_MS: i64 = 30_000;
     if rng.percent(70) { (earliest / SHARED_MS + 1) * SHARED_MS } else { earliest + rng.below(5_000) as i64 }
 }
 
 /// One to three queues.
-pub(crate) fn queues(rng: &mut Rng) -> Vec<u32> {
+pub(crate) fn queues(rng: &mut Random) -> Vec<u32> {
     let mut queues = vec![queue(rng)];
     while rng.percent(30) && queues.len() < 3 {
         let queue = queue(rng);

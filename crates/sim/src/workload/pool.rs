@@ -1,9 +1,9 @@
 //! Messages that commands may be about: what answers have told of lately.
 
 use dwell_model::MessageId;
+use dwell_testkit::Random;
 
 use crate::oracle::Address;
-use crate::rng::Rng;
 
 /// How many of each kind are remembered.
 const MOST: usize = 2_000;
@@ -24,22 +24,22 @@ impl Pool {
     }
 
     /// A message was told of.
-    pub(crate) fn add(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
+    pub(crate) fn add(&mut self, rng: &mut Random, address: Address, id: MessageId) {
         remember(&mut self.known, rng, (address, id));
     }
 
     /// A message is dead.
-    pub(crate) fn add_dead(&mut self, rng: &mut Rng, address: Address, id: MessageId) {
+    pub(crate) fn add_dead(&mut self, rng: &mut Random, address: Address, id: MessageId) {
         remember(&mut self.dead, rng, (address, id));
     }
 
     /// Any message told of; it may be gone.
-    pub(crate) fn any(&self, rng: &mut Rng) -> Option<(Address, MessageId)> {
+    pub(crate) fn any(&self, rng: &mut Random) -> Option<(Address, MessageId)> {
         (!self.known.is_empty()).then(|| *rng.pick(&self.known))
     }
 
     /// A message that was dead when last told of. Now and then it is given to two.
-    pub(crate) fn dead(&mut self, rng: &mut Rng) -> Option<(Address, MessageId)> {
+    pub(crate) fn dead(&mut self, rng: &mut Random) -> Option<(Address, MessageId)> {
         if self.dead.is_empty() {
             return None;
         }
@@ -49,7 +49,7 @@ impl Pool {
 }
 
 /// Adds, or takes the place of another.
-fn remember(list: &mut Vec<(Address, MessageId)>, rng: &mut Rng, entry: (Address, MessageId)) {
+fn remember(list: &mut Vec<(Address, MessageId)>, rng: &mut Random, entry: (Address, MessageId)) {
     if list.len() < MOST {
         list.push(entry);
     } else {

@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
+use dwell_testkit::Random;
 use dwell_time::{Clock as _, SystemClock};
 
 use self::ledger::Ledger;
 use self::worker::Worker;
 use super::{ROUND, Wish, pause_ms};
-use crate::rng::Rng;
 use crate::server::Server;
 
 /// Connections that send commands.
@@ -73,7 +73,7 @@ pub(super) fn run(wish: &Wish) -> io::Result<bool> {
         clock: SystemClock::new(),
         killing: AtomicBool::new(false),
     };
-    let mut rng = Rng::of(wish.seed, u64::MAX);
+    let mut rng = Random::of(wish.seed, u64::MAX);
     let mut server = Server::start(&dwell, &data, 0)?;
     let mut rounds = 0;
     loop {
@@ -108,14 +108,14 @@ fn address(server: &Server) -> io::Result<SocketAddr> {
 }
 
 /// One round: a load, and a kill in the midst of it.
-fn round(shared: &Shared, seed: u64, round: u32, rng: &mut Rng, server: Server) -> io::Result<()> {
+fn round(shared: &Shared, seed: u64, round: u32, rng: &mut Random, server: Server) -> io::Result<()> {
     let address = address(&server)?;
     let enough = rng.between(20, 1_500);
     shared.killing.store(false, Ordering::SeqCst);
     thread::scope(|scope| {
         let (answered, answers) = mpsc::channel();
         for number in 0..WORKERS {
-            let rng = Rng::of(seed, (u64::from(round) + 1) * WORKERS + number);
+            let rng = Random::of(seed, (u64::from(round) + 1) * WORKERS + number);
             let worker = Worker::connect(shared, rng, number, address, answered.clone())?;
             scope.spawn(move || worker.run());
         }

@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
+use dwell_testkit::Random;
+
 use super::Shared;
 use super::ledger::{Put, Way};
 use super::wire::{Reply, Wire};
-use crate::rng::Rng;
 
 /// The tubes.
 pub(super) const TUBES: [&str; 4] = ["mails", "orders", "a/b:c", "default"];
@@ -23,7 +24,7 @@ const TTRS_S: [u32; 3] = [100_000, 1_234_567, u32::MAX];
 /// See the module.
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
-    rng: Rng,
+    rng: Random,
     number: u64,
     wire: Wire,
     answered: Sender<u64>,
@@ -38,7 +39,7 @@ pub(super) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(super) fn connect(
         shared: &'a Shared,
-        rng: Rng,
+        rng: Random,
         number: u64,
         address: SocketAddr,
         answered: Sender<u64>,

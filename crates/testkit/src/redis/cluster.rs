@@ -1,9 +1,12 @@
 //! A cluster of three primaries, to which replicas can be added.
 
+use std::fmt::Debug;
+use std::str::FromStr;
+
 use redis::Value;
 
-use super::{Server, eventually, free_port};
-use crate::Address;
+use super::Server;
+use crate::{free_port, until};
 
 /// Three servers with a third of the slots each; replicas come behind them.
 pub struct Cluster {
@@ -37,10 +40,10 @@ impl Cluster {
         let (port, bus) = (replica.port().to_string(), bus_port(&replica));
         self.nodes[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         let primary = self.id(of);
-        eventually("the replica knows its primary", || {
+        until("the replica knows its primary", || {
             replica.try_command(&["CLUSTER", "REPLICATE", &primary]).is_ok()
         });
-        eventually("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
+        until("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
         self.nodes.push(replica);
         self.await_whole();
     }
@@ -51,10 +54,10 @@ impl Cluster {
         self.add_replica(node);
         let (gone, successor) = (self.id(node), self.nodes.pop().expect("it was added just now"));
         self.nodes[node].kill();
-        eventually("the replica takes over", || successor.info("role").as_deref() == Some("master"));
+        until("the replica takes over", || successor.info("role").as_deref() == Some("master"));
         self.nodes[node] = successor;
         for other in &self.nodes {
-            eventually("the others forget it", || {
+            until("the others forget it", || {
                 other.try_command(&["CLUSTER", "FORGET", &gone]).is_ok_and(|reply| reply == Value::Okay)
             });
         }
@@ -89,7 +92,7 @@ impl Cluster {
 
     fn await_whole(&self) {
         for node in &self.nodes {
-            eventually("the cluster is whole", || {
+            until("the cluster is whole", || {
                 let info = node.try_command(&["CLUSTER", "INFO"]).ok();
                 let text: Option<String> = info.and_then(|info| redis::from_redis_value(info).ok());
                 let known = format!("cluster_known_nodes:{}", self.nodes.len());
@@ -109,8 +112,8 @@ impl Cluster {
         format!("redis-cluster://{}", nodes.join(","))
     }
 
-    /// Its URL, parsed.
-    pub fn address(&self) -> Address {
+    /// Its URL, parsed as what the caller's crate calls an address.
+    pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }
 }

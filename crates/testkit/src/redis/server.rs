@@ -1,20 +1,21 @@
 //! One server.
 
-use std::net::TcpListener;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
 
 use tempfile::TempDir;
 
-use super::eventually;
-use crate::Address;
+use crate::process::Kept;
+use crate::{free_port, until};
 
 /// A running `redis-server`, stopped when it is dropped. Its data lies in a folder of its own, which goes with it.
 pub struct Server {
     port: u16,
     options: Vec<String>,
     password: Option<String>,
-    child: Child,
+    child: Kept,
     folder: TempDir,
 }
 
@@ -59,8 +60,8 @@ impl Server {
     /// Waits until it answers, or has ended.
     fn comes_up(&mut self) -> bool {
         let mut has_ended = false;
-        eventually("a server answers", || {
-            has_ended = matches!(self.child.try_wait(), Ok(Some(_)));
+        until("a server answers", || {
+            has_ended = matches!(self.child.0.try_wait(), Ok(Some(_)));
             has_ended || self.is_ready()
         });
         !has_ended
@@ -68,7 +69,7 @@ impl Server {
 
     /// Whether it answers, and is not another that has its port.
     fn is_ready(&self) -> bool {
-        let is_ours = self.info("process_id").is_some_and(|pid| pid == self.child.id().to_string());
+        let is_ours = self.info("process_id").is_some_and(|pid| pid == self.pid().to_string());
         let pong = redis::Value::SimpleString("PONG".into());
         is_ours && self.try_command(&["PING"]).is_ok_and(|reply| reply == pong)
     }
@@ -85,7 +86,7 @@ impl Server {
 
     /// Its process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Its URL, with the password if it asks for one.
@@ -96,8 +97,8 @@ impl Server {
         }
     }
 
-    /// Its URL, parsed.
-    pub fn address(&self) -> Address {
+    /// Its URL, parsed as what the caller's crate calls an address.
+    pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }
 
@@ -135,9 +136,7 @@ impl Server {
 
     /// Ends it as a crash would.
     pub fn kill(&mut self) {
-        // It may be gone already.
-        let _ = self.child.kill();
-        self.child.wait().expect("a child can be waited for");
+        self.child.kill();
     }
 
     /// Starts it again on the same port and data, and waits until it answers.
@@ -155,31 +154,19 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A port of the loopback interface that nobody listens on now.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("a listener has an address").port()
-}
-
 /// The program that tests start: `DWELL_REDIS_SERVER` names another than the one in the path.
 pub(super) fn program() -> PathBuf {
     std::env::var_os("DWELL_REDIS_SERVER").map_or_else(|| "redis-server".into(), PathBuf::from)
 }
 
-fn spawn(port: u16, folder: &Path, options: &[String]) -> Child {
+fn spawn(port: u16, folder: &Path, options: &[String]) -> Kept {
     let program = program();
     let mut command = Command::new(&program);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
     command.args(["--dir", &folder.display().to_string(), "--logfile", "redis.log"]).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = command.spawn();
-    started.unwrap_or_else(|error| {
-        panic!("{} can not be started ({error}): apt-get install redis-server", program.display())
-    })
+    Kept(started.unwrap_or_else(|error| {
+        panic!("{} cannot be started ({error}): apt-get install redis-server", program.display())
+    }))
 }

@@ -1,16 +1,19 @@
 //! A primary, its replica, and three Sentinels that watch them.
 
-use std::process::{Child, Command, Stdio};
+use std::fmt::Debug;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
 
 use tempfile::TempDir;
 
-use super::{Server, eventually, free_port};
-use crate::Address;
+use super::Server;
+use crate::process::Kept;
+use crate::{free_port, until};
 
 /// A primary and a replica under three Sentinels. The service is called `main`.
 pub struct Sentinels {
     servers: Vec<Server>,
-    watchers: Vec<(u16, Child)>,
+    watchers: Vec<(u16, Kept)>,
     _folder: TempDir,
 }
 
@@ -20,13 +23,13 @@ impl Sentinels {
         let primary = Server::start();
         let port = primary.port().to_string();
         let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port]);
-        eventually("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
+        until("the replica is in step", || replica.info("master_link_status").as_deref() == Some("up"));
         let folder =
             tempfile::Builder::new().prefix("dwell-sentinel-").tempdir().expect("a folder can be made");
         let watchers = (0..3).map(|_| watch(&folder, &port)).collect();
         let sentinels = Sentinels { servers: vec![primary, replica], watchers, _folder: folder };
         for (port, _) in &sentinels.watchers {
-            eventually("the Sentinels agree", || {
+            until("the Sentinels agree", || {
                 ask(*port, &["SENTINEL", "CKQUORUM", "main"]).is_ok()
                     && known(*port, "num-other-sentinels") == "2"
                     && known(*port, "num-slaves") == "1"
@@ -49,7 +52,7 @@ impl Sentinels {
 
     /// Waits until the Sentinels name another primary than `old`, and it says so itself.
     pub fn await_failover(&self, old: u16) {
-        eventually("another primary is named", || {
+        until("another primary is named", || {
             let Some(port) = self.primary_port().filter(|port| *port != old) else { return false };
             let server = self.servers.iter().find(|server| server.port() == port);
             server.and_then(|server| server.info("role")).as_deref() == Some("master")
@@ -62,22 +65,13 @@ impl Sentinels {
         format!("redis-sentinel://{}/main", nodes.join(","))
     }
 
-    /// Its URL, parsed.
-    pub fn address(&self) -> Address {
+    /// Its URL, parsed as what the caller's crate calls an address.
+    pub fn address<A: FromStr<Err: Debug>>(&self) -> A {
         self.url().parse().expect("it is a URL")
     }
 }
 
-impl Drop for Sentinels {
-    fn drop(&mut self) {
-        for (_, watcher) in &mut self.watchers {
-            let _ = watcher.kill();
-            let _ = watcher.wait();
-        }
-    }
-}
-
-fn watch(folder: &TempDir, primary: &str) -> (u16, Child) {
+fn watch(folder: &TempDir, primary: &str) -> (u16, Kept) {
     let port = free_port();
     let file = folder.path().join(format!("{port}.conf"));
     let dir = folder.path().display();
@@ -88,8 +82,9 @@ fn watch(folder: &TempDir, primary: &str) -> (u16, Child) {
     std::fs::write(&file, text).expect("a file can be written");
     let mut command = Command::new(super::server::program());
     command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn().unwrap_or_else(|error| panic!("redis-server can not be started: {error}"));
-    eventually("a Sentinel answers", || ask(port, &["PING"]).is_ok());
+    let started = command.spawn();
+    let child = Kept(started.unwrap_or_else(|error| panic!("redis-server cannot be started: {error}")));
+    until("a Sentinel answers", || ask(port, &["PING"]).is_ok());
     (port, child)
 }
 

@@ -1,0 +1,26 @@
+//! Test support that several crates share: processes, servers, a real Redis, corpora of fuzzers, seeded numbers.
+//!
+//! It is for tests, the simulation and benches; nothing that is published depends on it. Where no error is returned,
+//! whatever does not start or does not end in time is a panic.
+//!
+//! # Layout
+//! - `wait`: bounded waits for what sends no event
+//! - `process`: commands that are run to their end, and child processes that end with their test
+//! - `server`: `dwell serve` as a child process
+//! - `redis/` (feature of that name): a Redis server, a cluster, Sentinels
+//! - `corpus`: runs the corpora of fuzzers
+//! - `random`: numbers from a seed
+
+pub mod corpus;
+pub mod process;
+mod random;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod server;
+mod wait;
+
+pub use random::Random;
+pub use server::{Server, dwell};
+pub use wait::{PATIENCE, free_port, until};
+#[cfg(feature = "redis")]
+pub use wait::{until_async, within};

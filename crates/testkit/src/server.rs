@@ -1,0 +1,146 @@
+//! `dwell serve` as a child process, which ends with its test.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read as _};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use serde_json::Value;
+
+use crate::PATIENCE;
+use crate::process::{Kept, Ran, json, lines, run_with, send_signal};
+
+/// A command that runs the `dwell` binary at `program`, without the variables of the environment that configure it.
+pub fn dwell(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name == "NO_COLOR" || name.to_string_lossy().starts_with("DWELL_") {
+            command.env_remove(name);
+        }
+    }
+    // Its port is one for the whole machine: a test that wants it names another.
+    command.env("DWELL_BEANSTALKD", "off");
+    command
+}
+
+/// A running `dwell serve`.
+#[derive(Debug)]
+pub struct Server {
+    child: Kept,
+    program: OsString,
+    lines: Receiver<String>,
+    /// What it said when it began to serve.
+    pub serving: Value,
+}
+
+impl Server {
+    /// Runs a command, which is `dwell serve` with arguments of the caller's, and waits until it says where it listens.
+    ///
+    /// # Errors
+    /// If it cannot be started, or ends or stays silent instead of saying where it listens. The error has what it wrote
+    /// to standard error, if the command has that in a pipe.
+    pub fn try_spawn(mut command: Command) -> io::Result<Server> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let program = command.get_program().to_owned();
+        let started = command.spawn();
+        let mut child = Kept(started.map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", program.to_string_lossy()))
+        })?);
+        let lines = lines(child.0.stdout.take().expect("it is piped"));
+        let first = lines.recv_timeout(PATIENCE).unwrap_or_default();
+        match serde_json::from_str::<Value>(&first) {
+            Ok(serving) if serving["event"] == "serving" => Ok(Server { child, program, lines, serving }),
+            _ => {
+                child.kill();
+                let mut text = format!("the server did not say where it listens: {first}\n");
+                if let Some(mut stderr) = child.0.stderr.take() {
+                    stderr.read_to_string(&mut text)?;
+                }
+                Err(io::Error::other(text))
+            }
+        }
+    }
+
+    /// As [`try_spawn`](Server::try_spawn), and an error is a panic.
+    pub fn spawn(command: Command) -> Server {
+        Server::try_spawn(command).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// What it says next.
+    pub fn next(&self) -> Value {
+        json(&self.lines.recv_timeout(PATIENCE).expect("the server says something"))
+    }
+
+    /// Where it speaks HTTP.
+    pub fn url(&self) -> &str {
+        self.serving["http"].as_str().expect("a server says where it listens")
+    }
+
+    /// Where it speaks plain HTTP, as `127.0.0.1:1234`.
+    pub fn address(&self) -> &str {
+        self.url().strip_prefix("http://").expect("it speaks plain HTTP")
+    }
+
+    /// Its standard error, if the command that it was spawned from has that in a pipe.
+    pub fn stderr(&mut self) -> ChildStderr {
+        self.child.0.stderr.take().expect("it is piped, and nobody has taken it")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.0.try_wait()
+    }
+
+    /// Runs `dwell ARGS` against it.
+    pub fn dwell(&self, args: &[&str]) -> Ran {
+        self.dwell_with(args, b"")
+    }
+
+    /// Runs `dwell ARGS` against it, with `input` on its standard input.
+    pub fn dwell_with(&self, args: &[&str], input: &[u8]) -> Ran {
+        let mut command = dwell(&self.program);
+        command.env("DWELL_SERVER", self.url()).args(args);
+        run_with(command, input)
+    }
+
+    /// Kills it with SIGKILL and waits for its end.
+    pub fn kill(mut self) {
+        self.child.kill();
+    }
+
+    /// Sends it a signal (`TERM`, `INT`).
+    pub fn signal(&self, signal: &str) {
+        send_signal(self.pid(), signal);
+    }
+
+    /// Waits for its end: what it still said, and how it ended.
+    pub fn end(mut self) -> (Vec<Value>, ExitStatus) {
+        let mut said = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => said.push(json(&line)),
+                // Its output ends with it.
+                Err(RecvTimeoutError::Disconnected) => {
+                    return (said, self.child.0.wait().expect("a child can be waited for"));
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("the server did not end in {PATIENCE:?}"),
+            }
+        }
+    }
+
+    /// Sends a signal and waits for the end; what it said last, and how it ended.
+    pub fn stop_by(self, signal: &str) -> (Value, ExitStatus) {
+        self.signal(signal);
+        let (mut said, status) = self.end();
+        assert_eq!(said.len(), 1, "{said:?}");
+        (said.remove(0), status)
+    }
+}
