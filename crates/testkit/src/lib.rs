@@ -7,7 +7,7 @@
 //! - `wait`: bounded waits for what sends no event
 //! - `process`: commands that are run to their end, and child processes that end with their test
 //! - `server`: `dwell serve` as a child process
-//! - `redis/` (feature of that name): a Redis server, a cluster, Sentinels
+//! - `redis/` (feature of that name): a Redis server, a cluster, Sentinels, and a link to them that breaks
 //! - `corpus`: runs the corpora of fuzzers
 //! - `random`: numbers from a seed
 

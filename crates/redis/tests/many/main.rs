@@ -4,7 +4,6 @@
 
 mod bound;
 mod confirmed;
-mod counted;
 mod waiting;
 mod wide;
 

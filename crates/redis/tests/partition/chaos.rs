@@ -11,8 +11,8 @@ use dwell_redis::RedisStore;
 use dwell_store::{Action, Error, Settled, Store, Take};
 use dwell_testkit::Random;
 use dwell_testkit::redis::Server;
+use dwell_testkit::redis::proxy::{Link, Proxy};
 
-use super::proxy::{Link, Proxy};
 use super::{message, open, put, queue, settle, token, within};
 
 const MESSAGES: usize = 150;

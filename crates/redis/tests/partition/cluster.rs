@@ -9,10 +9,10 @@ use std::time::Duration;
 use dwell_model::{Limits, MessageId, QueueName, Setting, SettingChange, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Error, Put, Settled, Store as _, Take};
+use dwell_testkit::redis::proxy::{Link, Proxy};
 use dwell_testkit::redis::{Cluster, count, text};
 use dwell_time::{Clock, ManualClock};
 
-use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, within};
 
 const PATIENT: &str = "?retry_ms=30000&timeout_ms=2000";

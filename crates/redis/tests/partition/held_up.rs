@@ -6,10 +6,10 @@ use std::time::Duration;
 use dwell_model::{Limits, QueueName, Timestamp};
 use dwell_redis::RedisStore;
 use dwell_store::{Put, Store as _, Take};
+use dwell_testkit::redis::proxy::{Link, Proxy};
 use dwell_testkit::redis::{Cluster, Sentinels, Server};
 use dwell_time::{Clock, ManualClock, SystemClock};
 
-use super::proxy::{Link, Proxy};
 use super::{message, open, put, queue, within};
 
 /// Monotonic milliseconds.

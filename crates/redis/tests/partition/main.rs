@@ -1,7 +1,6 @@
 //! A Redis that is cut off, held up or half heard, in ways that a proxy makes; and what callers see of it.
 //! `docs/redis.md` has the table.
 //!
-//! - `proxy`: the link that breaks
 //! - `one`: one fault at a time, each with its outcome
 //! - `chaos`: faults at random, and what must hold whatever happens
 //! - `cluster`: slots that move and nodes that die
@@ -17,7 +16,6 @@ mod cluster;
 mod held_up;
 mod lost;
 mod one;
-mod proxy;
 mod queues;
 mod server;
 

@@ -8,8 +8,8 @@ use dwell_model::{Key, Limits, QueueName, Setting, SettingChange};
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Cancelled, Delivery, Error, Put, Settled, Store as _, Take, Target, When};
 use dwell_testkit::redis::Server;
+use dwell_testkit::redis::proxy::{Link, Proxy};
 
-use super::proxy::{Link, Proxy};
 use super::{is_unavailable, is_unknown, message, open, put, queue, settle, take, token, within};
 
 /// Nothing is made again by the store itself.
@@ -337,7 +337,7 @@ async fn a_take_that_comes_while_another_one_asks_for_the_first_time_is_served_a
         let before = take(&store, 0, 60_000).await.unwrap().unwrap();
         settle(&store, before.receipt, Action::Ack).await.unwrap();
     }
-    proxy.stop_script_after(0);
+    proxy.stop_request_after(0);
     let waits = |store: &Arc<RedisStore>| {
         let store = Arc::clone(store);
         tokio::spawn(async move { take(&store, 30_000, 60_000).await })
@@ -444,7 +444,7 @@ async fn a_put_that_is_there_is_answered_though_its_token_can_not_be_told() {
     let store = Arc::new(open(&proxy.url(ONCE)).await);
     spread_queue(&store).await;
     let named = keyed_apart(1).remove(0);
-    proxy.stop_script_after(2);
+    proxy.stop_request_after(2);
     let putting = {
         let (store, named) = (Arc::clone(&store), named.clone());
         tokio::spawn(async move { put(&store, named).await })
@@ -468,7 +468,7 @@ async fn what_a_batch_has_put_is_answered_though_it_is_refused_half_way() {
     let store = Arc::new(open(&proxy.url(ONCE)).await);
     spread_queue(&store).await;
     let batch = keyed_apart(3);
-    proxy.stop_script_after(4);
+    proxy.stop_request_after(4);
     let putting = {
         let (store, batch) = (Arc::clone(&store), batch.clone());
         tokio::spawn(async move { store.put(batch).await })
@@ -525,7 +525,7 @@ async fn what_a_waiting_take_is_handed_while_its_process_leaves_goes_back() {
         let before = take(&store, 0, 60_000).await.unwrap().unwrap();
         settle(&store, before.receipt, Action::Ack).await.unwrap();
     }
-    proxy.stop_script_after(0);
+    proxy.stop_request_after(0);
     let waiting = {
         let store = Arc::clone(&store);
         tokio::spawn(async move { take(&store, 30_000, 3_600_000).await })
@@ -594,7 +594,7 @@ async fn a_take_over_several_queues_keeps_to_its_bytes_though_others_are_served_
     let two = store.take(Take::from_all(queues.clone()).max(2)).await.unwrap();
     assert_eq!(two.len(), 2);
     // Two scripts look, and two take.
-    proxy.stop_script_after(2);
+    proxy.stop_request_after(2);
     let taking = {
         let (store, queues) = (Arc::clone(&store), queues.clone());
         tokio::spawn(async move { store.take(Take::from_all(queues).max(6).max_bytes(1_000)).await })

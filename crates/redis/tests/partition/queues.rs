@@ -6,8 +6,8 @@ use dwell_model::{Key, Limits, MessageId, QueueName, Setting, SettingChange, Set
 use dwell_redis::RedisStore;
 use dwell_store::{Action, Error, Put, Settle, Settled, Store as _, Take};
 use dwell_testkit::redis::Server;
+use dwell_testkit::redis::proxy::Proxy;
 
-use super::proxy::Proxy;
 use super::{open, within};
 
 async fn change(store: &RedisStore, queue: &QueueName, change: SettingChange) -> Result<u16, Error> {
@@ -126,7 +126,7 @@ async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
         let queue = QueueName::new(&format!("q{after}")).unwrap();
         change(&knows, &queue, spread(3)).await.unwrap();
         assert_eq!(slow.stats(queue.clone()).await.unwrap().settings.spread, 3);
-        proxy.stop_script_after(after);
+        proxy.stop_request_after(after);
         let asked = queue.clone();
         let changing = async { change(&slow, &asked, spread(1)).await };
         let (ids, changed) = {
@@ -134,7 +134,7 @@ async fn a_put_that_comes_before_its_partition_is_closed_undoes_the_change() {
                 // Where it is over before, nothing is stopped.
                 let _ = tokio::time::timeout(std::time::Duration::from_millis(700), proxy.stopped()).await;
                 let ids = put_some(&knows, &queue, "meanwhile").await;
-                proxy.stop_script_after(-1);
+                proxy.stop_request_after(-1);
                 proxy.go_on();
                 ids
             };
@@ -173,7 +173,7 @@ async fn a_queue_that_others_let_go_of_before_its_first_put_arrives_is_listed_al
     let mut stopped_late = 0;
     for after in 0..5 {
         let queue = QueueName::new(&format!("q{after}")).unwrap();
-        proxy.stop_script_after(after);
+        proxy.stop_request_after(after);
         let (came, answered) = {
             let meanwhile = async {
                 let came = tokio::time::timeout(std::time::Duration::from_millis(1_000), proxy.stopped())
@@ -185,7 +185,7 @@ async fn a_queue_that_others_let_go_of_before_its_first_put_arrives_is_listed_al
                     // Lists let go of what has nothing, too.
                     quick.queues(None, 10).await.unwrap();
                 }
-                proxy.stop_script_after(-1);
+                proxy.stop_request_after(-1);
                 proxy.go_on();
                 came
             };

@@ -8,9 +8,9 @@ use std::time::Duration;
 use dwell_model::{MessageId, QueueName, Setting, SettingChange};
 use dwell_store::{Action, Delivery, Error, Put, Selection, Settle, Settled, Store as _, Take, When};
 use dwell_testkit::redis::Server;
+use dwell_testkit::redis::proxy::Proxy;
 use dwell_testkit::until;
 
-use super::proxy::Proxy;
 use super::{is_unavailable, message, open, put, queue, settle, take, within};
 
 const BRIEF: &str = "?retry_ms=100&timeout_ms=2000";
@@ -130,7 +130,7 @@ async fn a_call_that_is_broken_off_half_way_is_unknown() {
             }
             // Its keys were looked at.
             let before = store.stats(queue.clone()).await.unwrap();
-            proxy.stop_script_after(after);
+            proxy.stop_request_after(after);
             let calling = {
                 let (store, queue) = (Arc::clone(&store), queue.clone());
                 tokio::spawn(async move {
@@ -149,7 +149,7 @@ async fn a_call_that_is_broken_off_half_way_is_unknown() {
             };
             let stopped = tokio::time::timeout(Duration::from_millis(500), proxy.stopped()).await.is_ok();
             server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-            proxy.stop_script_after(-1);
+            proxy.stop_request_after(-1);
             proxy.go_on();
             let answer = within(what, calling).await.unwrap();
             server.command(&["REPLICAOF", "NO", "ONE"]);

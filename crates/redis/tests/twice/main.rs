@@ -1,19 +1,22 @@
 //! Whatever a script does, it does once: the store keeps the contract though each of its scripts runs twice, with the same
 //! arguments, and only the second answer is heard. That is what a lost answer comes to.
-//!
-//! - `proxy`: sends each script twice
-
 #![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
 
-mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
 
 use dwell_model::Limits;
-use support::RedisHarness;
+use dwell_testkit::redis::proxy::{Options, Proxy};
+use support::{RUNTIME, RedisHarness};
 
 fn harness(limits: Limits) -> RedisHarness {
-    RedisHarness::on_one_server_behind(limits, proxy::to)
+    let twice = Options { watches: |_| false, by_value: true, repeats: is_script };
+    RedisHarness::on_one_server_behind(limits, |port| RUNTIME.block_on(Proxy::with(port, twice)).port())
+}
+
+/// `EVALSHA` and `EVAL`.
+fn is_script(command: &[u8]) -> bool {
+    String::from_utf8_lossy(&command[..command.len().min(40)]).to_uppercase().contains("\r\nEVAL")
 }
 
 dwell_store::conformance_suite!(harness);

@@ -135,8 +135,8 @@ async fn a_slot_that_moves_under_offers_and_a_consumer_loses_nothing() {
 /// A node of a cluster answers no more, and then it can not be reached. What was sent before may have been carried out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offer_that_was_carried_out_by_a_node_that_goes_is_not_called_undone() {
-    use crate::breaking::{Link as State, Proxy};
     use dwell_redisson::Error;
+    use dwell_testkit::redis::proxy::{Link as State, Proxy};
     use dwell_testkit::redis::text as read;
     use std::time::Duration;
 

@@ -11,17 +11,12 @@ mod full;
 mod large;
 mod mover;
 mod offer;
-mod proxy;
 mod queue;
 mod repeats;
 mod spoilt;
 mod waiting;
 mod watch;
 mod weight;
-
-#[path = "../../../redis/tests/partition/proxy.rs"]
-#[allow(dead_code, reason = "shared with another program of tests")]
-mod breaking;
 
 use std::future::Future;
 use std::time::Duration;

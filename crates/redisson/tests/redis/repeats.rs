@@ -8,8 +8,8 @@ use dwell_redisson::{
     Consumer, DelayedQueue, Doctor, DoctorOptions, Error, Layout, Mover, MoverOptions, Offered, Settled,
     When, encode_element,
 };
+use dwell_testkit::redis::proxy::{Options, Proxy};
 
-use crate::proxy::Proxy;
 use crate::{Bed, HOUR_MS, run, text};
 
 /// Runs a test in which each call is made twice.
@@ -283,7 +283,7 @@ fn a_take_that_found_nothing_is_kept_where_another_one_may_come_late() {
 fn what_was_given_up_and_comes_late_takes_nothing_into_a_closed_connection() {
     run(async {
         let bed = Bed::new().await;
-        let slow = crate::breaking::Proxy::to(bed.server.port()).await;
+        let slow = Proxy::to(bed.server.port()).await;
         let address = slow.url("connections=1&timeout_ms=400").parse().unwrap();
         let link = Link::open(address).await.unwrap();
         let queue = DelayedQueue::new(link.clone(), bed.keys.clone(), Text);
@@ -333,8 +333,9 @@ fn a_call_that_changes_nothing_writes_nothing() {
 fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
     run(async {
         let bed = Bed::new().await;
-        let proxy = Proxy::to(bed.server.port());
-        let link = Link::open(proxy.address()).await.unwrap();
+        let options = Options { watches: |_| true, ..Options::default() };
+        let proxy = Proxy::with(bed.server.port(), options).await;
+        let link = Link::open(proxy.url("connections=1").parse().unwrap()).await.unwrap();
         let queue = DelayedQueue::new(link.clone(), bed.keys.clone(), Text);
         let consumer = Consumer::new(link.clone(), bed.keys.clone());
         let mut mover = Mover::new(link, bed.keys.clone(), MoverOptions::default());
@@ -342,7 +343,7 @@ fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
         for is_cut in [false, true] {
             let cut = || {
                 if is_cut {
-                    proxy.cut();
+                    proxy.lose_next_reply();
                 }
             };
             bed.queue.clear().await.unwrap();
@@ -368,7 +369,7 @@ fn a_call_whose_answer_was_lost_is_answered_all_the_same() {
             cut();
             assert_eq!(consumer.ack(&claimed[0].token).await.unwrap(), Settled::Acked);
             assert_eq!(count(&bed, "HLEN", &bed.keys.leased()).await, 0);
-            assert_eq!((bed.ready().await.len(), proxy.has_cut()), (0, true));
+            assert_eq!((bed.ready().await.len(), proxy.has_lost()), (0, true));
         }
     });
 }

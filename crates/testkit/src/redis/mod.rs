@@ -3,6 +3,7 @@
 //! They need `redis-server` in the path; `scripts/test` installs it.
 
 mod cluster;
+pub mod proxy;
 mod sentinel;
 mod server;
 
