@@ -19,10 +19,11 @@ use dwell_model::{
     SettingChange, Settings, State,
 };
 use dwell_store::{Action, Put, Settle, Store, Take};
+use dwell_testkit::Random;
 use dwell_time::{Clock, ManualClock};
 
 use self::workload::Workload;
-use crate::support::{Chance, Driven, options, queue, start};
+use crate::support::{Driven, options, queue, start};
 
 /// What a store shows at some moment: its messages, and the settings that queues have of their own.
 #[derive(Clone, Default, PartialEq)]
@@ -362,7 +363,7 @@ fn crash_twice(memory_limit: u64, count: u64, stride: u64) {
         for change in (1 + seed % stride..=reference.changes).step_by(stride as usize) {
             for again in 1..=OPENING {
                 let moment = change * OPENING + again;
-                let mut chance = Chance(seed ^ (moment << 8));
+                let mut chance = Random::new(seed ^ (moment << 8));
                 let all = crashes(seed, moment);
                 let (first, second) = (*chance.pick(&all), *chance.pick(&all));
                 let both = Some((again, second));

@@ -11,9 +11,10 @@ use dwell_engine::offline::{self, Filter, RepairReport, check, dump, repair, sta
 use dwell_engine::{OpenError, Options};
 use dwell_model::{Headers, Message, MessageId, Setting, SettingChange, State, StateKind};
 use dwell_store::{Action, OnConflict, Put, Selection, Settle, Store, Take, Target, When};
+use dwell_testkit::Random;
 use dwell_time::{Clock, ManualClock};
 
-use crate::support::{Chance, Driven, dir, options, queue, start};
+use crate::support::{Driven, dir, options, queue, start};
 
 fn new_dir() -> &'static Path {
     Path::new("/new")
@@ -30,7 +31,7 @@ fn directory() -> (MemoryDisk, ManualClock, History) {
     let opened = Options { segment_bytes: 4096, memory_limit, ..options(&disk, &clock) };
     let mut store = Driven::open(disk, clock, opened).unwrap();
     let mut history = History::new();
-    let mut chance = Chance(11);
+    let mut chance = Random::new(11);
     let mut remember = |store: &mut Driven| {
         for message in store.dump() {
             history.insert(message.id, message);
@@ -351,7 +352,7 @@ fn what_due_files_have_lost_comes_out_of_the_journal_as_it_stood() {
 /// So many places of a file are damaged, unless `DWELL_EVERY_BYTE` is set: then each.
 const SAMPLES: usize = 20;
 
-fn samples(len: usize, chance: &mut Chance) -> Vec<usize> {
+fn samples(len: usize, chance: &mut Random) -> Vec<usize> {
     if std::env::var_os("DWELL_EVERY_BYTE").is_some() || len <= SAMPLES {
         return (0..len).collect();
     }
@@ -363,7 +364,7 @@ fn whatever_byte_is_damaged_every_message_beside_it_is_saved() {
     let (disk, clock, history) = directory();
     let (whole, live) = (files(&disk), messages(&disk, dir(), &clock));
     let places = Places::of(&whole, &live);
-    let mut chance = Chance(3);
+    let mut chance = Random::new(3);
     let (mut damaged, mut losses) = (0, 0);
     for (name, bytes) in whole.iter().filter(|(name, _)| *name != "LOCK") {
         let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -396,7 +397,7 @@ fn whatever_is_cut_off_or_gone_the_rest_is_saved() {
     let (disk, clock, history) = directory();
     let (whole, live) = (files(&disk), messages(&disk, dir(), &clock));
     let places = Places::of(&whole, &live);
-    let mut chance = Chance(4);
+    let mut chance = Random::new(4);
     for (name, bytes) in whole.iter().filter(|(name, _)| *name != "LOCK") {
         for at in samples(bytes.len(), &mut chance).into_iter().step_by(3) {
             let how = format!("{name} cut at {at}");

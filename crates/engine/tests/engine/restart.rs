@@ -4,9 +4,10 @@ use dwell_engine::disk::{Crash, Disk, MemoryDisk};
 use dwell_engine::{Durability, Options};
 use dwell_model::{Headers, Number, Setting, SettingChange, State, StateKind};
 use dwell_store::{Action, Error, Put, Selection, Settle, Store, Take, When};
+use dwell_testkit::Random;
 use dwell_time::ManualClock;
 
-use crate::support::{Chance, Driven, dir, options, queue, start};
+use crate::support::{Driven, dir, options, queue, start};
 
 fn ack(store: &mut Driven, take: Take) -> usize {
     let taken = store.take(take).unwrap();
@@ -302,7 +303,7 @@ fn a_power_failure_takes_what_was_answered_within_the_interval_at_most_and_the_l
     const INTERVAL_MS: u64 = 50;
     let mut lost = 0;
     for seed in 0..100 {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
         let small = Options {
             durability: Durability::IntervalMs(INTERVAL_MS),

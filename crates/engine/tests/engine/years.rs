@@ -7,9 +7,10 @@ use dwell_engine::disk::MemoryDisk;
 use dwell_engine::{Counters, Options};
 use dwell_model::{Key, MessageId};
 use dwell_store::{Action, Put, Settle, Store, Take, Target, When};
+use dwell_testkit::Random;
 use dwell_time::ManualClock;
 
-use crate::support::{Chance, Driven, options, queue, start};
+use crate::support::{Driven, options, queue, start};
 
 const HOUR_MS: u64 = 3_600_000;
 const YEAR_MS: u64 = 365 * 24 * HOUR_MS;
@@ -22,7 +23,7 @@ const SEGMENT: u64 = 16 * 1024;
 struct Years {
     limit: u64,
     store: Driven,
-    chance: Chance,
+    chance: Random,
     pending: Vec<MessageId>,
     put: u64,
     most_files: u64,
@@ -35,7 +36,7 @@ impl Years {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new(start()));
         let options = Options { segment_bytes: SEGMENT, memory_limit: limit, ..options(&disk, &clock) };
         let store = Driven::open(disk, clock, options).unwrap();
-        let (chance, pending) = (Chance(seed), Vec::new());
+        let (chance, pending) = (Random::new(seed), Vec::new());
         Years { limit, store, chance, pending, put: 0, most_files: 0, most_runs: 0, most_over: 0 }
     }
 

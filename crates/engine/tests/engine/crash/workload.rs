@@ -10,13 +10,14 @@ use dwell_store::{
     Action, Delivery, Error, OnConflict, Put, PutAnswer, PutOutcome, Result, Selection, Settle, Store, Take,
     Target, When,
 };
+use dwell_testkit::Random;
 
-use crate::support::{Chance, Driven, queue};
+use crate::support::{Driven, queue};
 
 type Held = std::pin::Pin<Box<dyn Future<Output = Result<Vec<Delivery>>>>>;
 
 pub(super) struct Workload {
-    chance: Chance,
+    chance: Random,
     steps: usize,
     held: Option<Held>,
     pub(super) ids: Vec<(QueueName, MessageId, Number)>,
@@ -53,7 +54,7 @@ fn is_answered<T>(answer: &Result<T>) -> bool {
 impl Workload {
     pub(super) fn new(seed: u64) -> Workload {
         Workload {
-            chance: Chance(seed),
+            chance: Random::new(seed),
             steps: 0,
             held: None,
             ids: Vec::new(),
