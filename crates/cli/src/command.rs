@@ -158,8 +158,8 @@ impl Context {
                             Settled::Leased { lease_until } => {
                                 writeln!(out, "  until {}", human::instant(lease_until))
                             }
-                            Settled::Dead { dead_reason: Some(reason) } => {
-                                writeln!(out, "  {}", reason.as_str())
+                            Settled::Dead { dead_reason } => {
+                                writeln!(out, "  {}", dead_reason.as_str())
                             }
                             _ => writeln!(out),
                         }

@@ -143,7 +143,7 @@ impl Full {
             match self.put(&format!("message {n}")) {
                 Ok(_) => {}
                 Err(Error::Refused(problem)) => {
-                    let refused = (problem.status, problem.code.as_str(), problem.retryable);
+                    let refused = (problem.status, &*problem.code, problem.retryable);
                     assert_eq!(refused, (507, "disk_full", true));
                     assert!(n > 10, "after {n} messages");
                     return;

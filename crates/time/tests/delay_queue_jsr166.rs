@@ -263,7 +263,7 @@ fn drain_due_takes_what_is_due_up_to_the_limit() {
         queue.put(n, MS * n).unwrap();
     }
     clock.advance(5);
-    assert_eq!(queue.drain_due(0), []);
+    assert_eq!(queue.drain_due(0), Vec::<u32>::new());
     assert_eq!(queue.drain_due(4), [0, 1, 2, 3]);
     assert_eq!(queue.drain_due(100), [4, 5]);
     assert_eq!((queue.drain_due(100), queue.len()), (vec![], 4));

@@ -92,7 +92,9 @@ pub(super) struct HttpWire {
 /// What may pass is the item's; all else is the bench's end.
 fn refused(error: Error) -> Result<String, Failure> {
     match error {
-        Error::Refused(problem) if problem.retryable || problem.code == "lease_lost" => Ok(problem.code),
+        Error::Refused(problem) if problem.retryable || problem.code == "lease_lost" => {
+            Ok(problem.code.into_owned())
+        }
         error => Err(error.into()),
     }
 }

@@ -497,7 +497,7 @@ async fn a_call_under_way_when_the_runtime_of_its_store_ends_may_have_happened()
     for _ in 0..2 {
         put(&store, message("before")).await.unwrap();
     }
-    proxy.stop_script_after(0);
+    proxy.stop_request_after(0);
     let putting = {
         let store = Arc::clone(&store);
         tokio::spawn(async move { put(&store, message("m")).await })
@@ -559,14 +559,14 @@ async fn what_a_take_is_handed_while_its_store_is_dropped_goes_back() {
         settle(&store, before.receipt, Action::Ack).await.unwrap();
     }
     let id = put(&plain, message("m")).await.unwrap().id;
-    proxy.stop_script_after(0);
+    proxy.stop_request_after(0);
     let taking = tokio::spawn(async move { take(&store, 0, 3_600_000).await });
     within("the question", proxy.stopped()).await;
     // Its task has the store alone.
     taking.abort();
     assert!(within("the end of the task", taking).await.unwrap_err().is_cancelled());
     // The take is carried out, and what it was handed is on its way back.
-    proxy.stop_script_after(0);
+    proxy.stop_request_after(0);
     within("the way back", proxy.stopped()).await;
     assert_eq!(plain.stats(queue()).await.unwrap().counts.leased, 1);
     proxy.go_on();

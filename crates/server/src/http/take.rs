@@ -137,7 +137,7 @@ pub(crate) async fn take_id(State(app): State<Arc<App>>, call: Call) -> Result<R
     if raw {
         return Ok(holding(raw_delivery(delivery, unwritten), held));
     }
-    let body = to_json(&DeliveryOut::from(&delivery));
+    let body = to_json(&dwell_wire::Delivery::from(&delivery));
     let body = Handover::new(body.into(), vec![delivery.receipt], unwritten);
     Ok(holding(with_type(StatusCode::OK, JSON, Body::new(body)), held))
 }

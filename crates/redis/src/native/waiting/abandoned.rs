@@ -144,11 +144,11 @@ mod tests {
 
     use dwell_model::Limits;
     use dwell_store::{Store as _, Take};
+    use dwell_testkit::redis::Server;
 
     use super::*;
     use crate::RedisStore;
     use crate::native::waiting::{Answer, serve};
-    use crate::testing::Server;
 
     async fn in_time<T>(event: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(60), event).await.expect("it comes in time")
