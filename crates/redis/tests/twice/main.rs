@@ -1,7 +1,5 @@
 //! Whatever a script does, it does once: the store keeps the contract though each of its scripts runs twice, with the same
 //! arguments, and only the second answer is heard. That is what a lost answer comes to.
-#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
-
 #[path = "../support/mod.rs"]
 mod support;
 
