@@ -131,11 +131,12 @@ long_redis() {
 
 part_sim() {
     local rounds=30 lines=20000 kills=3 seeds=500
-    [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000
+    [ -z "$1" ] || rounds=500 lines=1000000 kills=5 seeds=10000
     build_all "sim: build"
     stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
     # Not in the short set yet: what failed there now and then is mended, and has not run for long enough since.
     [ -z "$1" ] || stage "sim: stress" "$target/debug/dwell-sim" stress --seconds 600
+    [ -z "$1" ] || stage "sim: a full disk at each write" "$target/debug/dwell-sim" squeeze --seeds 20
     stage "sim: mutants" "$target/debug/dwell-sim" mutants
     stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
     stage "sim: kill -9, beanstalkd's protocol" "$target/debug/dwell-sim" kill --protocol beanstalkd --rounds "$rounds"

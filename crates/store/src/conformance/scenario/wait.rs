@@ -139,9 +139,16 @@ pub fn a_take_that_would_wait_on_one_queue_too_many_is_refused(factory: &Factory
     let taken = stage.take(Take::from(queue("other")));
     assert_eq!(taken, [], "its one message is held");
     assert_eq!(stage.store().delete_queue(q()), Ok(1));
-    let third = Waiting::begin(&stage, Take::from_all([queue("third"), queue("other")]).wait_ms(60_000));
+    let start =
+        |name| Waiting::start(stage.raw(), Take::from_all([queue(name), queue("other")]).wait_ms(60_000));
+    let (mut third, mut fourth) = (start("third"), start("fourth"));
+    assert!(third.poll().is_none(), "there is room now");
+    // It is refused while the store may not have looked yet whether the one before it may wait.
+    let refused =
+        fourth.poll().unwrap_or_else(|| fourth.answer()).expect_err("there is room for one of them");
+    assert_eq!(refused, Error::TooManyQueues { limit: 2 });
     stage.put(Put::new(queue("third"), "m"));
-    assert_eq!(third.answer().unwrap().len(), 1, "there is room now");
+    assert_eq!(third.answer().unwrap().len(), 1, "who came later is not in its way");
 }
 
 pub fn stats_count_the_takes_that_wait(factory: &Factory) {
