@@ -48,6 +48,6 @@ pub use queue::{
     BackoffSettings, QueuePage, QueueSettings, QueueStats, StateCounts, UnreadQueue, pause_text,
 };
 pub use routes::{Answer, Operation, ROUTES, Request, Route};
-pub use server::{Limits, ServerInfo};
+pub use server::{Limits, Me, ServerInfo};
 pub use settle::{SettleItem, Settled};
 pub use text::Base64;

@@ -39,6 +39,8 @@ pub enum Answer {
     Nothing,
     /// Text of this media type.
     Text(&'static str),
+    /// Text of one of these media types.
+    Texts(&'static [&'static str]),
     /// The OpenAPI document.
     Document,
 }
@@ -147,9 +149,12 @@ routes! {
     /// A page of messages in a state
     List "list": GET "/v1/queues/{queue}/messages", InQueue(MAY_LOOK) => {
         tag: "look",
-        query: &[STATE, CURSOR, PAGE, BODY],
+        query: &[STATE, FROM, CURSOR, PAGE, BODY, PREVIEW],
         answers: &[(200, Answer::Json("MessagePage"))],
-        errors: &[SCOPED, STORE, QUEUE, &["malformed_cursor", "unknown_queue", "overloaded"]],
+        errors: &[
+            SCOPED, STORE, QUEUE, INSTANTS,
+            &["malformed_cursor", "conflicting_fields", "unknown_queue", "overloaded"],
+        ],
     }
     /// Put many messages into one queue
     PutMany "put_many": POST "/v1/queues/{queue}/messages:batch", InQueue(MAY_PUT) => {
@@ -301,6 +306,13 @@ routes! {
             &["malformed_receipt", "error_text_too_long", "invalid_setting", "lease_lost", "unknown_route"],
         ],
     }
+    /// The message that a receipt is for
+    GetReceipt "get_receipt": GET "/v1/receipts/{receipt}", InReceipt(MAY_LOOK) => {
+        tag: "look",
+        query: &[BODY],
+        answers: &[(200, Answer::JsonOrRaw("Message"))],
+        errors: &[SCOPED, STORE, FOUND, &["malformed_receipt"]],
+    }
     /// Settle many messages
     SettleMany "settle_many": POST "/v1/settle", InEach(MAY_TAKE) => {
         tag: "settle",
@@ -327,7 +339,7 @@ routes! {
     /// A page of queues
     Queues "queues": GET "/v1/queues", InEach(MAY_ANYTHING) => {
         tag: "queues",
-        query: &[QUEUE_CURSOR, PAGE],
+        query: &[PREFIX, QUEUE_CURSOR, PAGE],
         answers: &[(200, Answer::Json("QueuePage"))],
         errors: &[SCOPED, STORE, QUEUE, &["overloaded"]],
     }
@@ -385,6 +397,12 @@ routes! {
         answers: &[(200, Answer::Json("Limits"))],
         errors: &[SCOPED],
     }
+    /// What the token is good for
+    Me "me": GET "/v1/me", AnyToken => {
+        tag: "server",
+        answers: &[(200, Answer::Json("Me"))],
+        errors: &[SCOPED],
+    }
     /// Whether the process answers
     Live "live": GET "/health/live", Nothing => {
         tag: "server",
@@ -413,10 +431,16 @@ routes! {
         answers: &[(200, Answer::Text("text/plain"))],
         errors: &[&["unknown_route"]],
     }
-    /// Version, and where the documentation is
+    /// The web page for a browser; version, and where the documentation is, for others
     Root "root": GET "/", Nothing => {
         tag: "server",
-        answers: &[(200, Answer::Text("text/plain"))],
+        answers: &[(200, Answer::Texts(&["text/plain", "text/html"]))],
+    }
+    /// A file of the web page
+    PageFile "page_file": GET "/page/{digest}/{file}", Nothing => {
+        tag: "server",
+        answers: &[(200, Answer::Texts(&["text/javascript", "text/css", "image/svg+xml"]))],
+        errors: &[&["unknown_route"]],
     }
 }
 

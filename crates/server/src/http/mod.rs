@@ -11,6 +11,7 @@ mod health;
 mod host;
 mod listing;
 mod logged;
+mod me;
 mod messages;
 mod metrics;
 mod ndjson;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
-use dwell_model::{Setting, SettingChange};
+use dwell_model::{QueueName, Setting, SettingChange};
 use dwell_wire::{QueueStats, Removed};
 
 use super::call::Call;
@@ -19,13 +19,22 @@ const LONGEST_PAGE: usize = 1_000;
 /// `GET /v1/queues`
 pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let mut query = call.query()?;
+    let prefix = prefix(query.text("prefix")?.unwrap_or_default())?;
     let after = query.parsed("cursor")?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
     query.finish()?;
     let caller = call.caller();
     app.wait_for_room(&mut app.memory.add(0), &caller).await?;
-    let (queues, is_more) = listing::page(&*app.store, &caller, after, max).await?;
+    let (queues, is_more) = listing::page(&*app.store, &caller, &prefix, after, max).await?;
     Ok(json(StatusCode::OK, &queue_page(queues, is_more)))
+}
+
+/// A beginning of names: a name itself, or what is one with a letter behind it.
+fn prefix(text: String) -> Result<String, Problem> {
+    if !text.is_empty() && QueueName::new(&format!("{text}a")).is_err() {
+        QueueName::new(&text)?;
+    }
+    Ok(text)
 }
 
 /// `GET /v1/queues/{queue}`

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use dwell_model::{AttemptLimit, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
 use dwell_wire::{
-    Answer, Cancelled, Delivery, Found, Message, Moved, PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer,
-    PutItem, QueuePage, QueueStats, ROUTES, Removed, Request, RescheduleItem, ReviveFields, Route,
+    Answer, Cancelled, Delivery, Found, Me, Message, Moved, PATH_PARAMETERS, Page, Parameter, Problem,
+    PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Removed, Request, RescheduleItem, ReviveFields, Route,
     SelectFields, ServerInfo, SettleItem, Settled, Swept, Taken, TargetFields, WhenFields, lookup, schema,
 };
 use schemars::generate::SchemaSettings;
@@ -37,7 +37,7 @@ fn schemas() -> Map<String, Value> {
     }
     let mut written = generator().for_serialize().into_generator();
     add! { written:
-        Cancelled, Delivery<'_>, HealthOut, Message<'_>, Moved, Page<'_>, Problem<'_>, PutAnswer, QueuePage, QueueStats,
+        Cancelled, Delivery<'_>, HealthOut, Me<'_>, Message<'_>, Moved, Page<'_>, Problem<'_>, PutAnswer, QueuePage, QueueStats,
         Removed, ServerInfo, Settled, Swept, Taken<'_>,
         Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
     }
@@ -234,6 +234,11 @@ fn response(answer: Answer) -> Value {
         Answer::Nothing => json!({ "description": "There was none" }),
         Answer::Text(media) => {
             json!({ "description": "Text", "content": { media: { "schema": { "type": "string" } } } })
+        }
+        Answer::Texts(media) => {
+            let text = |media: &&str| ((*media).to_owned(), json!({ "schema": { "type": "string" } }));
+            let content: Map<String, Value> = media.iter().map(text).collect();
+            json!({ "description": "Text", "content": content })
         }
         Answer::Document => {
             json!({ "description": "This document", "content": { "application/json": { "schema": { "type": "object" } } } })
