@@ -366,7 +366,7 @@ function tokenForm(problem) {
 function frame() {
     const { route } = state;
     const within = ["queue", "messages", "message", "put"].includes(route.view) ? route.queue : route.query.queue;
-    return h("header", { class: "bar", key: "bar" }, [
+    return h("header", { class: "masthead", key: "masthead" }, [
         h("a", { class: "skip", href: "#main", onclick: (event) => {
             event.preventDefault();
             const first = root.querySelector("main :is(a, button, input, [tabindex])");

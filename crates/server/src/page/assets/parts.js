@@ -3,7 +3,7 @@
  * @module
  */
 
-/** @import { Children, Node } from "./node.js" */
+/** @import { Most, Node } from "./node.js" */
 /** @import { Message, ProblemDocument, StateKind } from "./types.js" */
 /** @import { Context } from "./context.js" */
 import { fromBase64, hexDump } from "./bytes.js";
@@ -75,7 +75,7 @@ export const codeLink = (code) =>
 /**
  * A refusal, in place of what it refuses.
  * @param {ProblemDocument} problem
- * @param {Children} [more]
+ * @param {Most} [more]
  */
 export function refusal(problem, more = null) {
     return h("div", { class: "refusal", role: "alert" }, [
@@ -109,8 +109,8 @@ export function refusals(queue, refused, inAll) {
 
 /**
  * @param {string} label
- * @param {Children} value
- * @param {{ href?: string, style?: string, more?: Children, title?: string }} [options]
+ * @param {Most} value
+ * @param {{ href?: string, style?: string, more?: Most, title?: string }} [options]
  */
 export function stat(label, value, { href, style = "", more = null, title } = {}) {
     const inside = [
@@ -125,7 +125,7 @@ export function stat(label, value, { href, style = "", more = null, title } = {}
 /**
  * Choices of which one is made, each an address.
  * @param {string} label
- * @param {{ name: Children, href: string, isChosen: boolean, more?: Children }[]} choices
+ * @param {{ name: Most, href: string, isChosen: boolean, more?: Most }[]} choices
  */
 export function tabs(label, choices) {
     const links = choices.map(({ name, href, isChosen, more }) =>
@@ -145,9 +145,9 @@ export const button = (isAllowed, name, press, style = "") =>
     isAllowed ? h("button", { type: "button", class: style, key: name, onclick: () => press() }, name) : null;
 
 /**
- * @param {Children} title
- * @param {Children} inside
- * @param {Children} [aside]
+ * @param {Most} title
+ * @param {Most} inside
+ * @param {Most} [aside]
  * @param {string} [key]
  */
 export function panel(title, inside, aside = null, key) {
@@ -169,7 +169,7 @@ export function preview(message) {
     return text === "" ? h("span", { class: "none" }, message.size === 0 ? "empty" : "–") : foreign(text, "preview");
 }
 
-/** @param {Children} inside */
+/** @param {Most} inside */
 export const nothing = (inside) => h("p", { class: "nothing" }, inside);
 
 /**

@@ -124,7 +124,7 @@ function timeLine(context, message) {
         ]);
     });
     const heads = ["", "relative", "local", "UTC"].map((name) => h(name === "" ? "td" : "th", name === "" ? null : { scope: "col" }, name));
-    return panel("Time line", h("table", { class: "settings line" }, h("thead", null, h("tr", null, heads)), h("tbody", null, rows)), null, "line");
+    return panel("Time line", h("table", { class: "settings timeline" }, h("thead", null, h("tr", null, heads)), h("tbody", null, rows)), null, "line");
 }
 
 /** @param {Message} message */
