@@ -67,7 +67,7 @@ export function bodyPanel(context, message) {
         isChosen: name === chosen,
     }));
     const note = forms.text === undefined ? "It is no UTF-8." : null;
-    return panel(title, [shownText(context, chosen, forms[chosen] ?? ""), note === null ? null : h("p", { class: "note" }, note)], [tabs("form", choices), save], "body");
+    return panel(title, [shownText(context, chosen, forms[chosen] ?? ""), note === null ? null : h("p", { class: "note" }, note)], h("div", { class: "actions" }, tabs("form", choices), save), "body");
 }
 
 /** @param {Context} context @param {string} form @param {string} text */

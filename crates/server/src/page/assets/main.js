@@ -372,7 +372,7 @@ function frame() {
             const first = root.querySelector("main :is(a, button, input, [tabindex])");
             if (first instanceof HTMLElement) first.focus();
         } }, "skip to the page"),
-        h("a", { class: "brand", href: "#/" }, "dwell"),
+        h("a", { class: "brand", href: "#/", title: "overview" }, "dwell"),
         h("nav", { class: "crumbs", "aria-label": "where" }, crumbs()),
         h("form", { class: "search", role: "search", onsubmit: (event) => {
             event.preventDefault();
@@ -427,12 +427,12 @@ function tools() {
         h("select", { key: label, "aria-label": label, value, onchange: (event) => change(event.target.value) },
             choices.map(([value, name]) => h("option", { value, key: value }, name)));
     return [
-        select("times", state.mode, [["local", "local"], ["utc", "UTC"], ["relative", "relative"]], (mode) => {
+        select("times", state.mode, [["local", "local time"], ["utc", "UTC"], ["relative", "relative"]], (mode) => {
             state.mode = /** @type {TimeMode} */ (mode);
             localStorage.setItem(KEPT.mode, mode);
             redraw();
         }),
-        select("theme", state.theme, [["auto", "auto"], ["light", "light"], ["dark", "dark"]], (theme) => {
+        select("theme", state.theme, [["auto", "system theme"], ["light", "light"], ["dark", "dark"]], (theme) => {
             state.theme = theme;
             localStorage.setItem(KEPT.theme, theme);
             redraw();

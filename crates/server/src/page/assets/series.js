@@ -73,12 +73,13 @@ export function lastRate(series, counts) {
 }
 
 /**
- * The top of an axis: the next 1, 2 or 5 with noughts behind it, at least 1.
+ * The top of an axis: a round number, at least 1.
  * @param {number} most
  */
 export function axisTop(most) {
     if (most <= 1) return 1;
     const power = 10 ** Math.floor(Math.log10(most));
-    const top = [1, 2, 5, 10].find((step) => step * power >= most) ?? 10;
+    const steps = power >= 10 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10] : [1, 2, 3, 4, 5, 6, 8, 10];
+    const top = steps.find((step) => step * power >= most) ?? 10;
     return top * power;
 }

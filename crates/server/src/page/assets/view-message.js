@@ -54,7 +54,7 @@ export const message = {
         return [
             head(context, value, gone !== undefined),
             gone === undefined ? null : h("p", { class: "gone", role: "status" }, gone),
-            h("div", { class: "side-by-side", key: "facts" }, [timeLine(context, value), facts(value)]),
+            h("div", { class: "facts", key: "facts" }, [timeLine(context, value), facts(value)]),
             value.last_error === undefined ? null : panel("Last error", h("pre", { tabindex: 0, class: "error" }, foreign(value.last_error)), null, "error"),
             headers(value),
             bodyPanel(context, value),

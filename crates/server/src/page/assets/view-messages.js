@@ -12,7 +12,7 @@ import { h } from "./node.js";
 import { STATES, button, codeLink, foreign, instant, nothing, preview, refusal, tabs } from "./parts.js";
 import { part } from "./refused.js";
 import { toMessage, toMessages, toQueue, withQuery } from "./route.js";
-import { countText, shortCount, sizeText } from "./text.js";
+import { countText, cut, shortCount, sizeText } from "./text.js";
 import { inputInstant, typedInstant } from "./time.js";
 
 /** @typedef {{ page: Part<MessagePage>, queue: Part<Queue> }} Data */
@@ -107,7 +107,8 @@ function list(context, state, { messages, unread = [], next }) {
         h("th", { scope: "col" }, "message"),
         h("th", { scope: "col", class: "number" }, "attempts"),
         h("th", { scope: "col", class: "number" }, "size"),
-        h("th", { scope: "col" }, state === "dead" ? "why, and what it was" : "body"),
+        state === "dead" ? h("th", { scope: "col", class: "why" }, "why") : null,
+        h("th", { scope: "col", class: "body" }, "body"),
     ];
     const table = h("table", { class: `list messages ${isSelectable ? "selectable" : ""}` }, [
         h("thead", null, h("tr", null, heads)),
@@ -117,7 +118,7 @@ function list(context, state, { messages, unread = [], next }) {
     return [
         messages.length === 0 && unread.length === 0
             ? nothing(route.query.from === undefined ? `No message is ${state}.` : `No message is ${state} and due from there on.`)
-            : table,
+            : h("div", { class: "panel", key: "rows" }, table),
         unread.map(({ id, error }) => h("p", { class: "refusal", key: id }, foreign(id), ": ", codeLink(error.code), " ", foreign(error.detail))),
         h("nav", { class: "pager", key: "pager", "aria-label": "pages" }, [
             route.query.cursor === undefined ? null : h("a", { href: first }, "first page"),
@@ -132,9 +133,7 @@ function row(context, state, message, isSelectable) {
     const at = state === "leased" ? message.lease_until : state === "dead" ? message.dead_at : message.due;
     const isSelected = context.selected.has(message.id);
     const attempts = message.max_attempts === undefined ? String(message.attempt) : `${message.attempt} of ${message.max_attempts}`;
-    const why = state === "dead" || message.last_error !== undefined
-        ? h("span", { class: "why" }, message.dead_reason?.replaceAll("_", " ") ?? "", message.last_error === undefined ? "" : [" ", foreign(message.last_error.slice(0, 200))], " ")
-        : null;
+    const error = message.last_error === undefined ? null : foreign(cut(message.last_error, 200).text);
     return h("tr", { key: message.id, "data-row": message.id, tabindex: -1, class: isSelected ? "selected" : "" }, [
         isSelectable
             ? h("td", { class: "check" }, h("input", {
@@ -151,7 +150,8 @@ function row(context, state, message, isSelectable) {
         ]),
         h("td", { class: `number ${message.attempt === 0 ? "zero" : ""}`, "data-label": "attempts" }, attempts),
         h("td", { class: "number size", "data-label": "size" }, sizeText(message.size)),
-        h("td", { class: "body" }, why, preview(message)),
+        state === "dead" ? h("td", { class: "why" }, [message.dead_reason?.replaceAll("_", " ") ?? "", error === null ? null : ": ", error]) : null,
+        h("td", { class: "body" }, [state === "dead" || error === null ? null : h("span", { class: "why" }, error, " "), preview(message)]),
     ]);
 }
 

@@ -76,7 +76,7 @@ function totals(context, overview) {
     const count = (/** @type {number | undefined} */ of) => (of === undefined ? "–" : countText(of));
     return h("div", { class: "stats", key: "totals" }, [
         stat("scheduled", count(counts?.scheduled)),
-        stat("ready", count(counts?.ready), { style: (counts?.ready ?? 0) > 0 ? "is-ready" : "", more: "due, not handed out" }),
+        stat("ready", count(counts?.ready), { style: (counts?.ready ?? 0) > 0 ? "is-ready" : "", title: "due, and not handed out" }),
         stat("leased", count(counts?.leased)),
         stat("dead", count(counts?.dead), { style: (counts?.dead ?? 0) > 0 ? "is-dead" : "" }),
         stat("queues", count(overview.queues)),
@@ -86,7 +86,7 @@ function totals(context, overview) {
         stat("acks", [rate(last?.acks), h("small", null, "/s")], { style: "rate" }),
         stat("retries", [rate(last?.retries), h("small", null, "/s")], { style: "rate" }),
         stat("deaths", [rate(last?.deaths), h("small", null, "/s")], { style: "rate" }),
-        stat("lateness p99", late < 0 ? "–" : durationText(late), { style: "rate", more: "last minute" }),
+        stat("lateness p99", late < 0 ? "–" : durationText(late), { style: "rate", title: "the most of the last minute" }),
     ]);
 }
 
