@@ -213,6 +213,9 @@ function turnTo(next) {
     if (!isSame) {
         Object.assign(state, { shown: next, data: undefined, rows: undefined, typed: {}, answeredAt: undefined, failed: undefined });
         window.scrollTo(0, 0);
+        // What it was about is not in sight any more; what runs ends with the step that is under way.
+        dialogs.stop();
+        dialogs.shown = undefined;
     }
     if (!isSame || before.query.state !== next.query.state) state.selected.clear();
     // How something is shown asks for nothing new.

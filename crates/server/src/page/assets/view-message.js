@@ -79,7 +79,7 @@ function head(context, message, isGone) {
             " · in ",
             h("a", { href: toQueue(queue) }, foreign(queue)),
             " ",
-            h("button", { type: "button", class: "quiet", onclick: () => context.copy(id), "aria-label": "copy the id" }, "copy id"),
+            h("button", { type: "button", class: "quiet", onclick: () => context.copy(id) }, "copy id"),
         ]),
         h("div", { class: "actions" }, [
             button(moves && state === "scheduled", "deliver now…", () => context.open(deliverDialog(context, queue, [id]))),

@@ -57,6 +57,7 @@ export const overview = {
     show(context, data, rows) {
         const all = data.overview;
         return [
+            h("h1", { class: "unseen" }, "Overview"),
             all.ok ? totals(context, all.value) : refusal(all.problem, h("p", null, h("a", { href: "#/queues" }, "queues by name"))),
             fallsDue(context, data),
             rows.overview.ok ? queues(context, rows.overview.value) : null,

@@ -39,7 +39,7 @@ export const queues = {
             })),
             h("button", { type: "submit" }, "show"),
         ]);
-        return [panel("Queues by name", rows.ok ? page(context, rows.value) : refusal(rows.problem), search, "queues")];
+        return [h("h1", { class: "unseen" }, "Queues"), panel("Queues by name", rows.ok ? page(context, rows.value) : refusal(rows.problem), search, "queues")];
     },
 };
 
