@@ -255,8 +255,11 @@ function answer(state, request, response, url, body) {
         const counts = { scheduled: 0, ready: 0, ready_urgent: 0, leased: 0, dead: 0 };
         for (const queue of top) for (const name of Object.keys(counts)) counts[name] += queue.counts[name];
         return json({
-            now: instant(now), as_of: instant(now - 1_400), queues: top.length, counts, waiting: 4, top,
-            forecast: world.edges(scheduled, now, [60_000, 3_600_000, 86_400_000, 30 * 86_400_000].map((ms) => now + ms)), recent: world.recent(now, 3),
+            now: instant(now), recent: world.recent(now, 3),
+            census: {
+                as_of: instant(now - 1_400), queues: top.length, counts, waiting: 4, top,
+                forecast: world.edges(scheduled, now, [60_000, 3_600_000, 86_400_000, 30 * 86_400_000].map((ms) => now + ms)),
+            },
         });
     }
     if (path === "/v1/queues") {

@@ -57,4 +57,8 @@ pub(crate) const MAY_MANAGE: &[Verb] = &[Verb::Manage];
 pub(crate) const MAY_MOVE: &[Verb] = &[Verb::Put, Verb::Manage];
 /// Who may look at messages. Whoever takes sees all bodies anyway.
 pub const MAY_LOOK: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look];
+/// Who may read counts over time, which show no message.
+pub(crate) const MAY_COUNT: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look, Verb::Metrics];
+/// Who may read counts of all queues.
+pub(crate) const MAY_COUNT_ALL: &[Verb] = &[Verb::Metrics, Verb::Manage, Verb::Look];
 pub(crate) const MAY_ANYTHING: &[Verb] = &[Verb::Put, Verb::Take, Verb::Manage, Verb::Look];

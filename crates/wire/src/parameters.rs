@@ -98,6 +98,13 @@ pub(crate) const PREVIEW: Parameter = parameter(
     "In place of the body, so many of its first characters, or bytes where it is not UTF-8",
     r#"{"type":"integer","minimum":0,"maximum":256}"#,
 );
+pub(crate) const EDGES: Parameter =
+    parameter("edges", "Instants with commas between them, rising, at most 200", TEXT);
+pub(crate) const SPAN: Parameter = parameter(
+    "span",
+    "In place of `edges`: 60 x 1 s, 60 x 1 min, 24 x 1 h or 30 x 1 d, at whole steps of UTC",
+    r#"{"type":"string","enum":["minute","hour","day","month"],"default":"hour"}"#,
+);
 pub(crate) const PREFIX: Parameter = parameter("prefix", "Queues whose names begin so", TEXT);
 pub(crate) const PAGE: Parameter =
     parameter("max", "At most so many", r#"{"type":"integer","minimum":1,"maximum":1000,"default":100}"#);

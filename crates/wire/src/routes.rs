@@ -4,7 +4,9 @@
 //! operation: a row in [`ROUTES`], and what does not compile any more; then `docs/http.md` and `docs/security.md`, which tests
 //! hold against the table.
 
-use crate::asks::{MAY_ANYTHING, MAY_LOOK, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE};
+use crate::asks::{
+    MAY_ANYTHING, MAY_COUNT, MAY_COUNT_ALL, MAY_LOOK, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE,
+};
 use crate::parameters::*;
 use crate::refusals::*;
 use crate::{Asks, Asks::*, Verb};
@@ -390,6 +392,32 @@ routes! {
         request: Request::JsonOrQuery("NoFields"),
         answers: &[(200, Answer::Json("Removed"))],
         errors: &[SCOPED, STORE, CHANGE, QUEUE, SENT, JSON, &["unknown_queue"]],
+    }
+    /// How many scheduled messages of a queue are due by some instants
+    Forecast "forecast": GET "/v1/queues/{queue}/forecast", InQueue(MAY_COUNT) => {
+        tag: "queues",
+        query: &[EDGES, SPAN],
+        answers: &[(200, Answer::Json("Forecast"))],
+        errors: &[SCOPED, STORE, QUEUE, INSTANTS, &["unknown_queue", "conflicting_fields", "overloaded"]],
+    }
+    /// What has happened to a queue lately
+    Recent "recent": GET "/v1/queues/{queue}/recent", InQueue(MAY_COUNT) => {
+        tag: "queues",
+        answers: &[(200, Answer::Json("Recent"))],
+        errors: &[SCOPED, QUEUE],
+    }
+    /// How many scheduled messages of all queues are due by some instants
+    ForecastAll "forecast_all": GET "/v1/forecast", Everywhere(MAY_COUNT_ALL) => {
+        tag: "queues",
+        query: &[EDGES, SPAN],
+        answers: &[(200, Answer::Json("Forecast"))],
+        errors: &[SCOPED, STORE, INSTANTS, &["conflicting_fields", "overloaded"]],
+    }
+    /// All queues at a glance
+    Overview "overview": GET "/v1/overview", Everywhere(MAY_COUNT_ALL) => {
+        tag: "queues",
+        answers: &[(200, Answer::Json("Overview"))],
+        errors: &[SCOPED, STORE],
     }
     /// Version, limits and default settings
     Limits "limits": GET "/v1/limits", AnyToken => {

@@ -6,6 +6,7 @@ mod body;
 mod call;
 mod connection;
 mod dead;
+mod forecast;
 mod handover;
 mod health;
 mod host;
@@ -16,6 +17,7 @@ mod messages;
 mod metrics;
 mod ndjson;
 mod opening;
+mod overview;
 mod pages;
 mod problem;
 mod put;
@@ -25,12 +27,14 @@ mod reply;
 mod routes;
 mod settle;
 mod take;
+mod walks;
 
 use std::future::Future;
 use std::sync::Arc;
 
 use dwell_store::Store;
 use dwell_time::Clock;
+use dwell_wire::{Census, Forecast};
 use tokio::sync::watch;
 
 pub(crate) use batch::{Done, Refused};
@@ -44,6 +48,8 @@ pub(crate) use routes::router;
 #[cfg(feature = "fuzzing")]
 pub(crate) use {body::Timing, ndjson::Lines};
 
+use self::forecast::Span;
+pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};
 use crate::config::HttpConfig;
@@ -62,6 +68,9 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) ailment: Ailment,
+    /// What falls due in all queues, by span.
+    pub(crate) forecasts: Walks<Span, Forecast>,
+    pub(crate) overviews: Walks<(), Census>,
 }
 
 fn overloaded() -> Problem {

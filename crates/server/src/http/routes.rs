@@ -8,7 +8,9 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use dwell_wire::{Operation, ROUTES, Route};
 
-use super::{App, access, dead, health, me, messages, metrics, pages, put, queues, settle, take};
+use super::{
+    App, access, dead, forecast, health, me, messages, metrics, overview, pages, put, queues, settle, take,
+};
 
 /// Answers this method alone.
 fn handler(route: &Route) -> MethodRouter<Arc<App>> {
@@ -47,6 +49,10 @@ fn handler(route: &Route) -> MethodRouter<Arc<App>> {
         Operation::Pause => on(method, queues::pause),
         Operation::Resume => on(method, queues::resume),
         Operation::Purge => on(method, queues::purge),
+        Operation::Forecast => on(method, forecast::of_queue),
+        Operation::Recent => on(method, overview::recent),
+        Operation::ForecastAll => on(method, forecast::of_all),
+        Operation::Overview => on(method, overview::overview),
         Operation::Limits => on(method, queues::limits),
         Operation::Me => on(method, me::me),
         Operation::Live => on(method, health::live),

@@ -118,14 +118,21 @@
  */
 
 /**
+ * What a walk over all queues has counted.
+ * @typedef {object} Census
+ * @property {string} as_of
+ * @property {number} queues
+ * @property {number} [unread]
+ * @property {Counts} counts
+ * @property {number} waiting
+ * @property {TopQueue[]} top
+ * @property {Forecast} forecast
+ */
+
+/**
  * @typedef {object} Overview
  * @property {string} now
- * @property {string} [as_of]
- * @property {number} [queues]
- * @property {Counts} [counts]
- * @property {number} [waiting]
- * @property {TopQueue[]} [top]
- * @property {Forecast} forecast
+ * @property {Census} [census]
  * @property {Series[]} recent
  */
 

@@ -67,7 +67,8 @@ export const overview = {
 
 /** @param {Context} context @param {Overview} overview */
 function totals(context, overview) {
-    const { counts, recent } = overview;
+    const { census, recent } = overview;
+    const counts = census?.counts;
     const last = recent[0];
     const rate = (/** @type {number[] | undefined} */ of) => {
         const perSecond = of === undefined ? undefined : lastRate(last, of);
@@ -80,8 +81,8 @@ function totals(context, overview) {
         stat("ready", count(counts?.ready), { style: (counts?.ready ?? 0) > 0 ? "is-ready" : "", title: "due, and not handed out" }),
         stat("leased", count(counts?.leased)),
         stat("dead", count(counts?.dead), { style: (counts?.dead ?? 0) > 0 ? "is-dead" : "" }),
-        stat("queues", count(overview.queues)),
-        stat("waiting takes", count(overview.waiting)),
+        stat("queues", count(census?.queues)),
+        stat("waiting takes", count(census?.waiting)),
         stat("puts", [rate(last?.puts), h("small", null, "/s")], { style: "rate" }),
         stat("takes", [rate(last?.takes), h("small", null, "/s")], { style: "rate" }),
         stat("acks", [rate(last?.acks), h("small", null, "/s")], { style: "rate" }),
@@ -95,7 +96,7 @@ function totals(context, overview) {
 function fallsDue(context, { overview, forecast }) {
     const chosen = spanOf(context.route.query.span);
     const within = (/** @type {number} */ at) => {
-        const count = overview.ok ? overview.value.forecast.due_by[at] : undefined;
+        const count = overview.ok ? overview.value.census?.forecast.due_by[at] : undefined;
         return count === undefined ? "" : shortCount(count);
     };
     const choices = SPANS.map(({ span, name }, at) => ({
@@ -142,8 +143,8 @@ export function forecastChart(context, forecast, toMessages) {
 
 /** @param {Context} context @param {Overview} overview */
 function queues(context, overview) {
-    const { top, as_of } = overview;
-    if (top === undefined) return panel("Queues", nothing("Queues are being counted for the first time; it takes a moment."));
+    if (overview.census === undefined) return panel("Queues", nothing("Queues are being counted for the first time; it takes a moment."));
+    const { top, as_of, queues: total, unread = 0 } = overview.census;
     const sort = context.route.query.sort ?? "ready";
     const head = (/** @type {string} */ by, /** @type {string} */ name, style = "") =>
         h("th", { scope: "col", class: style, "aria-sort": sort === by ? (by === "name" || by === "due" ? "ascending" : "descending") : null }, [
@@ -169,10 +170,10 @@ function queues(context, overview) {
         ])),
         h("tbody", { "data-hold": "" }, sorted(top, sort).map(row)),
     ]);
-    const total = overview.queues ?? top.length;
     const aside = h("span", { class: "note" }, [
         total > top.length ? `those with the most, of ${countText(total)}; ` : null,
-        as_of === undefined ? null : ["counted ", instant({ ...context, mode: "relative" }, as_of), " · "],
+        unread > 0 ? `${countText(unread)} cannot be read now; ` : null,
+        ["counted ", instant({ ...context, mode: "relative" }, as_of), " · "],
         h("a", { href: fragment(["queues"]) }, "all by name"),
     ]);
     return panel("Queues", top.length === 0 ? nothing("There is no queue yet. A first put makes one.") : table, aside, "queues");
