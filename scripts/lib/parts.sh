@@ -129,6 +129,15 @@ long_redis() {
         cargo test --locked -p dwell-redis --test many -- --ignored --nocapture a_million_takes
 }
 
+part_page() {
+    local page=(npm --silent --prefix interop/page)
+    stage "page: packages" "${page[@]}" ci --no-audit --no-fund
+    stage "page: types" "${page[@]}" run types
+    stage "page: what is pure" "${page[@]}" run unit
+    stage "page: in a browser" "${page[@]}" run browser
+    stage "page: screenshots" "${page[@]}" run look
+}
+
 part_sim() {
     local rounds=30 lines=20000 kills=3 seeds=500
     [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000

@@ -166,7 +166,7 @@ function queues(context, overview) {
         h("thead", null, h("tr", null, [
             head("name", "queue"),
             ...COLUMNS.map(({ sort, name }) => head(sort, name, "number")),
-            head("due", "next due"),
+            head("due", "next due", "when"),
         ])),
         h("tbody", { "data-hold": "" }, sorted(top, sort).map(row)),
     ]);

@@ -114,8 +114,10 @@ function lately(context, { kept, recent = [] }) {
     const isDay = context.route.query.recent === "day" && coarse !== undefined;
     const series = isDay && coarse !== undefined ? coarse : fine;
     const step = parseDuration(series.step) ?? 10_000;
-    const starts = series.puts.map((_, at) => slotStart(series, at));
-    const perSecond = (/** @type {number[]} */ counts) => counts.map((count) => count / (step / 1_000));
+    // The last slot is still being counted, and would look like a fall.
+    const starts = series.puts.slice(0, -1).map((_, at) => slotStart(series, at));
+    const perSecond = (/** @type {number[]} */ counts) => counts.slice(0, -1).map((count) => count / (step / 1_000));
+    const late = (/** @type {(number | null)[]} */ ms) => ms.slice(0, -1);
     const shared = { starts, step, mode: context.mode };
     const choices = [
         { name: "15 min", href: withQuery(context.route, { recent: undefined }), isChosen: !isDay },
@@ -135,9 +137,9 @@ function lately(context, { kept, recent = [] }) {
             { name: "deaths", style: "e", values: perSecond(series.deaths) },
         ] }),
         lineChart({ name: "lateness", ...shared, text: durationText, lines: [
-            { name: "p50", style: "a", values: series.lateness_p50_ms },
-            { name: "p99", style: "b", values: series.lateness_p99_ms },
-            { name: "most", style: "e", values: series.lateness_max_ms },
+            { name: "p50", style: "a", values: late(series.lateness_p50_ms) },
+            { name: "p99", style: "b", values: late(series.lateness_p99_ms) },
+            { name: "most", style: "e", values: late(series.lateness_max_ms) },
         ] }),
     ]);
     return panel("Lately", [inside, h("p", { class: "note" }, sentence)], tabs("time", choices), "lately");

@@ -60,7 +60,7 @@ function page(context, { queues, unread = [], next }) {
     const heads = ["scheduled", "ready", "leased", "dead", "waiting takes"].map((name) =>
         h("th", { scope: "col", class: "number" }, name),
     );
-    const head = [h("th", { scope: "col" }, "queue"), ...heads, h("th", { scope: "col" }, "next due")];
+    const head = [h("th", { scope: "col" }, "queue"), ...heads, h("th", { scope: "col", class: "when" }, "next due")];
     const { prefix, cursor } = context.route.query;
     return [
         queues.length === 0 && unread.length === 0
