@@ -186,8 +186,7 @@ function files() {
     const hash = createHash("sha256");
     for (const name of names) hash.update(name).update(readFileSync(ASSETS + name));
     const digest = hash.digest("hex").slice(0, 16);
-    const modules = names.filter((name) => name.endsWith(".js")).map((name) => `<link rel="modulepreload" href="page/${digest}/${name}">`).join("\n");
-    return { digest, document: readFileSync(`${ASSETS}index.html`, "utf8").replaceAll("{digest}", digest).replace("{modules}", modules) };
+    return { digest, document: readFileSync(`${ASSETS}index.html`, "utf8").replaceAll("{digest}", digest) };
 }
 
 /**

@@ -18,9 +18,6 @@ const DOCUMENT: &str = "index.html";
 /// What the document has in place of the digest.
 const DIGEST_MARK: &str = "{digest}";
 
-/// What the document has in place of the modules that a browser is to load at once, not one after another.
-const MODULES_MARK: &str = "{modules}";
-
 /// A file, by its name.
 struct File {
     name: String,
@@ -32,15 +29,9 @@ pub(crate) fn gather(folder: &Path, out: &Path) -> io::Result<()> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut files = read(folder)?;
     let digest = digest(&files);
-    let modules: String = files
-        .iter()
-        .filter(|file| file.name.ends_with(".js"))
-        .map(|file| format!("<link rel=\"modulepreload\" href=\"page/{digest}/{}\">\n", file.name))
-        .collect();
     for file in files.iter_mut().filter(|file| file.name == DOCUMENT) {
         let text = String::from_utf8(std::mem::take(&mut file.bytes)).map_err(io::Error::other)?;
-        file.bytes =
-            text.replace(DIGEST_MARK, &digest).replace(MODULES_MARK, modules.trim_end()).into_bytes();
+        file.bytes = text.replace(DIGEST_MARK, &digest).into_bytes();
     }
 
     let to = out.join("page");

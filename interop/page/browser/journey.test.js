@@ -288,6 +288,7 @@ test("nothing is asked while the page is hidden", on(async ({ page, go, until, s
     });
     await page.waitForNetworkIdle({ idleTime: 500 });
     const asked = server.log.length;
+    // That nothing happens has no event: longer than it would have been until the next question.
     await new Promise((resolve) => setTimeout(resolve, 2_600));
     assert.equal(server.log.length, asked);
     await page.evaluate(() => {
@@ -296,6 +297,19 @@ test("nothing is asked while the page is hidden", on(async ({ page, go, until, s
     });
     await page.waitForResponse((response) => response.url().includes("/v1/queues/orders"));
 }));
+
+test("a server that has become another version is said to be one", on(async ({ page, go, text, until, server }) => {
+    await go("#/");
+    await page.setRequestInterception(true);
+    page.on("request", (request) => {
+        if (request.url().endsWith("/view-queue.js")) void request.respond({ status: 404, body: "" });
+        else void request.continue();
+    });
+    await page.evaluate(() => { location.hash = "#/queues/orders"; });
+    await until(() => document.querySelector("main .refusal")?.textContent?.includes("page_incomplete"));
+    assert.match(await text(), /load the page anew/);
+    assert.ok(!server.log.some(({ path }) => path === "/v1/queues/orders"));
+}, { expects: ["404"] }));
 
 const TOKENS = {
     all: ["put:*", "take:*", "manage:*", "look:*", "metrics"],

@@ -1,6 +1,6 @@
 /** What of the page is pure, without a browser. */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 
 const ASSETS = "../../../crates/server/src/page/assets/";
@@ -10,6 +10,20 @@ test("every module but those that touch the document can be loaded without one",
     const touching = ["main.js", "patch.js"];
     const names = readdirSync(new URL(ASSETS, import.meta.url)).filter((name) => name.endsWith(".js"));
     for (const name of names.filter((name) => !touching.includes(name))) await load(name);
+});
+
+test("the document names the modules of the first view, and no others", () => {
+    const read = (/** @type {string} */ name) => readFileSync(new URL(ASSETS + name, import.meta.url), "utf8");
+    /** @type {Set<string>} */
+    const needed = new Set();
+    const need = (/** @type {string} */ name) => {
+        if (needed.has(name)) return;
+        needed.add(name);
+        for (const found of read(name).matchAll(/^(?:import|export) [^;]*? from "\.\/([a-z-]+\.js)";/gms)) need(found[1] ?? "");
+    };
+    need("main.js");
+    const named = [...read("index.html").matchAll(/modulepreload" href="page\/\{digest\}\/([a-z-]+\.js)"/g)].map((found) => found[1]);
+    assert.deepEqual(named, [...needed].sort());
 });
 
 test("routes survive their text, whatever the names", async () => {

@@ -70,31 +70,26 @@ fn answer(file: &'static File, takes_gzip: bool, vary: &'static str) -> Response
 mod tests {
     use super::*;
 
-    /// Bytes that the first view may have on its way.
-    const FIRST_VIEW_BYTES: usize = 60 * 1024;
+    /// Bytes that the first view may have on its way, with room for the heads of its answers.
+    const FIRST_VIEW_BYTES: usize = 50_000;
 
-    #[test]
-    fn the_first_view_is_small() {
-        let sent: usize = files::FILES.iter().chain([&files::DOCUMENT]).map(|file| file.gzip.len()).sum();
-        assert!(sent <= FIRST_VIEW_BYTES, "{sent} bytes");
+    /// The files that the document names. That these are all that the first view loads, a test of the page holds.
+    fn named() -> Vec<&'static File> {
+        let document = std::str::from_utf8(files::DOCUMENT.plain).unwrap();
+        assert!(!document.contains('{'), "a mark is left: {document}");
+        let paths = document.split('"').filter_map(|text| text.strip_prefix("page/"));
+        let names = paths.map(|path| path.strip_prefix(files::DIGEST).unwrap().strip_prefix('/').unwrap());
+        names.map(|name| files::FILES.iter().find(|file| file.name == name).unwrap()).collect()
     }
 
     #[test]
-    fn the_document_names_files_that_are_there_and_every_module() {
-        let document = std::str::from_utf8(files::DOCUMENT.plain).unwrap();
-        let named: Vec<&str> = document
-            .split('"')
-            .filter_map(|text| text.strip_prefix("page/"))
-            .map(|path| path.strip_prefix(files::DIGEST).unwrap().strip_prefix('/').unwrap())
-            .collect();
-        for name in &named {
-            assert!(file(files::DIGEST, name, false).is_some(), "{name}");
-        }
-        let modules = files::FILES.iter().map(|file| file.name).filter(|name| name.ends_with(".js"));
-        for module in modules {
-            assert!(named.contains(&module), "{module} is loaded late");
-        }
-        assert!(!document.contains('{'), "a mark is left: {document}");
+    fn the_first_view_is_small() {
+        let mut named = named();
+        named.sort_by_key(|file| file.name);
+        named.dedup_by_key(|file| file.name);
+        assert!(named.len() > 20, "{} files", named.len());
+        let sent: usize = named.into_iter().chain([&files::DOCUMENT]).map(|file| file.gzip.len()).sum();
+        assert!(sent <= FIRST_VIEW_BYTES, "{sent} bytes");
     }
 
     #[test]

@@ -67,7 +67,6 @@
  * @property {(route: Route) => string} title
  * @property {(api: Api, route: Route, me: Me) => Promise<D>} load
  * @property {(context: Context, data: D, rows: D) => Children} show
- * @property {boolean} [still] asked once, and not again
  */
 
 export {};

@@ -17,23 +17,16 @@ import { h } from "./node.js";
 import { codeLink, foreign, nothing, refusal } from "./parts.js";
 import { patch } from "./patch.js";
 import { Poller, pauseMs } from "./poll.js";
-import { Refused, problemOf } from "./refused.js";
+import { Refused, own, problemOf } from "./refused.js";
 import { fragment, parseRoute, toMessages, toQueue } from "./route.js";
 import { durationText } from "./time.js";
-import { message } from "./view-message.js";
-import { messages } from "./view-messages.js";
 import { overview } from "./view-overview.js";
-import { put } from "./view-put.js";
-import { queue } from "./view-queue.js";
-import { queues } from "./view-queues.js";
-import { search } from "./view-search.js";
 
 /** @typedef {View<any> & { merge?: (before: any, next: any) => any, after?: (context: Context, data: any) => void }} AnyView */
 
 /** @type {AnyView} */
 const unknown = {
     title: () => "No such view",
-    still: true,
     load: async () => ({}),
     show: ({ route }) => [
         h("header", { class: "title" }, h("h1", null, "There is no such view")),
@@ -41,8 +34,36 @@ const unknown = {
     ],
 };
 
-/** @type {Record<Route["view"], AnyView>} */
-const VIEWS = { overview, queues, queue, messages, message, put, search, unknown };
+/** The views that are there: the others come when they are asked for. @type {Map<Route["view"], AnyView>} */
+const views = new Map([["overview", /** @type {AnyView} */ (overview)], ["unknown", unknown]]);
+
+/** @type {Record<string, () => Promise<AnyView>>} */
+const COMING = {
+    queues: async () => (await import("./view-queues.js")).queues,
+    queue: async () => (await import("./view-queue.js")).queue,
+    messages: async () => (await import("./view-messages.js")).messages,
+    message: async () => (await import("./view-message.js")).message,
+    put: async () => (await import("./view-put.js")).put,
+    search: async () => (await import("./view-search.js")).search,
+};
+
+/**
+ * The module of a view. A server that has become another version has another page, and none of this one's files.
+ * @param {Route["view"]} name
+ */
+async function viewCalled(name) {
+    const there = views.get(name);
+    if (there !== undefined) return there;
+    try {
+        const view = await /** @type {() => Promise<AnyView>} */ (COMING[name])();
+        views.set(name, view);
+        return view;
+    } catch {
+        throw own(OTHER_VERSION, "a part of the page is not there: the server is away, or has become another version", true);
+    }
+}
+
+const OTHER_VERSION = "page_incomplete";
 
 /** Kept across tabs and visits; nothing else is. */
 const KEPT = { theme: "dwell.theme", mode: "dwell.times" };
@@ -127,12 +148,18 @@ const dialogs = new Dialogs({
     refresh: () => refresh(),
 });
 
-/** @returns {AnyView} */
-function viewOf() {
+/** The name of the view that is shown. */
+function viewName() {
     const { route, me } = state;
     const isSmall = route.view === "overview" && me !== undefined && !mayOverview(me);
-    return isSmall ? VIEWS.queues : VIEWS[route.view];
+    return isSmall ? "queues" : route.view;
 }
+
+/** The view that is shown, if it is there. */
+const viewOf = () => views.get(viewName());
+
+/** Views that are asked for once, known by their names before they are there. */
+const isStill = () => ["put", "search", "unknown"].includes(state.route.view);
 
 const poller = new Poller({
     async run(signal) {
@@ -156,7 +183,7 @@ const poller = new Poller({
 async function ask(signal) {
     const { route } = state;
     if (state.me === undefined) state.me = await api(signal).get("v1/me");
-    const view = viewOf();
+    const view = await viewCalled(viewName());
     const data = await view.load(api(signal), route, /** @type {Me} */ (state.me));
     signal.throwIfAborted();
     state.data = state.data !== undefined && view.merge !== undefined ? view.merge(state.data, data) : data;
@@ -225,7 +252,7 @@ function turnTo(next) {
     } else {
         state.typed = {};
         appliesAtOnce = true;
-        poller.restart(viewOf().still === true);
+        poller.restart(isStill());
     }
     redraw();
 }
@@ -309,7 +336,7 @@ function redraw() {
 function draw() {
     const view = viewOf();
     document.documentElement.dataset.theme = state.theme;
-    document.title = state.wantsToken === undefined ? `${view.title(state.route)} · dwell` : "dwell";
+    document.title = state.wantsToken === undefined && view !== undefined ? `${view.title(state.route)} · dwell` : "dwell";
     patch(root, [frame(), h("main", { id: "main", key: state.route.view }, inside(view)), modal()]);
     const dialog = root.querySelector("dialog");
     const wantsDialog = dialogs.shown !== undefined || state.isHelpOpen;
@@ -317,10 +344,10 @@ function draw() {
     if (dialog !== null && !wantsDialog && dialog.open) dialog.close();
 }
 
-/** @param {AnyView} view */
+/** @param {AnyView | undefined} view */
 function inside(view) {
     if (state.wantsToken !== undefined) return [tokenForm(state.wantsToken)];
-    if (state.data === undefined) {
+    if (state.data === undefined || view === undefined) {
         if (state.failed === undefined) return [nothing("loading…")];
         return [refusal(state.failed, h("p", null, again()))];
     }
@@ -334,7 +361,13 @@ function inside(view) {
 
 function again() {
     const seconds = durationText(pauseMs(state.failures));
-    return [`It is asked again after ${seconds}. `, h("button", { type: "button", onclick: () => poller.restart() }, "now")];
+    const anew = h("button", { type: "button", key: "anew", onclick: () => location.reload() }, "load the page anew");
+    return [
+        `It is asked again after ${seconds}. `,
+        h("button", { type: "button", key: "now", onclick: () => poller.restart() }, "now"),
+        " ",
+        state.failed?.code === OTHER_VERSION ? anew : null,
+    ];
 }
 
 /** @param {ProblemDocument} problem */
@@ -344,7 +377,7 @@ function tokenForm(problem) {
         token.set(state.typedToken.trim());
         Object.assign(state, { wantsToken: undefined, typedToken: "", failed: undefined });
         redraw();
-        poller.restart(viewOf().still === true);
+        poller.restart(isStill());
     } }, [
         h("h1", null, "This server asks who is calling"),
         problem.code === "token_required" ? null : h("p", { class: "refusal", role: "alert" }, codeLink(problem.code), " ", foreign(problem.detail)),
@@ -419,7 +452,7 @@ function status() {
             ? ["stale", `stale${since}: ${failed.code}`]
             : heldSince !== undefined
                 ? ["held", `rows held since ${new Date(heldSince).toLocaleTimeString()}`]
-                : viewOf().still === true || state.wantsToken !== undefined
+                : isStill() || state.wantsToken !== undefined
                     ? ["still", ""]
                     : ["live", "live"];
     return h("span", { class: `status ${style}`, role: "status" }, text);
@@ -510,4 +543,4 @@ setInterval(() => {
 }, 1_000);
 
 draw();
-poller.restart(viewOf().still === true);
+poller.restart(isStill());

@@ -55,7 +55,6 @@ export function fieldsOf(context, values) {
 /** @type {View<Data>} */
 export const put = {
     title: ({ queue }) => `${queue} · put`,
-    still: true,
     load: async () => ({}),
 
     show(context) {

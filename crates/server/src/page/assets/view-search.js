@@ -43,7 +43,6 @@ export function meaningsOf(text, queue) {
 /** @type {View<Data>} */
 export const search = {
     title: ({ query }) => `Search ${query.q ?? ""}`,
-    still: true,
 
     async load(api, { query }) {
         const { prefix, number, receipt, id, key } = meaningsOf(query.q ?? "", query.queue);
