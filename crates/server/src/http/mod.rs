@@ -12,6 +12,7 @@ mod health;
 mod host;
 mod listing;
 mod logged;
+mod managed;
 mod me;
 mod messages;
 mod metrics;

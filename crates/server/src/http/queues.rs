@@ -9,6 +9,7 @@ use dwell_model::{QueueName, Setting, SettingChange};
 use dwell_wire::{QueueStats, Removed};
 
 use super::call::Call;
+use super::managed::Managed;
 use super::reply::json;
 use super::{App, Problem, listing};
 use crate::json::{NoFieldsIn, PauseIn, SettingsIn, queue_page, server_info};
@@ -47,38 +48,55 @@ pub(crate) async fn stats(State(app): State<Arc<App>>, call: Call) -> Result<Res
 /// `PATCH /v1/queues/{queue}/settings`
 pub(crate) async fn configure(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
+    let managed = Managed::new(call.caller(), "configure", &queue);
     let changes = call.json::<SettingsIn>(&app).await?.changes(&app.store.limits().defaults)?;
-    Ok(json(StatusCode::OK, &QueueStats::from(app.store.configure(queue, changes).await?)))
+    configured(&app, managed, queue, changes).await
 }
 
 /// `POST /v1/queues/{queue}/pause`
 pub(crate) async fn pause(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
+    let managed = Managed::new(call.caller(), "pause", &queue);
     let pause = call.fields::<PauseIn>(&app).await?.pause(app.clock.now().wall)?;
-    let changes = vec![SettingChange::Set(Setting::Pause(pause))];
-    Ok(json(StatusCode::OK, &QueueStats::from(app.store.configure(queue, changes).await?)))
+    configured(&app, managed, queue, vec![SettingChange::Set(Setting::Pause(pause))]).await
 }
 
 /// `POST /v1/queues/{queue}/resume`
 pub(crate) async fn resume(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
+    let managed = Managed::new(call.caller(), "resume", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
     let change = SettingChange::running(app.store.limits().defaults.pause);
-    Ok(json(StatusCode::OK, &QueueStats::from(app.store.configure(queue, vec![change]).await?)))
+    configured(&app, managed, queue, vec![change]).await
+}
+
+/// Changes settings, and answers with the queue as it is then.
+async fn configured(
+    app: &App,
+    managed: Managed,
+    queue: QueueName,
+    changes: Vec<SettingChange>,
+) -> Result<Response<Body>, Problem> {
+    let stats = managed.done(app.store.configure(queue, changes).await, |_| None)?;
+    Ok(json(StatusCode::OK, &QueueStats::from(stats)))
 }
 
 /// `POST /v1/queues/{queue}/purge`
 pub(crate) async fn purge(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
+    let managed = Managed::new(call.caller(), "purge", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    Ok(json(StatusCode::OK, &Removed { removed: app.store.purge(queue).await? }))
+    let removed = managed.done(app.store.purge(queue).await, |removed| Some(*removed))?;
+    Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
 /// `DELETE /v1/queues/{queue}`
 pub(crate) async fn delete(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
+    let managed = Managed::new(call.caller(), "delete_queue", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    Ok(json(StatusCode::OK, &Removed { removed: app.store.delete_queue(queue).await? }))
+    let removed = managed.done(app.store.delete_queue(queue).await, |removed| Some(*removed))?;
+    Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
 /// `GET /v1/limits`
