@@ -323,6 +323,11 @@ const refused = { tokens: TOKENS, expects: ["401", "403"] };
 test("a token is asked for, kept in the tab alone, and forgotten when it is revoked", on(async ({ page, go, text, until, press, server }) => {
     await page.goto(server.address);
     await until(() => document.querySelector("input[name=token]") !== null);
+    await page.type("input[name=token]", "ключ");
+    await press("go on");
+    await until(() => document.querySelector("main .refusal")?.textContent?.includes("visible ASCII"));
+    assert.ok(!server.log.some(({ path }) => path === "/v1/overview"));
+    await page.$eval("input[name=token]", (field) => field.select());
     await page.type("input[name=token]", "wrong");
     await press("go on");
     await until(() => document.querySelector("main .refusal")?.textContent?.includes("token_unknown"));

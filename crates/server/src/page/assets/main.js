@@ -374,7 +374,13 @@ function again() {
 function tokenForm(problem) {
     return h("form", { class: "token panel", onsubmit: (event) => {
         event.preventDefault();
-        token.set(state.typedToken.trim());
+        const typed = state.typedToken.trim();
+        if (!/^[\x21-\x7e]+$/.test(typed)) {
+            state.wantsToken = own("token_unknown", "a token has visible ASCII characters alone", false).problem;
+            redraw();
+            return;
+        }
+        token.set(typed);
         Object.assign(state, { wantsToken: undefined, typedToken: "", failed: undefined });
         redraw();
         poller.restart(isStill());
@@ -510,6 +516,16 @@ function closeModal() {
     redraw();
 }
 
+/** @param {boolean} isPointed whether the pointer is over rows */
+function pointed(isPointed) {
+    if (isPointed === state.isPointed) return;
+    state.isPointed = isPointed;
+    if (!isPointed && state.heldSince !== undefined) {
+        applyRows(dialogs.shown === undefined);
+        redraw();
+    }
+}
+
 listenToKeys(document, {
     help() {
         state.isHelpOpen = true;
@@ -524,17 +540,9 @@ listenToKeys(document, {
 });
 
 document.addEventListener("pointermove", ({ target, pointerType }) => {
-    const isPointed = pointerType === "mouse" && target instanceof Element && target.closest("[data-hold]") !== null;
-    if (isPointed === state.isPointed) return;
-    state.isPointed = isPointed;
-    if (!isPointed && state.heldSince !== undefined) {
-        applyRows(true);
-        redraw();
-    }
+    pointed(pointerType === "mouse" && target instanceof Element && target.closest("[data-hold]") !== null);
 });
-document.addEventListener("pointerleave", () => {
-    state.isPointed = false;
-});
+document.documentElement.addEventListener("pointerleave", () => pointed(false));
 document.addEventListener("visibilitychange", () => poller.visibility());
 addEventListener("hashchange", () => turnTo(parseRoute(location.hash)));
 // What is a minute ago becomes two of them, also where nothing is asked.
