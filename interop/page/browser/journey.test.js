@@ -288,7 +288,6 @@ test("nothing is asked while the page is hidden", on(async ({ page, go, until, s
     });
     await page.waitForNetworkIdle({ idleTime: 500 });
     const asked = server.log.length;
-    const asked = server.log.length;
     // That nothing happens has no event: longer than it would have been until the next question.
     await new Promise((resolve) => setTimeout(resolve, 2_600));
     assert.equal(server.log.length, asked);
