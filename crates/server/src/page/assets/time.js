@@ -29,7 +29,7 @@ const padded = (number, length = 2) => String(number).padStart(length, "0");
 export function durationText(ms) {
     const whole = Math.round(Math.abs(ms));
     if (whole < SECOND) return `${whole} ms`;
-    if (whole < 10 * SECOND) return `${(whole / SECOND).toFixed(1)} s`;
+    if (whole < 10 * SECOND && whole % SECOND !== 0) return `${(whole / SECOND).toFixed(1)} s`;
     const at = UNITS.findIndex(([length]) => whole >= length);
     const [length, name] = UNITS[at] ?? [SECOND, "s"];
     const first = Math.floor(whole / length);
