@@ -63,12 +63,15 @@ export function pauseChip(context, pause) {
     return h("span", { class: "chip paused" }, "paused", end);
 }
 
+/** What the page itself finds: the server has no page about it, or is not there. */
+const OWN = ["page_fault", "page_incomplete", "foreign_answer", "unreachable"];
+
 /**
- * Where a code is explained; nothing for what is no code.
+ * A code, and where it is explained.
  * @param {string} code
  */
 export const codeLink = (code) =>
-    /^[a-z_]+$/.test(code)
+    /^[a-z_]+$/.test(code) && !OWN.includes(code)
         ? h("a", { class: "code", href: `errors/${code}`, target: "_blank", rel: "noopener" }, code)
         : foreign(code, "code");
 
