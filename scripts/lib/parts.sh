@@ -100,6 +100,15 @@ model_check() {
     [ -n "$1" ] || stage "model checker: run" "${model_check[@]}"
 }
 
+part_page() {
+    local page=(npm --silent --prefix interop/page)
+    stage "page: packages" "${page[@]}" ci --no-audit --no-fund
+    stage "page: types" "${page[@]}" run types
+    stage "page: what is pure" "${page[@]}" run unit
+    stage "page: in a browser" "${page[@]}" run browser
+    stage "page: screenshots" "${page[@]}" run look
+}
+
 part_sim() {
     build_all "sim: build"
     [ -n "$1" ] || sim 500 30 20000 3

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::ServerConfig;
-use crate::http::{self, Ailment, App, Hosts};
+use crate::http::{self, Ailment, App, Hosts, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
 use crate::returns::Returns;
@@ -120,9 +120,10 @@ impl Server {
         let (drain, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
         let memory = Memory::new(config.memory_bytes);
-        let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics)));
-        let (returns, returned) = Returns::start(Arc::clone(&store));
         let clock = Arc::new(SystemClock::new());
+        let store: Arc<dyn Store> =
+            Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock) as _));
+        let (returns, returned) = Returns::start(Arc::clone(&store));
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
             let (store, returns) = (Arc::clone(&store), returns.clone());
             let (clock, metrics) = (Arc::clone(&clock) as _, Arc::clone(&metrics));
@@ -137,8 +138,19 @@ impl Server {
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
         let ailment = Ailment::default();
-        let app =
-            App { store, live, config: config_http, clock, returns, draining, metrics, memory, ailment };
+        let app = App {
+            store,
+            live,
+            config: config_http,
+            clock,
+            returns,
+            draining,
+            metrics,
+            memory,
+            ailment,
+            forecasts: Walks::default(),
+            overviews: Walks::default(),
+        };
         let app = Arc::new(app);
         let http = Http { bound, app, early: listeners.early };
         Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }

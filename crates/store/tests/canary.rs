@@ -230,7 +230,7 @@ impl Store for Broken {
     delegate_store! {
         self.sound;
         own: put take take_id settle cancel reschedule get list peek revive;
-        forward: locate stats queues ready configure discard purge delete_queue;
+        forward: locate stats forecast queues ready configure discard purge delete_queue;
     }
 }
 

@@ -65,7 +65,7 @@ impl Store for Flaky {
     delegate_store! {
         self.inner;
         own: settle;
-        forward: put take take_id cancel reschedule get locate list peek stats queues ready configure;
+        forward: put take take_id cancel reschedule get locate list peek stats forecast queues ready configure;
         forward: revive discard purge delete_queue;
     }
 }

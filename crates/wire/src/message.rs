@@ -35,6 +35,13 @@ pub struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     body_base64: Option<Base64<'a>>,
+    /// The beginning of the body, where that was asked for and is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Cow<'a, str>>,
+    /// The beginning of the body, where that was asked for and is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub preview_base64: Option<Base64<'a>>,
     /// Bytes of the body, also where the body was left out.
     pub size: usize,
     /// The instant before which it is not handed out.
@@ -104,6 +111,8 @@ impl<'a> Message<'a> {
             state: standing.state.kind(),
             body_text,
             body_base64,
+            preview: None,
+            preview_base64: None,
             size: message.body.len(),
             due: standing.due,
             created: message.created,
@@ -120,6 +129,23 @@ impl<'a> Message<'a> {
             last_error: standing.last_error.as_deref().map(Cow::Borrowed),
             counts: Counts { takes, lapses, releases, buries, revives },
         }
+    }
+
+    /// As a server shows it in a list, with the first `characters` of its body, or as many bytes if they are not UTF-8.
+    pub fn previewed(message: &'a dwell_model::Message, characters: usize) -> Message<'a> {
+        let body = &*message.body;
+        // No character takes more bytes than four: where these end inside of one, there are enough before it.
+        let head = &body[..body.len().min(characters.saturating_mul(4))];
+        let valid = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let cut = valid.char_indices().nth(characters).map_or(valid.len(), |(at, _)| at);
+        let is_text = valid.len() == body.len() || valid.chars().nth(characters.saturating_sub(1)).is_some();
+        let mut shown = Message::of(message, false);
+        if characters == 0 || is_text {
+            shown.preview = Some(valid[..cut].into());
+        } else {
+            shown.preview_base64 = Some(Base64(body[..body.len().min(characters)].into()));
+        }
+        shown
     }
 
     /// Its body; empty where the body was left out.

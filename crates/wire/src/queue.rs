@@ -32,10 +32,9 @@ pub struct QueueStats {
 
 impl From<dwell_store::QueueStats> for QueueStats {
     fn from(stats: dwell_store::QueueStats) -> QueueStats {
-        let dwell_store::StateCounts { scheduled, ready, ready_urgent, leased, dead } = stats.counts;
         QueueStats {
             queue: stats.name,
-            counts: StateCounts { scheduled, ready, ready_urgent, leased, dead },
+            counts: stats.counts.into(),
             waiting: stats.waiting,
             next_due: stats.next_due,
             settings: (&stats.settings).into(),
@@ -58,6 +57,13 @@ pub struct StateCounts {
     pub leased: u64,
     /// Set aside.
     pub dead: u64,
+}
+
+impl From<dwell_store::StateCounts> for StateCounts {
+    fn from(counts: dwell_store::StateCounts) -> StateCounts {
+        let dwell_store::StateCounts { scheduled, ready, ready_urgent, leased, dead } = counts;
+        StateCounts { scheduled, ready, ready_urgent, leased, dead }
+    }
 }
 
 /// The settings in force.

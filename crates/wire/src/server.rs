@@ -1,4 +1,4 @@
-//! A server: its version, and what it accepts at most.
+//! A server: its version, what it accepts at most, and what it lets its caller do.
 
 use std::borrow::Cow;
 
@@ -18,6 +18,17 @@ pub struct ServerInfo {
     pub limits: Limits,
     /// The settings of a queue that has none of its own.
     pub defaults: QueueSettings,
+}
+
+/// Who calls, and what the server lets them do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Me<'a> {
+    /// The token's name; left out where the server asks for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Cow<'a, str>>,
+    /// Scopes, in the words of the configuration.
+    pub scopes: Vec<Cow<'a, str>>,
 }
 
 /// What a server accepts at most.

@@ -150,6 +150,12 @@ macro_rules! delegate_store {
             queue: $crate::delegated::QueueName
         ) -> $crate::Result<$crate::QueueStats> }
     };
+    (@forecast $how:tt) => {
+        $crate::delegate_store! { @call $how forecast(
+            queues: ::std::option::Option<::std::vec::Vec<$crate::delegated::QueueName>>,
+            edges: ::std::vec::Vec<$crate::delegated::Timestamp>
+        ) -> $crate::Result<$crate::Forecast> }
+    };
     (@queues $how:tt) => {
         $crate::delegate_store! { @call $how queues(
             after: ::std::option::Option<$crate::delegated::QueueName>,
@@ -224,7 +230,9 @@ macro_rules! delegate_store {
 pub mod delegated {
     use std::sync::Arc;
 
-    pub use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+    pub use dwell_model::{
+        Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+    };
     pub use futures_core::future::BoxFuture;
 
     use crate::{Result, Store};
@@ -242,7 +250,7 @@ pub mod delegated {
     /// impl dwell_store::Store for Wrapper {
     ///     dwell_store::delegate_store! {
     ///         self.0;
-    ///         forward: put take take_id settle cancel reschedule get locate list stats queues ready configure;
+    ///         forward: put take take_id settle cancel reschedule get locate list stats forecast queues ready configure;
     ///         forward: revive discard purge delete_queue;
     ///     }
     /// }
@@ -256,7 +264,7 @@ pub mod delegated {
     /// impl dwell_store::Store for Wrapper {
     ///     dwell_store::delegate_store! {
     ///         self.0;
-    ///         forward: put take take_id settle cancel reschedule get locate list peek stats queues ready configure;
+    ///         forward: put take take_id settle cancel reschedule get locate list peek stats forecast queues ready configure;
     ///         forward: revive discard purge delete_queue;
     ///     }
     /// }
@@ -273,6 +281,7 @@ pub mod delegated {
         pub list: (),
         pub peek: (),
         pub stats: (),
+        pub forecast: (),
         pub queues: (),
         pub ready: (),
         pub configure: (),

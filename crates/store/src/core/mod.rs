@@ -39,7 +39,7 @@
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out, and many
 //!   messages that expire
-//! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
+//! - `put`, `take`, `settle`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin; `sweep`: many dead messages, slice by slice; `late`: those that are cold and not meant
 //! - `wait`: takes that wait
 //! - `cold`: messages that are not in memory; `captured`: those that are to be copied; `grave`: those that are gone and not forgotten yet
@@ -52,6 +52,7 @@ mod check;
 mod cold;
 mod configure;
 mod entry;
+mod forecast;
 mod get;
 mod grave;
 mod index;
