@@ -1,0 +1,28 @@
+//! Delivery: what takes due messages from a store and does something with them, so that nobody writes that loop again.
+//!
+//! Everything here is written against [`dwell_store::Store`] alone, and so runs over any: in the process that has the store, or far
+//! from it over HTTP.
+//!
+//! # Layout
+//! - `retry`, `breaker`, `lane`, `lease`, `suspect`: cores, which are given `now` and decide
+//! - `jitter`: a hash that spreads what would come at once
+//! - [`Error`]: why something is refused
+
+pub mod breaker;
+mod error;
+mod jitter;
+mod lane;
+mod lease;
+mod retry;
+pub mod suspect;
+
+use std::time::Duration;
+
+pub use error::{Error, Result};
+pub use lane::Rate;
+pub use retry::Ladder;
+
+/// A duration in milliseconds. A part of one counts as a whole one; what does not fit is the longest there is.
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
