@@ -6,6 +6,8 @@
 //! # Layout
 //! - `retry`, `breaker`, `lane`, `lease`, `suspect`: cores, which are given `now` and decide
 //! - `jitter`: a hash that spreads what would come at once
+//! - [`schedule`]: what runs at the instants of a cron expression, once on however many servers
+//! - `timer`: the one thread, which sleeps on a clock for all tasks
 //! - [`Error`]: why something is refused
 
 pub mod breaker;
@@ -14,7 +16,9 @@ mod jitter;
 mod lane;
 mod lease;
 mod retry;
+pub mod schedule;
 pub mod suspect;
+mod timer;
 
 use std::time::Duration;
 
