@@ -126,10 +126,6 @@ impl Capacity {
     pub(crate) fn messages(&self) -> usize {
         self.messages
     }
-
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.bounds
-    }
 }
 
 /// A token bucket in whole numbers. A message costs `per_ms` units, and a millisecond brings `messages` of them.

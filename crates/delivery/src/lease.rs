@@ -76,6 +76,7 @@ impl<T> Leases<T> {
     }
 
     /// Its deadline, if it is still held.
+    #[cfg(test)]
     pub(crate) fn deadline_ms(&self, id: LeaseId) -> Option<u64> {
         self.held.get(&id).map(Held::deadline_ms)
     }

@@ -4,7 +4,9 @@
 //! from it over HTTP.
 //!
 //! # Layout
-//! - `retry`, `breaker`, `lane`, `lease`, `suspect`: cores, which are given `now` and decide
+//! - [`Worker`], [`Lane`]: calls a handler for each message of a queue
+//! - [`Job`], [`FromJob`], [`Token`]: what a handler is given; [`Outcome`], [`Failure`]: what it comes to
+//! - [`retry`](Ladder), [`breaker`], `lane`, `lease`, [`suspect`]: cores, which are given `now` and decide
 //! - `jitter`: a hash that spreads what would come at once
 //! - [`schedule`]: what runs at the instants of a cron expression, once on however many servers
 //! - `timer`: the one thread, which sleeps on a clock for all tasks
@@ -13,18 +15,26 @@
 pub mod breaker;
 mod error;
 mod jitter;
+mod job;
 mod lane;
 mod lease;
+mod outcome;
 mod retry;
 pub mod schedule;
 pub mod suspect;
 mod timer;
+mod token;
+mod worker;
 
 use std::time::Duration;
 
 pub use error::{Error, Result};
+pub use job::{FromJob, Job};
 pub use lane::Rate;
+pub use outcome::{Failure, IntoOutcome, Outcome};
 pub use retry::Ladder;
+pub use token::{Fired, Token};
+pub use worker::{Lane, Stats, Worker};
 
 /// A duration in milliseconds. A part of one counts as a whole one; what does not fit is the longest there is.
 fn whole_ms(duration: Duration) -> u64 {

@@ -56,6 +56,11 @@ impl Solo {
         true
     }
 
+    /// A message goes back that was not admitted: its lease counts until that is settled.
+    pub(crate) fn goes_back(&mut self) {
+        self.held += 1;
+    }
+
     /// So many of them are settled.
     pub(crate) fn settled(&mut self, messages: usize) {
         debug_assert!(self.held >= messages, "more is settled than was held");
