@@ -16,6 +16,8 @@ pub(crate) struct LeaseId(u64);
 pub(crate) struct Leases<T> {
     held: BTreeMap<LeaseId, Held<T>>,
     next: u64,
+    /// When whoever keeps them looks again; the end of time, if nothing makes it.
+    awaited_ms: u64,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,10 @@ impl<T> Held<T> {
         }
     }
 
+    fn wake_at_ms(&self) -> u64 {
+        self.renew_at_ms().unwrap_or(u64::MAX).min(self.deadline_ms())
+    }
+
     /// Whether a renewal that is sent anyway takes this one along.
     fn goes_along(&self, now_ms: u64) -> bool {
         match self.renewal {
@@ -63,16 +69,24 @@ impl<T> Held<T> {
 
 impl<T> Leases<T> {
     pub(crate) fn new() -> Leases<T> {
-        Leases { held: BTreeMap::new(), next: 0 }
+        Leases { held: BTreeMap::new(), next: 0, awaited_ms: u64::MAX }
     }
 
-    /// A lease was granted, by a call that began at `asked_ms`.
-    pub(crate) fn granted(&mut self, receipt: Receipt, lease_ms: u64, asked_ms: u64, holder: T) -> LeaseId {
+    /// A lease was granted, by a call that began at `asked_ms`. Whether its keeper has to look earlier than it meant to, by
+    /// [`sleep`](Leases::sleep).
+    pub(crate) fn granted(
+        &mut self,
+        receipt: Receipt,
+        lease_ms: u64,
+        asked_ms: u64,
+        holder: T,
+    ) -> (LeaseId, bool) {
         let id = LeaseId(self.next);
         self.next += 1;
-        let renewal = Renewal::InTime;
-        self.held.insert(id, Held { receipt, lease_ms, granted_ms: asked_ms, renewal, holder });
-        id
+        let held = Held { receipt, lease_ms, granted_ms: asked_ms, renewal: Renewal::InTime, holder };
+        let is_earlier = held.wake_at_ms() < self.awaited_ms;
+        self.held.insert(id, held);
+        (id, is_earlier)
     }
 
     /// Its deadline, if it is still held.
@@ -131,10 +145,11 @@ impl<T> Leases<T> {
         over.into_iter().filter_map(|id| self.lost(id)).collect()
     }
 
-    /// When there is something to do next.
-    pub(crate) fn wake_at_ms(&self) -> Option<u64> {
-        let next = |held: &Held<T>| held.renew_at_ms().unwrap_or(u64::MAX).min(held.deadline_ms());
-        self.held.values().map(next).min()
+    /// When there is something to do next. The keeper looks then, and sooner only where it is told to.
+    pub(crate) fn sleep(&mut self) -> Option<u64> {
+        let wake_at_ms = self.held.values().map(Held::wake_at_ms).min();
+        self.awaited_ms = wake_at_ms.unwrap_or(u64::MAX);
+        wake_at_ms
     }
 }
 
@@ -154,21 +169,31 @@ mod tests {
     }
 
     fn held(leases: &mut Leases<u64>, counter: u64, asked_ms: u64) -> LeaseId {
-        leases.granted(receipt(counter), 30_000, asked_ms, counter)
+        leases.granted(receipt(counter), 30_000, asked_ms, counter).0
     }
 
     #[test]
     fn a_lease_is_renewed_at_a_third() {
         let mut leases = Leases::new();
         let id = held(&mut leases, 1, 500);
-        assert_eq!(leases.wake_at_ms(), Some(10_500));
+        assert_eq!(leases.sleep(), Some(10_500));
         assert_eq!(leases.renew(10_499), []);
         assert_eq!(leases.renew(10_500), [(id, receipt(1))]);
         assert_eq!(leases.renew(10_501), [], "it is asked already");
         leases.renewed(id);
         // From before the call, whenever the answer came.
         assert_eq!(leases.deadline_ms(id), Some(40_500));
-        assert_eq!(leases.wake_at_ms(), Some(20_500));
+        assert_eq!(leases.sleep(), Some(20_500));
+    }
+
+    #[test]
+    fn a_keeper_is_woken_only_for_what_is_earlier() {
+        let mut leases = Leases::new();
+        assert_eq!(leases.sleep(), None);
+        assert!(leases.granted(receipt(1), 30_000, 0, 1).1, "the first");
+        assert_eq!(leases.sleep(), Some(10_000));
+        assert!(!leases.granted(receipt(2), 30_000, 1, 2).1);
+        assert!(leases.granted(receipt(3), 3_000, 1, 3).1, "a shorter lease");
     }
 
     #[test]
@@ -186,12 +211,12 @@ mod tests {
         let mut leases = Leases::new();
         let id = held(&mut leases, 1, 0);
         assert_eq!(leases.renew(10_000).len(), 1);
-        assert_eq!(leases.wake_at_ms(), Some(30_000));
+        assert_eq!(leases.sleep(), Some(30_000));
         assert!(leases.lapsed(29_999).is_empty());
         assert_eq!(leases.lapsed(30_000), [1]);
         leases.renewed(id);
         assert_eq!(
-            (leases.deadline_ms(id), leases.wake_at_ms()),
+            (leases.deadline_ms(id), leases.sleep()),
             (None, None),
             "an answer too late revives nothing"
         );
@@ -212,7 +237,7 @@ mod tests {
         let id = held(&mut leases, 1, 0);
         leases.renew(10_000);
         leases.not_renewed(id, 11_000);
-        assert_eq!(leases.wake_at_ms(), Some(13_500));
+        assert_eq!(leases.sleep(), Some(13_500));
         assert_eq!(leases.renew(13_499), []);
         assert_eq!(leases.renew(13_500).len(), 1);
         leases.renewed(id);
@@ -245,7 +270,7 @@ mod tests {
                 if let Some((gap, took)) = takes.next() {
                     let asked = now;
                     now += gap.min(took);
-                    let id = leases.granted(receipt(now), 30_000, asked, now);
+                    let (id, _) = leases.granted(receipt(now), 30_000, asked, now);
                     stored.insert(id, asked + gap.min(took) / 2 + 30_000);
                 }
                 let due = leases.renew(now);
@@ -262,7 +287,7 @@ mod tests {
                 for (id, deadline) in &stored {
                     prop_assert!(leases.deadline_ms(*id).unwrap() <= *deadline, "ours must not be behind the store's");
                 }
-                now = leases.wake_at_ms().unwrap().max(now);
+                now = leases.sleep().unwrap().max(now);
             }
         }
     }

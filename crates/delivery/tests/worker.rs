@@ -24,6 +24,16 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
 }
 
+/// Looks again and again until it is so, for what sends no event; a panic if it takes too long.
+async fn eventually(is_so: impl AsyncFn() -> bool) {
+    let so = async {
+        while !is_so().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(so).await;
+}
+
 /// A store that says how many leases were extended, and fails settlements when it is told to.
 struct Watched {
     inner: MemoryStore,
@@ -104,6 +114,15 @@ impl Stage {
         self.queue(queue).get(put.id).await.unwrap()
     }
 
+    async fn leased(&self, queue: &str) -> u64 {
+        self.queue(queue).stats().await.map_or(0, |stats| stats.counts.leased)
+    }
+
+    /// How many takes wait.
+    async fn waiting(&self, queue: &str) -> u64 {
+        self.queue(queue).stats().await.map_or(0, |stats| stats.waiting)
+    }
+
     /// Waits until so many leases were extended in all.
     async fn extended(&self, count: usize) {
         within(self.store.extended.subscribe().wait_for(|extended| *extended >= count)).await.unwrap();
@@ -172,6 +191,18 @@ impl<T> Heard<T> {
 
 fn text(job: &Job) -> String {
     job.text().unwrap().to_owned()
+}
+
+/// The future's output, while the clock moves on: a step, and a while for what that wakes. Four steps of the longest stay within a lease.
+async fn stepping<T>(clock: &ManualClock, step_ms: u64, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    for _ in 0..4 {
+        clock.advance(step_ms);
+        if let Ok(output) = tokio::time::timeout(Duration::from_secs(5), &mut future).await {
+            return output;
+        }
+    }
+    panic!("it does not end, though time passes");
 }
 
 /// Why it is dead, if it is.
@@ -457,13 +488,9 @@ async fn a_blocking_handler_that_exceeds_its_time_keeps_its_slot() {
     assert_eq!(hears.next().await.0, "hangs");
     stage.manual.advance(5_000);
     // Its attempt has failed, and it still runs: the other message waits.
-    let mut failed = stage.get("q", &puts[0]).await.standing;
-    while failed.attempts == 0 {
-        tokio::task::yield_now().await;
-        failed = stage.get("q", &puts[0]).await.standing;
-    }
+    eventually(async || stage.get("q", &puts[0]).await.standing.attempts == 1).await;
     assert_eq!((stats.stuck(), stats.running()), (1, 1));
-    assert_eq!(stage.queue("q").stats().await.unwrap().counts.leased, 0);
+    assert_eq!(stage.leased("q").await, 0);
     finish.send(()).unwrap();
     assert_eq!(hears.next().await, ("hangs".to_owned(), Some(Fired::TimedOut)));
     assert_eq!(hears.next().await, ("fine".to_owned(), None));
@@ -495,27 +522,16 @@ async fn a_drain_waits_then_fires_tokens_and_releases_what_is_not_done() {
     };
     let running = start(stage.worker().handle("q", handler).drain(Duration::from_secs(5)));
     hears.take(3).await;
+    eventually(async || stage.waiting("q").await == 1).await;
     running.ask_to_stop();
+    eventually(async || stage.waiting("q").await == 0).await;
     let late = stage.put("q", &["late"]).await.remove(0);
     gate.add_permits(1);
-    // The drain begins in the worker's task; its time is over wherever it began.
-    let mut extended = 0;
-    let mut fired = Box::pin(hears.next());
-    let fired = loop {
-        stage.manual.advance(5_000);
-        extended += 1;
-        match tokio::time::timeout(Duration::from_millis(20), &mut fired).await {
-            Ok(fired) => break fired,
-            Err(_) => assert!(extended < 5, "the token does not fire"),
-        }
-    };
+    eventually(async || stage.queue("q").get(puts[0].id).await.is_err()).await;
+    // The drain may have begun a moment after the takes ended, and its time with it.
+    let fired = within(stepping(&stage.manual, 5_000, hears.next())).await;
     assert_eq!(fired, "Draining");
-    let ended = tokio::spawn(running.ended());
-    while !ended.is_finished() {
-        stage.manual.advance(1_000);
-        tokio::task::yield_now().await;
-    }
-    ended.await.unwrap().unwrap();
+    within(stepping(&stage.manual, 1_000, running.ended())).await.unwrap();
     for done in [&puts[0], &puts[2]] {
         assert!(stage.queue("q").get(done.id).await.is_err(), "it is done");
     }
@@ -553,6 +569,7 @@ async fn while_a_destination_is_down_nothing_is_taken_and_no_attempt_is_spent() 
     let stats = worker.stats().remove(0);
     let running = start(worker);
     probes.take(4).await;
+    eventually(async || stats.released() == 8).await;
     let counts = stage.queue("q").stats().await.unwrap().counts;
     assert_eq!((counts.leased, counts.ready), (0, 100), "all have gone back");
     assert_eq!((stats.taken(), stats.breaker()), (8, "open"), "one take, before it opened");
@@ -620,16 +637,8 @@ async fn a_suspect_runs_when_its_worker_holds_nothing_else() {
         let (body, others) = hears.next().await;
         if body.starts_with('s') {
             assert_eq!(others, 0, "{body} runs beside others");
-            // Nothing is leased but it.
-            let leased = |name: &str| {
-                let queue = stage.queue(name);
-                async move { queue.stats().await.map_or(0, |stats| stats.counts.leased) }
-            };
-            let mut held = leased("a").await + leased("b").await;
-            while held > 1 {
-                tokio::task::yield_now().await;
-                held = leased("a").await + leased("b").await;
-            }
+            // Nothing is leased but it. The other suspects may be on their way back.
+            eventually(async || stage.leased("a").await + stage.leased("b").await == 1).await;
         }
         order.push(body);
         gate.add_permits(1);
@@ -667,32 +676,13 @@ async fn a_suspect_that_finds_no_silence_goes_back_and_the_lanes_go_on() {
     let running = start(stage.worker().lane(lane_b).lane(lane_a));
     assert_eq!(hears.next().await, "long");
     stage.queue("a").resume().await.unwrap();
-    let mut leased = 0;
-    while leased == 0 {
-        tokio::task::yield_now().await;
-        leased = stage.queue("a").stats().await.unwrap().counts.leased;
-    }
+    eventually(async || stage.leased("a").await == 1).await;
     stage.put("b", &["next"]).await;
     let before = stage.clock.now().wall;
-    let mut standing = stage.get("a", &suspect).await.standing;
-    for _ in 0..10 {
-        if standing.state.kind() == StateKind::Scheduled {
-            break;
-        }
-        stage.manual.advance(10_000);
-        let settled = async {
-            while stage.get("a", &suspect).await.standing.state.kind() == StateKind::Leased {
-                tokio::task::yield_now().await;
-            }
-        };
-        let _ = tokio::time::timeout(Duration::from_secs(2), settled).await;
-        standing = stage.get("a", &suspect).await.standing;
-    }
-    assert_eq!(
-        (standing.state, standing.attempts),
-        (State::Scheduled, 2),
-        "no attempt more than the two lapses"
-    );
+    let gone_back = eventually(async || stage.leased("a").await == 0);
+    within(stepping(&stage.manual, 10_000, gone_back)).await;
+    let standing = stage.get("a", &suspect).await.standing;
+    assert_eq!((standing.state, standing.attempts), (State::Scheduled, 2), "no attempt but the two lapses");
     assert!(standing.due.ms_since(before) >= 60_000);
     assert_eq!(hears.next().await, "next", "the lanes go on");
     gate.add_permits(1);
@@ -780,9 +770,7 @@ async fn ten_thousand_messages_are_handled_once_each() {
 async fn a_worker_ends_when_its_store_is_closed() {
     let stage = Stage::real();
     let running = start(stage.worker().handle("q", |_: Job| async {}));
-    while stage.store.takes.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually(async || stage.waiting("q").await == 1).await;
     stage.store.inner.close();
     assert_eq!(running.ended().await.unwrap_err().code(), "closed");
 }

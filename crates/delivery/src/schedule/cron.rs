@@ -354,6 +354,9 @@ mod tests {
             ("0 0 0 ? * L", None),
             ("0 0 0 1 * * 1969-", QUARTZ),
             ("0 */0 * * * ?", None),
+            ("0 0 22-2 * * ?", None),
+            ("0 0 0 ? * FRI-MON", None),
+            ("0 0 0 L-3 * ?", QUARTZ),
         ] {
             let error = Cron::parse(text, dialect).expect_err(text);
             assert_eq!(error.code(), "malformed_cron", "{text}");

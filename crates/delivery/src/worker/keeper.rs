@@ -15,7 +15,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
         let now_ms = shared.now_ms();
         let (lapsed, due, wake_at_ms) = {
             let mut leases = shared.leases();
-            (leases.lapsed(now_ms), leases.renew(now_ms), leases.wake_at_ms())
+            (leases.lapsed(now_ms), leases.renew(now_ms), leases.sleep())
         };
         lapsed.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
         if !due.is_empty() {

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) phase: watch::Sender<Phase>,
     /// Outcomes on their way. Unbounded: what is in it holds a slot of its lane.
     pub(super) settler: mpsc::UnboundedSender<settler::Request>,
-    /// A lease was granted that may be the next to renew.
+    /// There is something to do for the keeper, earlier than it meant to look.
     pub(super) granted: Notify,
     /// Told when lanes that wait for a suspect, or a suspect that waits for lanes, should look again.
     pub(super) solo_changed: watch::Sender<()>,
@@ -109,8 +109,10 @@ impl Shared {
     pub(super) fn hold(&self, delivery: Delivery, lease_ms: u64, asked_ms: u64, is_suspect: bool) -> Held {
         let (fuse, token) = Token::new();
         let receipt = delivery.receipt.clone();
-        let lease = self.leases().granted(receipt, lease_ms, asked_ms, fuse.clone());
-        self.granted.notify_one();
+        let (lease, is_earlier) = self.leases().granted(receipt, lease_ms, asked_ms, fuse.clone());
+        if is_earlier {
+            self.granted.notify_one();
+        }
         let (delivery, answered_ms) = (Arc::new(delivery), self.now_ms());
         Held { delivery, lease, fuse, token, answered_ms, is_suspect }
     }
