@@ -11,7 +11,7 @@ const KEYS: (u64, u64) = (0x6477_656c_6c00_0001, 0x6a69_7474_6572_0001);
 
 /// A number from 0 to `most` inclusive that follows from `parts`, spread evenly over all `parts`.
 ///
-/// Parts are told apart: `["ab", "c"]` gives another number than `["a", "bc"]`.
+/// Where one part ends counts: `["ab", "c"]` gives another number than `["a", "bc"]`.
 pub(crate) fn up_to(most: u64, parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(KEYS.0, KEYS.1);
     for part in parts {

@@ -145,7 +145,7 @@ impl<T> Leases<T> {
         over.into_iter().filter_map(|id| self.lost(id)).collect()
     }
 
-    /// When there is something to do next. The keeper looks then, and sooner only where it is told to.
+    /// When there is something to do next. The keeper looks then; [`granted`](Leases::granted) says when it has to look sooner.
     pub(crate) fn sleep(&mut self) -> Option<u64> {
         let wake_at_ms = self.held.values().map(Held::wake_at_ms).min();
         self.awaited_ms = wake_at_ms.unwrap_or(u64::MAX);

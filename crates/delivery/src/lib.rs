@@ -7,6 +7,7 @@
 //! - [`Worker`], [`Lane`]: calls a handler for each message of a queue
 //! - [`Job`], [`FromJob`], [`Token`]: what a handler is given; [`Outcome`], [`Failure`]: what it comes to
 //! - [`retry`](Ladder), [`breaker`], `lane`, `lease`, [`suspect`]: cores, which are given `now` and decide
+//! - [`IntoStore`]: what a worker can be made over
 //! - `jitter`: a hash that spreads what would come at once
 //! - [`schedule`]: what runs at the instants of a cron expression, once on however many servers
 //! - `timer`: the one thread, which sleeps on a clock for all tasks
@@ -21,6 +22,7 @@ mod lease;
 mod outcome;
 mod retry;
 pub mod schedule;
+mod store;
 pub mod suspect;
 mod timer;
 mod token;
@@ -33,6 +35,7 @@ pub use job::{FromJob, Job};
 pub use lane::Rate;
 pub use outcome::{Failure, IntoOutcome, Outcome};
 pub use retry::Ladder;
+pub use store::IntoStore;
 pub use token::{Fired, Token};
 pub use worker::{Lane, Stats, Worker};
 

@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell_delivery::{Error, Failure, Fired, Job, Ladder, Lane, Outcome, Rate, Worker};
-use dwell_model::{
-    AttemptLimit, DeathReason, Limits, Message, QueueName, Setting, State, StateKind, Timestamp,
-};
+use dwell_model::{AttemptLimit, DeathReason, Limits, Message, QueueName, Setting, State, Timestamp};
 use dwell_store::{
     Action, Delivery, Json, MemoryStore, Put, PutAnswer, Queue, Result as StoreResult, Settle, Settled,
     Store, Take, async_trait, delegate_store,
@@ -34,7 +32,7 @@ async fn eventually(is_so: impl AsyncFn() -> bool) {
     within(so).await;
 }
 
-/// A store that says how many leases were extended, and fails settlements when it is told to.
+/// A store that counts extended leases, and fails as many settlements as a test asks for.
 struct Watched {
     inner: MemoryStore,
     extended: watch::Sender<usize>,

@@ -20,8 +20,8 @@ use dwell_time::Clock;
 use super::plan::Plan;
 use super::stored::Stored;
 use super::{INSTANT_HEADER, NAME_HEADER, Overlap, Schedule, queue};
-use crate::Result;
 use crate::timer::Timer;
+use crate::{IntoStore, Result};
 
 /// How many schedules are run by one turn.
 const AT_ONCE: usize = 1_000;
@@ -81,8 +81,8 @@ struct Todo {
 impl Runner {
     /// A runner for the schedules of this store. Instants are the store's; `clock` says how long calls take, and when one that failed is
     /// made again.
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Runner {
-        Runner { store, clock, counters: Arc::default() }
+    pub fn new(store: impl IntoStore, clock: Arc<dyn Clock>) -> Runner {
+        Runner { store: store.into_store(), clock, counters: Arc::default() }
     }
 
     /// What it has done so far. Clones count together.

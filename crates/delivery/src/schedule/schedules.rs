@@ -13,7 +13,7 @@ use dwell_store::{
 use super::runner::run_by_hand;
 use super::stored::{Stored, key};
 use super::{Schedule, queue};
-use crate::{Error, Result};
+use crate::{Error, IntoStore, Result};
 
 /// The lease under which a definition is changed, in milliseconds.
 const LEASE_MS: u64 = 30_000;
@@ -55,8 +55,8 @@ type Change<'a> = &'a (dyn Fn(Stored) -> Option<Stored> + Send + Sync);
 
 impl Schedules {
     /// The schedules of this store.
-    pub fn new(store: Arc<dyn Store>) -> Schedules {
-        Schedules { store }
+    pub fn new(store: impl IntoStore) -> Schedules {
+        Schedules { store: store.into_store() }
     }
 
     /// Defines a schedule, in place of the one of the same name. It runs at its first instant after this, by the store's clock; one that

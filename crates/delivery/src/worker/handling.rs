@@ -17,7 +17,7 @@ use super::stats::{count, uncount};
 use crate::Outcome;
 use crate::token::Fired;
 
-/// How long a handler that is told to stop may still come to an outcome, in milliseconds.
+/// How long a handler has after its token has fired for the drain, in milliseconds.
 pub(super) const GRACE_MS: u64 = 1_000;
 
 /// Handles messages that have come together, and tells their lane what has become of each.
@@ -50,12 +50,13 @@ enum End<T> {
 }
 
 impl Handling<'_> {
-    /// One after the other. What lies behind one that is not done has not begun, and goes back.
+    /// One after the other. What has not begun goes back when one before it is not done, and when the worker ends.
     async fn in_turn(&self, messages: Vec<Held>) {
         let mut is_held_up = false;
-        for held in messages {
-            if is_held_up || *self.shared.phase.borrow() == Phase::Stopping {
-                self.tell(held, Outcome::Release { after: None });
+        for (place, held) in messages.into_iter().enumerate() {
+            let phase = *self.shared.phase.borrow();
+            if is_held_up || phase == Phase::Stopping || (place > 0 && phase == Phase::Draining) {
+                self.tell(held, Outcome::Release { after: None }, false);
                 continue;
             }
             is_held_up = !self.one(held).await;
@@ -66,7 +67,7 @@ impl Handling<'_> {
     async fn one(&self, held: Held) -> bool {
         let deadline_ms = self.shared.now_ms().saturating_add(self.spec.timeout_ms);
         let job = held.job(self.shared, deadline_ms);
-        let outcome = match &self.spec.handler {
+        let (outcome, is_said) = match &self.spec.handler {
             Handler::Each(handler) => {
                 let handler = Arc::clone(handler);
                 let running = Box::pin(async move { handler(job).await });
@@ -99,7 +100,7 @@ impl Handling<'_> {
             Handler::Batch(_) => return true,
         };
         let goes_on = matches!(outcome, Outcome::Done | Outcome::Bury { .. });
-        self.tell(held, outcome);
+        self.tell(held, outcome, is_said);
         goes_on
     }
 
@@ -110,16 +111,11 @@ impl Handling<'_> {
         let (handler, count_of_jobs) = (Arc::clone(handler), jobs.len());
         let running = Box::pin(async move { handler(jobs).await });
         let all: Vec<&Held> = messages.iter().collect();
-        let mut outcomes = match self.until(Caught(running), deadline_ms, &all).await {
-            End::Returned(outcomes) => outcomes,
-            ended => {
-                let outcome = self.outcome(match ended {
-                    End::Panicked(text) => End::Panicked(text),
-                    End::TimedOut => End::TimedOut,
-                    End::Stopped | End::Returned(_) => End::Stopped,
-                });
-                vec![outcome; count_of_jobs]
-            }
+        let (mut outcomes, is_said) = match self.until(Caught(running), deadline_ms, &all).await {
+            End::Returned(outcomes) => (outcomes, true),
+            End::Panicked(text) => (vec![self.panicked(&text); count_of_jobs], false),
+            End::TimedOut => (vec![self.timed_out(); count_of_jobs], false),
+            End::Stopped => (vec![Outcome::Release { after: None }; count_of_jobs], false),
         };
         let given = outcomes.len();
         let missing = || Outcome::Retry {
@@ -128,7 +124,7 @@ impl Handling<'_> {
         };
         outcomes.resize_with(count_of_jobs, missing);
         for (held, outcome) in messages.into_iter().zip(outcomes) {
-            self.tell(held, outcome);
+            self.tell(held, outcome, is_said);
         }
     }
 
@@ -159,34 +155,35 @@ impl Handling<'_> {
         }
     }
 
-    fn outcome(&self, end: End<Outcome>) -> Outcome {
+    /// What becomes of a message, and whether its handler has said so.
+    fn outcome(&self, end: End<Outcome>) -> (Outcome, bool) {
         match end {
-            End::Returned(outcome) => outcome,
-            End::Panicked(text) => {
-                count(&self.spec.stats.panicked);
-                Outcome::Retry { error: format!("the handler panicked: {text}"), after: None }
-            }
-            End::TimedOut => {
-                count(&self.spec.stats.timed_out);
-                Outcome::Retry { error: self.time_is_over(), after: None }
-            }
-            End::Stopped => Outcome::Release { after: None },
+            End::Returned(outcome) => (outcome, true),
+            End::Panicked(text) => (self.panicked(&text), false),
+            End::TimedOut => (self.timed_out(), false),
+            End::Stopped => (Outcome::Release { after: None }, false),
         }
     }
 
-    fn time_is_over(&self) -> String {
-        format!("the handler has not returned after {}", format_duration_ms(self.spec.timeout_ms))
+    fn panicked(&self, text: &str) -> Outcome {
+        count(&self.spec.stats.panicked);
+        Outcome::Retry { error: format!("the handler panicked: {text}"), after: None }
+    }
+
+    fn timed_out(&self) -> Outcome {
+        count(&self.spec.stats.timed_out);
+        let timeout = format_duration_ms(self.spec.timeout_ms);
+        Outcome::Retry { error: format!("the handler has not returned after {timeout}"), after: None }
     }
 
     /// A blocking handler has exceeded its time. Its message has failed, and its slot stays taken until it returns.
     async fn stuck(&self, held: Held, running: tokio::task::JoinHandle<Outcome>) {
         let stats = &self.spec.stats;
-        count(&stats.timed_out);
         count(&stats.stuck);
         let bytes = held.bytes();
         let is_suspect = held.is_suspect;
-        let outcome = Outcome::Retry { error: self.time_is_over(), after: None };
-        let _ = self.lane.send(Event::Handled { held, outcome, keeps_slot: true });
+        let outcome = self.timed_out();
+        let _ = self.lane.send(Event::Handled { held, outcome, is_said: false, keeps_slot: true });
         let mut phase = self.shared.phase.subscribe();
         tokio::select! {
             _ = running => {}
@@ -196,9 +193,9 @@ impl Handling<'_> {
         let _ = self.lane.send(Event::Freed { bytes, is_suspect });
     }
 
-    fn tell(&self, held: Held, outcome: Outcome) {
+    fn tell(&self, held: Held, outcome: Outcome, is_said: bool) {
         // A lane that has gone has left its messages to their leases.
-        let _ = self.lane.send(Event::Handled { held, outcome, keeps_slot: false });
+        let _ = self.lane.send(Event::Handled { held, outcome, is_said, keeps_slot: false });
     }
 }
 

@@ -27,12 +27,14 @@ const WAIT_OF_LEASE: u64 = 6;
 const FIRST_PAUSE_MS: u64 = 100;
 const LAST_PAUSE_MS: u64 = 5_000;
 
-/// What a lane is told.
+/// What has happened outside of the lane's task.
 pub(super) enum Event {
     /// A handler has come to this.
     Handled {
         held: Held,
         outcome: Outcome,
+        /// Whether the handler itself has said so: a panic or a timeout says nothing of the destination.
+        is_said: bool,
         /// The slot stays taken until [`Event::Freed`].
         keeps_slot: bool,
     },
@@ -313,12 +315,14 @@ impl LaneTask {
     /// Gives back a message that was not admitted, or a suspect that does not run.
     fn give_back(&mut self, held: Held, after: Option<Duration>) {
         self.shared.solo(false, |solo| solo.goes_back());
-        self.handled(Held { is_suspect: false, ..held }, Outcome::Release { after }, false);
+        self.handled(Held { is_suspect: false, ..held }, Outcome::Release { after }, false, false);
     }
 
     fn hear(&mut self, event: Event) {
         match event {
-            Event::Handled { held, outcome, keeps_slot } => self.handled(held, outcome, keeps_slot),
+            Event::Handled { held, outcome, is_said, keeps_slot } => {
+                self.handled(held, outcome, is_said, keeps_slot);
+            }
             Event::Settled { held, answer, keeps_slot } => self.settled(held, answer, keeps_slot),
             Event::Freed { bytes, is_suspect } => self.free(bytes, is_suspect),
             Event::Abandoned { held } => {
@@ -329,8 +333,8 @@ impl LaneTask {
         }
     }
 
-    fn handled(&mut self, held: Held, outcome: Outcome, keeps_slot: bool) {
-        let action = self.action(&held, outcome);
+    fn handled(&mut self, held: Held, outcome: Outcome, is_said: bool, keeps_slot: bool) {
+        let action = self.action(&held, outcome, is_said);
         match self.shared.end(&held) {
             Some((receipt, deadline_ms)) => {
                 let settle = Settle { receipt, action };
@@ -348,7 +352,7 @@ impl LaneTask {
     }
 
     /// What is asked of the store for an outcome.
-    fn action(&mut self, held: &Held, outcome: Outcome) -> Action {
+    fn action(&mut self, held: &Held, outcome: Outcome, is_said: bool) -> Action {
         let now_ms = self.shared.now_ms();
         let (report, outcome) = match outcome {
             Outcome::Destination { report, error } => {
@@ -361,7 +365,8 @@ impl LaneTask {
                 (None, outcome)
             }
             Outcome::Release { after } => (Some(Report::Unknown), Outcome::Release { after }),
-            outcome => (Some(Report::Answered), outcome),
+            outcome if is_said => (Some(Report::Answered), outcome),
+            outcome => (Some(Report::Unknown), outcome),
         };
         if let Some(report) = report {
             self.breaker.report(held.id(), report, now_ms);

@@ -34,7 +34,7 @@ use dwell_time::{Clock, SystemClock};
 
 use crate::job::FromJob;
 use crate::outcome::IntoOutcome;
-use crate::{Error, Result, whole_ms};
+use crate::{Error, IntoStore, Result, whole_ms};
 
 pub use spec::Lane;
 pub use stats::Stats;
@@ -82,12 +82,18 @@ impl Worker {
     pub const DRAIN_MS: u64 = 30_000;
 
     /// A worker over this store, without a handler yet.
-    pub fn new(store: Arc<dyn Store>) -> Worker {
+    pub fn new(store: impl IntoStore) -> Worker {
         let clock = Arc::new(SystemClock::new());
-        Worker { store, clock, lanes: Vec::new(), drain_ms: Worker::DRAIN_MS, is_session: false }
+        Worker {
+            store: store.into_store(),
+            clock,
+            lanes: Vec::new(),
+            drain_ms: Worker::DRAIN_MS,
+            is_session: false,
+        }
     }
 
-    /// Calls `handler` for each message of `queue`, with the bounds that a [`Lane`] has unless it is told otherwise.
+    /// Calls `handler` for each message of `queue`, with the default bounds of a [`Lane`].
     pub fn handle<A, F, R>(self, queue: &str, handler: F) -> Worker
     where
         A: FromJob + 'static,

@@ -20,7 +20,7 @@ pub(super) enum Phase {
     Running,
     /// Nothing is taken any more.
     Draining,
-    /// What still runs is told to stop, and dropped a moment later.
+    /// Tokens fire, and what still runs is dropped a moment later.
     Stopping,
 }
 
