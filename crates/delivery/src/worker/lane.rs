@@ -39,7 +39,7 @@ pub(super) enum Event {
         keeps_slot: bool,
     },
     /// The store has answered a settlement.
-    Settled { held: Held, answer: dwell_store::Result<Settled>, keeps_slot: bool },
+    Settled { held: Held, answer: dwell_store::Result<Settled>, is_release: bool, keeps_slot: bool },
     /// A handler that had exceeded its time has returned, or the worker ends without it.
     Freed { bytes: usize, is_suspect: bool },
     /// The worker ends, and a blocking handler still runs: its message is left to its lease.
@@ -323,7 +323,12 @@ impl LaneTask {
             Event::Handled { held, outcome, is_said, keeps_slot } => {
                 self.handled(held, outcome, is_said, keeps_slot);
             }
-            Event::Settled { held, answer, keeps_slot } => self.settled(held, answer, keeps_slot),
+            Event::Settled { held, answer, is_release, keeps_slot } => {
+                self.settled(&held, answer, is_release);
+                if !keeps_slot {
+                    self.free(held.bytes(), held.is_suspect);
+                }
+            }
             Event::Freed { bytes, is_suspect } => self.free(bytes, is_suspect),
             Event::Abandoned { held } => {
                 drop(self.shared.end(&held));
@@ -389,25 +394,19 @@ impl LaneTask {
         }
     }
 
-    fn settled(&mut self, held: Held, answer: dwell_store::Result<Settled>, keeps_slot: bool) {
+    fn settled(&mut self, held: &Held, answer: dwell_store::Result<Settled>, is_release: bool) {
         let stats = &self.spec.stats;
+        if let (Ok(Settled::Scheduled(at)), true) = (&answer, self.spec.bounds.is_strict) {
+            // At this moment the store's clock reads `at` at least.
+            let after_ms = at.ms_since(held.delivery.taken_at);
+            self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms));
+        }
         match answer {
             Ok(Settled::Gone) => count(&stats.done),
             Ok(Settled::Dead(dwell_model::DeathReason::Buried)) => count(&stats.buried),
-            Ok(Settled::Dead(_)) => count(&stats.retried),
-            Ok(Settled::Scheduled(at)) => {
-                count(&stats.retried);
-                if self.spec.bounds.is_strict {
-                    // At this moment the store's clock reads `at` at least.
-                    let after_ms = at.ms_since(held.delivery.taken_at);
-                    self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms));
-                }
-            }
-            Ok(Settled::Ready | Settled::Leased(_)) => count(&stats.released),
+            Ok(_) if is_release => count(&stats.released),
+            Ok(_) => count(&stats.retried),
             Err(_) => count(&stats.lost),
-        }
-        if !keeps_slot {
-            self.free(held.bytes(), held.is_suspect);
         }
     }
 

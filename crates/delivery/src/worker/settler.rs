@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dwell_store::{Error, Settle, Settled};
+use dwell_store::{Action, Error, Settle, Settled};
 use tokio::sync::mpsc;
 
 use super::lane::Event;
@@ -55,8 +55,9 @@ pub(super) async fn settle(shared: Arc<Shared>, mut requests: mpsc::UnboundedRec
 
 impl Request {
     fn answer(self, answer: Result<Settled, Error>) {
-        let Request { held, keeps_slot, lane, .. } = self;
+        let Request { settle, held, keeps_slot, lane, .. } = self;
+        let is_release = matches!(settle.action, Action::Release { .. });
         // A lane that has gone has nothing to hear.
-        let _ = lane.send(Event::Settled { held, answer, keeps_slot });
+        let _ = lane.send(Event::Settled { held, answer, is_release, keeps_slot });
     }
 }
