@@ -1,5 +1,7 @@
 //! Schedules on a store in memory, whose clock a test moves: each instant once, whoever dies at whatever call.
 
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,7 @@
 //! Workers on a store in memory: outcomes, bounds, time, failures of every kind, and the end.
 
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
