@@ -66,7 +66,8 @@
 //! - the order of a take over several queues: exact, but on Redis ([`also_from`](TakeJobs::also_from))
 //! - [numbers](Number): they rise over all messages, on Redis only among those that one process puts
 //!
-//! Two more features: `json` (default) for bodies that are JSON (`Json`), `jiff` for jiff's instants.
+//! More features: `json` (default) for bodies that are JSON (`Json`), `jiff` for jiff's instants, `delivery` for workers with handlers and for
+//! schedules (`dwell::delivery`), over any of these stores.
 //!
 //! # For tests
 //!
@@ -108,6 +109,8 @@ pub mod blocking;
 mod error;
 mod open;
 
+#[cfg(feature = "delivery")]
+pub use dwell_delivery as delivery;
 #[cfg(feature = "engine")]
 pub use dwell_engine as engine;
 pub use dwell_model::{

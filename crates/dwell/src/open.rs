@@ -207,6 +207,13 @@ impl From<MemoryStore> for Dwell {
     }
 }
 
+#[cfg(feature = "delivery")]
+impl dwell_delivery::IntoStore for Dwell {
+    fn into_store(self) -> Arc<dyn Store> {
+        self.store
+    }
+}
+
 /// Whether a close was the first one.
 fn first(is_first: bool) -> Result<()> {
     if is_first { Ok(()) } else { Err(Error::Closed) }
