@@ -70,7 +70,7 @@ BEGIN
     END IF;
   END IF;
   IF ids IS NULL THEN
-    PERFORM expire_some(f.qid, f.home, f.settings, now, 10000);
+    PERFORM expire_some(f.home, now, 10000);
     PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 10000);
     ids := ARRAY(SELECT s.id FROM standing s WHERE s.part = 6 AND s.qid = f.qid AND s.died <= coalesce(p_before, now)
       ORDER BY s.died, s.id LIMIT least(p_most, 1000));

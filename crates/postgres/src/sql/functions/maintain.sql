@@ -59,7 +59,9 @@ BEGIN
       AND NOT EXISTS (SELECT FROM pend x WHERE x.home = c.home)
       AND NOT EXISTS (SELECT FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.home = c.home) THEN
       UPDATE purge SET is_done = true WHERE qid = c.qid AND generation = c.generation;
-      DELETE FROM tally t WHERE t.qid = c.qid AND t.home = c.home AND t.leased = 0 AND t.dead = 0;
+      WITH gone AS (DELETE FROM tally t WHERE t.qid = c.qid AND t.home = c.home RETURNING t.leased, t.dead)
+        INSERT INTO tally SELECT c.qid, c.qid, 0, sum(g.leased), sum(g.dead) FROM gone g
+        HAVING sum(g.leased) <> 0 OR sum(g.dead) <> 0;
       DELETE FROM purge x WHERE x.qid = c.qid AND x.is_done AND x.generation < last.generation;
     END IF;
     EXIT WHEN done >= most;
@@ -140,20 +142,8 @@ CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, OUT expired int, OUT forg
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '20ms' AS $$
 DECLARE
   now bigint := clock_ms();
-  one record;
 BEGIN
-  expired := 0;
-  FOR one IN
-    SELECT x.* FROM (
-      (SELECT p.id, p.home, (fresh(p)).qid AS qid FROM pend p WHERE p.expires <= now LIMIT 1000 FOR UPDATE SKIP LOCKED)
-      UNION ALL
-      (SELECT s.id, s.home, s.qid FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.expires <= now LIMIT 1000
-        FOR UPDATE SKIP LOCKED)) x
-    WHERE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done)
-  LOOP
-    PERFORM hold(one.qid, one.home, one.id, builtin_settings(), now);
-    expired := expired + 1;
-  END LOOP;
+  expired := expire_some(NULL, now, 1000);
   WITH gone AS (
     DELETE FROM token WHERE ctid = ANY (ARRAY(
       SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED)) RETURNING 1

@@ -223,7 +223,7 @@ BEGIN
     PERFORM refuse('unknown_queue');
   END IF;
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.qid, f.home, f.settings, now, 10000);
+  PERFORM expire_some(f.home, now, 10000);
   IF p_state < 3 THEN
     from_ := CASE p_state WHEN 1 THEN first_id(now + 1) ELSE first_id(0) END;
     to_ := CASE p_state WHEN 1 THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE first_id(now + 1) END;

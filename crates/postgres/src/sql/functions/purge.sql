@@ -33,7 +33,7 @@ DECLARE
 BEGIN
   -- What is over is dead, and stays.
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.qid, f.home, f.settings, now, 2147483647);
+  PERFORM expire_some(f.home, now, 2147483647);
   RETURN purge_queue(p_queue, f.qid);
 END
 $$;
@@ -49,7 +49,7 @@ DECLARE
   dead bigint;
 BEGIN
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.qid, f.home, f.settings, now, 2147483647);
+  PERFORM expire_some(f.home, now, 2147483647);
   removed := purge_queue(p_queue, f.qid);
   WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
   PERFORM count_up(f.qid, f.qid, 0, 0, -dead);

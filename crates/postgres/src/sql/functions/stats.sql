@@ -1,26 +1,5 @@
 -- Queues as they are now.
 
--- Those of a queue that have expired and are not dead yet, at most `most`.
-CREATE OR REPLACE FUNCTION expire_some(p_qid bigint, p_home bigint, settings jsonb, now bigint, most int) RETURNS int
-LANGUAGE plpgsql AS $$
-DECLARE
-  one uuid;
-  seen int := 0;
-BEGIN
-  FOR one IN
-    SELECT x.id FROM (
-      (SELECT p.id FROM pend p WHERE p.home = p_home AND p.expires <= now LIMIT most FOR UPDATE SKIP LOCKED)
-      UNION ALL
-      (SELECT s.id FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = p_home AND s.expires <= now LIMIT most
-        FOR UPDATE SKIP LOCKED)) x
-  LOOP
-    PERFORM hold(p_qid, p_home, one, settings, now);
-    seen := seen + 1;
-  END LOOP;
-  RETURN seen;
-END
-$$;
-
 -- The earliest instant at which a queue has something to do, and nothing that is due; null if never. For takes that wait.
 CREATE OR REPLACE FUNCTION next_instant(p_qid bigint, p_home bigint, p_floor bigint, settings jsonb, now bigint) RETURNS bigint
 LANGUAGE sql STABLE AS $$
@@ -64,7 +43,7 @@ BEGIN
   own := coalesce(f.own, '{}');
   home := f.home;
   PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
-  PERFORM expire_some(f.qid, f.home, f.settings, now, 10000);
+  PERFORM expire_some(f.home, now, 10000);
   IF NOT is_known(p_name, f.qid, f.own, now) THEN
     code := 'unknown_queue';
     RETURN;

@@ -192,3 +192,35 @@ BEGIN
   RETURN coalesce(first, now);
 END
 $$;
+
+-- Messages that have expired and are not dead yet, at most `most` of those put and as many of the others: of one home, or of
+-- all that are not being purged. Those that somebody holds locked are passed over.
+CREATE OR REPLACE FUNCTION expire_some(p_home bigint, now bigint, most int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  p pend;
+  s standing;
+  seen int := 0;
+BEGIN
+  FOR p IN
+    SELECT * FROM pend x WHERE x.expires <= now AND CASE WHEN p_home IS NOT NULL THEN x.home = p_home
+      ELSE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) END
+    LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    s := fresh(p);
+    PERFORM unfile(s, 1);
+    PERFORM file_dead(s, 3, s.expires);
+    seen := seen + 1;
+  END LOOP;
+  FOR s IN
+    SELECT * FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.expires <= now AND CASE WHEN p_home IS NOT NULL
+      THEN x.home = p_home ELSE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) END
+    LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    PERFORM unfile(s, 2);
+    PERFORM file_dead(s, 3, s.expires);
+    seen := seen + 1;
+  END LOOP;
+  RETURN seen;
+END
+$$;
