@@ -30,7 +30,8 @@ def run(dsn, only):
             # The schema is made once, for it has many tables; a test has queues of its own.
             for table in ("test_clock", "key", "token", "tally", "queue", "purge", "pend", "body", "standing", "session"):
                 admin.execute(f"DELETE FROM dwell.{table}")
-            admin.execute("DELETE FROM dwell.setting WHERE qid <> 0; UPDATE dwell.slot SET quiet_until = 0")
+            admin.execute("DELETE FROM dwell.setting WHERE qid <> 0; UPDATE dwell.slot SET quiet_until = 0; "
+                          "SELECT setval('dwell.purges', 1, false)")
             ran += 1
             try:
                 s = store.Store(dsn)

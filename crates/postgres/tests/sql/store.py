@@ -26,6 +26,12 @@ class Store:
     def all(self, sql, *args):
         return self.conn.execute(sql.replace("@", self.s + "."), args).fetchall()
 
+    def inner(self, sql, *args):
+        """With the schema's own names, as its functions see them."""
+        with self.conn.transaction():
+            self.conn.execute(f"SET LOCAL search_path = {self.s}, pg_temp")
+            return self.conn.execute(sql, args).fetchall()
+
     def one(self, sql, *args):
         return self.all(sql, *args)[0]
 
@@ -39,7 +45,7 @@ class Store:
         self.all("UPDATE @test_clock SET us = us + %s RETURNING 1", ms * 1000)
 
     def now(self):
-        return self.one("SELECT @clock_ms() AS ms").ms
+        return self.one("SELECT * FROM @writers_1()").now_ms
 
     # The calls.
 

@@ -237,7 +237,7 @@ def test_prepared_transactions(s):
     with other(s, autocommit=True) as conn:
         for verdict in ("COMMIT", "ROLLBACK"):
             conn.execute("BEGIN")
-            conn.execute("SELECT dwell.put('q', 'b', key => 'k')")
+            conn.execute("SELECT dwell.put('q', 'b', key => %s)", (verdict,))
             conn.execute("PREPARE TRANSACTION 'dwell-test'")
             w = s.one("SELECT * FROM @writers_1()")
             assert len(w.puts) == 1, "a prepared transaction may still add messages"

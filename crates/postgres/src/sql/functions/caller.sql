@@ -140,7 +140,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqsca
 DECLARE
   n int := coalesce(cardinality(bodies), 0);
   most int := (builtin_settings()->>'limit_batch')::int;
-  answers put_answer[];
   ids uuid[] := '{}';
   order_ int[];
   at int;
@@ -153,13 +152,14 @@ BEGIN
     PERFORM refuse('invalid_argument', 'there are as many delays, instants and keys as bodies, or one delay or instant');
   END IF;
   IF keys IS NULL AND n > 0 THEN
-    answers := put_plain(queue,
+    ids := ARRAY(SELECT p.id FROM put_plain(queue,
       array_fill(CASE WHEN delays IS NOT NULL THEN 2 WHEN dues IS NOT NULL THEN 1 ELSE 0 END::smallint, ARRAY[n]),
       ARRAY(SELECT CASE WHEN delays IS NOT NULL THEN delay_ms_of(delays[least(g.at, cardinality(delays))])
-        WHEN dues IS NOT NULL THEN ms_of(dues[least(g.at, cardinality(dues))]) END FROM generate_series(1, n) AS g (at)),
-      bodies, NULL);
-    IF answers IS NOT NULL THEN
-      RETURN ARRAY(SELECT x.id FROM unnest(answers) WITH ORDINALITY AS x ORDER BY x.ordinality);
+        WHEN dues IS NOT NULL THEN ms_of(dues[least(g.at, cardinality(dues))]) END FROM generate_series(1, n) AS g (at)
+        ORDER BY g.at),
+      bodies, NULL) p ORDER BY p.place);
+    IF cardinality(ids) > 0 THEN
+      RETURN ids;
     END IF;
   END IF;
   ids := array_fill(NULL::uuid, ARRAY[n]);
@@ -237,7 +237,7 @@ DECLARE
   a settle_answer;
   name text;
 BEGIN
-  IF receipt ~ '^[A-Za-z0-9_-]{52,400}$' THEN
+  IF length(receipt) BETWEEN 51 AND 400 AND receipt COLLATE "C" ~ '^[A-Za-z0-9_-]+$' THEN
     BEGIN
       bytes := decode(rpad(translate(receipt, '-_', '+/'), (length(receipt) + 3) / 4 * 4, '='), 'base64');
       name := convert_from(substr(bytes, 34, octet_length(bytes) - 37), 'UTF8');

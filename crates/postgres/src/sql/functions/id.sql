@@ -2,8 +2,7 @@
 
 CREATE OR REPLACE FUNCTION id_of(due bigint, slot int, number bigint) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT (pg_catalog.lpad(pg_catalog.to_hex(due), 12, '0')
-    || pg_catalog.lpad(pg_catalog.to_hex(32768 + slot), 4, '0')
+  SELECT (pg_catalog.lpad(pg_catalog.to_hex(due << 16 | 32768 + slot), 16, '0')
     || pg_catalog.to_hex((-9223372036854775808)::bigint + number))::uuid
 $$;
 

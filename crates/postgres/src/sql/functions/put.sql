@@ -233,10 +233,12 @@ BEGIN
 END
 $$;
 
--- Puts that have a queue, an instant and a body alone, all of one queue: one statement. Null where one of them needs a look.
+-- Puts that have a queue, an instant and a body alone, all of one queue: one statement. Nothing, where one of
+-- them needs a look.
 CREATE OR REPLACE FUNCTION put_plain(p_queue text, p_kind smallint[], p_value bigint[], p_body bytea[], p_defaults jsonb)
-RETURNS put_answer[]
+RETURNS TABLE (place bigint, id uuid, number bigint, due bigint)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
   now_us bigint;
   now bigint;
@@ -244,18 +246,18 @@ DECLARE
   f record;
   quiet bigint[];
   longest bigint;
-  answers put_answer[];
+  xid xid8;
 BEGIN
   PERFORM begin_put();
-  PERFORM pg_current_xact_id();
+  xid := pg_current_xact_id();
   IF NOT is_queue_name(p_queue) THEN
-    RETURN NULL;
+    RETURN;
   END IF;
   f := facts_of(p_queue, p_defaults);
   longest := (f.settings->>'limit_body')::bigint;
   IF f.settings->>'max_pending' IS NOT NULL
     OR enter_queue(p_queue, f.qid, (f.settings->>'limit_queues')::bigint) <> '' THEN
-    RETURN NULL;
+    RETURN;
   END IF;
   SELECT array_agg(s.quiet_until ORDER BY s.slot) INTO quiet FROM slot s;
   now_us := clock_us();
@@ -265,26 +267,26 @@ BEGIN
     WHERE body IS NULL OR octet_length(body) > longest OR kind IS NULL OR kind NOT IN (0, 1, 2)
       OR (kind = 1 AND (value IS NULL OR value < now OR value > 253402300799999))
       OR (kind = 2 AND (value IS NULL OR value < 0 OR value > 253402300799999 - later))) THEN
-    RETURN NULL;
+    RETURN;
   END IF;
-  WITH given AS MATERIALIZED (
-    SELECT u.place, u.body, nextval('numbers') AS number, CASE WHEN u.kind = 0 OR (u.kind = 2 AND u.value = 0) THEN now
+  RETURN QUERY WITH given AS (
+    SELECT u.place, u.body, CASE WHEN u.kind = 0 OR (u.kind = 2 AND u.value = 0) THEN now
       WHEN u.kind = 1 THEN u.value ELSE later + u.value END AS due
     FROM unnest(p_kind, p_value, p_body) WITH ORDINALITY AS u (kind, value, body, place)
-  ), slotted AS MATERIALIZED (
-    SELECT g.*, CASE WHEN g.due < quiet[slot_of(g.due, now) + 1] THEN 0 ELSE slot_of(g.due, now) END AS slot FROM given g
+  ), slotted AS (
+    SELECT g.place, g.body, g.due, nextval('numbers') AS number, slot_of(g.due, now) AS slot FROM given g
   ), named AS MATERIALIZED (
-    SELECT s.*, id_of(s.due, s.slot, s.number) AS id FROM slotted s
+    SELECT s.place, s.body, s.due, s.number, x.slot, id_of(s.due, x.slot, s.number) AS id
+    FROM slotted s, LATERAL (SELECT CASE WHEN s.due < quiet[s.slot + 1] THEN 0 ELSE s.slot END AS slot) x
   ), written AS (
     INSERT INTO body (number, due, created, qid, priority, slot, body)
     SELECT n.number, n.due, now, f.qid, 1024, n.slot, n.body FROM named n
   ), pending AS (
     INSERT INTO pend (home, xid, id, slot, lane)
-    SELECT f.home, pg_current_xact_id(), n.id, n.slot, 0 FROM named n
+    SELECT f.home, xid, n.id, n.slot, 0 FROM named n
   )
-  SELECT array_agg(ROW('', NULL, n.id, n.number, n.due, 0, NULL)::put_answer ORDER BY n.place) INTO answers FROM named n;
+  SELECT n.place, n.id, n.number, n.due FROM named n;
   PERFORM count_up(f.qid, f.home, cardinality(p_body), 0, 0);
-  RETURN answers;
 END
 $$;
 
@@ -294,13 +296,13 @@ CREATE OR REPLACE FUNCTION put_1(p_queue text[], p_kind smallint[], p_value bigi
   p_key bytea[], p_token bytea[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
 DECLARE
   q text;
   places int[];
   kinds smallint[];
   values_ bigint[];
   bodies bytea[];
-  answers put_answer[];
   a put_answer;
   n int := coalesce(cardinality(p_body), 0);
   each record;
@@ -313,15 +315,14 @@ BEGIN
       FROM unnest(p_queue, p_kind, p_value, p_body) WITH ORDINALITY AS u (queue, kind, value, body, place)
       GROUP BY u.queue ORDER BY min(u.place)
     LOOP
-      answers := put_plain(q, kinds, values_, bodies, p_defaults);
-      IF answers IS NULL THEN
+      RETURN QUERY SELECT places[p.place], '', NULL::text, p.id, p.number, p.due, 0::smallint, NULL::uuid
+        FROM put_plain(q, kinds, values_, bodies, p_defaults) p;
+      IF NOT FOUND THEN
         FOR at IN 1 .. cardinality(places) LOOP
-          answers[at] := put_one(q, kinds[at], values_[at], bodies[at], NULL, NULL, NULL, p_defaults);
+          a := put_one(q, kinds[at], values_[at], bodies[at], NULL, NULL, NULL, p_defaults);
+          RETURN QUERY SELECT places[at], a.code, a.info, a.id, a.number, a.due, a.outcome, a.replaced;
         END LOOP;
       END IF;
-      RETURN QUERY SELECT places[x.at], (x.a).code, (x.a).info, (x.a).id, (x.a).number, (x.a).due, (x.a).outcome,
-          (x.a).replaced
-        FROM (SELECT g.at, answers[g.at] AS a FROM generate_subscripts(answers, 1) AS g (at)) x;
     END LOOP;
     RETURN;
   END IF;

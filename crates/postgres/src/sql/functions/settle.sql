@@ -103,7 +103,7 @@ CREATE OR REPLACE FUNCTION settle_1(p_queue text[], p_id uuid[], p_token uuid[],
   p_error bytea[], p_priority bigint[], p_random bigint[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, what text, value bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET lock_timeout = '1s' SET jit = off AS $$
+SET enable_mergejoin = off SET enable_material = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now bigint;
@@ -121,11 +121,15 @@ BEGIN
     WITH given AS MATERIALIZED (
       SELECT DISTINCT ON (u.id) u.place, u.queue, u.id, u.token
       FROM unnest(p_queue, p_id, p_token) WITH ORDINALITY AS u (queue, id, token, place) ORDER BY u.id, u.place
+    ), named AS MATERIALIZED (
+      SELECT d.queue, home_of(d.queue, 0) AS qid FROM (SELECT DISTINCT g.queue FROM given g) d
     ), ours AS MATERIALIZED (
-      SELECT g.place, g.id, x.part FROM given g
-        JOIN standing x ON x.id = g.id AND x.part < 3 AND x.token = g.token AND x.deadline > now AND x.keyed IS NULL
-          AND x.qid = home_of(g.queue, 0)
-      FOR UPDATE OF x SKIP LOCKED
+      -- Each by its id: nothing is known of these tables that would tell a planner so.
+      SELECT g.place, x.id, x.part FROM given g, LATERAL (
+        SELECT s.id, s.part, s.token, s.deadline, s.keyed, s.qid FROM standing s
+        WHERE s.id = g.id AND s.part IN (0, 1, 2) LIMIT 1 FOR UPDATE SKIP LOCKED) x
+      WHERE x.token = g.token AND x.deadline > now AND x.keyed IS NULL
+        AND x.qid = (SELECT n.qid FROM named n WHERE n.queue = g.queue)
     ), gone AS (
       DELETE FROM standing x USING ours o WHERE x.id = o.id AND x.part = o.part RETURNING o.place, x.qid
     ), counted AS (

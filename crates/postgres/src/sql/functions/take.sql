@@ -69,37 +69,133 @@ BEGIN
 END
 $$;
 
--- The first `most` of the messages that are due, by (priority, due, id), after `after`. Nothing is locked.
+-- The first `most` of the messages that are due, by (priority, due, id), after `after`. Nothing is locked. One statement whose
+-- plan is kept: slots that are not named are left out when it begins.
 CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head) RETURNS head[]
 LANGUAGE plpgsql AS $$
 DECLARE
-  arms text;
+  slots smallint[] := slots_at(now);
+  high uuid := first_id(now + 1);
+  -- Of lane 0, where all have the usual priority, what comes after (after_due, after_id); of lane 2 what comes after that rank.
+  after_rank bigint := coalesce(after.priority, -1);
+  after_due bigint := CASE WHEN after.priority < 1024 OR after.id IS NULL THEN -1
+    WHEN after.priority > 1024 THEN 9223372036854775807 ELSE after.due END;
+  after_id uuid := coalesce(after.id, '00000000-0000-0000-0000-000000000000');
+  lows uuid[] := ARRAY(SELECT first_id(greatest(u.floor, least(after_due, now + 1))) FROM unnest(p_floors) WITH ORDINALITY
+    AS u (floor, n) ORDER BY u.n);
   found head[];
 BEGIN
-  SELECT string_agg(format(
-    '(SELECT q.n::int AS queue, 1024::bigint AS priority, due_of(x.id) AS due, x.id, %1$s::smallint AS slot, x.tid, x.expires '
-    'FROM q, LATERAL (SELECT p.id, p.ctid AS tid, p.expires FROM pend_%1$s p WHERE p.home = q.home AND p.lane = 0 '
-    'AND p.id >= q.low AND p.id < $3 AND ($5 OR p.id > $6) ORDER BY p.id LIMIT $4) x)', s.slot), ' UNION ALL ')
-  INTO arms FROM unnest(slots_at(now)) AS s (slot);
-  SELECT arms || string_agg(format(
-    ' UNION ALL (SELECT q.n::int, x.priority, x.due, x.id, %1$s::smallint, x.tid, x.expires FROM q, LATERAL ('
-    'SELECT s.priority, s.due, s.id, s.ctid AS tid, s.expires FROM standing_%2$s s WHERE s.home = q.home AND s.lane = 0 '
-    'AND s.rank = 0 AND s.due <= $2 AND (NOT $7 OR (s.due, s.id) > ($8, $6)) ORDER BY s.due, s.id LIMIT $4) x)'
-    ' UNION ALL (SELECT q.n::int, x.priority, x.due, x.id, %1$s::smallint, x.tid, x.expires FROM q, LATERAL ('
-    'SELECT s.priority, s.due, s.id, s.ctid AS tid, s.expires FROM standing_%2$s s WHERE s.home = q.home AND s.lane = 2 '
-    'AND ($6 IS NULL OR (s.rank, s.due, s.id) > ($9, $8, $6)) ORDER BY s.rank, s.due, s.id LIMIT $4) x)',
-    -part, part), '')
-  INTO arms FROM generate_series(3, 5) AS g (part);
-  EXECUTE 'WITH q AS MATERIALIZED (SELECT * FROM unnest($1, $10) WITH ORDINALITY AS u (home, low, n)) '
-    'SELECT array_agg(ROW(h.queue, h.priority, h.due, h.id, h.slot, h.tid, h.expires)::head '
-    'ORDER BY h.priority, h.due, h.id) FROM (SELECT * FROM (' || arms || ') a ORDER BY a.priority, a.due, a.id LIMIT $4) h'
+  SELECT array_agg(ROW(h.queue, h.priority, h.due, h.id, h.slot, h.tid, h.expires)::head ORDER BY h.priority, h.due, h.id)
   INTO found
-  USING p_homes, now, first_id(now + 1), most, after.id IS NULL OR after.priority < 1024, after.id,
-    after.id IS NOT NULL AND after.priority >= 1024, after.due, after.priority,
-    ARRAY(SELECT first_id(u.floor) FROM unnest(p_floors) WITH ORDINALITY AS u (floor, n) ORDER BY u.n);
+  FROM (
+    SELECT a.* FROM (
+      (SELECT q.n::int AS queue, 1024::bigint AS priority, due_of(x.id) AS due, x.id, x.slot, x.tid, x.expires
+        FROM unnest(p_homes, lows) WITH ORDINALITY AS q (home, low, n), LATERAL (
+          SELECT p.id, p.slot, p.ctid AS tid, p.expires FROM pend p
+          WHERE p.slot = ANY (slots) AND p.home = q.home AND p.lane = 0 AND p.id >= q.low AND p.id < high
+            AND (after_due < 0 OR due_of(p.id) > after_due OR p.id > after_id)
+          ORDER BY p.id LIMIT most) x)
+      UNION ALL
+      (SELECT q.n::int, x.priority, x.due, x.id, (-x.part)::smallint, x.tid, x.expires
+        FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
+          SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
+          WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 0 AND s.rank = 0 AND s.due <= now
+            AND (s.due, s.id) > (after_due, after_id)
+          ORDER BY s.due, s.id LIMIT most) x)
+      UNION ALL
+      (SELECT q.n::int, x.priority, x.due, x.id, (-x.part)::smallint, x.tid, x.expires
+        FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
+          SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
+          WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 2
+            AND (s.rank, s.due, s.id) > (after_rank, CASE WHEN after_rank < 0 THEN -1 ELSE after.due END, after_id)
+          ORDER BY s.rank, s.due, s.id LIMIT most) x)
+    ) a ORDER BY a.priority, a.due, a.id LIMIT most
+  ) h;
   RETURN found;
 END
 $$;
+
+DO $$
+BEGIN
+  IF to_regtype('taken') IS NULL THEN
+    CREATE TYPE taken AS (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea,
+      headers jsonb, lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int,
+      buries int, revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint,
+      body bytea);
+  END IF;
+END
+$$;
+
+-- For each slot and each part a function that makes leases of its rows `tids`, passing over those that somebody holds locked.
+-- So their plans are kept, and a take locks no table that it does not touch.
+DO $make$
+BEGIN
+  FOR slot IN 0 .. 64 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION lease_%1$s(tids tid[], p_part smallint, now bigint, p_lease bigint, homes bigint[],
+        qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN QUERY WITH got AS MATERIALIZED (
+          SELECT p.ctid AS tid FROM pend_%1$s p WHERE p.ctid = ANY (tids) FOR UPDATE SKIP LOCKED
+        ), gone AS (
+          DELETE FROM pend_%1$s p WHERE p.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING p.*
+        ), whole AS MATERIALIZED (
+          SELECT g.id, g.home, g.keyed, b.*, q.name, q.qid AS q, gen_random_uuid() AS new_token,
+            coalesce(p_lease, b.lease_ms, q.lease) AS new_lease
+          FROM gone g JOIN unnest(homes, qids, names, leases) AS q (home, qid, name, lease) ON q.home = g.home,
+            LATERAL (SELECT x.* FROM body_%1$s x WHERE x.number = number_of(g.id) LIMIT 1) b
+        ), held AS (
+          INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, token,
+            deadline, lease_ms, session)
+          SELECT w.q, w.due, w.priority, w.expires, w.max_attempts, w.lease_ms, w.id, p_part, w.keyed, 0, 1, w.new_token,
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session
+          FROM whole w
+        ), counted AS (
+          INSERT INTO tally SELECT w.q, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
+        )
+        SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_ms,
+          w.max_attempts, w.expires, 0, 1, 0, 0, 0, 0, NULL::bytea, w.new_token,
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body
+        FROM whole w;
+      END
+      $$ $f$, slot);
+  END LOOP;
+  FOR part IN 3 .. 5 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION lease_moved_%1$s(tids tid[], p_part smallint, now bigint, p_lease bigint, homes bigint[],
+        qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN QUERY WITH got AS MATERIALIZED (
+          SELECT s.ctid AS tid FROM standing_%1$s s WHERE s.ctid = ANY (tids) FOR UPDATE SKIP LOCKED
+        ), gone AS (
+          DELETE FROM standing_%1$s s WHERE s.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING s.*
+        ), whole AS MATERIALIZED (
+          SELECT g.*, b.number, b.created, b.key, b.headers, b.body, q.name, gen_random_uuid() AS new_token,
+            coalesce(p_lease, g.lease_own, q.lease) AS new_lease
+          FROM gone g JOIN unnest(homes, qids, names, leases) AS q (home, qid, name, lease) ON q.home = g.home,
+            LATERAL (SELECT x.* FROM body x WHERE x.slot = body_slot AND x.number = number_of(g.id) LIMIT 1) b
+        ), held AS (
+          INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, lapses,
+            releases, buries, revives, last_error, token, deadline, lease_ms, session)
+          SELECT w.qid, w.due, w.priority, w.expires, w.max_attempts, w.lease_own, w.id, p_part, w.keyed, w.attempts,
+            w.takes + 1, w.lapses, w.releases, w.buries, w.revives, w.last_error, w.new_token,
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session
+          FROM whole w
+        ), counted AS (
+          INSERT INTO tally SELECT w.qid, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
+        )
+        SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_own,
+          w.max_attempts, w.expires, w.attempts, w.takes + 1, coalesce(w.lapses, 0), coalesce(w.releases, 0),
+          coalesce(w.buries, 0), coalesce(w.revives, 0), w.last_error, w.new_token,
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), now, w.body
+        FROM whole w;
+      END
+      $$ $f$, part);
+  END LOOP;
+END
+$make$;
 
 -- Takes messages that are due, at most `p_max` of them, and of their bodies `p_max_bytes` bytes but one at least. The rows are
 -- in no order: priority, due and id give it.
@@ -114,7 +210,8 @@ RETURNS TABLE (queue text, id uuid, number bigint, due bigint, priority bigint, 
   revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint, body bytea,
   next_floors bigint[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET lock_timeout = '1s' SET jit = off AS $$
+SET enable_mergejoin = off SET enable_material = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s'
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   now bigint;
@@ -191,61 +288,10 @@ BEGIN
     FOR group_ IN
       SELECT k.slot, slot_in(k.id) AS home_slot, array_agg(k.tid) AS tids, min(k.due) AS due, count(*) AS n FROM unnest(kept) k GROUP BY 1, 2
     LOOP
-      IF group_.slot >= 0 THEN
-        RETURN QUERY EXECUTE format($q$
-          WITH got AS MATERIALIZED (
-            SELECT p.ctid AS tid FROM pend_%1$s p WHERE p.ctid = ANY ($1) FOR UPDATE SKIP LOCKED
-          ), gone AS (
-            DELETE FROM pend_%1$s p WHERE p.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING p.*
-          ), whole AS MATERIALIZED (
-            SELECT g.id, g.home, g.keyed, b.*, q.name, q.qid AS q, gen_random_uuid() AS new_token,
-              coalesce($4, b.lease_ms, q.lease) AS new_lease
-            FROM gone g JOIN body_%1$s b ON b.number = number_of(g.id)
-              JOIN unnest($5, $6, $7, $8) AS q (home, qid, name, lease) ON q.home = g.home
-          ), held AS (
-            INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes,
-              token, deadline, lease_ms, session)
-            SELECT w.q, w.due, w.priority, w.expires, w.max_attempts, w.lease_ms, w.id, $2, w.keyed, 0, 1, w.new_token,
-              least($3 + w.new_lease, 253402300799999), w.new_lease, $9
-            FROM whole w
-          ), counted AS (
-            INSERT INTO tally SELECT w.q, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
-          )
-          SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers,
-            w.lease_ms, w.max_attempts, w.expires, 0, 1, 0, 0, 0, 0, NULL::bytea, w.new_token,
-            least($3 + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), $3, w.body, NULL::bigint[]
-          FROM whole w $q$, group_.slot)
-          USING group_.tids, part, now, p_lease, homes, qids, names, leases, p_session;
-        GET DIAGNOSTICS gone = ROW_COUNT;
-      ELSE
-        RETURN QUERY EXECUTE format($q$
-          WITH got AS MATERIALIZED (
-            SELECT s.ctid AS tid FROM standing_%1$s s WHERE s.ctid = ANY ($1) FOR UPDATE SKIP LOCKED
-          ), gone AS (
-            DELETE FROM standing_%1$s s WHERE s.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING s.*
-          ), whole AS MATERIALIZED (
-            SELECT g.*, b.number, b.created, b.key, b.headers, b.body, q.name, gen_random_uuid() AS new_token,
-              coalesce($4, g.lease_own, q.lease) AS new_lease
-            FROM gone g JOIN body_%2$s b ON b.number = number_of(g.id)
-              JOIN unnest($5, $6, $7, $8) AS q (home, qid, name, lease) ON q.home = g.home
-          ), held AS (
-            INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes,
-              lapses, releases, buries, revives, last_error, token, deadline, lease_ms, session)
-            SELECT w.qid, w.due, w.priority, w.expires, w.max_attempts, w.lease_own, w.id, $2, w.keyed, w.attempts,
-              w.takes + 1, w.lapses, w.releases, w.buries, w.revives, w.last_error, w.new_token,
-              least($3 + w.new_lease, 253402300799999), w.new_lease, $9
-            FROM whole w
-          ), counted AS (
-            INSERT INTO tally SELECT w.qid, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
-          )
-          SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers,
-            w.lease_own, w.max_attempts, w.expires, w.attempts, w.takes + 1, coalesce(w.lapses, 0), coalesce(w.releases, 0),
-            coalesce(w.buries, 0), coalesce(w.revives, 0), w.last_error, w.new_token,
-            least($3 + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), $3, w.body, NULL::bigint[]
-          FROM whole w $q$, -group_.slot, group_.home_slot)
-          USING group_.tids, part, now, p_lease, homes, qids, names, leases, p_session;
-        GET DIAGNOSTICS gone = ROW_COUNT;
-      END IF;
+      RETURN QUERY EXECUTE format('SELECT t.*, NULL::bigint[] FROM %s($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) t',
+          CASE WHEN group_.slot >= 0 THEN 'lease_' || group_.slot ELSE 'lease_moved_' || -group_.slot END)
+        USING group_.tids, part, now, p_lease, homes, qids, names, leases, p_session, group_.home_slot::smallint;
+      GET DIAGNOSTICS gone = ROW_COUNT;
       taken := taken + gone;
       IF group_.slot >= 0 AND gone < group_.n THEN
         -- Somebody holds it locked, and may leave it.
