@@ -1,4 +1,5 @@
 """Many at a time: takes that meet, transactions that commit late, batches that cross, a snapshot held open, bad statistics."""
+import builtins
 import random
 import threading
 import time
@@ -40,21 +41,23 @@ def other(s, **options):
 
 
 class Floor:
-    """What a process keeps to begin its takes where the last one ended: candidates, and which of them are proven."""
+    """What a process keeps so that its takes begin where the last one ended."""
 
     def __init__(self):
-        self.seal, self.probe, self.candidate, self.floor = 0, None, 0, 0
+        self.seal, self.probe, self.floor = 0, None, 0
 
     def look(self, s):
+        """All that is due before the seal is visible to whoever looks from now on, or will never be."""
         writers = s.one("SELECT * FROM @writers_1()")
         if self.probe is None or not set(self.probe.puts) & set(writers.puts):
             self.seal = max(self.seal, self.probe.now_ms if self.probe else 0)
             self.probe = writers
 
     def take(self, s, queue, max):
-        self.floor = min(self.candidate, self.seal)
+        # As it was before the take looked: what is sealed later it may not have seen.
+        sealed = self.seal
         taken = s.take(queue, max, floors=(self.floor, 0))
-        self.candidate = s.last_floors[0]
+        self.floor = builtins.max(self.floor, min(s.last_floors[0], sealed))
         return taken
 
 
@@ -242,24 +245,26 @@ def test_a_snapshot_held_open_slows_no_take(s):
         reader.execute("SELECT count(*) FROM pg_class")
         floor = Floor()
         for _ in range(20):
-            s.puts("q", [{}] * 200)
+            s.puts("q", [{}] * 1000)
             floor.look(s)
-            while taken := floor.take(s, "q", 200):
+            while taken := floor.take(s, "q", 1000):
                 s.acks(taken)
         floor.look(s), floor.look(s)
-        made = s.put("q").id
+        assert floor.take(s, "q", 1) == []
+        made, one = s.put("q").id, s.put("other").id
 
-        def pages(floors):
-            """Pages that a look at the queue's heads reads."""
-            plan = s.inner("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT (x).id FROM unnest(heads(ARRAY[home_of('q', 0)], "
-                           "%s::bigint[], clock_ms(), 5, NULL)) x", [floors])[0][0][0]["Plan"]
+        def pages(queue, floor):
+            """Pages that a look at a queue's heads reads."""
+            plan = s.inner("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT (x).id FROM unnest(heads(ARRAY[home_of(%s, 0)], "
+                           "%s::bigint[], clock_ms(), 5, NULL)) x", queue, [floor])[0][0][0]["Plan"]
             assert plan["Actual Rows"] == 1
             return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
-        pages(0)
-        with_floor, without = pages(min(floor.seal, floor.candidate)), pages(0)
-        assert with_floor * 3 < without, (with_floor, without)
-        assert [t.id for t in s.take("q", floors=(min(floor.seal, floor.candidate), 0))] == [made]
+        pages("other", 0)
+        fresh = pages("other", 0)
+        with_floor, without = pages("q", floor.floor) - fresh, pages("q", 0) - fresh
+        assert without > 100 and with_floor < without / 10, (fresh, with_floor, without)
+        assert [t.id for t in s.take("q", floors=(floor.floor, 0))] == [made] and one
 
 
 def test_plans_hold_without_statistics(s):

@@ -139,7 +139,7 @@ $$;
 -- Says how much it did; nothing is written where nothing is to do.
 CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
   OUT given_back int) RETURNS record
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '20ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$
 DECLARE
   now bigint := clock_ms();
 BEGIN

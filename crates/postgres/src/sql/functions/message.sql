@@ -75,7 +75,7 @@ $$;
 -- Hands out one message, whatever its state and though its queue is paused; its instant becomes now, if it was later.
 CREATE OR REPLACE FUNCTION take_id_1(p_queue text, p_id uuid, p_lease bigint, p_session bigint, p_defaults jsonb)
 RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   f record;
   h record;
@@ -131,7 +131,7 @@ $$;
 
 -- Reads messages by id or key.
 CREATE OR REPLACE FUNCTION get_1(p_queue text, p_id uuid[], p_key bytea[], p_defaults jsonb) RETURNS SETOF message_row
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   f record := facts_of(p_queue, p_defaults);
   now bigint := clock_ms();
@@ -177,7 +177,7 @@ $$;
 -- Finds messages by number, in any queue. Numbers lie in the index of each slot.
 CREATE OR REPLACE FUNCTION locate_1(p_number bigint[], p_defaults jsonb)
 RETURNS TABLE (item int, queue text, id uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   b record;

@@ -273,11 +273,14 @@ BEGIN
     SELECT u.place, u.body, CASE WHEN u.kind = 0 OR (u.kind = 2 AND u.value = 0) THEN now
       WHEN u.kind = 1 THEN u.value ELSE later + u.value END AS due
     FROM unnest(p_kind, p_value, p_body) WITH ORDINALITY AS u (kind, value, body, place)
-  ), slotted AS (
+  ), slotted AS MATERIALIZED (
+    -- Numbers rise in the order given.
     SELECT g.place, g.body, g.due, nextval('numbers') AS number, slot_of(g.due, now) AS slot FROM given g
   ), named AS MATERIALIZED (
+    -- By due, so that neighbours go into the same table and page.
     SELECT s.place, s.body, s.due, s.number, x.slot, id_of(s.due, x.slot, s.number) AS id
     FROM slotted s, LATERAL (SELECT CASE WHEN s.due < quiet[s.slot + 1] THEN 0 ELSE s.slot END AS slot) x
+    ORDER BY s.due, s.number
   ), written AS (
     INSERT INTO body (number, due, created, qid, priority, slot, body)
     SELECT n.number, n.due, now, f.qid, 1024, n.slot, n.body FROM named n
@@ -295,7 +298,7 @@ $$;
 CREATE OR REPLACE FUNCTION put_1(p_queue text[], p_kind smallint[], p_value bigint[], p_body bytea[], p_opts jsonb[],
   p_key bytea[], p_token bytea[], p_defaults jsonb)
 RETURNS TABLE (item int, code text, info text, id uuid, number bigint, due bigint, outcome smallint, replaced uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
   q text;

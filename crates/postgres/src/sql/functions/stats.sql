@@ -109,7 +109,7 @@ $$;
 -- Changes settings, all or none: `p_set` has new values by name, checked by who calls; `p_reset` names those that follow the
 -- default again.
 CREATE OR REPLACE FUNCTION configure_1(p_queue text, p_set jsonb, p_reset text[], p_defaults jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
 DECLARE
   f record;
   next jsonb;

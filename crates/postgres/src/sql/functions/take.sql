@@ -1,10 +1,10 @@
 -- Handing messages out.
 
 -- Which transactions may still add messages (`puts`), or leases (`all`): who holds the lock that puts and takes begin with. A
--- process that saw a set of them at `now_ms`, and later none of that set, knows that whatever is due before `now_ms` was
--- visible then or will never be: it has its floor there (docs/decisions, "Where a take begins").
+-- process that saw a set of them at `now_ms`, and later none of that set, knows that whatever is due before `now_ms` is visible
+-- to whoever looks from then on, or will never be (docs/decisions, "Where a take begins").
 CREATE OR REPLACE FUNCTION writers_1(OUT now_ms bigint, OUT puts text[], OUT leases text[]) RETURNS record
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
 BEGIN
   now_ms := clock_ms();
   SELECT coalesce(array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pend'::regclass), '{}'),
@@ -201,8 +201,8 @@ $make$;
 -- in no order: priority, due and id give it.
 --
 -- `p_floors`: for each queue the instant before which no message put and untouched is left (0 if it is not known), and
--- `p_lapse_floors` for leases. The last row has no id: its `due` has the next floors, of which each queue has two in
--- `next_floors`, to be used as far as `writers_1` allows.
+-- `p_lapse_floors` for leases. The last row has no id; its `next_floors` has those of the queues,
+-- then the lapse floors. A next floor holds as far as all before it was known to be visible before this call began.
 CREATE OR REPLACE FUNCTION take_1(p_queues text[], p_max int, p_max_bytes bigint, p_lease bigint, p_session bigint,
   p_floors bigint[], p_lapse_floors bigint[], p_defaults jsonb)
 RETURNS TABLE (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea, headers jsonb,
