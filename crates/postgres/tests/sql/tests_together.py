@@ -256,7 +256,7 @@ def test_a_snapshot_held_open_slows_no_take(s):
         def pages(queue, floor):
             """Pages that a look at a queue's heads reads."""
             plan = s.inner("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT (x).id FROM unnest(heads(ARRAY[home_of(%s, 0)], "
-                           "%s::bigint[], clock_ms(), 5, NULL)) x", queue, [floor])[0][0][0]["Plan"]
+                           "%s::bigint[], clock_ms(), 5, NULL, slots_at(clock_ms()))) x", queue, [floor])[0][0][0]["Plan"]
             assert plan["Actual Rows"] == 1
             return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 

@@ -32,9 +32,11 @@ $$;
 -- purges: that of generation 0 is the queue's, each has a home of its own. 64 bits of SHA-256: among a million queues two are
 -- alike once in forty million stores, and then the second is refused (`enter_queue`).
 CREATE OR REPLACE FUNCTION home_of(name text, generation bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-  SELECT ('x' || pg_catalog.encode(pg_catalog.substr(pg_catalog.sha256(pg_catalog.convert_to(
-    CASE generation WHEN 0 THEN name ELSE name || ' ' || generation END, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+  RETURN ('x' || encode(substr(sha256(convert_to(
+    CASE generation WHEN 0 THEN name ELSE name || ' ' || generation END, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint;
+END
 $$;
 
 -- In which slot a message lies that is due at `due`, put at `now`: the narrowest that its span fits in.

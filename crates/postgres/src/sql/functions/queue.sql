@@ -106,6 +106,10 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION count_up(qid bigint, home bigint, pending bigint, leased bigint, dead bigint) RETURNS void
-LANGUAGE sql AS $$
-  INSERT INTO tally SELECT qid, home, pending, leased, dead WHERE pending <> 0 OR leased <> 0 OR dead <> 0
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF pending <> 0 OR leased <> 0 OR dead <> 0 THEN
+    INSERT INTO tally VALUES (qid, home, pending, leased, dead);
+  END IF;
+END
 $$;

@@ -19,44 +19,9 @@ $$;
 
 -- The slots that may have messages which are due.
 CREATE OR REPLACE FUNCTION slots_at(now bigint) RETURNS smallint[]
-LANGUAGE sql STABLE AS $$ SELECT array_agg(s.slot ORDER BY s.slot) FROM slot s WHERE s.quiet_until <= now $$;
-
--- Messages of other priorities that have come due go where they are in the order of priorities, at most `most`. Says where the
--- first one is due that is left.
-CREATE OR REPLACE FUNCTION ripen(p_home bigint, p_floor bigint, now bigint, most int) RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-  low uuid := first_id(p_floor);
-  high uuid := first_id(now + 1);
-  slots smallint[] := slots_at(now);
-  first uuid;
-  p pend;
-  s standing;
-  slot smallint;
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  SELECT x.id INTO first FROM pend x
-    WHERE x.slot = ANY (slots) AND x.home = p_home AND x.lane = 1 AND x.id >= low AND x.id < high ORDER BY x.id LIMIT 1;
-  IF FOUND THEN
-    FOREACH slot IN ARRAY slots LOOP
-      FOR p IN EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 AND lane = 1 AND id >= $2 AND id < $3 ORDER BY id '
-        'LIMIT $4 FOR UPDATE SKIP LOCKED', slot) USING p_home, low, high, most
-      LOOP
-        s := fresh(p);
-        PERFORM unfile(s, 1);
-        PERFORM file_pending(s, p_home, now);
-      END LOOP;
-    END LOOP;
-    SELECT x.id INTO first FROM pend x
-      WHERE x.slot = ANY (slots) AND x.home = p_home AND x.lane = 1 AND x.id >= low AND x.id < high ORDER BY x.id LIMIT 1;
-  END IF;
-  FOR s IN
-    SELECT * FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.home = p_home AND x.lane = 1 AND x.rank = 0 AND x.due <= now
-    ORDER BY x.due LIMIT most FOR UPDATE SKIP LOCKED
-  LOOP
-    PERFORM unfile(s, 2);
-    PERFORM file_pending(s, p_home, now);
-  END LOOP;
-  RETURN due_of(first);
+  RETURN ARRAY(SELECT s.slot FROM slot s WHERE s.quiet_until <= now);
 END
 $$;
 
@@ -69,12 +34,82 @@ BEGIN
 END
 $$;
 
--- The first `most` of the messages that are due, by (priority, due, id), after `after`. Nothing is locked. One statement whose
--- plan is kept: slots that are not named are left out when it begins.
-CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head) RETURNS head[]
+-- For each slot functions whose plans are kept, so that a take touches the slots that it means alone: to begin a statement
+-- on `pend` takes as long as ten of these.
+--
+-- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id).
+-- `other_N`: the first message of lane 1.
+DO $make$
+BEGIN
+  FOR slot IN 0 .. 64 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION look_%1$s(p_homes bigint[], p_lows uuid[], high uuid, most int, after_due bigint,
+        after_id uuid) RETURNS head[]
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN ARRAY(
+          SELECT ROW(q.n, 1024, due_of(x.id), x.id, %1$s, x.tid, x.expires)::head
+          FROM unnest(p_homes, p_lows) WITH ORDINALITY AS q (home, low, n), LATERAL (
+            SELECT p.id, p.ctid AS tid, p.expires FROM pend_%1$s p
+            WHERE p.home = q.home AND p.lane = 0 AND p.id >= q.low AND p.id < high
+              AND (after_due < 0 OR due_of(p.id) > after_due OR p.id > after_id)
+            ORDER BY p.id LIMIT most) x);
+      END
+      $$ $f$, slot);
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION other_%1$s(p_home bigint, low uuid, high uuid) RETURNS uuid
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = 1 AND p.id >= low AND p.id < high
+          ORDER BY p.id LIMIT 1);
+      END
+      $$ $f$, slot);
+  END LOOP;
+END
+$make$;
+
+-- Messages of other priorities that have come due go where they are in the order of priorities, at most `most` of each slot.
+-- Says where the first one is due that is left.
+CREATE OR REPLACE FUNCTION ripen(p_home bigint, p_floor bigint, now bigint, most int, slots smallint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-  slots smallint[] := slots_at(now);
+  low uuid := first_id(p_floor);
+  high uuid := first_id(now + 1);
+  first uuid;
+  one uuid;
+  p pend;
+  s standing;
+  slot smallint;
+BEGIN
+  FOREACH slot IN ARRAY slots LOOP
+    EXECUTE 'SELECT other_' || slot || '($1, $2, $3)' INTO one USING p_home, low, high;
+    CONTINUE WHEN one IS NULL;
+    FOR p IN EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 AND lane = 1 AND id >= $2 AND id < $3 ORDER BY id '
+      'LIMIT $4 FOR UPDATE SKIP LOCKED', slot) USING p_home, low, high, most
+    LOOP
+      s := fresh(p);
+      PERFORM unfile(s, 1);
+      PERFORM file_pending(s, p_home, now);
+    END LOOP;
+    EXECUTE 'SELECT other_' || slot || '($1, $2, $3)' INTO one USING p_home, low, high;
+    first := least(first, one);
+  END LOOP;
+  FOR s IN
+    SELECT * FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = p_home AND x.lane = 1 AND x.rank = 0 AND x.due <= now
+    ORDER BY x.due LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    PERFORM unfile(s, 2);
+    PERFORM file_pending(s, p_home, now);
+  END LOOP;
+  RETURN due_of(first);
+END
+$$;
+
+-- The first `most` of the messages that are due, by (priority, due, id), after `after`. Nothing is locked.
+CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head, slots smallint[])
+RETURNS head[]
+LANGUAGE plpgsql AS $$
+DECLARE
   high uuid := first_id(now + 1);
   -- Of lane 0, where all have the usual priority, what comes after (after_due, after_id); of lane 2 what comes after that rank.
   after_rank bigint := coalesce(after.priority, -1);
@@ -84,34 +119,31 @@ DECLARE
   lows uuid[] := ARRAY(SELECT first_id(greatest(u.floor, least(after_due, now + 1))) FROM unnest(p_floors) WITH ORDINALITY
     AS u (floor, n) ORDER BY u.n);
   found head[];
+  more head[];
+  slot smallint;
 BEGIN
-  SELECT array_agg(ROW(h.queue, h.priority, h.due, h.id, h.slot, h.tid, h.expires)::head ORDER BY h.priority, h.due, h.id)
-  INTO found
-  FROM (
-    SELECT a.* FROM (
-      (SELECT q.n::int AS queue, 1024::bigint AS priority, due_of(x.id) AS due, x.id, x.slot, x.tid, x.expires
-        FROM unnest(p_homes, lows) WITH ORDINALITY AS q (home, low, n), LATERAL (
-          SELECT p.id, p.slot, p.ctid AS tid, p.expires FROM pend p
-          WHERE p.slot = ANY (slots) AND p.home = q.home AND p.lane = 0 AND p.id >= q.low AND p.id < high
-            AND (after_due < 0 OR due_of(p.id) > after_due OR p.id > after_id)
-          ORDER BY p.id LIMIT most) x)
+  found := ARRAY(
+    SELECT ROW(q.n, x.priority, x.due, x.id, -x.part, x.tid, x.expires)::head
+    FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
+      (SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
+        WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 0 AND s.rank = 0 AND s.due <= now
+          AND (s.due, s.id) > (after_due, after_id)
+        ORDER BY s.due, s.id LIMIT most)
       UNION ALL
-      (SELECT q.n::int, x.priority, x.due, x.id, (-x.part)::smallint, x.tid, x.expires
-        FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
-          SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
-          WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 0 AND s.rank = 0 AND s.due <= now
-            AND (s.due, s.id) > (after_due, after_id)
-          ORDER BY s.due, s.id LIMIT most) x)
-      UNION ALL
-      (SELECT q.n::int, x.priority, x.due, x.id, (-x.part)::smallint, x.tid, x.expires
-        FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
-          SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
-          WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 2
-            AND (s.rank, s.due, s.id) > (after_rank, CASE WHEN after_rank < 0 THEN -1 ELSE after.due END, after_id)
-          ORDER BY s.rank, s.due, s.id LIMIT most) x)
-    ) a ORDER BY a.priority, a.due, a.id LIMIT most
-  ) h;
-  RETURN found;
+      (SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
+        WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 2
+          AND (s.rank, s.due, s.id) > (after_rank, CASE WHEN after_rank < 0 THEN -1 ELSE after.due END, after_id)
+        ORDER BY s.rank, s.due, s.id LIMIT most)) x);
+  FOREACH slot IN ARRAY slots LOOP
+    EXECUTE 'SELECT look_' || slot || '($1, $2, $3, $4, $5, $6)' INTO more USING p_homes, lows, high, most, after_due, after_id;
+    IF cardinality(more) > 0 THEN
+      found := found || more;
+    END IF;
+  END LOOP;
+  IF cardinality(found) = 0 THEN
+    RETURN NULL;
+  END IF;
+  RETURN ARRAY(SELECT h FROM unnest(found) h ORDER BY h.priority, h.due, h.id LIMIT most);
 END
 $$;
 
@@ -237,6 +269,7 @@ DECLARE
   part smallint;
   gone int;
   at int;
+  slots smallint[];
   is_cut boolean := false;
   -- Where what was seen and is left begins, for queues named so far.
   left_ bigint;
@@ -244,6 +277,7 @@ DECLARE
 BEGIN
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   now := clock_ms();
+  slots := slots_at(now);
   next_pend := array_fill(0::bigint, ARRAY[greatest(cardinality(p_queues), 1)]);
   next_lapse := next_pend;
   FOR at IN 1 .. cardinality(p_queues) LOOP
@@ -252,7 +286,7 @@ BEGIN
     next_lapse[at] := lapse_some(f.qid, f.home, f.settings, now, coalesce(p_lapse_floors[at], 0), 1000);
     pause := (f.settings->>'pause')::bigint;
     CONTINUE WHEN pause = -1 OR pause > now;
-    next_pend[at] := coalesce(ripen(f.home, coalesce(p_floors[at], 0), now, 1000), now);
+    next_pend[at] := coalesce(ripen(f.home, coalesce(p_floors[at], 0), now, 1000, slots), now);
     homes := homes || f.home; qids := qids || f.qid; names := names || p_queues[at]; all_settings := all_settings || f.settings;
     leases := leases || (f.settings->>'lease')::bigint; pend_floors := pend_floors || coalesce(p_floors[at], 0);
     places := places || at;
@@ -260,7 +294,7 @@ BEGIN
   part := part_now(0, now);
   most := least(p_max, 16384);
   WHILE taken < most AND cardinality(homes) > 0 AND NOT is_cut LOOP
-    found := heads(homes, pend_floors, now, most - taken, after);
+    found := heads(homes, pend_floors, now, most - taken, after, slots);
     IF found IS NULL THEN
       after := NULL;
       EXIT;
