@@ -118,7 +118,7 @@ BEGIN
   s.part := part_now(0, now);
   s.home := NULL; s.lane := NULL; s.rank := NULL; s.xid := NULL; s.reason := NULL; s.died := NULL;
   s.takes := s.takes + 1;
-  s.token := gen_random_uuid();
+  s.token := new_token(s.part);
   s.lease_ms := coalesce(p_lease, s.lease_own, (f.settings->>'lease')::bigint);
   s.deadline := least(now + s.lease_ms, 253402300799999);
   s.session := p_session;

@@ -97,6 +97,34 @@ BEGIN
 END
 $$;
 
+-- Acks leases without keys that are in the part that their tokens name; says which. What somebody holds locked, and what is not
+-- so, is left.
+DO $make$
+BEGIN
+  FOR part IN 0 .. 2 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION ack_%1$s(ids uuid[], tokens uuid[], places int[], p_qid bigint, now bigint) RETURNS int[]
+      LANGUAGE plpgsql AS $$
+      DECLARE
+        acked int[];
+      BEGIN
+        WITH got AS MATERIALIZED (
+          -- Each by its id: nothing is known of these tables that would tell a planner so.
+          SELECT x.tid, g.place FROM unnest(ids, tokens, places) AS g (id, token, place), LATERAL (
+            SELECT s.ctid AS tid, s.token, s.deadline, s.keyed, s.qid FROM standing_%1$s s
+            WHERE s.id = g.id LIMIT 1 FOR UPDATE SKIP LOCKED) x
+          WHERE x.token = g.token AND x.deadline > now AND x.keyed IS NULL AND x.qid = p_qid
+        ), gone AS (
+          DELETE FROM standing_%1$s WHERE ctid = ANY (ARRAY(SELECT g.tid FROM got g))
+        )
+        SELECT array_agg(g.place) INTO acked FROM got g;
+        RETURN acked;
+      END
+      $$ $f$, part);
+  END LOOP;
+END
+$make$;
+
 -- A batch of settlements. Acks of messages without keys go in one statement; all else one by one, in the order given. Rows are
 -- locked first in the order of their ids, so that batches that cross do not wait for each other in a circle.
 CREATE OR REPLACE FUNCTION settle_1(p_queue text[], p_id uuid[], p_token uuid[], p_action smallint[], p_value bigint[],
@@ -110,6 +138,7 @@ DECLARE
   f record;
   a settle_answer;
   acked int[];
+  of_part int[];
   each record;
   busy uuid[] := '{}';
   n int := coalesce(cardinality(p_id), 0);
@@ -118,25 +147,26 @@ BEGIN
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
   now := clock_ms();
   IF p_action IS NULL THEN
-    WITH given AS MATERIALIZED (
-      SELECT DISTINCT ON (u.id) u.place, u.queue, u.id, u.token
-      FROM unnest(p_queue, p_id, p_token) WITH ORDINALITY AS u (queue, id, token, place) ORDER BY u.id, u.place
-    ), named AS MATERIALIZED (
-      SELECT d.queue, home_of(d.queue, 0) AS qid FROM (SELECT DISTINCT g.queue FROM given g) d
-    ), ours AS MATERIALIZED (
-      -- Each by its id: nothing is known of these tables that would tell a planner so.
-      SELECT g.place, x.id, x.part FROM given g, LATERAL (
-        SELECT s.id, s.part, s.token, s.deadline, s.keyed, s.qid FROM standing s
-        WHERE s.id = g.id AND s.part IN (0, 1, 2) LIMIT 1 FOR UPDATE SKIP LOCKED) x
-      WHERE x.token = g.token AND x.deadline > now AND x.keyed IS NULL
-        AND x.qid = (SELECT n.qid FROM named n WHERE n.queue = g.queue)
-    ), gone AS (
-      DELETE FROM standing x USING ours o WHERE x.id = o.id AND x.part = o.part RETURNING o.place, x.qid
-    ), counted AS (
-      INSERT INTO tally SELECT g.qid, g.qid, 0, -count(*), 0 FROM gone g GROUP BY 1
-    )
-    SELECT array_agg(g.place::int) INTO acked FROM gone g;
+    acked := '{}';
+    FOR each IN
+      SELECT g.queue, part_of(g.token) AS part, array_agg(g.id ORDER BY g.id) AS ids, array_agg(g.token ORDER BY g.id) AS tokens,
+        array_agg(g.place ORDER BY g.id) AS places
+      FROM (SELECT DISTINCT ON (u.id) u.queue, u.id, u.token, u.place::int AS place
+        FROM unnest(p_queue, p_id, p_token) WITH ORDINALITY AS u (queue, id, token, place) ORDER BY u.id, u.place) g
+      GROUP BY 1, 2
+    LOOP
+      CONTINUE WHEN each.part > 2;
+      EXECUTE 'SELECT ack_' || each.part || '($1, $2, $3, $4, $5)' INTO of_part
+        USING each.ids, each.tokens, each.places, home_of(each.queue, 0), now;
+      IF of_part IS NOT NULL THEN
+        PERFORM count_up(home_of(each.queue, 0), home_of(each.queue, 0), 0, -cardinality(of_part), 0);
+        acked := acked || of_part;
+      END IF;
+    END LOOP;
     RETURN QUERY SELECT u.place, '', NULL::text, 'gone', NULL::bigint FROM unnest(acked) AS u (place);
+    IF cardinality(acked) = n THEN
+      RETURN;
+    END IF;
   END IF;
   BEGIN
     PERFORM FROM standing x

@@ -38,7 +38,7 @@ $$;
 -- on `pend` takes as long as ten of these.
 --
 -- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id).
--- `other_N`: the first message of lane 1.
+-- `peek_N`: the first message of a lane.
 DO $make$
 BEGIN
   FOR slot IN 0 .. 64 LOOP
@@ -57,11 +57,11 @@ BEGIN
       END
       $$ $f$, slot);
     EXECUTE format($f$
-      CREATE OR REPLACE FUNCTION other_%1$s(p_home bigint, low uuid, high uuid) RETURNS uuid
+      CREATE OR REPLACE FUNCTION peek_%1$s(p_home bigint, p_lane int, low uuid, high uuid) RETURNS uuid
       LANGUAGE plpgsql AS $$
       BEGIN
-        RETURN (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = 1 AND p.id >= low AND p.id < high
-          ORDER BY p.id LIMIT 1);
+        RETURN (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = p_lane AND p.id >= low
+          AND p.id < high ORDER BY p.id LIMIT 1);
       END
       $$ $f$, slot);
   END LOOP;
@@ -82,7 +82,7 @@ DECLARE
   slot smallint;
 BEGIN
   FOREACH slot IN ARRAY slots LOOP
-    EXECUTE 'SELECT other_' || slot || '($1, $2, $3)' INTO one USING p_home, low, high;
+    EXECUTE 'SELECT peek_' || slot || '($1, 1, $2, $3)' INTO one USING p_home, low, high;
     CONTINUE WHEN one IS NULL;
     FOR p IN EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 AND lane = 1 AND id >= $2 AND id < $3 ORDER BY id '
       'LIMIT $4 FOR UPDATE SKIP LOCKED', slot) USING p_home, low, high, most
@@ -91,7 +91,7 @@ BEGIN
       PERFORM unfile(s, 1);
       PERFORM file_pending(s, p_home, now);
     END LOOP;
-    EXECUTE 'SELECT other_' || slot || '($1, $2, $3)' INTO one USING p_home, low, high;
+    EXECUTE 'SELECT peek_' || slot || '($1, 1, $2, $3)' INTO one USING p_home, low, high;
     first := least(first, one);
   END LOOP;
   FOR s IN
@@ -158,22 +158,41 @@ BEGIN
 END
 $$;
 
--- For each slot and each part a function that makes leases of its rows `tids`, passing over those that somebody holds locked.
--- So their plans are kept, and a take locks no table that it does not touch.
+-- A lease's token is random but for its last digit, which says in which part the lease is.
+CREATE OR REPLACE FUNCTION new_token(part smallint) RETURNS uuid
+LANGUAGE sql VOLATILE AS $$ SELECT (pg_catalog.left(pg_catalog.gen_random_uuid()::text, 35) || part)::uuid $$;
+
+CREATE OR REPLACE FUNCTION part_of(token uuid) RETURNS int
+LANGUAGE sql IMMUTABLE STRICT AS $$ SELECT pg_catalog.get_byte(pg_catalog.uuid_send(token), 15) & 15 $$;
+
+-- For each slot and each part functions that make leases of its rows, passing over those that somebody holds locked. So their
+-- plans are kept, and a take locks no table that it does not touch.
+--
+-- `lease_N`: of the rows `tids`. `front_N`: of the first `most` of a queue that have not expired, where nothing else is due.
+-- `lease_moved_N`: of the rows `tids` of a part.
 DO $make$
+DECLARE
+  rows_ text;
+  arguments text;
 BEGIN
   FOR slot IN 0 .. 64 LOOP
-    EXECUTE format($f$
-      CREATE OR REPLACE FUNCTION lease_%1$s(tids tid[], p_part smallint, now bigint, p_lease bigint, homes bigint[],
+    FOR way IN 1 .. 2 LOOP
+      arguments := CASE way WHEN 1 THEN 'lease_' || slot || '(tids tid[]'
+        ELSE 'front_' || slot || '(low uuid, high uuid, most int' END;
+      rows_ := CASE way WHEN 1 THEN 'p.ctid = ANY (tids)' ELSE 'p.home = homes[1] AND p.lane = 0 AND p.id >= low AND p.id < high '
+        'AND (p.expires IS NULL OR p.expires > now) ORDER BY p.id LIMIT most' END;
+      EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION %3$s, p_part smallint, now bigint, p_lease bigint, homes bigint[],
         qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
       LANGUAGE plpgsql AS $$
       BEGIN
         RETURN QUERY WITH got AS MATERIALIZED (
-          SELECT p.ctid AS tid FROM pend_%1$s p WHERE p.ctid = ANY (tids) FOR UPDATE SKIP LOCKED
+          SELECT p.ctid AS tid FROM pend_%1$s p WHERE %2$s FOR UPDATE SKIP LOCKED
         ), gone AS (
-          DELETE FROM pend_%1$s p WHERE p.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING p.*
+          DELETE FROM pend_%1$s p WHERE p.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING p.id, p.home, p.keyed
         ), whole AS MATERIALIZED (
-          SELECT g.id, g.home, g.keyed, b.*, q.name, q.qid AS q, gen_random_uuid() AS new_token,
+          SELECT g.id, g.home, g.keyed, b.number, b.due, b.created, b.priority, b.lease_ms, b.max_attempts, b.expires, b.key,
+            b.headers, b.body, q.name, q.qid AS q, new_token(p_part) AS new_token,
             coalesce(p_lease, b.lease_ms, q.lease) AS new_lease
           FROM gone g JOIN unnest(homes, qids, names, leases) AS q (home, qid, name, lease) ON q.home = g.home,
             LATERAL (SELECT x.* FROM body_%1$s x WHERE x.number = number_of(g.id) LIMIT 1) b
@@ -191,7 +210,8 @@ BEGIN
           least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body
         FROM whole w;
       END
-      $$ $f$, slot);
+      $$ $f$, slot, rows_, arguments);
+    END LOOP;
   END LOOP;
   FOR part IN 3 .. 5 LOOP
     EXECUTE format($f$
@@ -204,7 +224,7 @@ BEGIN
         ), gone AS (
           DELETE FROM standing_%1$s s WHERE s.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING s.*
         ), whole AS MATERIALIZED (
-          SELECT g.*, b.number, b.created, b.key, b.headers, b.body, q.name, gen_random_uuid() AS new_token,
+          SELECT g.*, b.number, b.created, b.key, b.headers, b.body, q.name, new_token(p_part) AS new_token,
             coalesce(p_lease, g.lease_own, q.lease) AS new_lease
           FROM gone g JOIN unnest(homes, qids, names, leases) AS q (home, qid, name, lease) ON q.home = g.home,
             LATERAL (SELECT x.* FROM body x WHERE x.slot = body_slot AND x.number = number_of(g.id) LIMIT 1) b
@@ -270,6 +290,11 @@ DECLARE
   gone int;
   at int;
   slots smallint[];
+  slot smallint;
+  fronts smallint[] := '{}';
+  first uuid;
+  low uuid;
+  high uuid;
   is_cut boolean := false;
   -- Where what was seen and is left begins, for queues named so far.
   left_ bigint;
@@ -293,6 +318,29 @@ BEGIN
   END LOOP;
   part := part_now(0, now);
   most := least(p_max, 16384);
+  IF cardinality(homes) = 1 AND p_max_bytes IS NULL AND most > 0 THEN
+    -- Mostly all that is due lies in one slot, and nothing has to be merged.
+    low := first_id(pend_floors[1]);
+    high := first_id(now + 1);
+    FOREACH slot IN ARRAY slots LOOP
+      EXECUTE 'SELECT peek_' || slot || '($1, 0, $2, $3)' INTO first USING homes[1], low, high;
+      IF first IS NOT NULL THEN
+        fronts := fronts || slot;
+      END IF;
+    END LOOP;
+    IF cardinality(fronts) = 1 AND NOT EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1]
+        AND x.lane = 0 AND x.rank = 0 AND x.due <= now)
+      AND NOT EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 2) THEN
+      RETURN QUERY EXECUTE 'SELECT t.*, NULL::bigint[] FROM front_' || fronts[1]
+          || '($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) t'
+        USING low, high, most, part, now, p_lease, homes, qids, names, leases, p_session, fronts[1];
+      GET DIAGNOSTICS taken = ROW_COUNT;
+      IF taken = most THEN
+        EXECUTE 'SELECT peek_' || fronts[1] || '($1, 0, $2, $3)' INTO first USING homes[1], low, high;
+        left_ := due_of(first);
+      END IF;
+    END IF;
+  END IF;
   WHILE taken < most AND cardinality(homes) > 0 AND NOT is_cut LOOP
     found := heads(homes, pend_floors, now, most - taken, after, slots);
     IF found IS NULL THEN
