@@ -40,6 +40,8 @@ CREATE TABLE purge (
   next bigint NOT NULL,
   epoch bigint NOT NULL UNIQUE,
   snapshot pg_snapshot NOT NULL,
+  -- The purge's own transaction, which its snapshot does not see: what it brought back among the waiting is gone too.
+  xid xid8 NOT NULL,
   -- A transaction that began when this purge was committed: those before it may still put under `home`.
   seen xid8,
   is_done boolean NOT NULL DEFAULT false,

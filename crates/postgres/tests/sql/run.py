@@ -13,9 +13,10 @@ import servers
 import store
 import tests_calls
 import tests_caller
+import tests_random
 import tests_together
 
-MODULES = [tests_calls, tests_caller, tests_together]
+MODULES = [tests_calls, tests_caller, tests_together, tests_random]
 
 
 def run(dsn, only):

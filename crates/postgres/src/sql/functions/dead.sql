@@ -20,6 +20,10 @@ BEGIN
     END IF;
   END IF;
   UPDATE key SET id = p_id WHERE qid = p_qid AND key.key = p_key;
+  IF NOT FOUND THEN
+    -- Its owner has died of time just now, and freed it.
+    INSERT INTO key VALUES (p_qid, p_key, p_id);
+  END IF;
   RETURN NULL;
 END
 $$;

@@ -14,8 +14,8 @@ DECLARE
   slot int;
 BEGIN
   -- A purge that was rolled back has used an epoch up, which transactions of one snapshot would wait for.
-  INSERT INTO purge (qid, generation, home, next, epoch, snapshot, is_done)
-    SELECT 0, n.last_value, 0, 0, n.last_value, pg_current_snapshot(), true FROM purges n
+  INSERT INTO purge (qid, generation, home, next, epoch, snapshot, xid, is_done)
+    SELECT 0, n.last_value, 0, 0, n.last_value, pg_current_snapshot(), pg_current_xact_id(), true FROM purges n
     WHERE n.is_called AND n.last_value > coalesce((SELECT max(x.epoch) FROM purge x), 0)
     ON CONFLICT DO NOTHING;
   FOR c IN SELECT * FROM purge x WHERE NOT x.is_done ORDER BY x.epoch FOR UPDATE SKIP LOCKED LOOP
@@ -28,7 +28,7 @@ BEGIN
         seen := seen + 1;
         s := fresh(p);
         PERFORM unfile(s, 1);
-        IF pg_visible_in_snapshot(p.xid, last.snapshot) THEN
+        IF p.xid = last.xid OR pg_visible_in_snapshot(p.xid, last.snapshot) THEN
           IF s.keyed THEN
             PERFORM free_key(s.qid, s.id);
           END IF;
@@ -44,7 +44,7 @@ BEGIN
     LOOP
       seen := seen + 1;
       PERFORM unfile(s, 2);
-      IF pg_visible_in_snapshot(s.xid, last.snapshot) THEN
+      IF s.xid = last.xid OR pg_visible_in_snapshot(s.xid, last.snapshot) THEN
         IF s.keyed THEN
           PERFORM free_key(s.qid, s.id);
         END IF;

@@ -14,8 +14,9 @@ BEGIN
       RETURN 0;
     END IF;
     SELECT * INTO last FROM purge p WHERE p.qid = p_qid ORDER BY p.generation DESC LIMIT 1;
-    INSERT INTO purge (qid, generation, home, next, epoch, snapshot) VALUES (p_qid, coalesce(last.generation, 0) + 1, coalesce(last.next, p_qid),
-      home_of(p_name, coalesce(last.generation, 0) + 1), nextval('purges'), pg_current_snapshot())
+    INSERT INTO purge (qid, generation, home, next, epoch, snapshot, xid) VALUES (p_qid, coalesce(last.generation, 0) + 1, coalesce(last.next, p_qid),
+      home_of(p_name, coalesce(last.generation, 0) + 1), nextval('purges'), pg_current_snapshot(),
+      pg_current_xact_id())
     ON CONFLICT (qid, generation) DO NOTHING;
     -- Else somebody else has purged it meanwhile: what came since is ours.
     IF FOUND THEN

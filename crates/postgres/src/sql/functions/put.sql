@@ -209,6 +209,10 @@ BEGIN
       a.replaced := CASE WHEN place > 0 THEN owner END;
       IF p_key IS NOT NULL THEN
         UPDATE key SET id = a.id WHERE qid = f.qid AND key.key = p_key;
+        IF NOT FOUND THEN
+          -- Its owner has died of time just now, and freed it.
+          INSERT INTO key VALUES (f.qid, p_key, a.id);
+        END IF;
       END IF;
     END IF;
   END IF;
