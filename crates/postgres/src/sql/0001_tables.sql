@@ -184,11 +184,12 @@ CREATE TABLE tally (
 );
 CREATE INDEX tally_qid ON tally (qid);
 
--- Sessions that hold leases which end with them.
+-- Sessions that hold leases which end with them: a row each beat, of which the last counts.
 CREATE SEQUENCE sessions AS bigint;
 CREATE TABLE session (
-  session bigint PRIMARY KEY,
-  client text COLLATE "C" NOT NULL,
+  session bigint NOT NULL,
+  client text COLLATE "C",
   alive_until bigint NOT NULL
 );
+CREATE INDEX session_session ON session (session, alive_until);
 CREATE INDEX session_client ON session (client);

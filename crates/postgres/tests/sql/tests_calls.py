@@ -488,3 +488,35 @@ def test_ids_and_numbers(s):
         assert r.id.version == 8 and r.id.int >> 80 == r.due and r.id.int & ((1 << 53) - 1) == r.number
         f, = s.inner("SELECT due_of(%s) AS due, number_of(%s) AS number, slot_in(%s) AS slot", r.id, r.id, r.id)
         assert (f.due, f.number, f.slot) == (r.due, r.number, (r.id.int >> 64) & 0xFFF)
+
+
+def test_sessions(s):
+    s.stop_clock(T0)
+    begin = lambda client=None: s.one("SELECT @begin_session_1(%s::text, NULL) AS n", client).n
+    beat = lambda session: s.one("SELECT @beat_1(%s) AS lives", session).lives
+    s.puts("q", [{}] * 4)
+    one, two = begin("a"), begin("b")
+    mine, other, free = s.take("q", session=one)[0], s.take("q", session=two)[0], s.take("q")[0]
+    s.advance(10_000)
+    assert beat(one) and beat(two)
+    s.advance(10_000)
+    assert s.maintain().ended == 0 and s.get("q", id=mine.id).name == "leased"
+    assert beat(two)
+    s.advance(6_000)
+    assert s.maintain().ended == 1, "not heard of in time"
+    g = s.get("q", id=mine.id)
+    assert (g.name, g.attempts, g.lapses) == ("ready", 1, 1) and s.settle(mine).code == "lease_lost"
+    assert not beat(one)
+    try:
+        s.take("q", session=one)
+        raise AssertionError("its leases would end with nothing")
+    except Exception as error:
+        assert error.diag.message_detail == "session_lost", error
+    assert begin("b") != two
+    assert s.get("q", id=other.id).lapses == 1, "another one began under its name"
+    assert s.get("q", id=free.id).name == "leased", "a lease of no session goes on"
+    three = begin()
+    held = s.take("q", 9, session=three)
+    assert s.one("SELECT @end_session_1(%s, NULL) AS n", three).n == len(held) == 3
+    g = s.get("q", id=held[0].id)
+    assert (g.name, g.releases, g.attempts) == ("ready", 1, held[0].attempts), "a clean end spends no attempt"

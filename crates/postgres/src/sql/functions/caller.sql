@@ -214,7 +214,6 @@ BEGIN
   ELSIF NOT is_queue_name(p_queue) THEN
     PERFORM refuse('invalid_queue_name');
   END IF;
-  PERFORM begin_put();
   f := facts_of(p_queue, NULL);
   BEGIN
     c := change_one(f.qid, f.home, f.settings, p_id, key, p_kind, p_value);

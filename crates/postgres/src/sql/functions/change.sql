@@ -81,7 +81,6 @@ BEGIN
   IF NOT is_queue_name(p_queue) THEN
     PERFORM refuse('invalid_queue_name');
   END IF;
-  PERFORM begin_put();
   f := facts_of(p_queue, p_defaults);
   IF n > 1 THEN
     -- Keys, then messages, each in order, so that batches that cross do not wait for each other in a circle.

@@ -62,7 +62,6 @@ DECLARE
   now bigint;
   now_us bigint;
 BEGIN
-  PERFORM begin_put();
   f := facts_of(p_queue, p_defaults);
   now_us := clock_us();
   now := now_us / 1000;

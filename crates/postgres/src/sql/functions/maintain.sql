@@ -138,12 +138,13 @@ $$;
 
 -- Says how much it did; nothing is written where nothing is to do.
 CREATE OR REPLACE FUNCTION maintain_1(p_sealed bigint, OUT expired int, OUT forgotten int, OUT folded int, OUT purged int,
-  OUT given_back int) RETURNS record
+  OUT given_back int, OUT ended int) RETURNS record
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET lock_timeout = '20ms' AS $$
 DECLARE
   now bigint := clock_ms();
 BEGIN
   expired := expire_some(NULL, now, 1000);
+  ended := sweep_sessions(now);
   WITH gone AS (
     DELETE FROM token WHERE ctid = ANY (ARRAY(
       SELECT t.ctid FROM token t WHERE t.until <= now ORDER BY t.until LIMIT 10000 FOR UPDATE SKIP LOCKED)) RETURNING 1

@@ -86,6 +86,9 @@ DECLARE
   now bigint;
 BEGIN
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
+    PERFORM refuse('session_lost');
+  END IF;
   f := facts_of(p_queue, p_defaults);
   SELECT * INTO b FROM body x WHERE x.number = number_of(p_id) AND x.slot = slot_in(p_id)::smallint;
   IF b.key IS NOT NULL THEN

@@ -13,7 +13,7 @@ LANGUAGE sql IMMUTABLE STRICT AS $$
     WHEN 'message_not_found' THEN 'DW105' WHEN 'lease_lost' THEN 'DW106' WHEN 'unknown_queue' THEN 'DW107'
     WHEN 'queue_full' THEN 'DW201' WHEN 'too_many_queues' THEN 'DW202' WHEN 'too_many_leased' THEN 'DW203'
     WHEN 'setting_fixed' THEN 'DW204' WHEN 'busy' THEN 'DW205' WHEN 'overloaded' THEN 'DW206'
-    WHEN 'exhausted' THEN 'DW207' WHEN 'foreign_data' THEN 'DW208'
+    WHEN 'exhausted' THEN 'DW207' WHEN 'session_lost' THEN 'DW209' WHEN 'foreign_data' THEN 'DW208'
     ELSE 'DW000'
   END
 $$;
@@ -52,6 +52,7 @@ LANGUAGE sql IMMUTABLE AS $$
     WHEN 'setting_fixed' THEN 'setting ' || info || ' cannot change while the queue has messages'
     WHEN 'busy' THEN 'an open transaction holds the key or the message; try again when it has ended'
     WHEN 'foreign_data' THEN info
+    WHEN 'session_lost' THEN 'the session is over: it was not heard of in time, or another one began under its name'
     ELSE coalesce(info, code)
   END
 $$;

@@ -301,6 +301,9 @@ DECLARE
   places int[] := '{}';
 BEGIN
   LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
+    PERFORM refuse('session_lost');
+  END IF;
   now := clock_ms();
   slots := slots_at(now);
   next_pend := array_fill(0::bigint, ARRAY[greatest(cardinality(p_queues), 1)]);
