@@ -38,7 +38,7 @@ $$;
 -- on `pend` takes as long as ten of these.
 --
 -- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id).
--- `peek_N`: the first message of a lane.
+-- `peek_N`: the first message of lane 0 and of lane 1.
 DO $make$
 BEGIN
   FOR slot IN 0 .. 64 LOOP
@@ -57,11 +57,12 @@ BEGIN
       END
       $$ $f$, slot);
     EXECUTE format($f$
-      CREATE OR REPLACE FUNCTION peek_%1$s(p_home bigint, p_lane int, low uuid, high uuid) RETURNS uuid
+      CREATE OR REPLACE FUNCTION peek_%1$s(p_home bigint, low uuid, high uuid) RETURNS uuid[]
       LANGUAGE plpgsql AS $$
       BEGIN
-        RETURN (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = p_lane AND p.id >= low
-          AND p.id < high ORDER BY p.id LIMIT 1);
+        RETURN ARRAY[
+          (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = 0 AND p.id >= low AND p.id < high ORDER BY p.id LIMIT 1),
+          (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = 1 AND p.id >= low AND p.id < high ORDER BY p.id LIMIT 1)];
       END
       $$ $f$, slot);
   END LOOP;
@@ -82,7 +83,7 @@ DECLARE
   slot smallint;
 BEGIN
   FOREACH slot IN ARRAY slots LOOP
-    EXECUTE 'SELECT peek_' || slot || '($1, 1, $2, $3)' INTO one USING p_home, low, high;
+    EXECUTE 'SELECT (peek_' || slot || '($1, $2, $3))[2]' INTO one USING p_home, low, high;
     CONTINUE WHEN one IS NULL;
     FOR p IN EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 AND lane = 1 AND id >= $2 AND id < $3 ORDER BY id '
       'LIMIT $4 FOR UPDATE SKIP LOCKED', slot) USING p_home, low, high, most
@@ -91,7 +92,7 @@ BEGIN
       PERFORM unfile(s, 1);
       PERFORM file_pending(s, p_home, now);
     END LOOP;
-    EXECUTE 'SELECT peek_' || slot || '($1, 1, $2, $3)' INTO one USING p_home, low, high;
+    EXECUTE 'SELECT (peek_' || slot || '($1, $2, $3))[2]' INTO one USING p_home, low, high;
     first := least(first, one);
   END LOOP;
   FOR s IN
@@ -292,9 +293,10 @@ DECLARE
   slots smallint[];
   slot smallint;
   fronts smallint[] := '{}';
-  first uuid;
+  firsts uuid[];
   low uuid;
   high uuid;
+  is_mixed boolean;
   is_cut boolean := false;
   -- Where what was seen and is left begins, for queues named so far.
   left_ bigint;
@@ -306,6 +308,7 @@ BEGIN
   END IF;
   now := clock_ms();
   slots := slots_at(now);
+  high := first_id(now + 1);
   next_pend := array_fill(0::bigint, ARRAY[greatest(cardinality(p_queues), 1)]);
   next_lapse := next_pend;
   FOR at IN 1 .. cardinality(p_queues) LOOP
@@ -314,33 +317,39 @@ BEGIN
     next_lapse[at] := lapse_some(f.qid, f.home, f.settings, now, coalesce(p_lapse_floors[at], 0), 1000);
     pause := (f.settings->>'pause')::bigint;
     CONTINUE WHEN pause = -1 OR pause > now;
-    next_pend[at] := coalesce(ripen(f.home, coalesce(p_floors[at], 0), now, 1000, slots), now);
+    low := first_id(coalesce(p_floors[at], 0));
+    -- Mostly there is nothing but what was put with the usual priority, and that in one slot.
+    fronts := '{}';
+    is_mixed := EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = f.home);
+    FOREACH slot IN ARRAY slots LOOP
+      EXECUTE 'SELECT peek_' || slot || '($1, $2, $3)' INTO firsts USING f.home, low, high;
+      IF firsts[1] IS NOT NULL THEN
+        fronts := fronts || slot;
+      END IF;
+      is_mixed := is_mixed OR firsts[2] IS NOT NULL;
+    END LOOP;
+    next_pend[at] := now;
+    IF is_mixed THEN
+      next_pend[at] := coalesce(ripen(f.home, coalesce(p_floors[at], 0), now, 1000, slots), now);
+    END IF;
     homes := homes || f.home; qids := qids || f.qid; names := names || p_queues[at]; all_settings := all_settings || f.settings;
     leases := leases || (f.settings->>'lease')::bigint; pend_floors := pend_floors || coalesce(p_floors[at], 0);
     places := places || at;
   END LOOP;
   part := part_now(0, now);
   most := least(p_max, 16384);
-  IF cardinality(homes) = 1 AND p_max_bytes IS NULL AND most > 0 THEN
-    -- Mostly all that is due lies in one slot, and nothing has to be merged.
-    low := first_id(pend_floors[1]);
-    high := first_id(now + 1);
-    FOREACH slot IN ARRAY slots LOOP
-      EXECUTE 'SELECT peek_' || slot || '($1, 0, $2, $3)' INTO first USING homes[1], low, high;
-      IF first IS NOT NULL THEN
-        fronts := fronts || slot;
-      END IF;
-    END LOOP;
-    IF cardinality(fronts) = 1 AND NOT EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1]
-        AND x.lane = 0 AND x.rank = 0 AND x.due <= now)
-      AND NOT EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 2) THEN
+  IF cardinality(homes) = 1 AND p_max_bytes IS NULL AND most > 0 AND cardinality(fronts) = 1 THEN
+    is_mixed := is_mixed AND (
+      EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 0 AND x.rank = 0 AND x.due <= now)
+      OR EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 2));
+    IF NOT is_mixed THEN
       RETURN QUERY EXECUTE 'SELECT t.*, NULL::bigint[] FROM front_' || fronts[1]
           || '($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) t'
         USING low, high, most, part, now, p_lease, homes, qids, names, leases, p_session, fronts[1];
       GET DIAGNOSTICS taken = ROW_COUNT;
       IF taken = most THEN
-        EXECUTE 'SELECT peek_' || fronts[1] || '($1, 0, $2, $3)' INTO first USING homes[1], low, high;
-        left_ := due_of(first);
+        EXECUTE 'SELECT peek_' || fronts[1] || '($1, $2, $3)' INTO firsts USING homes[1], low, high;
+        left_ := due_of(firsts[1]);
       END IF;
     END IF;
   END IF;
