@@ -23,7 +23,7 @@ pub const LAYOUTS: &[Script] = scripts!("": "0001_tables");
 
 /// The functions of the newest layout, in the order in which they have to be created.
 pub const FUNCTIONS: &[Script] = scripts!("functions/":
-    "clock" "id" "refuse" "queue" "transition" "put" "take" "settle" "change" "dead" "message" "stats" "session" "purge" "maintain"
+    "clock" "id" "refuse" "queue" "transition" "put" "take" "settle" "change" "dead" "message" "stats" "session" "purge" "maintain" "open"
     "caller" "rights");
 
 /// The names of the functions that callers' roles may be granted. All others are the store's own.

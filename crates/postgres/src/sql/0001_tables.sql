@@ -6,7 +6,10 @@
 CREATE TABLE layout (
   is_it boolean PRIMARY KEY DEFAULT true CHECK (is_it),
   version int NOT NULL,
-  product text NOT NULL DEFAULT 'dwell' CHECK (product = 'dwell')
+  product text NOT NULL DEFAULT 'dwell' CHECK (product = 'dwell'),
+  -- Where the store was opened last (`open_1`), and up to which number messages may have come from elsewhere.
+  place text,
+  old_numbers bigint NOT NULL DEFAULT 0
 );
 INSERT INTO layout (version) VALUES (1);
 

@@ -5,7 +5,7 @@ SQL = pathlib.Path(__file__).resolve().parents[2] / "src" / "sql"
 LAYOUTS = ["0001_tables.sql"]
 # In this order: what is written in SQL is checked when it is created.
 FUNCTIONS = ["clock", "id", "refuse", "queue", "transition", "put", "take", "settle", "change", "dead", "message", "stats",
-             "session", "purge", "maintain", "caller", "rights"]
+             "session", "purge", "maintain", "open", "caller", "rights"]
 # What callers may be granted; the store's own calls end in the number of their contract.
 FOR_CALLERS = ["put", "try_put", "put_many", "cancel", "reschedule", "ack"]
 

@@ -520,3 +520,25 @@ def test_sessions(s):
     assert s.one("SELECT @end_session_1(%s, NULL) AS n", three).n == len(held) == 3
     g = s.get("q", id=held[0].id)
     assert (g.name, g.releases, g.attempts) == ("ready", 1, held[0].attempts), "a clean end spends no attempt"
+
+
+def test_numbers_leap_where_a_copy_goes_on(s):
+    leap = 1 << 32
+    opened = lambda: s.one("SELECT * FROM @open_1()")
+    assert opened().version == 1 and not opened().has_leapt
+    s.puts("other", [{}] * 3)
+    a = s.put("q", kind=2, value=HOUR)
+    s.all("SELECT setval('dwell.numbers', 1)")
+    assert opened().has_leapt, "a number is stored that the sequence does not know"
+    b = s.put("q", kind=2, value=HOUR)
+    assert b.number > a.number + leap and not opened().has_leapt
+    s.all("UPDATE @layout SET place = 'another timeline' RETURNING 1")
+    # As a restored dump has them: ids of transactions that are still to come here.
+    s.all("UPDATE @pend SET xid = '9000000000' RETURNING 1")
+    assert opened().has_leapt and not opened().has_leapt
+    assert s.put("q").number > b.number + leap
+    assert s.purge("q") == 3
+    s.maintain(), s.maintain()
+    assert s.counts("q") == "unknown_queue" and s.take("q", 9) == [], "what came from elsewhere is purged too"
+    s.all("SELECT setval('dwell.numbers', 1000, false)")
+    s.all("UPDATE @layout SET old_numbers = 0 RETURNING 1")

@@ -12,6 +12,8 @@ DECLARE
   done int := 0;
   seen int;
   slot int;
+  -- What came from another cluster has its transactions' ids from there.
+  old bigint := (SELECT l.old_numbers FROM layout l);
 BEGIN
   -- A purge that was rolled back has used an epoch up, which transactions of one snapshot would wait for.
   INSERT INTO purge (qid, generation, home, next, epoch, snapshot, xid, is_done)
@@ -28,7 +30,7 @@ BEGIN
         seen := seen + 1;
         s := fresh(p);
         PERFORM unfile(s, 1);
-        IF p.xid = last.xid OR pg_visible_in_snapshot(p.xid, last.snapshot) THEN
+        IF p.xid = last.xid OR number_of(p.id) <= old OR pg_visible_in_snapshot(p.xid, last.snapshot) THEN
           IF s.keyed THEN
             PERFORM free_key(s.qid, s.id);
           END IF;
@@ -44,7 +46,7 @@ BEGIN
     LOOP
       seen := seen + 1;
       PERFORM unfile(s, 2);
-      IF s.xid = last.xid OR pg_visible_in_snapshot(s.xid, last.snapshot) THEN
+      IF s.xid = last.xid OR number_of(s.id) <= old OR pg_visible_in_snapshot(s.xid, last.snapshot) THEN
         IF s.keyed THEN
           PERFORM free_key(s.qid, s.id);
         END IF;
