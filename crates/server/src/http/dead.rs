@@ -10,7 +10,7 @@ use dwell_store::{Selection, Swept};
 use super::call::Call;
 use super::reply;
 use super::{App, Problem};
-use crate::json::{self, NoFieldsIn, swept};
+use crate::json::{self, NoFieldsIn};
 
 /// `POST /v1/queues/{queue}/messages/{id}/revive`
 pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
@@ -30,7 +30,7 @@ pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Resu
 fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
     match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),
-        None => Ok(reply::json(StatusCode::OK, &swept(done))),
+        None => Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done))),
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
     let (which, when) = json::revive(call.fields(&app).await?, limit)?;
-    Ok(reply::json(StatusCode::OK, &swept(app.store.revive(queue, which, when).await?)))
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&app.store.revive(queue, which, when).await?)))
 }
 
 /// `POST /v1/queues/{queue}/dead/discard`
@@ -47,5 +47,5 @@ pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<R
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
     let which = json::selection(call.fields(&app).await?, limit)?;
-    Ok(reply::json(StatusCode::OK, &swept(app.store.discard(queue, which).await?)))
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&app.store.discard(queue, which).await?)))
 }
