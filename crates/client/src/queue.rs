@@ -25,11 +25,16 @@ impl Client {
     /// As [`configure`](dwell_store::Store::configure).
     pub async fn pause_for(&self, queue: &QueueName, for_ms: u64) -> Result<QueueStats> {
         let path = Path::of(Operation::Pause, &[queue.as_str()]).query("for", format_duration_ms(for_ms));
-        let paused = async {
-            let stats = self.inner.send::<dwell_wire::QueueStats>(Call::change(path)).await?;
-            QueueStats::try_from(stats).map_err(|reason| self.inner.no_value(reason))
-        };
-        self.inner.reactor.enter(paused).await
+        self.inner.reactor.enter(self.inner.queue(Call::change(path), false)).await
+    }
+
+    /// Hands messages of a queue out again, also where the server's queues are paused by default.
+    ///
+    /// # Errors
+    /// As [`configure`](dwell_store::Store::configure).
+    pub async fn resume(&self, queue: &QueueName) -> Result<QueueStats> {
+        let call = Call::change(Path::of(Operation::Resume, &[queue.as_str()])).harmless();
+        self.inner.reactor.enter(self.inner.queue(call, false)).await
     }
 }
 

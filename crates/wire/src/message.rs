@@ -122,6 +122,11 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// Its body as text, if it is shown and is UTF-8.
+    pub fn text(&self) -> Option<&str> {
+        self.body_text.as_deref()
+    }
+
     /// The message of the store. Of a lease, an answer shows when it ends: its token, which is its holder's alone, and its length
     /// are 0. That the message has lost its key to another one is not shown either.
     ///

@@ -164,11 +164,10 @@ impl TryFrom<QueueSettings> for Settings {
     type Error = Unreadable;
 
     fn try_from(settings: QueueSettings) -> Result<Settings, Unreadable> {
-        let BackoffSettings { base_ms, factor_percent, cap_ms, jitter_percent } = settings.backoff;
         Ok(Settings {
             lease_ms: settings.lease_ms,
             max_attempts: settings.max_attempts,
-            backoff: Backoff { base_ms, factor_percent, cap_ms, jitter_percent },
+            backoff: settings.backoff.into(),
             max_pending: settings.max_pending,
             pause: match settings.pause.as_str() {
                 "running" => Pause::Running,
@@ -213,6 +212,13 @@ impl From<Backoff> for BackoffSettings {
     fn from(backoff: Backoff) -> BackoffSettings {
         let Backoff { base_ms, factor_percent, cap_ms, jitter_percent } = backoff;
         BackoffSettings { base_ms, factor_percent, cap_ms, jitter_percent }
+    }
+}
+
+impl From<BackoffSettings> for Backoff {
+    fn from(backoff: BackoffSettings) -> Backoff {
+        let BackoffSettings { base_ms, factor_percent, cap_ms, jitter_percent } = backoff;
+        Backoff { base_ms, factor_percent, cap_ms, jitter_percent }
     }
 }
 
