@@ -55,7 +55,9 @@ fn run(run: &mut Run) -> Result<()> {
         "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in due files, and retirements: how many were \
          completed from the first message due to the last taken"
     ));
-    over(run, "HTTP", load, &|server| Ok(Box::new(Http(Client::new(server.url())?.blocking())) as Box<dyn Caller>))?;
+    over(run, "HTTP", load, &|server| {
+        Ok(Box::new(Http(Client::new(server.url())?.blocking())) as Box<dyn Caller>)
+    })?;
     over(run, "beanstalkd's protocol", load, &|server| {
         let puts = Http(Client::new(server.url())?.blocking());
         let reserves = RefCell::new(Reserves::new(Wire::connect(server.beanstalkd())?));
@@ -117,10 +119,9 @@ impl Caller for Http {
 
     fn take(&self, take: Take) -> Told<Vec<Taken>> {
         let taken = self.0.take(take).map_err(|error| error.to_string())?;
-        let seen = taken.into_iter().map(|delivery| Taken {
-            due: delivery.message.standing.due,
-            receipt: Some(delivery.receipt),
-        });
+        let seen = taken
+            .into_iter()
+            .map(|delivery| Taken { due: delivery.message.standing.due, receipt: Some(delivery.receipt) });
         Ok(seen.collect())
     }
 

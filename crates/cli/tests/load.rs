@@ -100,8 +100,7 @@ fn stored(server: &Server) -> BTreeMap<usize, Vec<String>> {
     for queue in 0..QUEUES {
         let mut cursor = None;
         loop {
-            let page =
-                client.list(format!("q{queue}").parse().unwrap(), StateKind::Scheduled, cursor, 1000);
+            let page = client.list(format!("q{queue}").parse().unwrap(), StateKind::Scheduled, cursor, 1000);
             let page = page.unwrap();
             for message in page.messages {
                 stored.entry(number(&message.body)).or_default().push(message.id.to_string());

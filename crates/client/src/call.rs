@@ -1,5 +1,6 @@
 //! A call: what it sends, and what an answer to it means.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::client::Inner;
-use crate::retry::{Repeat, with_patience};
+use crate::retry::{Attempts, Repeat};
 use crate::transport::{Answered, Caller, Failure, Polls};
 
 /// A request has at most so many items,
@@ -52,10 +53,6 @@ impl Call {
 
     pub(crate) fn json(self, value: &impl Serialize) -> Call {
         Call { payload: Payload::Json(to_json(value).into()), ..self }
-    }
-
-    pub(crate) fn array(self, items: Bytes) -> Call {
-        Call { payload: Payload::Json(items), ..self }
     }
 
     pub(crate) fn lines(self, lines: Bytes) -> Call {
@@ -122,11 +119,15 @@ impl Inner {
 
     async fn bytes_for(&self, call: Call, caller: &mut impl Caller) -> Result<Bytes> {
         let limit = Duration::from_millis(self.answer_ms.saturating_add(call.wait_ms));
-        let answer = with_patience(call.repeat, self.patience_ms, async || {
+        let mut attempts = Attempts::new(call.repeat, self.patience_ms);
+        let answer = loop {
             let answered = self.transport.exchange(self.request(&call)?, limit, caller).await;
-            self.answered(answered)
-        });
-        match answer.await {
+            match attempts.after(self.answered(answered)) {
+                ControlFlow::Break(answer) => break answer,
+                ControlFlow::Continue(pause) => tokio::time::sleep(pause).await,
+            }
+        };
+        match answer {
             // Nothing has changed, so all that is known is that there is no answer.
             Err(Error::OutcomeUnknown { reason, .. }) if call.reads => Err(self.unreachable(reason)),
             answer => answer,
@@ -165,8 +166,28 @@ impl Inner {
         serde_json::from_slice(&bytes).map_err(|error| self.unreadable(reads, &error))
     }
 
+    /// Sends items, in as many requests as they need; one answer an item.
+    pub(crate) async fn send_all<I: Serialize, A: DeserializeOwned>(
+        &self,
+        items: Vec<I>,
+        call: impl Fn() -> Call,
+    ) -> Vec<Result<A>> {
+        // A batch that is sent as one the server checks itself.
+        if items.len() > CHUNK_ITEMS
+            && let Err(error) = self.check_batch(items.len()).await
+        {
+            return vec_of(items.len(), &error);
+        }
+        let mut answers = Vec::with_capacity(items.len());
+        for (array, count) in arrays(&items) {
+            let call = Call { payload: Payload::Json(array), ..call() };
+            answers.extend(self.send_items(call, count).await);
+        }
+        answers
+    }
+
     /// Sends `call` of so many items; one answer an item. Where it failed as a whole, each item fails with its error.
-    pub(crate) async fn send_items<T: DeserializeOwned>(&self, call: Call, items: usize) -> Vec<Result<T>> {
+    async fn send_items<T: DeserializeOwned>(&self, call: Call, items: usize) -> Vec<Result<T>> {
         let reads = call.reads;
         match self.send::<Answers<T>>(call).await {
             Ok(Answers { answers }) if answers.len() == items => {
@@ -221,22 +242,33 @@ fn unknown(reason: &str) -> Error {
 }
 
 /// Items as JSON arrays, each of at most [`CHUNK_ITEMS`] and [`CHUNK_BYTES`], but always of one item; each with how many it has.
-pub(crate) fn arrays<T, I: Serialize>(items: &[T], item: impl Fn(&T) -> I) -> Vec<(Bytes, usize)> {
+fn arrays(items: &[impl Serialize]) -> Vec<(Bytes, usize)> {
     let (mut arrays, mut array, mut count) = (Vec::new(), vec![b'['], 0);
-    for one in items {
+    for (place, item) in items.iter().enumerate() {
         if count > 0 {
             array.push(b',');
         }
-        serde_json::to_writer(&mut array, &item(one)).expect("our own types are JSON");
+        serde_json::to_writer(&mut array, item).expect("our own types are JSON");
         count += 1;
-        if count == CHUNK_ITEMS || array.len() >= CHUNK_BYTES {
+        if count == CHUNK_ITEMS || array.len() >= CHUNK_BYTES || place + 1 == items.len() {
             array.push(b']');
             arrays.push((std::mem::replace(&mut array, vec![b'[']).into(), std::mem::take(&mut count)));
         }
     }
-    if count > 0 {
-        array.push(b']');
-        arrays.push((array.into(), count));
-    }
     arrays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_cut_by_their_number_and_their_bytes() {
+        let cut = |items: &[&str]| arrays(items).into_iter().map(|(_, count)| count).collect::<Vec<_>>();
+        assert_eq!(cut(&[]), [] as [usize; 0]);
+        assert_eq!(cut(&["x"; 2_001]), [1_000, 1_000, 1]);
+        let long = "x".repeat(CHUNK_BYTES);
+        assert_eq!(cut(&["x", &long, &long, "x"]), [2, 1, 1]);
+        assert_eq!(arrays(&["x", "y"]), [("[\"x\",\"y\"]".into(), 2)]);
+    }
 }

@@ -1,48 +1,26 @@
 //! Changes to messages: settle those that are held, cancel and reschedule those that nobody holds, revive and discard dead ones.
 
-use dwell_model::{MessageId, QueueName, Timestamp};
+use dwell_model::{MessageId, QueueName};
 use dwell_store::{Cancelled, Error, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When};
 use dwell_wire::{
     Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::call::{CHUNK_ITEMS, Call, arrays, vec_of};
+use crate::call::Call;
 use crate::client::Inner;
 
 impl Inner {
-    /// Sends items, in as many requests as they need; one answer an item.
-    pub(crate) async fn send_all<T, I: Serialize, A: DeserializeOwned>(
-        &self,
-        items: &[T],
-        item: impl Fn(&T) -> I,
-        call: impl Fn() -> Call,
-    ) -> Vec<Result<A>> {
-        // A batch that is sent as one the server checks itself.
-        if items.len() > CHUNK_ITEMS
-            && let Err(error) = self.check_batch(items.len()).await
-        {
-            return vec_of(items.len(), &error);
-        }
-        let mut answers = Vec::with_capacity(items.len());
-        for (array, count) in arrays(items, item) {
-            answers.extend(self.send_items(call().array(array), count).await);
-        }
-        answers
-    }
-
     pub(crate) async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         let call = || Call::change(Path::of(Operation::SettleMany, &[]));
-        let item = |settle| SettleItem::from(settle);
-        let answers = self.send_all::<_, _, dwell_wire::Settled>(&settles, item, call).await;
+        let items: Vec<_> = settles.iter().map(SettleItem::from).collect();
+        let answers = self.send_all::<_, dwell_wire::Settled>(items, call).await;
         answers.into_iter().map(|answer| answer.map(Settled::from)).collect()
     }
 
     pub(crate) async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         let call = || Call::change(Path::of(Operation::CancelMany, &[queue.as_str()]));
-        let item = |target| TargetFields::from(target);
-        let answers = self.send_all::<_, _, dwell_wire::Cancelled>(&targets, item, call).await;
+        let items: Vec<_> = targets.iter().map(TargetFields::from).collect();
+        let answers = self.send_all::<_, dwell_wire::Cancelled>(items, call).await;
         let found = |answer: Result<dwell_wire::Cancelled>| match answer {
             Ok(cancelled) => Ok(Cancelled::Cancelled(cancelled.id)),
             Err(error) => Ok(match Absent::of(error)? {
@@ -60,13 +38,10 @@ impl Inner {
         moves: Vec<(Target, When)>,
     ) -> Vec<Result<Rescheduled>> {
         let call = || Call::change(Path::of(Operation::RescheduleMany, &[queue.as_str()]));
-        let item = |one| RescheduleItem::from(one);
-        let answers = self.send_all::<_, _, Moved>(&moves, item, call).await;
+        let items: Vec<_> = moves.iter().map(RescheduleItem::from).collect();
+        let answers = self.send_all::<_, Moved>(items, call).await;
         let found = |answer: Result<Moved>| match answer {
-            Ok(moved) => {
-                let (id, due): (MessageId, Timestamp) = (moved.id, moved.due);
-                Ok(Rescheduled::Moved(id, due))
-            }
+            Ok(moved) => Ok(Rescheduled::Moved(moved.id, moved.due)),
             Err(error) => Ok(match Absent::of(error)? {
                 Absent::Leased(id) => Rescheduled::Leased(id),
                 Absent::Dead(id) => Rescheduled::Dead(id),

@@ -45,8 +45,8 @@ impl Client {
 impl Inner {
     pub(crate) async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
         let call = || Call::read(Path::of(Operation::GetMany, &[queue.as_str()]));
-        let item = |target| TargetFields::from(target);
-        let found = self.send_all::<_, _, Found<'static>>(&targets, item, call).await;
+        let items: Vec<_> = targets.iter().map(TargetFields::from).collect();
+        let found = self.send_all::<_, Found<'static>>(items, call).await;
         found.into_iter().map(|found| self.message(found?.message)).collect()
     }
 

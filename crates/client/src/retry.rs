@@ -1,5 +1,6 @@
 //! What may be sent twice, for how long, and with what pauses.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use dwell_model::Wake;
@@ -54,25 +55,36 @@ impl Pauses {
     }
 }
 
-/// Makes an attempt, and further ones while the answer is lost, the call is harmless to repeat, and `patience_ms` are not over.
-/// A server that could not be reached the first time is not waited for.
-pub(crate) async fn with_patience<T>(
+/// The attempts of one call. Those after the first are made while its answer is lost, it is harmless to repeat, and there is time. A
+/// server that could not be reached the first time is not waited for.
+pub(crate) struct Attempts {
     repeat: Repeat,
     patience_ms: u64,
-    mut attempt: impl AsyncFnMut() -> Result<T>,
-) -> Result<T> {
-    let first = match attempt().await {
-        Err(error @ Error::OutcomeUnknown { .. }) if repeat == Repeat::Harmless => error,
-        answer => return answer,
-    };
-    let mut pauses = Pauses::within_ms(patience_ms);
-    while let Some(pause_ms) = pauses.next_ms(pauses.clock.now().mono_ms) {
-        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-        match attempt().await {
+    /// Why the first attempt has no answer, and the pauses since then.
+    lost: Option<(Error, Pauses)>,
+}
+
+impl Attempts {
+    pub(crate) fn new(repeat: Repeat, patience_ms: u64) -> Attempts {
+        Attempts { repeat, patience_ms, lost: None }
+    }
+
+    /// What an attempt came to: the answer to the call, or a pause before the next attempt.
+    pub(crate) fn after<T>(&mut self, answer: Result<T>) -> ControlFlow<Result<T>, Duration> {
+        let (first, mut pauses) = match (self.lost.take(), answer) {
+            (None, Err(error @ Error::OutcomeUnknown { .. })) if self.repeat == Repeat::Harmless => {
+                (error, Pauses::within_ms(self.patience_ms))
+            }
             // That it cannot be done now, say while the server opens its store, says nothing of what was done before.
-            Err(error) if error.is_retryable() => {}
-            answer => return answer,
+            (Some(lost), Err(error)) if error.is_retryable() => lost,
+            (_, answer) => return ControlFlow::Break(answer),
+        };
+        match pauses.next_ms(pauses.clock.now().mono_ms) {
+            Some(pause_ms) => {
+                self.lost = Some((first, pauses));
+                ControlFlow::Continue(Duration::from_millis(pause_ms))
+            }
+            None => ControlFlow::Break(Err(first)),
         }
     }
-    Err(first)
 }

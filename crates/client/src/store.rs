@@ -10,9 +10,11 @@ use dwell_store::{
     Settled, Store, Swept, Take, Target, When,
 };
 use dwell_wire::Operation;
+use tokio::sync::oneshot;
 
 use crate::Client;
-use crate::takes::distinct;
+use crate::client::Inner;
+use crate::takes::{Taken, distinct};
 
 impl Client {
     /// The same store for threads that may wait.
@@ -36,7 +38,7 @@ impl Store for Client {
             return Ok(Vec::new());
         }
         let queues = if take.wait_ms > 0 { distinct(&take.queues) } else { 0 };
-        let run = |inner: Arc<crate::client::Inner>, mut sender| async move {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
             let taken = inner.take(&take, &mut sender).await;
             (taken, sender)
         };
@@ -50,7 +52,7 @@ impl Store for Client {
         lease_ms: Option<u64>,
         _bound: bool,
     ) -> Result<Delivery> {
-        let run = |inner: Arc<crate::client::Inner>, mut sender| async move {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
             let taken = inner.take_id(&queue, id, lease_ms, &mut sender).await;
             (taken, sender)
         };

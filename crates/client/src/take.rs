@@ -5,7 +5,7 @@ use dwell_store::{Delivery, Result, Take};
 use dwell_time::{Clock as _, SystemClock};
 use dwell_wire::{Operation, Path};
 
-use crate::call::{CHUNK_ITEMS, Call};
+use crate::call::Call;
 use crate::client::Inner;
 use crate::transport::Caller;
 
@@ -16,8 +16,7 @@ impl Inner {
     pub(crate) async fn take(&self, take: &Take, caller: &mut impl Caller) -> Result<Vec<Delivery>> {
         let longest_ms = if take.wait_ms > 0 { self.info().await?.limits.wait_ms } else { 0 };
         // More than a server grants at a time is as much as it grants.
-        let max =
-            if take.max > CHUNK_ITEMS { take.max.min(self.known_limits().await?.batch) } else { take.max };
+        let max = if take.max > 1 { take.max.min(self.known_limits().await?.batch) } else { take.max };
         let clock = SystemClock::new();
         let end_ms = clock.now().mono_ms.saturating_add(take.wait_ms);
         loop {

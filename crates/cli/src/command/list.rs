@@ -78,7 +78,8 @@ impl List {
                 (page.messages.len(), page.next)
             } else {
                 let page = client.list(self.queue.clone(), state, cursor, max)?;
-                let messages: Vec<_> = page.messages.iter().map(|message| Message::of(message, true)).collect();
+                let messages: Vec<_> =
+                    page.messages.iter().map(|message| Message::of(message, true)).collect();
                 self.show(context, &messages)?;
                 for (id, error) in &page.unread {
                     remark_unread(context, *id, error);

@@ -5,8 +5,8 @@ use dwell_model::{QueueName, format_duration_ms};
 use dwell_store::{Action, Delivery, Settle};
 
 use super::{Context, Outcome};
-use crate::args::duration_ms;
 use crate::access::Server;
+use crate::args::duration_ms;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, FAINT, PLAIN, WAITING};
 

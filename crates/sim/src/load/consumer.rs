@@ -123,7 +123,8 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
         by_queue.entry(delivery.message.queue.as_str()).or_default().push(delivery);
     }
     for (queue, deliveries) in by_queue {
-        let place = |delivery: &&Delivery| (delivery.message.standing.due.as_ms(), delivery.message.id.as_bits());
+        let place =
+            |delivery: &&Delivery| (delivery.message.standing.due.as_ms(), delivery.message.id.as_bits());
         if !deliveries.is_sorted_by_key(place) {
             ledger.accuse(format!("one take of {queue} brought messages out of order"));
         }
