@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
 use dwell_client::{Client, Pauses};
-use dwell_store::{Error, PutAnswer, Result as StoreResult};
+use dwell_store::{Error, PutAnswer};
 use pollster::block_on;
 
 use super::item::Item;
@@ -136,7 +136,7 @@ impl Lane<'_> {
     fn settle(
         &self,
         items: &mut Vec<(Place, Vec<u8>)>,
-        answers: Vec<StoreResult<PutAnswer>>,
+        answers: Vec<Result<PutAnswer, Error>>,
     ) -> Option<Error> {
         let mut later = None;
         let mut outcomes = Vec::with_capacity(items.len());

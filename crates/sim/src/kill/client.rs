@@ -162,7 +162,7 @@ impl<'a> Client<'a> {
         let group = again.address.group();
         let op = self.begin(Ask::Put(group, again.spec));
         let answer = self.http().put_one(again.put.clone());
-        let told = answer.as_ref().ok().map(|answer| (answer.id, answer.number));
+        let told = answer.as_ref().ok().map(|answer| (answer.id, answer.number.get()));
         let answer = wire::put(answer);
         let answered = answer.is_ok();
         if let (Ok(Answer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })), Some((id, number))) =
