@@ -149,7 +149,9 @@ impl Transport {
     ) -> Result<Answered, Failure> {
         request.headers_mut().insert(HOST, self.place.authority.clone());
         loop {
-            let (mut line, is_new) = match self.idle().pop() {
+            // The lock is let go before anything is awaited.
+            let idle = self.idle().pop();
+            let (mut line, is_new) = match idle {
                 Some(line) => (line, false),
                 None => (self.connect().await?, true),
             };
@@ -270,7 +272,7 @@ fn failure(error: &hyper::Error) -> Failure {
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
 /// An error and what caused it. What hyper says itself leaves the cause out.
