@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind};
 use dwell_store::{
     Blocking, Cancelled, Delivery, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
     Settled, Store, Swept, Take, Target, When,
@@ -34,7 +34,9 @@ impl Store for Client {
     }
 
     async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        // A server refuses a request for nothing. Of what such a take says, only the lease can be wrong.
         if take.max == 0 || take.queues.is_empty() {
+            take.lease_ms.map(|lease_ms| Setting::LeaseMs(lease_ms).check()).transpose()?;
             return Ok(Vec::new());
         }
         let queues = if take.wait_ms > 0 { distinct(&take.queues) } else { 0 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dwell_model::{Limits, Timestamp};
+use dwell_model::{Lease, LeaseToken, Limits, Message, State, Timestamp};
 
 use crate::Store;
 
@@ -63,6 +63,19 @@ pub trait Harness: Send {
     /// Returns once the store has noticed that a take is gone, which the suite has just dropped. A store in this process has
     /// when the drop returns.
     fn quiesce(&self) {}
+}
+
+impl dyn Harness {
+    /// A message without what this store does not show of it.
+    pub(super) fn as_shown(&self, mut message: Message) -> Message {
+        if !self.shows_leases() {
+            message.standing.keyless = false;
+            if let State::Leased(lease) = &mut message.standing.state {
+                *lease = Lease { token: LeaseToken(0), lease_ms: 0, bound: false, ..*lease };
+            }
+        }
+        message
+    }
 }
 
 /// Opens a fresh, empty store with these limits.

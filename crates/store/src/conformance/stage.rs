@@ -132,6 +132,10 @@ impl Stage {
         self.harness.gives_back_by_release()
     }
 
+    pub(super) fn as_shown(&self, message: Message) -> Message {
+        self.harness.as_shown(message)
+    }
+
     pub(super) fn makes_tokens(&self) -> bool {
         self.harness.makes_tokens()
     }

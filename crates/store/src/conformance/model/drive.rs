@@ -3,8 +3,7 @@
 use std::fmt::Debug;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Lease, LeaseToken, Limits, Message, MessageId, Now, Number, QueueName, Receipt,
-    Settings, State, StateKind,
+    AttemptLimit, Backoff, Limits, Message, MessageId, Now, Number, QueueName, Receipt, Settings, StateKind,
 };
 
 use super::reference::{Reference, shown};
@@ -292,14 +291,7 @@ impl Driver {
 
     /// A message as far as this store shows it.
     fn shown(&self, message: Message) -> Message {
-        let mut message = shown(message);
-        if !self.harness.shows_leases() {
-            message.standing.keyless = false;
-            if let State::Leased(lease) = &mut message.standing.state {
-                *lease = Lease { token: LeaseToken(0), lease_ms: 0, bound: false, ..*lease };
-            }
-        }
-        message
+        self.harness.as_shown(shown(message))
     }
 
     /// Whether a take is answered at once, with something or a refusal (`true`) or because it asks for nothing
