@@ -56,11 +56,12 @@
 //! | | opened with | feature |
 //! |---|---|---|
 //! | in files of this machine | [`Dwell::open`] | `engine` (default) |
+//! | on a server, `dwell serve` | `Dwell::connect` | `http` |
 //! | on Redis, Sentinel or Redis Cluster | `Dwell::redis` | `redis` |
 //! | in this process alone | [`Dwell::memory`] | |
 //!
 //! All else is one contract ([`Store`]), tested by one suite. What only one store has, such as its options and its errors at
-//! opening, is in the module of its feature's name. Stores differ in three things more:
+//! opening, is in the module of its feature's name; so is what differs over HTTP. Stores differ in three things more:
 //!
 //! - what closing the store, and the end of the process, cost: [`Dwell::close`], [`session`](TakeJobs::session)
 //! - the order of a take over several queues: exact, but on Redis ([`also_from`](TakeJobs::also_from))
@@ -105,10 +106,12 @@
 //! [`DelayQueue`] holds values of any type: what `java.util.concurrent.DelayQueue` is to Java.
 
 pub mod blocking;
-#[cfg(any(feature = "engine", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
 mod error;
 mod open;
 
+#[cfg(feature = "http")]
+pub use dwell_client as http;
 #[cfg(feature = "delivery")]
 pub use dwell_delivery as delivery;
 #[cfg(feature = "engine")]
@@ -130,7 +133,7 @@ pub use dwell_store::{
     Store, Stream, Swept, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
-#[cfg(any(feature = "engine", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
 pub use error::OpenError;
 pub use open::Dwell;
 

@@ -13,7 +13,7 @@
 //! - [`Verb`], [`Asks`]: scopes
 //! - [`CODES`]: each code that a refusal may have, with its status; [`Problem`]: a refusal on its way
 //! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `server`: what is asked and answered in JSON, a kind of operations each;
-//!   `text`: durations and bytes in it
+//!   `text`: durations and bytes in it; [`Unreadable`]: an answer of which no value of a store can be made
 //! - `schema` (feature of that name): what all of that looks like, for OpenAPI
 
 mod asks;
@@ -33,6 +33,7 @@ pub mod schema;
 mod server;
 mod settle;
 mod text;
+mod unreadable;
 
 pub use asks::{Asks, MAY_LOOK, Verb};
 pub use change::{
@@ -44,7 +45,7 @@ pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};
 pub use path::Path;
-pub use problem::Problem;
+pub use problem::{Facts, Problem};
 pub use put::{HeaderFields, ON_CONFLICT, PutAnswer, PutItem, PutOutcome};
 pub use queue::{
     BackoffSettings, QueuePage, QueueSettings, QueueStats, StateCounts, UnreadQueue, pause_text,
@@ -53,3 +54,4 @@ pub use routes::{Answer, Operation, ROUTES, Request, Route};
 pub use server::{Limits, Me, ServerInfo};
 pub use settle::{SettleItem, Settled};
 pub use text::Base64;
+pub use unreadable::Unreadable;

@@ -74,7 +74,7 @@ pub(crate) const MAX: Parameter = parameter(
 pub(crate) const MAX_BYTES: Parameter = parameter(
     "max_bytes",
     "At most so many bytes of bodies",
-    r#"{"type":"integer","minimum":1,"maximum":67108864,"default":8388608}"#,
+    r#"{"type":"integer","minimum":0,"maximum":67108864,"default":8388608}"#,
 );
 pub(crate) const WAIT: Parameter =
     parameter("wait", "How long to wait for the first; `limits.wait` is the longest", DURATION);

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{QueueSettings, text};
+use crate::{QueueSettings, Unreadable, text};
 
 /// Which server this is and what it accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,4 +61,24 @@ pub struct Limits {
     pub json_bytes: usize,
     /// Bytes of a line of NDJSON.
     pub line_bytes: usize,
+}
+
+impl ServerInfo {
+    /// The limits of the server's store, with the settings of a queue that has none of its own.
+    ///
+    /// # Errors
+    /// If a default is a value that is not known here.
+    pub fn store_limits(&self) -> Result<dwell_model::Limits, Unreadable> {
+        Ok(dwell_model::Limits {
+            body_len: self.limits.body_bytes,
+            batch: self.limits.batch,
+            leased: self.limits.leased,
+            leased_per_queue: self.limits.leased_per_queue,
+            waiting_per_queue: self.limits.waiting_per_queue,
+            queues: self.limits.queues,
+            put_tokens: self.limits.put_tokens,
+            put_tokens_per_queue: self.limits.put_tokens_per_queue,
+            defaults: self.defaults.clone().try_into()?,
+        })
+    }
 }

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::managed::Managed;
 use super::reply;
 use super::{App, Problem};
-use crate::json::{self, NoFieldsIn, swept};
+use crate::json::{self, NoFieldsIn};
 
 /// `POST /v1/queues/{queue}/messages/{id}/revive`
 pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
@@ -38,7 +38,7 @@ fn count(done: &Swept) -> Option<u64> {
 fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
     match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),
-        None => Ok(reply::json(StatusCode::OK, &swept(done))),
+        None => Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done))),
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Re
     let managed = Managed::new(call.caller(), "revive_many", &queue);
     let (which, when) = json::revive(call.fields(&app).await?, limit)?;
     let done = managed.done(app.store.revive(queue, which, when).await, count)?;
-    Ok(reply::json(StatusCode::OK, &swept(done)))
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
 }
 
 /// `POST /v1/queues/{queue}/dead/discard`
@@ -59,5 +59,5 @@ pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<R
     let managed = Managed::new(call.caller(), "discard_many", &queue);
     let which = json::selection(call.fields(&app).await?, limit)?;
     let done = managed.done(app.store.discard(queue, which).await, count)?;
-    Ok(reply::json(StatusCode::OK, &swept(done)))
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
 }

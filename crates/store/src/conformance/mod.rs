@@ -65,3 +65,4 @@ mod bullets;
 
 pub use harness::{Factory, Harness};
 pub use stage::run;
+pub use waiting::await_true;
