@@ -75,7 +75,7 @@ impl Store for Deadly {
     delegate_store! {
         self.inner;
         own: put take take_id settle;
-        forward: cancel reschedule get locate list peek stats queues ready configure revive discard purge delete_queue;
+        forward: cancel reschedule get locate list peek stats forecast queues ready configure revive discard purge delete_queue;
     }
 }
 

@@ -141,7 +141,7 @@ impl From<Error> for Problem {
 
 #[cfg(test)]
 mod tests {
-    use dwell_model::{QueueName, SettingName, Timestamp};
+    use dwell_model::{MessageId, QueueName, SettingName, Timestamp};
 
     use super::*;
 
