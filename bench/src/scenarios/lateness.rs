@@ -79,13 +79,13 @@ fn over(
     let (mut put_rates, mut retirements) = (Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
         let server = Server::start_with(&run.empty_folder("server")?, &["--memory-limit", MEMORY_LIMIT])?;
-        let before = OnceLock::new();
+        let (metrics, before) = (server.metrics(), OnceLock::new());
         let measured = load.run(&|| connect(&server), &|| {
             // The putter calls it once.
-            let _ = before.set(server.metric(RETIREMENTS).map_err(|error| error.to_string()));
+            let _ = before.set(metrics.get(RETIREMENTS).map_err(|error| error.to_string()));
         })?;
         let before = before.into_inner().ok_or("nothing fell due")??;
-        let retired = server.metric(RETIREMENTS)? - before;
+        let retired = metrics.get(RETIREMENTS)? - before;
         let (late, puts) = (measured.late, measured.puts_per_s);
         eprintln!(
             "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {retired} retirements",

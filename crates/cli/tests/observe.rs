@@ -116,10 +116,9 @@ fn a_log_says_who_has_managed_which_queue() {
                 .ok();
         }
         server.dwell(&["pause", "q"]).ok();
+        assert_eq!(server.dwell(&["configure", "q", "--spread", "2"]).failure(), "setting_fixed");
         server.dwell(&["purge", "q", "--yes"]).ok();
         server.dwell(&["resume", "q"]).ok();
-        let answer = ask(server, "POST", "/v1/queues/none/purge");
-        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         ask(server, "GET", "/v1/queues/q");
     });
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -129,14 +128,14 @@ fn a_log_says_who_has_managed_which_queue() {
         .map(|line| (&line["what"], &line["queue"], &line["messages"], &line["code"]))
         .collect();
     let (none, text) = (&Value::Null, |text: &str| Value::from(text));
-    let [pause, purge, resume, q, other, unknown] =
-        ["pause", "purge", "resume", "q", "none", "unknown_queue"].map(text);
+    let [pause, configure, purge, resume, q, fixed] =
+        ["pause", "configure", "purge", "resume", "q", "setting_fixed"].map(text);
     let one = Value::from(1);
     let expected = [
         (&pause, &q, none, none),
+        (&configure, &q, none, &fixed),
         (&purge, &q, &one, none),
         (&resume, &q, none, none),
-        (&purge, &other, none, &unknown),
     ];
     assert_eq!(told, expected, "{log}");
     assert!(managed.iter().all(|line| line["level"] == "INFO" || line["level"] == "info"), "{log}");

@@ -96,7 +96,10 @@ struct Line {
 }
 
 /// What reads and writes a connection. It does so only while somebody polls it.
-struct Driver(Option<Pin<Box<Connection<TokioIo<Socket>, Full<Bytes>>>>>);
+struct Driver(Option<Pin<Box<Spoken>>>);
+
+/// hyper's side of a connection.
+type Spoken = Connection<TokioIo<Socket>, Full<Bytes>>;
 
 impl Driver {
     fn poll(&mut self, context: &mut Context<'_>) {

@@ -98,7 +98,7 @@ impl<'a> Consumer<'a> {
         for ((line, receipt), answer) in held.drain(..).zip(answers) {
             match answer {
                 Ok(_) => ledger.acked(line),
-                Err(error) if error == Error::LeaseLost => ledger.ack_lost(line, self.clock.now().wall),
+                Err(Error::LeaseLost) => ledger.ack_lost(line, self.clock.now().wall),
                 Err(error) if is_gone(&error) => {
                     ledger.ack_unknown(line);
                     again.push((line, receipt));
