@@ -85,7 +85,7 @@ impl Failure {
         Failure(Outcome::Destination { report, error: error.to_string() })
     }
 
-    /// The next attempt comes after so long, in place of the ladder or the backoff. Of no effect but on a
+    /// Sets the delay before the next attempt, in place of the ladder or the backoff. It affects only a
     /// [`retry`](Failure::retry).
     #[must_use]
     pub fn after(self, delay: Duration) -> Failure {

@@ -61,7 +61,7 @@ impl Solo {
         self.held += 1;
     }
 
-    /// So many of them are settled.
+    /// Settles this many of the messages that are held.
     pub(crate) fn settled(&mut self, messages: usize) {
         debug_assert!(self.held >= messages, "more is settled than was held");
         self.held = self.held.saturating_sub(messages);

@@ -124,7 +124,7 @@ pub struct SelectFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<MessageId>>"))]
     pub ids: Option<Box<RawValue>>,
-    /// So many of those that have been dead longest.
+    /// The number of messages, from the one that has been dead longest on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<u64>,
     /// All of them.
@@ -155,7 +155,7 @@ pub struct ReviveFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Vec<MessageId>>"))]
     pub ids: Option<Box<RawValue>>,
-    /// So many of those that have been dead longest.
+    /// The number of messages, from the one that has been dead longest on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<u64>,
     /// All of them.

@@ -111,7 +111,8 @@ pub(crate) const PAGE: Parameter =
 pub(crate) const AFTER: Parameter = parameter("after", "Due so long from now", DURATION);
 pub(crate) const ERROR: Parameter = parameter("error", "What went wrong, at most 4 KiB", TEXT);
 pub(crate) const REASON: Parameter = parameter("reason", "Why, at most 4 KiB", TEXT);
-pub(crate) const OLDEST: Parameter = parameter("oldest", "So many of those dead longest", U64);
+pub(crate) const OLDEST: Parameter =
+    parameter("oldest", "The number of messages, from the one dead longest on", U64);
 pub(crate) const ALL: Parameter = parameter("all", "All of them", FLAG);
 pub(crate) const FOR: Parameter = parameter("for", "For so long", DURATION);
 pub(crate) const UNTIL: Parameter = parameter("until", "Until then", INSTANT);

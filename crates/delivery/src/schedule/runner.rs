@@ -27,7 +27,8 @@ use crate::{IntoStore, Result};
 const AT_ONCE: usize = 1_000;
 /// How long a take waits, in milliseconds. It ends at the instant of the next schedule; this bounds how long one call lasts.
 const WAIT_MS: u64 = 60_000;
-/// After so long a take has its leases extended before they are relied on, in milliseconds: when they began is not known.
+/// A take that lasts at least this many milliseconds has its leases extended before they are relied on: when they began is not
+/// known.
 const OLD_MS: u64 = LEASE_MS / 2;
 /// The lease of a schedule's message, in milliseconds. A turn is two puts and a settlement.
 const LEASE_MS: u64 = 30_000;

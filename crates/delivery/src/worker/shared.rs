@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) settler: mpsc::UnboundedSender<settler::Request>,
     /// There is something to do for the keeper, earlier than it meant to look.
     pub(super) granted: Notify,
-    /// Told when lanes that wait for a suspect, or a suspect that waits for lanes, should look again.
+    /// Wakes lanes that wait for a suspect, and a suspect that waits for lanes.
     pub(super) solo_changed: watch::Sender<()>,
     leases: Mutex<Leases<Fuse>>,
     solo: Mutex<Solo>,

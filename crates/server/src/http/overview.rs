@@ -15,16 +15,16 @@ use super::call::Call;
 use super::reply::json;
 use super::{App, Problem};
 
-/// So many queues are asked for at a time.
+/// The number of queues in a page of the walk.
 const PAGE: usize = 256;
 
-/// So many are shown by each count.
+/// The number of queues listed for each count.
 const TOP: usize = 100;
 
-/// Whoever asks first waits so long for what is quickly counted.
+/// How long the first request waits for a census, so that a small one is in its answer.
 const PATIENCE: Duration = Duration::from_millis(25);
 
-/// A minute, an hour, a day and thirty days.
+/// The spans of the forecast: a minute, an hour, a day and thirty days.
 const WITHIN_MS: [u64; 4] = [60_000, 3_600_000, 86_400_000, 30 * 86_400_000];
 
 /// `GET /v1/overview`
@@ -50,7 +50,7 @@ pub(crate) async fn recent(State(app): State<Arc<App>>, call: Call) -> Result<Re
     Ok(json(StatusCode::OK, &Recent { queue, now: now.wall, kept, recent: recent.unwrap_or_default() }))
 }
 
-/// Walks over all queues, in pages that others get their turn between.
+/// Walks over all queues, a page at a time, so that other calls of the store run in between.
 async fn walk(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<Census, Error> {
     let mut top: Vec<TopQueue> = Vec::new();
     let (mut queues, mut unread, mut waiting) = (0, 0, 0);

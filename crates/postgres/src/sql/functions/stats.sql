@@ -28,7 +28,7 @@ BEGIN
 END
 $$;
 
--- A queue as it is now. What is scheduled and what is ready is told apart by counting what is due.
+-- A queue as it is now. Scheduled and ready messages are distinguished by counting those that are due.
 CREATE OR REPLACE FUNCTION stats_of(p_name text, p_floor bigint, p_defaults jsonb,
   OUT code text, OUT scheduled bigint, OUT ready bigint, OUT ready_urgent bigint, OUT leased bigint, OUT dead bigint,
   OUT next_due bigint, OUT own jsonb, OUT home bigint) RETURNS record

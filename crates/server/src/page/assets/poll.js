@@ -38,7 +38,7 @@ export class Poller {
 
     /**
      * Drops what is under way, and asks at once.
-     * @param {boolean} [isStill] asked once, and again only when it is told to
+     * @param {boolean} [isStill] makes one request, and no other before the next restart
      */
     restart(isStill = this.#isStill) {
         this.#isStill = isStill;
