@@ -135,14 +135,56 @@ impl Inner {
     }
 
     async fn unwait(&self, queue: &QueueName) {
-        if self.waiters.count(queue) > 0 {
-            return;
+        if self.waiters.count(queue) == 0 {
+            self.forget_waiting(queue).await;
         }
+    }
+
+    /// Removes the note that takes of this process wait on a queue. One that begins to wait meanwhile may be noted before that
+    /// and lose its note: its asker notes it once more.
+    async fn forget_waiting(&self, queue: &QueueName) {
         let told = Partition::all(queue, self.spread(queue)).into_iter().map(|at| async move {
             let process = Fields::new().with("process", &self.wire.process[..]);
             // What can not be told now is forgotten after a minute.
             let _ = self.ask_within(&at, Script::Unwait, process, Patience::Once).await;
         });
         join_all(told).await;
+        self.waiters.hint(queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dwell_model::{Limits, Timestamp};
+    use dwell_store::{Store as _, Take};
+    use dwell_testkit::redis::Server;
+    use dwell_testkit::until_async;
+    use dwell_time::ManualClock;
+
+    use super::*;
+    use crate::RedisStore;
+
+    /// The last take has gone, and that is on its way to Redis when the next one is noted.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_take_that_comes_as_the_last_one_goes_is_noted_again() {
+        let server = Server::start();
+        // Its sweeps, which would note it as well, wait for this clock.
+        let clock = Arc::new(ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap()));
+        let store = RedisStore::open_for_test(server.address(), Limits::default(), clock).await.unwrap();
+        let (store, jobs) = (Arc::new(store), QueueName::new("jobs").unwrap());
+        let is_noted = async || -> bool {
+            let notes: Vec<String> = redis::from_redis_value(server.command(&["KEYS", "dwell:{*}:w"])).unwrap();
+            !notes.is_empty()
+        };
+        let waiting = {
+            let (store, take) = (Arc::clone(&store), Take::from(jobs.clone()).wait_ms(3_600_000));
+            tokio::spawn(async move { store.take(take).await })
+        };
+        until_async("the note", is_noted).await;
+        store.inner.forget_waiting(&jobs).await;
+        until_async("the note, once more", is_noted).await;
+        waiting.abort();
     }
 }
