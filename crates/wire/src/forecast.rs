@@ -39,6 +39,18 @@ impl Forecast {
         let dwell_store::Forecast { scheduled, due_by, within } = counted;
         Forecast { queue, now, scheduled, edges, due_by, within }
     }
+
+    /// What a store would have counted by these instants.
+    ///
+    /// # Errors
+    /// What is wrong with it, if it is not an answer about these instants.
+    pub fn into_store(self, asked: &[Timestamp]) -> Result<dwell_store::Forecast, &'static str> {
+        let Forecast { scheduled, edges, due_by, within, .. } = self;
+        if edges != asked || due_by.len() != asked.len() {
+            return Err("a forecast is of other instants than it was asked about");
+        }
+        Ok(dwell_store::Forecast { scheduled, due_by, within })
+    }
 }
 
 /// Counts in slots of one length, oldest first. The last one is still being counted.

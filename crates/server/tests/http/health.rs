@@ -55,6 +55,9 @@ impl Store for Broken {
     async fn stats(&self, _: QueueName) -> Result<QueueStats> {
         broken()
     }
+    async fn forecast(&self, _: Option<Vec<QueueName>>, _: Vec<Timestamp>) -> Result<Forecast> {
+        broken()
+    }
     async fn queues(&self, _: Option<QueueName>, _: usize) -> Result<Vec<QueueStats>> {
         broken()
     }
