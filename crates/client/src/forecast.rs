@@ -22,9 +22,7 @@ impl Inner {
         let of_all = if let Some(names) = queues {
             let of_one = |name: QueueName| {
                 let asked = &asked;
-                async move {
-                    self.counted(Path::of(Operation::Forecast, &[name.as_str()]), asked).await
-                }
+                async move { self.counted(Path::of(Operation::Forecast, &[name.as_str()]), asked).await }
             };
             let mut counted = stream::iter(names.into_iter().map(of_one)).buffered(SIDE_BY_SIDE);
             let mut sum = Forecast::none(asked.len());

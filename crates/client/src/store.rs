@@ -8,8 +8,8 @@ use dwell_model::{
     Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When,
+    Blocking, Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 use dwell_wire::Operation;
 use tokio::sync::oneshot;

@@ -4,9 +4,9 @@
 //! where an instant lies in a lane. What lies in between is taken to be spread evenly, and the
 //! [bound](Forecast::within) counts all of it that may be on the other side.
 //!
-//! How many are scheduled is exact all the same, as in [`count`](ColdSet::count). Where ready entries end is read only if a cold
-//! one lies in the block in which they do and it has not been read since the last one became ready: most often what is due has
-//! been taken.
+//! How many are scheduled is exact all the same, as in [`count`](ColdSet::count). Nothing is read for it while takes keep up: then
+//! the first cold entry of a lane is known to be due later. Where ready ones wait, the block in which they end is read, at most once
+//! until more becomes ready.
 
 use dwell_model::{QueueName, Timestamp};
 use dwell_store::Forecast;
@@ -66,11 +66,24 @@ impl ColdSet {
     /// What is scheduled of a scheduled lane.
     fn scheduled_in(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<Unripe> {
         let until = self.ripe(at, ripe);
-        let (file, lane) = (&self.files[&at.file], self.lane(at));
-        let Between { low, high, .. } = file.file.due_after(lane, until);
-        let first = if file.out.live(low..high) == 0 { high } else { self.unripe_from(at, ripe)? };
+        let first = match self.known_unripe(at, until) {
+            Some(first) => first,
+            None => self.unripe_from(at, ripe)?,
+        };
         let (file, end) = (&self.files[&at.file], self.lane(at).range().end);
         Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
+    }
+
+    /// An entry of a scheduled lane behind all cold ones that are due by `until`, and before all others, if one is known without
+    /// reading.
+    fn known_unripe(&self, at: LaneAt, until: Timestamp) -> Option<u32> {
+        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        let Between { low, high, .. } = file.file.due_after(lane, until);
+        if file.out.live(low..high) == 0 {
+            return Some(high);
+        }
+        let first = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from)?;
+        (self.due_known(at, first).0 > until).then_some(first)
     }
 
     /// Counts what of a lane is due by each of these instants, which rise and lie within it.

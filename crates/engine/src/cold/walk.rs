@@ -359,7 +359,7 @@ impl ColdSet {
 
     /// When an entry of a scheduled lane is due, or an earlier instant, as far as it is known without reading, and whether it is
     /// its own.
-    fn due_known(&self, at: LaneAt, ordinal: u32) -> (Timestamp, bool) {
+    pub(super) fn due_known(&self, at: LaneAt, ordinal: u32) -> (Timestamp, bool) {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let state = &file.lanes[at.lane as usize];
         let head = state.head.filter(|head| head.ordinal == ordinal).map(|head| head.due);

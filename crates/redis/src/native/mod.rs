@@ -51,7 +51,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+};
 use dwell_store::{
     Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
     Settle, Settled, Store, Swept, Take, Target, When,

@@ -302,7 +302,8 @@ pub trait Store: Send + Sync {
     ///
     /// All scheduled messages are counted exactly, as [`stats`](Store::stats) do. A count by an instant may be off by
     /// [`Forecast::within`] where a store counts by its indexes and reads no message. The instants may come in any order, and more
-    /// than once; by one that has passed nothing is due that is not ready.
+    /// than once; by one that has passed nothing is due that is not ready. A queue is counted at one moment, or each of its
+    /// partitions where it has several; other queues at others.
     ///
     /// # Contract
     /// - A forecast counts what is due by each instant
@@ -311,6 +312,7 @@ pub trait Store: Send + Sync {
     /// - A forecast of an unknown queue says so
     /// - A forecast of too many instants is refused
     /// - A forecast agrees with a full listing after every change
+    /// - A forecast is of one moment while messages are cancelled and rescheduled
     ///
     /// # Errors
     /// [`Error::UnknownQueue`]; [`Error::Invalid`] past [`Forecast::MAX_EDGES`] instants.

@@ -311,9 +311,7 @@ impl Store for MemoryStore {
         Forecast::check(&edges)?;
         let mut sum = Forecast::none(edges.len());
         for queue in queues.iter().flatten() {
-            sum.add(
-                &self.shared.call(|core, now| core.forecast(queue, &edges, now, &mut NoLog))??,
-            );
+            sum.add(&self.shared.call(|core, now| core.forecast(queue, &edges, now, &mut NoLog))??);
         }
         let mut after = None;
         while queues.is_none() {

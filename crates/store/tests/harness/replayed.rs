@@ -201,7 +201,9 @@ impl Store for Replayed {
     async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
         Forecast::check(&edges)?;
         let Some(queues) = queues else {
-            let all = |core: &mut Core<Bytes>, now, log: &mut _| core.forecast_page(None, usize::MAX, &edges, now, log);
+            let all = |core: &mut Core<Bytes>, now, log: &mut _| {
+                core.forecast_page(None, usize::MAX, &edges, now, log)
+            };
             return Ok(self.call(all).0);
         };
         let mut sum = Forecast::none(edges.len());

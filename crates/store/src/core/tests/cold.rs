@@ -290,11 +290,7 @@ impl Cold<Bytes> for Toy {
         let scheduled = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Scheduled);
         let dues: Vec<_> = scheduled.map(|copy| copy.cold.message.standing.due).collect();
         let due_by = |edge: &Timestamp| dues.iter().filter(|due| *due <= edge).count() as u64;
-        Ok(Forecast {
-            scheduled: dues.len() as u64,
-            due_by: edges.iter().map(due_by).collect(),
-            within: 0,
-        })
+        Ok(Forecast { scheduled: dues.len() as u64, due_by: edges.iter().map(due_by).collect(), within: 0 })
     }
 
     fn forget(&mut self, queue: &QueueName, which: Which) {
