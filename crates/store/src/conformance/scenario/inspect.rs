@@ -313,6 +313,12 @@ pub fn a_forecast_of_several_queues_or_of_all_is_their_sum(factory: &Factory) {
     expect_due(&stage, None, &[(99, 0), (100, 5), (200, 9), (300, 12), (400, 14), (500, 15)], 15);
     expect_due(&stage, Some(vec![queue("q2"), queue("q5")]), &[(100, 2), (200, 4), (500, 7)], 7);
     expect_due(&stage, Some(vec![]), &[(500, 0)], 0);
+    // More queues than any store counts at a time.
+    let many = (0..300).map(|n| Put::new(queue(&format!("many{n}")), "m").after_ms(1_000));
+    for put in stage.store().put(many.collect()) {
+        put.unwrap();
+    }
+    expect_due(&stage, None, &[(100, 5), (999, 15), (1_000, 315)], 315);
 }
 
 pub fn a_forecast_of_an_unknown_queue_says_so(factory: &Factory) {
