@@ -165,3 +165,20 @@ pub struct Census {
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_of_other_instants_than_were_asked_about_is_refused() {
+        let [first, second] = [1_000, 2_000].map(|ms| Timestamp::from_ms(ms).unwrap());
+        let counted = dwell_store::Forecast { scheduled: 3, due_by: vec![1, 3], within: 0 };
+        let answer = Forecast::of(None, first, vec![first, second], counted.clone());
+        assert_eq!(answer.clone().into_store(&[first, second]), Ok(counted));
+        assert!(answer.clone().into_store(&[first]).is_err());
+        assert!(answer.clone().into_store(&[second, first]).is_err());
+        let short = Forecast { due_by: vec![1], ..answer };
+        assert!(short.into_store(&[first, second]).is_err(), "an instant has no count");
+    }
+}
