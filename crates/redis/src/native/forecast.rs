@@ -78,7 +78,7 @@ impl Inner {
         patience: Patience,
     ) -> Result<Forecast> {
         let counted =
-            spreading!(self, queue, |spread| { self.forecast_over(queue, spread, edges, patience).await });
+            spreading!(self, queue, |spread| self.forecast_over(queue, spread, edges, patience).await);
         let (sum, bare) = counted?;
         if bare && self.waiters.count(queue) == 0 {
             return Err(Error::UnknownQueue { queue: queue.clone() });
