@@ -132,7 +132,9 @@ impl Work {
         runtime.block_on(async {
             let signals =
                 Signals::listen().map_err(|error| Failure::new(Exit::Refused, Own::Signals.code(), error))?;
-            let stop = async move { drop(signals.first().await) };
+            let stop = async move {
+                signals.first().await;
+            };
             Ok::<_, Failure>(worker.run_until(stop).await?)
         })?;
         for stats in stats {
