@@ -1076,7 +1076,7 @@ fn a_read_that_failed_is_told_until_it_was_asked_for() {
 /// A queue of one file whose messages are due a millisecond after the other, ten of them by now.
 fn by_and_by() -> Beside {
     let mut beside = Beside::new(64, 64, 16);
-    let put = |due| Drawn { state: 0, priority: 0, due: 91 + due, body_len: 300 };
+    let put = |due: i64| Drawn { state: 0, priority: 0, due: 91 + due, body_len: 300 };
     beside.add(&(0..2_000).map(put).collect::<Vec<_>>());
     beside
 }
