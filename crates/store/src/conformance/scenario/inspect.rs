@@ -370,12 +370,12 @@ pub fn a_forecast_agrees_with_a_full_listing_after_every_change(factory: &Factor
     for spread in [1, 3] {
         let mut stage = Stage::open(factory);
         stage.set(Setting::Spread(spread));
-        let put = |n: u32| message("m").priority(n % 3).after_ms(u64::from(n * 37 % 8_000));
+        let put = |n: u32| message("m").priority(n % 3).after_ms(u64::from(n * 67 % 8_000));
         let ids: Vec<MessageId> =
-            stage.store().put((0..300).map(put).collect()).into_iter().map(|put| put.unwrap().id).collect();
+            stage.store().put((0..120).map(put).collect()).into_iter().map(|put| put.unwrap().id).collect();
         let expect_as_listed = |stage: &Stage| expect_forecast_as_listed(stage, &q(), true);
         expect_as_listed(&stage);
-        for (n, chunk) in (0..).zip(ids.chunks(30)) {
+        for (n, chunk) in (0..).zip(ids.chunks(12)) {
             let targets = || chunk.iter().map(|id| Target::Id(*id));
             match n % 5 {
                 0 => drop(stage.store().cancel(q(), targets().step_by(2).collect())),
@@ -384,7 +384,7 @@ pub fn a_forecast_agrees_with_a_full_listing_after_every_change(factory: &Factor
                     drop(stage.store().reschedule(q(), targets().zip(1_u64..).map(after).collect()));
                 }
                 2 => {
-                    for taken in stage.take(Take::from(q()).max(20).lease_ms(60_000)) {
+                    for taken in stage.take(Take::from(q()).max(8).lease_ms(60_000)) {
                         stage.settle(&taken.receipt, retry(700)).unwrap();
                     }
                 }
@@ -394,7 +394,7 @@ pub fn a_forecast_agrees_with_a_full_listing_after_every_change(factory: &Factor
                     }
                 }
                 _ => {
-                    for taken in stage.take(Take::from(q()).max(20).lease_ms(60_000)) {
+                    for taken in stage.take(Take::from(q()).max(8).lease_ms(60_000)) {
                         stage.settle(&taken.receipt, bury("set aside")).unwrap();
                     }
                     stage.store().revive(q(), Selection::All, When::AfterMs(3_000)).unwrap();
