@@ -132,8 +132,10 @@ impl Work {
         runtime.block_on(async {
             let signals =
                 Signals::listen().map_err(|error| Failure::new(Exit::Refused, Own::Signals.code(), error))?;
-            let stop = async move { drop(signals.first().await) };
-            Ok::<_, Failure>(worker.run_until(stop).await?)
+            let stop = async move {
+                let _ = signals.first().await;
+            };
+            worker.run_until(stop).await.map_err(Failure::from)
         })?;
         for stats in stats {
             let summary = Summary::of(&stats);
