@@ -50,7 +50,7 @@ impl Work {
 }
 
 fn put(server: &Server, args: &[&str]) -> String {
-    let put = server.dwell(&[&["put", "q"], args].concat()).ok().json();
+    let put = server.dwell(&[&["put", "q"][..], args].concat()).ok().json();
     put["id"].as_str().unwrap().to_owned()
 }
 

@@ -1,6 +1,6 @@
 //! What a command is told of its message by its environment.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 
 use dwell_store::Delivery;
 
@@ -36,7 +36,7 @@ pub(super) fn set(delivery: &Delivery) -> Vec<(String, String)> {
 }
 
 /// Whether a variable of this process is about a message, and so about another one.
-pub(super) fn is_of_a_message(name: &OsString) -> bool {
+pub(super) fn is_of_a_message(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     name.starts_with(HEADER) || ["DWELL_KEY", "TRACEPARENT", "TRACESTATE"].contains(&name)
 }

@@ -1,10 +1,13 @@
 //! What an answer means: a pure function of its status, its `Retry-After` and its first bytes.
 
 use hyper::StatusCode;
-use jiff::fmt::rfc2822;
+use jiff::fmt::rfc2822::DateTimeParser;
 
 /// The most that an answer may ask a sender to wait, in milliseconds. What it asks for beyond is cut to this.
 pub const MAX_RETRY_AFTER_MS: u64 = 3_600_000;
+
+/// Reads dates of HTTP, also those with the name of another weekday.
+const DATE: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
 
 /// What an answer means for the message and for its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +66,7 @@ fn wait_ms(value: &str, now_ms: i64) -> Option<u64> {
         // What does not fit is longer than any bound.
         value.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1_000)
     } else {
-        let until = rfc2822::parse(value).ok()?.timestamp().as_millisecond();
+        let until = DATE.parse_timestamp(value).ok()?.as_millisecond();
         u64::try_from(until.saturating_sub(now_ms)).unwrap_or(0)
     };
     Some(wait_ms.min(MAX_RETRY_AFTER_MS))
@@ -109,7 +112,9 @@ mod tests {
             // 08:49:37 is now.
             ("Sun, 06 Nov 1994 08:50:07 GMT", 30_000),
             ("Sun, 06 Nov 1994 08:49:07 GMT", 0),
-            ("Sun, 06 Nov 2094 08:49:37 GMT", 3_600_000),
+            ("Sat, 06 Nov 2094 08:49:37 GMT", 3_600_000),
+            ("Mon, 06 Nov 1994 08:50:07 GMT", 30_000),
+            ("06 Nov 1994 08:50:07", 0),
             ("", 0),
             ("-5", 0),
             ("1.5", 0),
