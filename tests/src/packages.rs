@@ -63,6 +63,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-redisson",
             "dwell-wire",
             "dwell-client",
+            "dwell-delivery",
             "dwell-server",
         ],
     ),

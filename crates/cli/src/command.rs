@@ -29,6 +29,7 @@ mod settings;
 mod stats;
 mod take;
 mod token;
+mod work;
 
 use clap::Subcommand;
 use dwell_model::{Receipt, StateKind};
@@ -64,6 +65,7 @@ pub(crate) enum Command {
     Serve(Box<serve::Serve>),
     Put(Box<put::Put>),
     Take(take::Take),
+    Work(Box<work::Work>),
     Ack(ack::Ack),
     Retry(retry::Retry),
     Release(release::Release),
@@ -100,6 +102,7 @@ impl Command {
             Command::Serve(it) => it.run(context),
             Command::Put(it) => it.run(context),
             Command::Take(it) => it.run(context),
+            Command::Work(it) => it.run(context),
             Command::Ack(it) => it.run(context),
             Command::Retry(it) => it.run(context),
             Command::Release(it) => it.run(context),

@@ -129,6 +129,16 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<dwell_delivery::Error> for Failure {
+    fn from(error: dwell_delivery::Error) -> Failure {
+        match error {
+            dwell_delivery::Error::Store(error) => error.into(),
+            // What a worker refuses was typed.
+            error => Failure::new(Exit::Usage, error.code(), error),
+        }
+    }
+}
+
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
         let exit = match &error {

@@ -39,7 +39,7 @@
 //!
 //! # Layout
 //! - [`Client`], [`Builder`], [`OpenError`]: which server, and as whom
-//! - `store`: the calls of the contract, of which `put`, `take`, `change`, `look` and `queue` do a kind each
+//! - `store`: the calls of the contract, of which `put`, `take`, `change`, `look`, `queue` and `forecast` do a kind each
 //! - `takes`: what happens to a take whose caller goes
 //! - `call`, `retry`: what a call sends, what an answer means, and what is sent twice
 //! - `transport`, `socket`, `tls`: connections
@@ -49,6 +49,7 @@ mod call;
 mod change;
 mod client;
 mod error;
+mod forecast;
 mod look;
 mod put;
 mod queue;

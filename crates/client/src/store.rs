@@ -4,10 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind, Timestamp,
+};
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Blocking, Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 use dwell_wire::Operation;
 use tokio::sync::oneshot;
@@ -94,6 +96,10 @@ impl Store for Client {
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.enter(self.inner.stats(queue)).await
+    }
+
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        self.enter(self.inner.forecast(queues, &edges)).await
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {

@@ -31,6 +31,42 @@ pub enum Error {
         /// The queue.
         queue: QueueName,
     },
+    /// A sink that could never deliver as it says.
+    #[error("no sink can be made of this: {reason}")]
+    InvalidSink {
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
+    },
+    /// A text that is no secret. The message does not show it.
+    #[error("the secret is refused: {reason}")]
+    InvalidSecret {
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
+    },
+    /// A secret cannot be read from where it is said to be.
+    #[error("the secret '{source_name}' cannot be read: {reason}")]
+    UnreadableSecret {
+        /// Where it should be: `file:PATH` or `env:NAME`, shortened.
+        source_name: Box<str>,
+        /// Why it cannot be read.
+        reason: Box<str>,
+    },
+    /// A message names no URL that its sink may send to.
+    #[error("the message names no URL that may be sent to: {reason}")]
+    RefusedTarget {
+        /// What is wrong.
+        reason: Box<str>,
+    },
+    /// The host in a message's URL has an address that its sink may not dial.
+    #[error(
+        "the address {address} is refused: it is {kind}; allow its network if messages may be sent there"
+    )]
+    RefusedAddress {
+        /// What the host's name was resolved to.
+        address: std::net::IpAddr,
+        /// What such addresses are for.
+        kind: Box<str>,
+    },
     /// The text is no cron expression.
     #[error("'{expression}' is no cron expression: {reason}")]
     MalformedCron {
@@ -98,6 +134,11 @@ impl Error {
             Error::InvalidLadder { .. } => "invalid_ladder",
             Error::InvalidLane { .. } => "invalid_lane",
             Error::DuplicateLane { .. } => "duplicate_lane",
+            Error::InvalidSink { .. } => "invalid_sink",
+            Error::InvalidSecret { .. } => "invalid_secret",
+            Error::UnreadableSecret { .. } => "unreadable_secret",
+            Error::RefusedTarget { .. } => "refused_target",
+            Error::RefusedAddress { .. } => "refused_address",
             Error::MalformedCron { .. } => "malformed_cron",
             Error::AmbiguousDialect { .. } => "ambiguous_dialect",
             Error::CronNeverFires { .. } => "cron_never_fires",

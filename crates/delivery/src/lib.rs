@@ -9,6 +9,8 @@
 //! - [`retry`](Ladder), [`breaker`], `lane`, `lease`, [`suspect`]: cores, which are given `now` and decide
 //! - [`IntoStore`]: what a worker can be made over
 //! - `jitter`: a hash that spreads what would come at once
+//! - [`sinks`]: handlers that pass messages on: [`webhook`](sinks::webhook)
+//! - [`Switch`]: pauses lanes
 //! - [`schedule`]: what runs at the instants of a cron expression, once on however many servers
 //! - `timer`: the one thread, which sleeps on a clock for all tasks
 //! - [`Error`]: why something is refused
@@ -22,8 +24,10 @@ mod lease;
 mod outcome;
 mod retry;
 pub mod schedule;
+pub mod sinks;
 mod store;
 pub mod suspect;
+mod switch;
 mod timer;
 mod token;
 mod worker;
@@ -36,6 +40,7 @@ pub use lane::Rate;
 pub use outcome::{Failure, IntoOutcome, Outcome};
 pub use retry::Ladder;
 pub use store::IntoStore;
+pub use switch::Switch;
 pub use token::{Fired, Token};
 pub use worker::{Lane, Stats, Worker};
 

@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{
-    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind,
+    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
 };
 use dwell_store::core::WaiterId;
 use dwell_store::{
-    Blocking, Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
-    Settle, Settled, Store, Swept, Take, Target, When,
+    Blocking, Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 
 use crate::disk::{CountedDisk, PooledDisk, Sizes, failure};
@@ -29,6 +29,9 @@ use crate::shard::thread::Driver;
 use crate::sync::{self, JoinHandle, Mutex, MutexGuard, oneshot};
 use crate::troubles::{Trouble, Troubles};
 use crate::{BackupError, BackupReport, FileBytes, OpenError, Options};
+
+/// Of so many queues is counted in one turn what falls due.
+const QUEUES_A_CALL: usize = 64;
 
 /// An open data directory. Clones are the same engine; the last one to be dropped closes it, and blocks its thread until all is synced.
 ///
@@ -499,6 +502,28 @@ impl Store for Engine {
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.ask_one(|reply| Command::Stats(queue, reply)).await
+    }
+
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        Forecast::check(&edges)?;
+        let (edges, mut sum): (Arc<[Timestamp]>, _) = (edges.as_slice().into(), Forecast::none(edges.len()));
+        let Some(queues) = queues else {
+            let mut after = None;
+            loop {
+                let page = |reply| Command::ForecastPage(after, QUEUES_A_CALL, Arc::clone(&edges), reply);
+                let (counted, last) = self.ask_one(page).await?;
+                sum.add(&counted);
+                if last.is_none() {
+                    return Ok(sum);
+                }
+                after = last;
+            }
+        };
+        for queue in queues {
+            let of_one = |reply| Command::Forecast(queue, Arc::clone(&edges), reply);
+            sum.add(&self.ask_one(of_one).await?);
+        }
+        Ok(sum)
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {

@@ -333,6 +333,10 @@ const OPERATIONS: &[Operation] = &operations! {
     "list the leased" => |at| at.store.list(queue(), StateKind::Leased, None, 100).await.map(drop),
     "list the dead" => |at| at.store.list(queue(), StateKind::Dead, None, 100).await.map(drop),
     "stats" => |at| at.store.stats(queue()).await.map(drop),
+    "forecast" => |at| {
+        let edges = vec![Timestamp::from_ms(START_MS + TWO_MINUTES_MS as i64).unwrap(), Timestamp::MAX];
+        at.store.forecast(Some(vec![queue()]), edges).await.map(drop)
+    },
     "configure" => |at| {
         at.store.configure(queue(), vec![SettingChange::Set(Setting::LeaseMs(7_000))]).await.map(drop)
     },
@@ -777,6 +781,9 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     let held = Take::from_all([queue(), good.clone()]).max(3).bound();
     put("bound").await;
     assert_eq!(store.take(held.clone()).await.unwrap().len(), 3);
+    for name in [queue(), good.clone()] {
+        one(store.put(vec![Put::new(name, "later").after_ms(10 * MINUTE_MS)])).await.unwrap();
+    }
     redis.spoil(&leases, false);
     let id = put("good").await;
     // A process that comes: it frees what the one of its name had bound, where it can.
@@ -797,6 +804,10 @@ async fn what_is_wrong_with_a_queue_is_nobody_elses_trouble() {
     assert_eq!(names, [("good", 2), ("orders", 0)]);
     assert_eq!(listed[0].unread, None);
     assert_foreign(listed[1].unread.as_ref().unwrap(), &leases, "the queue itself, in a list");
+    let due = other.forecast(None, vec![Timestamp::MAX]).await.unwrap();
+    assert_eq!((due.scheduled, due.due_by), (1, vec![1]), "of all queues it is left out");
+    let refused = other.forecast(Some(vec![good.clone(), queue()]), vec![Timestamp::MAX]).await.unwrap_err();
+    assert_foreign(&refused, &leases, "the queue itself, of several");
     let found = one(other.get(good.clone(), vec![Target::Id(id)])).await.unwrap();
     assert_eq!(found.standing.state.kind(), StateKind::Leased);
     // What is tidied up now and then is tidied up for the others: a process that was silent for long is gone.

@@ -14,11 +14,11 @@ use dwell_model::{
     Cursor, DEFAULT_PRIORITY, LeaseToken, Limits, Message, MessageId, QueueName, Receipt, State, StateKind,
     Timestamp,
 };
-use dwell_store::conformance::scenario::{change, key, lease, restart, settle, store, token, wait};
+use dwell_store::conformance::scenario::{change, inspect, key, lease, restart, settle, store, token, wait};
 use dwell_store::conformance::{Factory, Harness, model, run};
 use dwell_store::{
-    Action, Cancelled, Delivery, OnConflict, Page, Put, PutAnswer, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, Cancelled, Delivery, Forecast, OnConflict, Page, Put, PutAnswer, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 use dwell_time::{Clock, ManualClock};
 
@@ -48,6 +48,8 @@ enum Fault {
     NeverWaits,
     /// An extended lease ends when it would have ended.
     IgnoresExtend,
+    /// A forecast leaves out what is due at the very instant.
+    ForecastsTooFew,
     /// A restart loses everything.
     ForgetsOverRestart,
 }
@@ -226,11 +228,20 @@ impl Store for Broken {
         self.sound.revive(queue, which, self.delayed(when)).await
     }
 
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, mut edges: Vec<Timestamp>) -> Result<Forecast> {
+        if self.has(Fault::ForecastsTooFew) {
+            for edge in &mut edges {
+                *edge = Timestamp::from_ms(edge.as_ms() - 1).unwrap_or(*edge);
+            }
+        }
+        self.sound.forecast(queues, edges).await
+    }
+
     // `peek` is the default of the trait, which calls the broken `list`.
     delegate_store! {
         self.sound;
-        own: put take take_id settle cancel reschedule get list peek revive;
-        forward: locate stats forecast queues ready configure discard purge delete_queue;
+        own: put take take_id settle cancel reschedule get list peek forecast revive;
+        forward: locate stats queues ready configure discard purge delete_queue;
     }
 }
 
@@ -323,6 +334,11 @@ fn an_attempt_that_is_not_spent_is_noticed() {
 #[test]
 fn an_untrue_answer_to_a_cancel_is_noticed() {
     noticed(Fault::LiesAboutCancel, change::cancel_says_truthfully_what_it_found);
+}
+
+#[test]
+fn a_forecast_that_leaves_out_what_is_due_at_the_instant_is_noticed() {
+    noticed(Fault::ForecastsTooFew, inspect::a_forecast_agrees_with_a_full_listing_after_every_change);
 }
 
 #[test]

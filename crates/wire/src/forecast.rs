@@ -39,6 +39,18 @@ impl Forecast {
         let dwell_store::Forecast { scheduled, due_by, within } = counted;
         Forecast { queue, now, scheduled, edges, due_by, within }
     }
+
+    /// What a store would have counted by these instants.
+    ///
+    /// # Errors
+    /// What is wrong with it, if it is not an answer about these instants.
+    pub fn into_store(self, asked: &[Timestamp]) -> Result<dwell_store::Forecast, &'static str> {
+        let Forecast { scheduled, edges, due_by, within, .. } = self;
+        if edges != asked || due_by.len() != asked.len() {
+            return Err("a forecast is of other instants than it was asked about");
+        }
+        Ok(dwell_store::Forecast { scheduled, due_by, within })
+    }
 }
 
 /// Counts in slots of one length, oldest first. The last one is still being counted.
@@ -152,4 +164,21 @@ pub struct Census {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_of_other_instants_than_were_asked_about_is_refused() {
+        let [first, second] = [1_000, 2_000].map(|ms| Timestamp::from_ms(ms).unwrap());
+        let counted = dwell_store::Forecast { scheduled: 3, due_by: vec![1, 3], within: 0 };
+        let answer = Forecast::of(None, first, vec![first, second], counted.clone());
+        assert_eq!(answer.clone().into_store(&[first, second]), Ok(counted));
+        assert!(answer.clone().into_store(&[first]).is_err());
+        assert!(answer.clone().into_store(&[second, first]).is_err());
+        let short = Forecast { due_by: vec![1], ..answer };
+        assert!(short.into_store(&[first, second]).is_err(), "an instant has no count");
+    }
 }

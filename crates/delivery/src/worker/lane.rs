@@ -108,9 +108,11 @@ impl LaneTask {
     pub(super) async fn run(mut self) -> Result<()> {
         let mut phase = self.shared.phase.subscribe();
         let mut solo = self.shared.solo_changed.subscribe();
+        let mut switch = self.spec.switch.changes();
         loop {
             let is_draining = *phase.borrow_and_update() > Phase::Running;
             solo.mark_unchanged();
+            switch.mark_unchanged();
             let wake_at_ms = self.step(is_draining);
             if is_draining && self.capacity.messages() == 0 {
                 return Ok(());
@@ -121,6 +123,7 @@ impl LaneTask {
                 taken = taken(&mut self.taking) => self.taken(taken)?,
                 () = changed(&mut phase) => {}
                 () = changed(&mut solo) => {}
+                () = changed(&mut switch) => {}
                 () = self.shared.timer.sleep_until_some(wake_at_ms) => {}
             }
             while let Ok(event) = self.events.try_recv() {
@@ -163,7 +166,10 @@ impl LaneTask {
     }
 
     fn next(&mut self, now_ms: u64, is_draining: bool) -> Next {
-        if is_draining || !self.shared.solo(false, |solo| solo.may_take()) {
+        if is_draining
+            || self.spec.switch.paused().is_some()
+            || !self.shared.solo(false, |solo| solo.may_take())
+        {
             return Next::Wait(None);
         }
         if self.paused_until_ms > now_ms {

@@ -12,7 +12,7 @@ use super::Stats;
 use crate::job::{FromJob, Job};
 use crate::lane::{Bounds, Rate};
 use crate::outcome::{IntoOutcome, Outcome};
-use crate::{Error, Ladder, Result, whole_ms};
+use crate::{Error, Ladder, Result, Switch, whole_ms};
 
 /// One queue with its handler. What is not said is as the constants here have it.
 ///
@@ -42,6 +42,7 @@ pub struct Lane {
     timeout_ms: u64,
     lease_ms: u64,
     probe: Option<Probe>,
+    switch: Switch,
     pub(super) stats: Arc<Stats>,
 }
 
@@ -54,6 +55,7 @@ pub(super) struct Spec {
     pub(super) timeout_ms: u64,
     pub(super) lease_ms: u64,
     pub(super) probe: Option<Probe>,
+    pub(super) switch: Switch,
     pub(super) stats: Arc<Stats>,
 }
 
@@ -139,6 +141,7 @@ impl Lane {
             timeout_ms: Lane::TIMEOUT_MS,
             lease_ms: Lane::LEASE_MS,
             probe: None,
+            switch: Switch::new(),
             stats: Arc::default(),
         }
     }
@@ -200,6 +203,12 @@ impl Lane {
         self
     }
 
+    /// Takes nothing while this switch is paused. Several lanes may have one.
+    pub fn switch(mut self, switch: &Switch) -> Lane {
+        self.switch = switch.clone();
+        self
+    }
+
     pub(super) fn checked(self) -> Result<Spec> {
         let queue: QueueName = self.queue.parse().map_err(dwell_store::Error::from)?;
         let refuse = |reason: String| {
@@ -228,8 +237,8 @@ impl Lane {
                 self.lease_ms
             ));
         }
-        let Lane { handler, bounds, ladder, timeout_ms, lease_ms, probe, stats, .. } = self;
-        Ok(Spec { queue, handler, bounds, ladder, timeout_ms, lease_ms, probe, stats })
+        let Lane { handler, bounds, ladder, timeout_ms, lease_ms, probe, switch, stats, .. } = self;
+        Ok(Spec { queue, handler, bounds, ladder, timeout_ms, lease_ms, probe, switch, stats })
     }
 }
 

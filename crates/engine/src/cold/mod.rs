@@ -12,6 +12,7 @@
 //! - `nearby`: where a message lies by its id
 //! - `gone`: what recovery finds to be gone
 //! - `order`: which lanes of a queue may have something ready
+//! - `forecast`: how many fall due by which instant
 //! - `walk`: the messages of a queue in order, and counted; `dead`: the dead ones by their deaths
 //! - `stream`, `flow`: ready messages of a queue, read ahead of who asks for them
 //! - this file: lookups, and handing over
@@ -22,6 +23,7 @@ mod dead;
 mod expired;
 mod file;
 mod flow;
+mod forecast;
 mod gone;
 mod nearby;
 mod order;
@@ -40,7 +42,7 @@ use dwell_model::{
     as_of,
 };
 use dwell_store::core::{Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Reader, Which};
-use dwell_store::{Error, Result};
+use dwell_store::{Error, Forecast, Result};
 
 use crate::checkpoint::FileState;
 use crate::due::{Found, LaneState, Settled};
@@ -740,6 +742,11 @@ impl Cold<Place> for ColdSet {
 
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts> {
         let found = self.count(queue, ripe);
+        self.tell(found)
+    }
+
+    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
+        let found = self.due_by(queue, ripe, edges);
         self.tell(found)
     }
 

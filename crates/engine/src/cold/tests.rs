@@ -307,9 +307,40 @@ impl Beside {
         }
     }
 
+    /// What falls due, by instants on and between those of messages, in any order.
+    fn check_forecast(&mut self) {
+        let edges: Vec<Timestamp> = (-1..75).rev().map(|n| at(n * 7)).chain([Timestamp::MAX]).collect();
+        let forecast = self.cold.forecast(&queue(), self.now, &edges).unwrap();
+        let scheduled = self.known.iter().filter(|known| {
+            known.is_cold && known.entry.standing.state == State::Scheduled && !self.is_ready(known)
+        });
+        let dues: Vec<Timestamp> = scheduled.map(|known| known.entry.standing.due).collect();
+        assert_eq!(forecast.scheduled, dues.len() as u64);
+        for (edge, said) in edges.iter().zip(&forecast.due_by) {
+            let due = dues.iter().filter(|due| *due <= edge).count() as u64;
+            assert!(due.abs_diff(*said) <= forecast.within, "{due} by {edge}, and not {said}: {forecast:?}");
+        }
+        assert_eq!(forecast.due_by.last(), Some(&forecast.scheduled));
+        assert!(forecast.due_by[..76].is_sorted_by(|later, earlier| later >= earlier));
+        // Less than a block of each lane.
+        let lanes = self.cold.lanes_of(&queue()).into_iter().filter(|at| {
+            let lane = self.cold.lane(*at);
+            lane.state == LaneState::Scheduled && lane.max_due > self.now
+        });
+        let largest = |at: LaneAt| {
+            let file = &self.cold.files()[&at.file].file;
+            let range = self.cold.lane(at).range();
+            let blocks = file.block_of(range.start)..file.block_of(range.end - 1) + 1;
+            blocks.map(|block| file.ordinals_of(block).len() as u64 - 1).max().unwrap()
+        };
+        let most: u64 = lanes.map(largest).sum();
+        assert!(forecast.within <= most, "{} is more than {most}", forecast.within);
+    }
+
     fn step(&mut self, step: Step) {
         self.do_step(step);
         self.check_order();
+        self.check_forecast();
     }
 
     fn do_step(&mut self, step: Step) {
@@ -1040,4 +1071,56 @@ fn a_read_that_failed_is_told_until_it_was_asked_for() {
     assert!(beside.cold.has_failure());
     assert!(beside.cold.take_failure().is_some());
     assert!(!beside.cold.has_failure() && beside.cold.take_failure().is_none());
+}
+
+/// A queue of one file whose messages are due a millisecond after the other, ten of them by now.
+fn by_and_by() -> Beside {
+    let mut beside = Beside::new(64, 64, 16);
+    let put = |due: i64| Drawn { state: 0, priority: 0, due: 91 + due, body_len: 300 };
+    beside.add(&(0..2_000).map(put).collect::<Vec<_>>());
+    beside
+}
+
+/// From now on nothing of the file can be read.
+fn without_reading(beside: &mut Beside) {
+    beside.cold.blocks.forget(1);
+    let file = Arc::clone(&beside.cold.files()[&1].file);
+    beside.disk.unreadable_at(file.path(), 0, file.size());
+}
+
+#[test]
+fn a_forecast_reads_nothing_while_takes_keep_up() {
+    let mut beside = by_and_by();
+    while !beside.ready().is_empty() {
+        beside.due();
+        beside.head();
+    }
+    without_reading(&mut beside);
+    let edges = [at(100), at(101), at(1_000), at(1_001), at(2_090), at(2_091)];
+    let forecast = beside.cold.forecast(&queue(), beside.now, &edges).unwrap();
+    assert_eq!(forecast.scheduled, 1_990);
+    // A body alone takes 300 bytes of a block's 32 KiB.
+    assert!((1..110).contains(&forecast.within), "{forecast:?}");
+    for (said, due) in forecast.due_by.iter().zip([0, 1, 900, 901, 1_990, 1_990]) {
+        assert!(said.abs_diff(due) <= 1, "they are spread evenly: {forecast:?}");
+    }
+    // It is by the lane's ends that nothing is left open.
+    let ends = beside.cold.forecast(&queue(), beside.now, &[at(100), at(2_090)]).unwrap();
+    assert_eq!((ends.due_by, ends.within), (vec![0, 1_990], 0));
+}
+
+#[test]
+fn of_ready_messages_that_wait_a_forecast_reads_where_they_end_and_that_once() {
+    let mut beside = by_and_by();
+    let edges = [at(1_000)];
+    let first = beside.cold.forecast(&queue(), beside.now, &edges).unwrap();
+    assert_eq!(first.scheduled, 1_990);
+    without_reading(&mut beside);
+    assert_eq!(beside.cold.forecast(&queue(), beside.now, &edges), Ok(first));
+    let refused = beside.cold.forecast(&queue(), at(500), &edges);
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    assert!(beside.cold.take_failure().is_some());
+    // Nobody need read a file all of which is ready.
+    let late = beside.cold.forecast(&queue(), at(2_090), &edges).unwrap();
+    assert_eq!((late.scheduled, late.due_by, late.within), (0, vec![0], 0));
 }

@@ -52,7 +52,7 @@ impl ColdSet {
     }
 
     /// By then entries of a lane that is not dead are ready.
-    fn ripe(&self, at: LaneAt, ripe: Timestamp) -> Timestamp {
+    pub(super) fn ripe(&self, at: LaneAt, ripe: Timestamp) -> Timestamp {
         match self.lane(at).state {
             LaneState::Ready => Timestamp::MAX,
             LaneState::Scheduled | LaneState::Dead => ripe.max(self.files[&at.file].ripe),
@@ -125,7 +125,7 @@ impl ColdSet {
 
     /// The ordinal from which on entries of a scheduled lane are not ready. At most two reads, and none until the first of them
     /// is due.
-    fn unripe_from(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<u32> {
+    pub(super) fn unripe_from(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<u32> {
         let (lane, ripe) = (self.lane(at), self.ripe(at, ripe));
         if lane.max_due <= ripe {
             return Ok(lane.range().end);
@@ -359,7 +359,7 @@ impl ColdSet {
 
     /// When an entry of a scheduled lane is due, or an earlier instant, as far as it is known without reading, and whether it is
     /// its own.
-    fn due_known(&self, at: LaneAt, ordinal: u32) -> (Timestamp, bool) {
+    pub(super) fn due_known(&self, at: LaneAt, ordinal: u32) -> (Timestamp, bool) {
         let (file, lane) = (&self.files[&at.file], self.lane(at));
         let state = &file.lanes[at.lane as usize];
         let head = state.head.filter(|head| head.ordinal == ordinal).map(|head| head.due);

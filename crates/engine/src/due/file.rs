@@ -31,6 +31,19 @@ pub(crate) struct File {
 /// Of a block with more bytes, which then has a single entry, so many are read to see the entry.
 const GLANCE: usize = 64 * 1024;
 
+/// Between which entries of a lane an instant lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Between {
+    /// Entries below this ordinal are due by the instant,
+    pub(crate) low: u32,
+    /// those from this one on later; what lies between may be due before or after.
+    pub(crate) high: u32,
+    /// When the last entry below `low` is due, if anything lies between: the instant or before.
+    pub(crate) from: Timestamp,
+    /// When the entry at `high` is due, if anything lies between: after the instant.
+    pub(crate) to: Timestamp,
+}
+
 impl File {
     pub(super) fn new(opened: Opened, index: Index) -> File {
         assert_eq!(opened.name.kind, Kind::Due);
@@ -158,6 +171,31 @@ impl File {
             }
         }
         Ok((spot.first + spot.count).min(range.end))
+    }
+
+    /// Where the first entry of `lane` stands that is due after `at`, as well as the index says: to less than a block. No I/O.
+    pub(crate) fn due_after(&self, lane: &Lane, at: Timestamp) -> Between {
+        let range = lane.range();
+        let exact = |ordinal| Between { low: ordinal, high: ordinal, from: at, to: at };
+        if at < lane.min_due {
+            return exact(range.start);
+        }
+        if lane.max_due <= at {
+            return exact(range.end);
+        }
+        // Known are the dues of the lane's first and last entries, and of those that its blocks begin with.
+        let blocks = &self.index.blocks;
+        let due = |block: usize| Timestamp::from_ms(blocks.key(block).0).ok();
+        let holding = blocks.holding(lane, (at.as_ms() + 1, 0));
+        let first = blocks.spot(holding).first;
+        let (before, from) = match due(holding) {
+            Some(due) if first >= range.start => (first, due),
+            _ => (range.start, lane.min_due),
+        };
+        let next = (holding + 1 < blocks.len()).then(|| blocks.spot(holding + 1).first);
+        let last = (range.end - 1, Some(lane.max_due));
+        let behind = next.filter(|next| *next < last.0).map_or(last, |next| (next, due(holding + 1)));
+        Between { low: before + 1, high: behind.0, from, to: behind.1.unwrap_or(lane.max_due) }
     }
 
     /// The ordinals of the how-manieth block.

@@ -34,7 +34,7 @@ mod writer;
 
 pub(crate) use block::{BodyPlace, Found};
 pub(crate) use entry::Entry;
-pub(crate) use file::File;
+pub(crate) use file::{Between, File};
 pub(crate) use lane::Lane;
 pub(crate) use order::{LaneState, SortKey};
 pub(crate) use reading::Reading;

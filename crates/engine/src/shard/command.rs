@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_model::{Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Message, MessageId, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
+};
 use dwell_store::core::{Peek, Sweep, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Swept, Take, Target, When, contained,
+    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
+    Settle, Settled, Swept, Take, Target, When, contained,
 };
 
 use super::ahead::Reading;
@@ -29,6 +31,9 @@ pub(crate) fn send<T>(reply: Reply<T>, answer: T) -> std::result::Result<(), T> 
 
 /// Where messages are, by their numbers.
 type Located = Vec<Result<Option<(QueueName, MessageId)>>>;
+
+/// What some queues have falling due together, and the last of these queues if there was one.
+pub(crate) type Counted = (Forecast, Option<QueueName>);
 
 /// Messages handed out, and what was read of their bodies already.
 #[derive(Debug)]
@@ -92,6 +97,9 @@ pub(crate) enum Command {
         reply: Reply<Result<Page<Place>>>,
     },
     Stats(QueueName, Reply<Result<QueueStats>>),
+    Forecast(QueueName, Arc<[Timestamp]>, Reply<Result<Forecast>>),
+    /// The same of so many queues, from the first after this one on.
+    ForecastPage(Option<QueueName>, usize, Arc<[Timestamp]>, Reply<Result<Counted>>),
     Queues(Option<QueueName>, usize, Reply<Result<Vec<QueueStats>>>),
     Configure(QueueName, Vec<SettingChange>, Reply<Result<QueueStats>>),
     Revive(QueueName, Selection, When, Reply<Result<Swept>>),
@@ -270,6 +278,7 @@ impl Command {
             | Command::Get(queue, ..)
             | Command::Peek(queue, ..)
             | Command::Stats(queue, _)
+            | Command::Forecast(queue, ..)
             | Command::Configure(queue, ..)
             | Command::Revive(queue, ..)
             | Command::Discard(queue, ..)
@@ -279,6 +288,7 @@ impl Command {
             Command::PeekOn(peek, _) => holds(peek.queue()),
             Command::Forget(_)
             | Command::Locate(..)
+            | Command::ForecastPage(..)
             | Command::Queues(..)
             | Command::Snapshot(_)
             | Command::Close(_) => false,
@@ -302,6 +312,8 @@ impl Command {
             | Command::GiveBack(_)
             | Command::Unread(_)
             | Command::List { .. }
+            | Command::Forecast(..)
+            | Command::ForecastPage(..)
             | Command::Queues(..)
             | Command::Configure(..)
             | Command::Revive(..)
@@ -337,6 +349,8 @@ impl Command {
             Command::List { reply, .. } => one(reply, error),
             Command::Peek(_, _, reply) | Command::PeekOn(_, reply) => one(reply, error),
             Command::Stats(_, reply) | Command::Configure(_, _, reply) => one(reply, error),
+            Command::Forecast(_, _, reply) => one(reply, error),
+            Command::ForecastPage(_, _, _, reply) => one(reply, error),
             Command::Queues(_, _, reply) => one(reply, error),
             Command::Revive(_, _, _, reply) | Command::Discard(_, _, reply) => one(reply, error),
             Command::GoOn(sweep, reply) => one(reply, &sweep.interrupted(error.clone())),

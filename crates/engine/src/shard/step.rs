@@ -296,6 +296,12 @@ impl Step {
                 return peeked(peeking, reply, &mut self.peeks);
             }
             Command::Stats(queue, reply) => Effect::look(reply, core.stats(&queue, now, batch)),
+            Command::Forecast(queue, edges, reply) => {
+                Effect::look(reply, core.forecast(&queue, &edges, now, batch))
+            }
+            Command::ForecastPage(after, max, edges, reply) => {
+                Effect::look(reply, Ok(core.forecast_page(after.as_ref(), max, &edges, now, batch)))
+            }
             Command::Queues(after, max, reply) => {
                 let page = core.queues(after.as_ref(), max, now, batch);
                 if core.gave_up() {

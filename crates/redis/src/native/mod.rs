@@ -10,7 +10,7 @@
 //! - `partition`: calls on partitions, and queues that are spread over several; `spread`: changing that
 //! - `directory`: what the queues have in common: names, numbers; `lost`: when it has lost some of that; `bound`: the
 //!   processes, and leases bound to them
-//! - `put`, `take`, `settle`, `change`, `inspect`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
+//! - `put`, `take`, `settle`, `change`, `inspect`, `forecast`, `configure`, `dead`, `purge`: a call each, with its kin; `walk`:
 //!   lists of leased ones
 //! - `waiting`, `timer`, `returns`: takes that wait, what asks for them and wakes them, what their callers did not
 //!   stay for
@@ -22,6 +22,7 @@ mod configure;
 mod confirm;
 mod dead;
 mod directory;
+mod forecast;
 mod inspect;
 mod layout;
 mod lost;
@@ -50,10 +51,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+};
 use dwell_store::{
-    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Swept, Take, Target, When,
 };
 use dwell_time::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -329,6 +332,11 @@ impl Store for RedisStore {
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         let inner = Arc::clone(&self.inner);
         self.read(async move { inner.stats(&queue).await }).await?
+    }
+
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        let inner = Arc::clone(&self.inner);
+        self.read(async move { inner.forecast(queues, &edges).await }).await?
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {

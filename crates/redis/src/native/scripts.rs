@@ -16,6 +16,7 @@ pub(super) enum Script {
     Get,
     List,
     Stats,
+    Forecast,
     Configure,
     Dead,
     Drop,
@@ -53,7 +54,7 @@ const DIRECTORY: &str = include_str!("lua/directory.lua");
 const FAILOVER: &str = include_str!("lua/failover.lua");
 
 impl Script {
-    const ALL: [Script; 29] = [
+    const ALL: [Script; 30] = [
         Script::Check,
         Script::Put,
         Script::Take,
@@ -63,6 +64,7 @@ impl Script {
         Script::Get,
         Script::List,
         Script::Stats,
+        Script::Forecast,
         Script::Configure,
         Script::Dead,
         Script::Drop,
@@ -96,6 +98,7 @@ impl Script {
             Script::Get => include_str!("lua/get.lua"),
             Script::List => include_str!("lua/list.lua"),
             Script::Stats => include_str!("lua/stats.lua"),
+            Script::Forecast => include_str!("lua/forecast.lua"),
             Script::Configure => include_str!("lua/configure.lua"),
             Script::Dead => include_str!("lua/dead.lua"),
             Script::Drop => include_str!("lua/drop.lua"),
@@ -133,6 +136,7 @@ impl Script {
             | Script::Change
             | Script::Get
             | Script::List
+            | Script::Forecast
             | Script::Dead
             | Script::Drop
             | Script::Sweep

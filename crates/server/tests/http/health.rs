@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+};
 use dwell_server::{Server, ServerConfig};
 use dwell_store::{
-    Cancelled, Delivery, Error, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Error, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection,
+    Settle, Settled, Store, Swept, Take, Target, When,
 };
 use tokio::sync::oneshot;
 
@@ -53,6 +55,9 @@ impl Store for Broken {
         broken()
     }
     async fn stats(&self, _: QueueName) -> Result<QueueStats> {
+        broken()
+    }
+    async fn forecast(&self, _: Option<Vec<QueueName>>, _: Vec<Timestamp>) -> Result<Forecast> {
         broken()
     }
     async fn queues(&self, _: Option<QueueName>, _: usize) -> Result<Vec<QueueStats>> {

@@ -80,6 +80,8 @@ macro_rules! conformance_suite {
                 a_forecast_of_several_queues_or_of_all_is_their_sum,
                 a_forecast_of_an_unknown_queue_says_so,
                 a_forecast_of_too_many_instants_is_refused,
+                a_forecast_agrees_with_a_full_listing_after_every_change,
+                a_forecast_is_of_one_moment_while_messages_are_cancelled_and_rescheduled,
                 stats_name_the_earliest_instant,
                 a_queue_without_messages_waiters_and_settings_leaves_the_listing,
                 queues_page_by_name,

@@ -300,8 +300,10 @@ pub trait Store: Send + Sync {
     /// How many scheduled messages are due by each of `edges`, as of now: of these queues, or of all. A queue that cannot be read
     /// now is left out of the sum over all.
     ///
-    /// What is here looks at the first thousand messages alone, and says how far off it may be behind them. A store that
-    /// counts by instant does better.
+    /// All scheduled messages are counted exactly, as [`stats`](Store::stats) do. A count by an instant may be off by
+    /// [`Forecast::within`] where a store counts by its indexes and reads no message. The instants may come in any order, and more
+    /// than once; by one that has passed nothing is due that is not ready. A queue is counted at one moment, or each of its
+    /// partitions where it has several; other queues at others.
     ///
     /// # Contract
     /// - A forecast counts what is due by each instant
@@ -309,12 +311,12 @@ pub trait Store: Send + Sync {
     /// - A forecast of several queues or of all is their sum
     /// - A forecast of an unknown queue says so
     /// - A forecast of too many instants is refused
+    /// - A forecast agrees with a full listing after every change
+    /// - A forecast is of one moment while messages are cancelled and rescheduled
     ///
     /// # Errors
     /// [`Error::UnknownQueue`]; [`Error::Invalid`] past [`Forecast::MAX_EDGES`] instants.
-    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
-        forecast::estimated(self, queues, &edges).await
-    }
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast>;
 
     /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others: it is
     /// there with its name, and why ([`QueueStats::unread`]), which its [`stats`](Store::stats) say too.

@@ -26,7 +26,7 @@ use super::captured::{Captured, Names};
 use super::entry::{Entry, Mark, Place, Rare};
 use super::queue::ReadyKey;
 use super::{Core, Log, StoredBody};
-use crate::{Result, StateCounts};
+use crate::{Forecast, Result, StateCounts};
 
 /// Where a copy of a message lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,6 +144,10 @@ pub trait Cold<B> {
 
     /// How many are cold.
     fn counts(&mut self, queue: &QueueName, ripe: Timestamp) -> Result<ColdCounts>;
+
+    /// How many are scheduled, exactly, and how many of these are due by each of `edges`, which may be in any order: off by
+    /// [`within`](Forecast::within) at most, so that no message need be read to say it.
+    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast>;
 
     /// The cold messages of a queue in these states are gone.
     fn forget(&mut self, queue: &QueueName, which: Which);

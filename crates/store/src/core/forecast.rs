@@ -1,44 +1,73 @@
-//! What falls due: counts of scheduled messages by instant. Nothing changes, and no message is looked at.
+//! What falls due: counts of scheduled messages by instant. No message is looked at.
 
 use dwell_model::{Now, QueueName, Timestamp};
 
 use super::queue::Queue;
-use super::{Core, StoredBody};
-use crate::{Error, Forecast, Result};
+use super::{Core, Log, StoredBody};
+use crate::{Forecast, Result};
 
 impl<B: StoredBody> Core<B> {
-    /// See [`Store::forecast`](crate::Store::forecast): the queue's messages in memory. Cold ones are for their owner to count.
+    /// See [`Store::forecast`](crate::Store::forecast): of one queue. Resident messages are counted exactly, cold ones as
+    /// [`Cold::forecast`](super::Cold::forecast) does.
     ///
     /// # Errors
-    /// [`Error::UnknownQueue`].
-    pub fn forecast(&self, queue: &QueueName, edges: &[Timestamp], now: Now) -> Result<Forecast> {
-        match self.queues.find(queue) {
-            Some(found) => Ok(of(self.queues.get(found), edges, now.wall)),
-            None => Err(Error::UnknownQueue { queue: queue.clone() }),
-        }
+    /// [`Error::UnknownQueue`](crate::Error::UnknownQueue), [`Error::Unavailable`](crate::Error::Unavailable).
+    pub fn forecast(
+        &mut self,
+        queue: &QueueName,
+        edges: &[Timestamp],
+        now: Now,
+        log: &mut impl Log<B>,
+    ) -> Result<Forecast> {
+        self.begin(now, log);
+        let queue = self.known(queue, now, log)?;
+        self.due_in(queue, edges, now.wall, log)
     }
 
     /// The same for up to `max` queues by name, from the first after `after` on, all together; and the last of them, if there
-    /// was one.
+    /// was one. A queue that cannot be read now is left out.
     pub fn forecast_page(
-        &self,
+        &mut self,
         after: Option<&QueueName>,
         max: usize,
         edges: &[Timestamp],
         now: Now,
+        log: &mut impl Log<B>,
     ) -> (Forecast, Option<QueueName>) {
+        self.begin(now, log);
         let page = self.queues.page(after, max);
         let mut sum = Forecast::none(edges.len());
         for queue in &page {
-            sum.add(&of(self.queues.get(*queue), edges, now.wall));
+            if let Ok(forecast) = self.due_in(*queue, edges, now.wall, log) {
+                sum.add(&forecast);
+            }
         }
         (sum, page.last().map(|queue| self.queues.get(*queue).name.clone()))
     }
+
+    fn due_in(
+        &self,
+        queue: u32,
+        edges: &[Timestamp],
+        wall: Timestamp,
+        log: &mut impl Log<B>,
+    ) -> Result<Forecast> {
+        let found = self.queues.get(queue);
+        // What has come is ready, though nobody has looked since. Leases that run out make ready, and what is not due has not
+        // expired either: so time need not act on the queue first.
+        let ripe = found.ripe.max(wall);
+        let mut sum = resident(found, edges, ripe);
+        if !found.cold.is_empty()
+            && let Some(cold) = log.cold()
+        {
+            sum.add(&cold.forecast(&found.name, ripe, edges)?);
+        }
+        Ok(sum)
+    }
 }
 
-fn of(queue: &Queue, edges: &[Timestamp], wall: Timestamp) -> Forecast {
-    // What has come is ready, though nobody has looked since. A message that is not due has not expired either.
-    let ripe = queue.ripe.max(wall);
+/// The queue's messages in memory.
+fn resident(queue: &Queue, edges: &[Timestamp], ripe: Timestamp) -> Forecast {
     let ready = queue.scheduled.count_by(ripe);
     let due_by = |edge: &Timestamp| queue.scheduled.count_by(*edge).saturating_sub(ready);
     Forecast {

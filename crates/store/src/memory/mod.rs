@@ -311,12 +311,13 @@ impl Store for MemoryStore {
         Forecast::check(&edges)?;
         let mut sum = Forecast::none(edges.len());
         for queue in queues.iter().flatten() {
-            sum.add(&self.shared.call(|core, now| core.forecast(queue, &edges, now))??);
+            sum.add(&self.shared.call(|core, now| core.forecast(queue, &edges, now, &mut NoLog))??);
         }
         let mut after = None;
         while queues.is_none() {
-            let page =
-                |core: &mut Core<Bytes>, now| core.forecast_page(after.as_ref(), QUEUES_A_CALL, &edges, now);
+            let page = |core: &mut Core<Bytes>, now| {
+                core.forecast_page(after.as_ref(), QUEUES_A_CALL, &edges, now, &mut NoLog)
+            };
             let (page, last) = self.shared.call(page)?;
             sum.add(&page);
             if last.is_none() {

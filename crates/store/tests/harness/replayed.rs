@@ -14,8 +14,8 @@ use dwell_model::{
 use dwell_store::conformance::Harness;
 use dwell_store::core::{Core, CoreConfig, Durability, Log, PutRecord, Record, WaiterId};
 use dwell_store::{
-    Cancelled, Delivery, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle, Settled,
-    Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Forecast, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When,
 };
 use dwell_time::{Clock, ManualClock};
 use futures_channel::oneshot;
@@ -196,6 +196,21 @@ impl Store for Replayed {
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.call(|core, now, log| core.stats(&queue, now, log))
+    }
+
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        Forecast::check(&edges)?;
+        let Some(queues) = queues else {
+            let all = |core: &mut Core<Bytes>, now, log: &mut _| {
+                core.forecast_page(None, usize::MAX, &edges, now, log)
+            };
+            return Ok(self.call(all).0);
+        };
+        let mut sum = Forecast::none(edges.len());
+        for queue in &queues {
+            sum.add(&self.call(|core, now, log| core.forecast(queue, &edges, now, log))?);
+        }
+        Ok(sum)
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use dwell_model::{
     AttemptLimit, Backoff, Limits, Message, MessageId, Now, Number, QueueName, Receipt, Settings, StateKind,
+    Timestamp,
 };
 
 use super::reference::{Reference, shown};
@@ -11,7 +12,7 @@ use super::step::{PutPlan, Step, TakePlan, Then};
 use crate::conformance::stage::queue;
 use crate::conformance::waiting::{Waiting, await_true};
 use crate::conformance::{Factory, Harness};
-use crate::{Action, Blocking, Delivery, Page, PutAnswer, QueueStats, Result, Settle, Store, Take};
+use crate::{Action, Blocking, Delivery, Forecast, Page, PutAnswer, QueueStats, Result, Settle, Store, Take};
 
 /// What differs, with the calls that led there.
 pub(super) type Difference = String;
@@ -357,13 +358,36 @@ impl Driver {
     fn compare_queues(&self) -> std::result::Result<(), Difference> {
         let answer: Result<Vec<QueueStats>> = self.store().queues(None, 100);
         let expected = Ok(self.reference.queues(None, 100));
-        self.unless_expiry_is_under_way("queues", &"from the first on", answer, expected)
+        self.unless_expiry_is_under_way("queues", &"from the first on", answer, expected)?;
+        self.compare_forecast(None)
+    }
+
+    /// What falls due of a queue, or of all, by the instants of its messages and those beside them.
+    fn compare_forecast(&self, name: Option<&QueueName>) -> std::result::Result<(), Difference> {
+        let dues = self.reference.dues(name);
+        let beside = |due: &Timestamp| [-1, 0, 1].map(|by| Timestamp::from_ms(due.as_ms() + by).ok());
+        let edges = dues.iter().rev().flat_map(beside).flatten().chain([Timestamp::MIN, Timestamp::MAX]);
+        let edges: Vec<_> = edges.take(Forecast::MAX_EDGES).collect();
+        let answer = self.store().forecast(name.map(|name| vec![name.clone()]), edges.clone());
+        let due_by = |edge: &Timestamp| dues.partition_point(|due| due <= edge) as u64;
+        let expected =
+            Forecast { scheduled: dues.len() as u64, due_by: edges.iter().map(due_by).collect(), within: 0 };
+        let is_near = answer.as_ref().is_ok_and(|said| {
+            let mut off = said.due_by.iter().zip(&expected.due_by).map(|(said, due)| said.abs_diff(*due));
+            said.scheduled == expected.scheduled
+                && said.due_by.len() == edges.len()
+                && off.all(|off| off <= said.within)
+        });
+        if is_near { Ok(()) } else { same("forecast", &(name, edges), answer, Ok(expected)) }
     }
 
     fn compare_everything(&self) -> std::result::Result<(), Difference> {
         for name in &self.names {
             for state in StateKind::ALL {
                 self.list(name, state, 7)?;
+            }
+            if self.reference.stats(name).is_ok() {
+                self.compare_forecast(Some(name))?;
             }
         }
         let numbers: Vec<_> = self.known.iter().map(|(_, number)| *number).collect();

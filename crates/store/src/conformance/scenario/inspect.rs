@@ -1,9 +1,12 @@
-//! Get, locate, list, stats, queues.
+//! Get, locate, list, stats, forecasts, queues.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use dwell_model::{MessageId, Number, Pause, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 
 use super::super::stage::*;
-use crate::{Action, Error, Forecast, Put, Selection, Take, Target, When};
+use crate::{Action, Cancelled, Error, Forecast, Put, Selection, Take, Target, When};
 
 pub fn get_answers_as_of_now(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -310,6 +313,12 @@ pub fn a_forecast_of_several_queues_or_of_all_is_their_sum(factory: &Factory) {
     expect_due(&stage, None, &[(99, 0), (100, 5), (200, 9), (300, 12), (400, 14), (500, 15)], 15);
     expect_due(&stage, Some(vec![queue("q2"), queue("q5")]), &[(100, 2), (200, 4), (500, 7)], 7);
     expect_due(&stage, Some(vec![]), &[(500, 0)], 0);
+    // More queues than any store counts at a time.
+    let many = (0..300).map(|n| Put::new(queue(&format!("many{n}")), "m").after_ms(1_000));
+    for put in stage.store().put(many.collect()) {
+        put.unwrap();
+    }
+    expect_due(&stage, None, &[(100, 5), (999, 15), (1_000, 315)], 315);
 }
 
 pub fn a_forecast_of_an_unknown_queue_says_so(factory: &Factory) {
@@ -327,6 +336,122 @@ pub fn a_forecast_of_too_many_instants_is_refused(factory: &Factory) {
     let forecast = |len: usize| stage.store().forecast(Some(vec![q()]), vec![stage.at(1_000); len]);
     assert_eq!(code(forecast(Forecast::MAX_EDGES + 1)), "batch_too_large");
     assert_eq!(forecast(Forecast::MAX_EDGES).unwrap().due_by.len(), Forecast::MAX_EDGES);
+}
+
+/// Holds a forecast of a queue, and one of all queues if there are no others, against all of its scheduled messages.
+#[track_caller]
+fn expect_forecast_as_listed(stage: &Stage, queue: &QueueName, is_only: bool) {
+    let (mut dues, mut after) = (Vec::new(), None);
+    loop {
+        let page = stage.store().list(queue.clone(), StateKind::Scheduled, after, 50).unwrap();
+        dues.extend(page.messages.iter().map(|message| message.standing.due));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    let spread = (0..80).map(|n| stage.at(n * 125 - 125));
+    let edges: Vec<Timestamp> =
+        dues.iter().step_by(4).copied().chain(spread).chain([Timestamp::MIN, Timestamp::MAX]).collect();
+    let of_one = stage.store().forecast(Some(vec![queue.clone()]), edges.clone()).unwrap();
+    let of_all = is_only.then(|| stage.store().forecast(None, edges.clone()).unwrap());
+    for forecast in [Some(of_one), of_all].into_iter().flatten() {
+        assert_eq!(forecast.scheduled, dues.len() as u64);
+        assert_eq!(stage.store().stats(queue.clone()).unwrap().counts.scheduled, forecast.scheduled);
+        for (edge, said) in edges.iter().zip(&forecast.due_by) {
+            let listed = dues.iter().filter(|due| *due <= edge).count() as u64;
+            assert!(listed.abs_diff(*said) <= forecast.within, "{listed} are due by {edge}: {forecast:?}");
+        }
+        assert_eq!(forecast.due_by.last(), Some(&forecast.scheduled), "there is nothing later");
+    }
+}
+
+pub fn a_forecast_agrees_with_a_full_listing_after_every_change(factory: &Factory) {
+    for spread in [1, 3] {
+        let mut stage = Stage::open(factory);
+        stage.set(Setting::Spread(spread));
+        let put = |n: u32| message("m").priority(n % 3).after_ms(u64::from(n * 67 % 8_000));
+        let ids: Vec<MessageId> =
+            stage.store().put((0..120).map(put).collect()).into_iter().map(|put| put.unwrap().id).collect();
+        let expect_as_listed = |stage: &Stage| expect_forecast_as_listed(stage, &q(), true);
+        expect_as_listed(&stage);
+        for (n, chunk) in (0..).zip(ids.chunks(12)) {
+            let targets = || chunk.iter().map(|id| Target::Id(*id));
+            match n % 5 {
+                0 => drop(stage.store().cancel(q(), targets().step_by(2).collect())),
+                1 => {
+                    let after = |(target, ms)| (target, When::AfterMs(ms * 500));
+                    drop(stage.store().reschedule(q(), targets().zip(1_u64..).map(after).collect()));
+                }
+                2 => {
+                    for taken in stage.take(Take::from(q()).max(8).lease_ms(60_000)) {
+                        stage.settle(&taken.receipt, retry(700)).unwrap();
+                    }
+                }
+                3 => {
+                    for id in chunk.iter().take(5) {
+                        drop(stage.store().take_id(q(), *id, Some(60_000), false));
+                    }
+                }
+                _ => {
+                    for taken in stage.take(Take::from(q()).max(8).lease_ms(60_000)) {
+                        stage.settle(&taken.receipt, bury("set aside")).unwrap();
+                    }
+                    stage.store().revive(q(), Selection::All, When::AfterMs(3_000)).unwrap();
+                }
+            }
+            expect_as_listed(&stage);
+            stage.advance(400);
+            expect_as_listed(&stage);
+        }
+        if stage.is_durable() {
+            stage.restart();
+            expect_as_listed(&stage);
+        }
+        stage.store().purge(q()).unwrap();
+        stage.put(message("m").after_ms(50));
+        expect_as_listed(&stage);
+    }
+}
+
+pub fn a_forecast_is_of_one_moment_while_messages_are_cancelled_and_rescheduled(factory: &Factory) {
+    const MESSAGES: u64 = 200;
+    let stage = Stage::open(factory);
+    let put = |n: u64| message("m").after_ms(1_000_000 + n * 1_000);
+    let ids: Vec<MessageId> =
+        stage.store().put((0..MESSAGES).map(put).collect()).into_iter().map(|put| put.unwrap().id).collect();
+    // How many cancels have begun, and how many were answered.
+    let (begun, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    let store = stage.store();
+    let edges: Vec<Timestamp> =
+        (0..40).map(|n| stage.at(1_000_000 + n * 10_000)).chain([Timestamp::MAX]).collect();
+    thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            for (n, id) in (0_u64..).zip(&ids) {
+                let target = Target::Id(*id);
+                if n.is_multiple_of(4) {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(store.cancel(q(), vec![target]), [Ok(Cancelled::Cancelled(*id))]);
+                    answered.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    let when = When::AfterMs(1_000_000 + n * 7_919 % 400_000);
+                    store.reschedule(q(), vec![(target, when)]).pop().unwrap().unwrap();
+                }
+            }
+        });
+        let mut is_last = false;
+        while !is_last {
+            // Once more when all is done.
+            is_last = changes.is_finished();
+            let most = MESSAGES - answered.load(Ordering::SeqCst);
+            let forecast = stage.store().forecast(Some(vec![q()]), edges.clone()).unwrap();
+            let least = MESSAGES - begun.load(Ordering::SeqCst);
+            assert!((least..=most).contains(&forecast.scheduled), "{least} to {most}: {forecast:?}");
+            assert!(forecast.due_by.is_sorted(), "{forecast:?}");
+            assert_eq!(forecast.due_by.last(), Some(&forecast.scheduled));
+        }
+    });
+    expect_forecast_as_listed(&stage, &q(), true);
 }
 
 pub fn stats_name_the_earliest_instant(factory: &Factory) {

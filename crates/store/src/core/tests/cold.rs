@@ -14,7 +14,7 @@ use crate::core::{
     Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, HandedOver, Placed, Reader, WaiterId,
     Which,
 };
-use crate::{Error, Selection, StateCounts, When};
+use crate::{Error, Forecast, Selection, StateCounts, When};
 
 #[derive(Clone, Debug)]
 struct Copy {
@@ -284,6 +284,13 @@ impl Cold<Bytes> for Toy {
             }
         }
         Ok(ColdCounts { counts, next_due })
+    }
+
+    fn forecast(&mut self, queue: &QueueName, ripe: Timestamp, edges: &[Timestamp]) -> Result<Forecast> {
+        let scheduled = self.of(queue).filter(|copy| copy.state(ripe) == StateKind::Scheduled);
+        let dues: Vec<_> = scheduled.map(|copy| copy.cold.message.standing.due).collect();
+        let due_by = |edge: &Timestamp| dues.iter().filter(|due| *due <= edge).count() as u64;
+        Ok(Forecast { scheduled: dues.len() as u64, due_by: edges.iter().map(due_by).collect(), within: 0 })
     }
 
     fn forget(&mut self, queue: &QueueName, which: Which) {

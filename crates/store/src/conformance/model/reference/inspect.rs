@@ -45,6 +45,16 @@ impl Reference {
         Ok(self.stats_of(queue))
     }
 
+    /// When the scheduled messages of a queue, or of all, are due, in order.
+    pub(in super::super) fn dues(&self, queue: Option<&QueueName>) -> Vec<Timestamp> {
+        let scheduled = self.kept.iter().filter(|kept| {
+            kept.kind() == StateKind::Scheduled && queue.is_none_or(|queue| kept.message.queue == *queue)
+        });
+        let mut dues: Vec<_> = scheduled.map(|kept| kept.message.standing.due).collect();
+        dues.sort_unstable();
+        dues
+    }
+
     pub(in super::super) fn queues(&self, after: Option<&QueueName>, max: usize) -> Vec<QueueStats> {
         let names = self.queue_names().into_iter().filter(|name| Some(name) > after);
         names.take(max).map(|name| self.stats_of(&name)).collect()

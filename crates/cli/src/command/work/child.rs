@@ -1,0 +1,171 @@
+//! One run of the command: its input, its end, and what that means for the message.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use dwell_delivery::{Failure, Fired, IntoOutcome as _, Job, Outcome};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::environment;
+
+/// What says that a message will never succeed: EX_DATAERR of sysexits.h.
+const BURY: i32 = 65;
+/// As much of the end of standard error as is kept with a message, in bytes.
+const TAIL_LEN: usize = 2_048;
+/// How long a command has after SIGTERM, and its pipes after its end: a process that it has left behind may hold them.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The command.
+pub(super) struct Program {
+    pub(super) path: OsString,
+    pub(super) args: Vec<OsString>,
+}
+
+/// Runs the command for a message, and says what becomes of it.
+pub(super) async fn run(program: &Program, job: &Job) -> Outcome {
+    let mut running = match Running::start(program, job) {
+        Ok(running) => running,
+        // Not the message's failure: no attempt is spent, and the breaker tries again later.
+        Err(error) => {
+            return Failure::refused(format!("the command cannot be started: {error}")).into_outcome();
+        }
+    };
+    // Its input, output and end at once: none may wait for another.
+    let ended = tokio::select! {
+        ended = running.child.wait() => ended,
+        fired = job.token().wait() => return running.stop(fired).await,
+    };
+    running.is_over = ended.is_ok();
+    match ended {
+        Ok(status) => outcome(status, &running.tail().await),
+        Err(error) => {
+            Outcome::Retry { error: format!("the command cannot be waited for: {error}"), after: None }
+        }
+    }
+}
+
+/// What an exit means.
+fn outcome(status: ExitStatus, tail: &str) -> Outcome {
+    let told = match (status.code(), tail) {
+        (Some(code), "") => format!("exit code {code}"),
+        (Some(code), tail) => format!("exit code {code}: {tail}"),
+        (None, "") => status.to_string(),
+        (None, tail) => format!("{status}: {tail}"),
+    };
+    match status.code() {
+        Some(0) => Outcome::Done,
+        Some(BURY) => Outcome::Bury { reason: told },
+        _ => Outcome::Retry { error: told, after: None },
+    }
+}
+
+/// A command under way. Dropped, it is killed with all that it has started.
+struct Running {
+    child: Child,
+    /// Its process group.
+    group: Option<u32>,
+    is_over: bool,
+    /// The end of its standard error; closed when that is.
+    tail: watch::Receiver<Vec<u8>>,
+}
+
+impl Running {
+    fn start(program: &Program, job: &Job) -> io::Result<Running> {
+        let mut command = Command::new(&program.path);
+        command.args(&program.args).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| environment::is_of_a_message(name)) {
+            command.env_remove(name);
+        }
+        command.envs(environment::set(job));
+        // A group of its own: Ctrl-C in a terminal ends this process by a drain, and not the commands at once.
+        #[cfg(unix)]
+        command.process_group(0);
+        let mut child = command.spawn()?;
+        let body = job.body().clone();
+        if let Some(mut stdin) = child.stdin.take() {
+            // A command need not read its input. Whoever holds the pipe when it has ended holds this task, and nothing else.
+            tokio::spawn(async move { drop(stdin.write_all(&body).await) });
+        }
+        let (sender, tail) = watch::channel(Vec::new());
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(pass_on(stderr, sender));
+        }
+        Ok(Running { group: child.id(), child, is_over: false, tail })
+    }
+
+    /// The end of its standard error, once that is closed or the time for it is over.
+    async fn tail(&mut self) -> String {
+        let closed = async { while self.tail.changed().await.is_ok() {} };
+        // Where a process holds the pipe that it has left behind, what is there counts.
+        let _ = timeout(GRACE, closed).await;
+        let tail = self.tail.borrow();
+        String::from_utf8_lossy(&tail).trim().to_owned()
+    }
+
+    /// Asks it to end, and kills it if it does not.
+    async fn stop(mut self, why: Fired) -> Outcome {
+        self.signal(Kind::Terminate);
+        let released = Outcome::Release { after: None };
+        let Ok(Ok(status)) = timeout(GRACE, self.child.wait()).await else { return released };
+        self.is_over = true;
+        // How it ends when it was asked to says nothing of the message, unless it was done.
+        match (why, outcome(status, "")) {
+            (Fired::Draining, Outcome::Done) => Outcome::Done,
+            _ => released,
+        }
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, kind: Kind) {
+        use rustix::process::{Pid, Signal, kill_process_group};
+        let signal = match kind {
+            Kind::Terminate => Signal::TERM,
+            Kind::Kill => Signal::KILL,
+        };
+        let group = self.group.and_then(|group| i32::try_from(group).ok()).and_then(Pid::from_raw);
+        if let Some(group) = group {
+            // It may have ended just now.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn signal(&self, _: Kind) {}
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Terminate,
+    Kill,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Once it was waited for, its number may be another's.
+        if !self.is_over {
+            self.signal(Kind::Kill);
+        }
+    }
+}
+
+/// Passes standard error on, and keeps its end.
+async fn pass_on(mut stderr: ChildStderr, tail: watch::Sender<Vec<u8>>) {
+    let mut buffer = vec![0; 8 * 1024];
+    let mut own = tokio::io::stderr();
+    while let Ok(len @ 1..) = stderr.read(&mut buffer).await {
+        let read = &buffer[..len];
+        tail.send_modify(|tail| {
+            tail.extend_from_slice(read);
+            let excess = tail.len().saturating_sub(TAIL_LEN);
+            tail.drain(..excess);
+        });
+        // Who does not read it does not hold the command up by an error.
+        let _ = own.write_all(read).await;
+    }
+    let _ = own.flush().await;
+}

@@ -1,0 +1,435 @@
+//! The webhook: each message is the body of a request over HTTP, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+//!
+//! # What an answer means
+//! See [`Verdict`]: 2xx acks, 429 and 502 to 504 are the destination's failure and spend no attempt, 410 pauses the sink, 400, 413, 415 and
+//! 422 bury the message, all else is a failed attempt.
+//!
+//! # Layout
+//! - [`Webhook`], [`Builder`]: where messages go, and as what
+//! - `verdict`, `signature`, `address`, `target`, `request`: pure parts: what an answer means, what is signed, which addresses may be dialled,
+//!   which URLs are accepted, what is sent
+//! - `hosts`: a breaker for each host, where messages name their own
+//! - `transport`: connections
+
+mod address;
+mod hosts;
+mod request;
+mod signature;
+mod target;
+mod transport;
+mod verdict;
+
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dwell_model::MessageId;
+use dwell_store::Delivery;
+use dwell_time::{Clock, SystemClock};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+
+pub use address::{Network, check};
+pub use signature::{Secret, sign};
+pub use verdict::{MAX_RETRY_AFTER_MS, Verdict, verdict};
+
+use self::hosts::Hosts;
+use self::target::{HostPattern, Origin, Target};
+use self::transport::{Broken, Reach, Resolver, Transport};
+use crate::breaker::{Blame, Report};
+use crate::outcome::IntoOutcome as _;
+use crate::{Error, Failure, Job, Lane, Outcome, Result, Switch};
+
+/// Sends messages as webhooks. Cloning is cheap; clones share their connections and their switch.
+///
+/// ```no_run
+/// use dwell_delivery::Worker;
+/// use dwell_delivery::sinks::webhook::{Secret, Webhook};
+/// # async fn run(store: std::sync::Arc<dyn dwell_store::Store>) -> Result<(), dwell_delivery::Error> {
+///
+/// let orders = Webhook::to("https://shop.example.com/hooks/orders")
+///     .secrets([Secret::load("file:/etc/dwell/new.secret")?, Secret::load("file:/etc/dwell/old.secret")?])
+///     .build()?;
+/// Worker::new(store).lane(orders.lane("orders").concurrency(32)).run().await
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Webhook(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    goal: Goal,
+    secrets: Vec<Secret>,
+    timeout: Duration,
+    transport: Transport,
+    switch: Switch,
+    clock: Arc<dyn Clock>,
+}
+
+/// Where messages go.
+#[derive(Debug)]
+enum Goal {
+    /// All to one place, which the sink's owner has named.
+    Fixed(Target),
+    /// Each where one of its headers says.
+    Header { name: String, hosts: Vec<HostPattern>, allowed: Vec<Network>, breakers: Mutex<Hosts> },
+}
+
+/// What is said of a [`Webhook`].
+#[must_use = "a builder does nothing before it is built"]
+pub struct Builder {
+    place: Place,
+    hosts: Vec<String>,
+    allowed: Vec<Network>,
+    secrets: Vec<Secret>,
+    timeout: Duration,
+    ca: Option<Box<[u8]>>,
+    resolver: Resolver,
+    switch: Switch,
+    clock: Arc<dyn Clock>,
+}
+
+enum Place {
+    Url(String),
+    Header(String),
+}
+
+impl Webhook {
+    /// How long an answer may take, unless [`Builder::timeout`] says otherwise.
+    pub const TIMEOUT: Duration = Duration::from_secs(20);
+    /// The longest that can be said.
+    pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
+
+    /// Messages go to this URL, which may lead anywhere.
+    pub fn to(url: &str) -> Builder {
+        Builder::new(Place::Url(url.to_owned()))
+    }
+
+    /// Messages go to the URL in their header of this name. Its host must be one of [`Builder::hosts`], and its address a public one or in a
+    /// network that was [allowed](Builder::allow).
+    pub fn by_header(name: &str) -> Builder {
+        Builder::new(Place::Header(name.to_owned()))
+    }
+
+    /// A lane that sends the messages of `queue`. An answer of 410 pauses it, and all others of this webhook: see [`switch`](Webhook::switch).
+    pub fn lane(&self, queue: &str) -> Lane {
+        let webhook = self.clone();
+        let lane = Lane::new(queue, move |job: Job| {
+            let webhook = webhook.clone();
+            async move { webhook.deliver(&job).await }
+        });
+        let lane = lane.switch(&self.0.switch);
+        match &self.0.goal {
+            Goal::Header { .. } => lane,
+            Goal::Fixed(_) => {
+                let webhook = self.clone();
+                lane.probe(move || {
+                    let webhook = webhook.clone();
+                    async move { webhook.probe().await }
+                })
+            }
+        }
+    }
+
+    /// Pauses the lanes of this webhook, and lets them go on. An answer of 410 pauses.
+    pub fn switch(&self) -> &Switch {
+        &self.0.switch
+    }
+
+    /// Sends one message, and says what becomes of it.
+    pub async fn deliver(&self, delivery: &Delivery) -> Outcome {
+        match &self.0.goal {
+            Goal::Fixed(target) => self.deliver_to(target, delivery).await,
+            Goal::Header { name, hosts, allowed, breakers } => {
+                let target = match aim(delivery, name, hosts) {
+                    Ok(target) => target,
+                    Err(error) => return Outcome::Bury { reason: told(&error) },
+                };
+                self.deliver_where_it_says(&target, name, allowed, breakers, delivery).await
+            }
+        }
+    }
+
+    /// Connects to the destination without a message: whether it takes connections. `true` where each message names its own.
+    pub async fn probe(&self) -> bool {
+        let now_ms = self.0.clock.now().mono_ms;
+        match &self.0.goal {
+            Goal::Header { .. } => true,
+            Goal::Fixed(target) => {
+                self.0.transport.probe(target, Reach::Anywhere, self.0.timeout, now_ms).await.is_ok()
+            }
+        }
+    }
+
+    async fn deliver_to(&self, target: &Target, delivery: &Delivery) -> Outcome {
+        match self.exchange(target, Reach::Anywhere, delivery, None).await {
+            Ok(Verdict::Done) => Outcome::Done,
+            Ok(Verdict::Unavailable { for_ms, error }) => {
+                Failure::throttled(Duration::from_millis(for_ms), error).into_outcome()
+            }
+            Ok(Verdict::Gone { error }) => {
+                self.0.switch.pause(&error);
+                Outcome::Release { after: None }
+            }
+            Ok(Verdict::Rejected { error }) => Outcome::Bury { reason: error },
+            Ok(Verdict::Failed { error }) | Err(Broken::NotHttp(error)) => {
+                Outcome::Retry { error, after: None }
+            }
+            Err(Broken::Refused(error)) => Failure::refused(error).into_outcome(),
+            Err(Broken::TimedOut(error)) => Failure::timed_out(error).into_outcome(),
+            Err(Broken::Forbidden(error)) => Outcome::Retry { error: told(&error), after: None },
+        }
+    }
+
+    /// The lane's breaker hears nothing of what these meet: it would hold up the messages of all hosts for one that is down.
+    async fn deliver_where_it_says(
+        &self,
+        target: &Target,
+        name: &str,
+        allowed: &[Network],
+        breakers: &Mutex<Hosts>,
+        delivery: &Delivery,
+    ) -> Outcome {
+        let mono_ms = || self.0.clock.now().mono_ms;
+        let id = delivery.message.id;
+        if let Err(wait_ms) = lock(breakers).admit(&target.origin, id, mono_ms()) {
+            return Outcome::Release { after: Some(Duration::from_millis(wait_ms)) };
+        }
+        let out = Out { breakers, origin: &target.origin, id, clock: &*self.0.clock, is_told: false };
+        let (report, outcome) =
+            match self.exchange(target, Reach::Public(allowed), delivery, Some(name)).await {
+                Ok(Verdict::Done) => (Report::Answered, Outcome::Done),
+                // One recipient's word does not pause the others.
+                Ok(Verdict::Gone { error } | Verdict::Rejected { error }) => {
+                    (Report::Answered, Outcome::Bury { reason: error })
+                }
+                Ok(Verdict::Failed { error }) | Err(Broken::NotHttp(error)) => {
+                    (Report::Answered, Outcome::Retry { error, after: None })
+                }
+                Ok(Verdict::Unavailable { for_ms, error }) => {
+                    (Report::Throttled { for_ms }, Outcome::Retry { error, after: None })
+                }
+                Err(Broken::Refused(error)) => (Report::Refused, Outcome::Retry { error, after: None }),
+                Err(Broken::TimedOut(error)) => (Report::TimedOut, Outcome::Retry { error, after: None }),
+                Err(Broken::Forbidden(error)) => {
+                    (Report::Unknown, Outcome::Retry { error: told(&error), after: None })
+                }
+            };
+        let (blame, wait_ms) = out.tell(report);
+        let is_hosts = matches!(report, Report::Throttled { .. } | Report::Refused | Report::TimedOut);
+        if is_hosts && blame == Blame::Destination {
+            return Outcome::Release { after: Some(Duration::from_millis(wait_ms)) };
+        }
+        outcome
+    }
+
+    async fn exchange(
+        &self,
+        target: &Target,
+        reach: Reach<'_>,
+        delivery: &Delivery,
+        left_out: Option<&str>,
+    ) -> std::result::Result<Verdict, Broken> {
+        let Inner { secrets, timeout, transport, clock, .. } = &*self.0;
+        let now = clock.now();
+        let request = request::request(delivery, target, secrets, now.wall.as_ms() / 1_000, left_out);
+        let answer = transport.exchange(target, reach, request, *timeout, now.mono_ms).await?;
+        let now_ms = clock.now().wall.as_ms();
+        Ok(verdict(answer.status, answer.retry_after.as_deref(), &answer.body, now_ms))
+    }
+}
+
+/// Where a message says that it goes.
+fn aim(delivery: &Delivery, name: &str, hosts: &[HostPattern]) -> Result<Target> {
+    let refuse = |reason: String| Error::RefusedTarget { reason: reason.into() };
+    let url = delivery.header(name).ok_or_else(|| refuse(format!("it has no header '{name}'")))?;
+    let target: Target = url.parse().map_err(|error: Error| refuse(error.to_string()))?;
+    if !hosts.iter().any(|pattern| pattern.matches(&target.origin)) {
+        return Err(refuse(format!("{} is none of the hosts that this sink may send to", target.origin)));
+    }
+    Ok(target)
+}
+
+/// An error as a message keeps it.
+fn told(error: &Error) -> String {
+    format!("{}: {error}", error.code())
+}
+
+fn lock(breakers: &Mutex<Hosts>) -> MutexGuard<'_, Hosts> {
+    // Nothing that can panic runs under the lock.
+    breakers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A message on its way to a host. Dropped on the way, it lets another one out.
+struct Out<'a> {
+    breakers: &'a Mutex<Hosts>,
+    origin: &'a Origin,
+    id: MessageId,
+    clock: &'a dyn Clock,
+    is_told: bool,
+}
+
+impl Out<'_> {
+    fn tell(mut self, report: Report) -> (Blame, u64) {
+        self.is_told = true;
+        self.report(report)
+    }
+
+    fn report(&self, report: Report) -> (Blame, u64) {
+        let now_ms = self.clock.now().mono_ms;
+        lock(self.breakers).report(self.origin, self.id, report, now_ms)
+    }
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.report(Report::Unknown);
+        }
+    }
+}
+
+impl Builder {
+    fn new(place: Place) -> Builder {
+        Builder {
+            place,
+            hosts: Vec::new(),
+            allowed: Vec::new(),
+            secrets: Vec::new(),
+            timeout: Webhook::TIMEOUT,
+            ca: None,
+            resolver: transport::system_resolver(),
+            switch: Switch::new(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    /// Signs with each of these, the newest first. While secrets rotate, a receiver that knows one of them is content. Without any,
+    /// requests are not signed.
+    pub fn secrets(mut self, secrets: impl IntoIterator<Item = Secret>) -> Builder {
+        self.secrets = secrets.into_iter().collect();
+        self
+    }
+
+    /// Hosts that URLs in headers may name: `example.com`, `*.example.com`, `*`, each with `:port` if it is not the scheme's own.
+    pub fn hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.hosts = hosts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// URLs in headers may lead into this network, though it is no public one. May be said several times.
+    pub fn allow(mut self, network: Network) -> Builder {
+        self.allowed.push(network);
+        self
+    }
+
+    /// How long an answer may take, connecting included: up to [`Webhook::MAX_TIMEOUT`].
+    pub fn timeout(mut self, timeout: Duration) -> Builder {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Certificates in PEM: those of receivers have to be signed by one of them. Without any, by one of those that Mozilla trusts.
+    pub fn ca_pem(mut self, pem: &[u8]) -> Builder {
+        self.ca = Some(pem.into());
+        self
+    }
+
+    /// Finds addresses by this, in place of the operating system's resolver. It is asked once for each connection.
+    pub fn resolve_by<F, R>(mut self, resolve: F) -> Builder
+    where
+        F: Fn(String, u16) -> R + Send + Sync + 'static,
+        R: Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'static,
+    {
+        self.resolver = Arc::new(move |host, port| Box::pin(resolve(host, port)));
+        self
+    }
+
+    /// Pauses and resumes with others that have this switch.
+    pub fn switch(mut self, switch: &Switch) -> Builder {
+        self.switch = switch.clone();
+        self
+    }
+
+    /// Reads time from this clock, in place of the machine's: for the signature, `Retry-After` and breakers of hosts.
+    pub fn on_clock(mut self, clock: Arc<dyn Clock>) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    /// The webhook. It connects when it is first used.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSink`] for a URL, a host, a header's name, a time or a certificate that is none.
+    pub fn build(self) -> Result<Webhook> {
+        let refuse = |reason: &str| Err(Error::InvalidSink { reason: reason.into() });
+        if self.timeout.is_zero() || self.timeout > Webhook::MAX_TIMEOUT {
+            return refuse("an answer may take up to 300 s, and not no time");
+        }
+        let goal = match self.place {
+            Place::Url(_) if !(self.hosts.is_empty() && self.allowed.is_empty()) => {
+                return refuse(
+                    "hosts and networks are for URLs that come with messages, and this one is fixed",
+                );
+            }
+            Place::Url(url) => Goal::Fixed(url.parse()?),
+            Place::Header(_) if self.hosts.is_empty() => {
+                return refuse("URLs that come with messages need `hosts`; '*' allows any public one");
+            }
+            Place::Header(name) => {
+                if hyper::header::HeaderName::from_bytes(name.as_bytes()).is_err() {
+                    return refuse("the header that names the URL has no name that a header can have");
+                }
+                let hosts = self.hosts.iter().map(|host| host.parse()).collect::<Result<_>>()?;
+                let breakers = Mutex::new(Hosts::new(RandomState::new().hash_one(&name)));
+                Goal::Header { name, hosts, allowed: self.allowed, breakers }
+            }
+        };
+        let tls = tls(self.ca.as_deref())?;
+        Ok(Webhook(Arc::new(Inner {
+            goal,
+            secrets: self.secrets,
+            timeout: self.timeout,
+            transport: Transport::new(tls, self.resolver),
+            switch: self.switch,
+            clock: self.clock,
+        })))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+/// The configuration of TLS 1.2 and 1.3.
+fn tls(ca: Option<&[u8]>) -> Result<Arc<ClientConfig>> {
+    let refuse = |reason: String| Error::InvalidSink { reason: reason.into() };
+    let mut roots = RootCertStore::empty();
+    match ca {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate =
+                    certificate.map_err(|error| refuse(format!("the certificates are no PEM: {error}")))?;
+                roots.add(certificate).map_err(|error| refuse(format!("a certificate: {error}")))?;
+            }
+        }
+    }
+    if roots.is_empty() {
+        return Err(refuse("the certificates to trust are none: there is no PEM in them".into()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refuse(error.to_string()))?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

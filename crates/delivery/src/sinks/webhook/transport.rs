@@ -1,0 +1,285 @@
+//! One request and the beginning of its answer, over connections that are kept.
+//!
+//! Ground rules:
+//! 1. What was checked is what is dialled: an address is resolved once a connection, checked, and connected to as an address.
+//! 2. An answer takes a bounded time and a bounded room, however long it is: its head at most 64 KiB, of its body the first KiB is
+//!    kept, and what is longer than 64 KiB or takes longer than two seconds closes the connection.
+//! 3. A request that a kept connection has not answered is sent once more over a new one: its server has closed it meanwhile.
+
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dwell_store::BoxFuture;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::RETRY_AFTER;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::address::{self, Network};
+use super::target::{Origin, Target};
+use crate::Error;
+
+/// As much of an answer's body as is kept.
+pub(super) const KEPT_LEN: usize = 1_024;
+/// As much of an answer's body as is read, so that the connection can be used again.
+const READ_LEN: usize = 64 * 1024;
+/// How long the body of an answer may take once its head is there.
+const BODY_TIME: Duration = Duration::from_secs(2);
+/// The longest head of an answer.
+const HEAD_LEN: usize = 64 * 1024;
+/// How long one address has to take a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Connections that are kept at most while nothing is under way on them.
+const MAX_IDLE: usize = 64;
+/// How long one is kept, in milliseconds: less than most servers do.
+const IDLE_MS: u64 = 30_000;
+
+/// Finds the addresses of a host: a name, or an address as it stands in a URL.
+pub(super) type Resolver =
+    Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+/// The operating system's resolver.
+pub(super) fn system_resolver() -> Resolver {
+    Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }))
+}
+
+/// Which addresses may be dialled.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reach<'a> {
+    /// Any.
+    Anywhere,
+    /// Public ones, and those of these networks.
+    Public(&'a [Network]),
+}
+
+/// An answer, as far as anybody needs it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) retry_after: Option<String>,
+    /// At most [`KEPT_LEN`] bytes.
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// No connection, or one that broke.
+    Refused(String),
+    TimedOut(String),
+    /// The host has no address that may be dialled.
+    Forbidden(Error),
+    /// There is an answer, and it is none of HTTP, or its head has no end.
+    NotHttp(String),
+}
+
+/// A connection. Its task ends with it.
+struct Line {
+    requests: SendRequest<Full<Bytes>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Idle {
+    origin: Origin,
+    line: Line,
+    since_ms: u64,
+}
+
+/// Connections to any number of hosts.
+pub(super) struct Transport {
+    tls: Arc<ClientConfig>,
+    resolver: Resolver,
+    idle: Mutex<VecDeque<Idle>>,
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    pub(super) fn new(tls: Arc<ClientConfig>, resolver: Resolver) -> Transport {
+        Transport { tls, resolver, idle: Mutex::default() }
+    }
+
+    /// Sends a request and reads the beginning of its answer, within `limit`. `now_ms` is monotonic.
+    pub(super) async fn exchange(
+        &self,
+        target: &Target,
+        reach: Reach<'_>,
+        request: Request<Full<Bytes>>,
+        limit: Duration,
+        now_ms: u64,
+    ) -> Result<Answer, Broken> {
+        // A sleep that is not polled tells an instant without asking a clock.
+        let deadline = sleep(limit).deadline();
+        let (line, response) = timeout_at(deadline, self.head(target, reach, request, now_ms))
+            .await
+            .map_err(|_| Broken::TimedOut(format!("{} has not answered in {limit:?}", target.origin)))??;
+        let (head, mut body) = response.into_parts();
+        let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let mut answer =
+            Answer { status: head.status, retry_after: retry_after.map(str::to_owned), body: Vec::new() };
+        let body_deadline = sleep(BODY_TIME).deadline().min(deadline);
+        // What the status says stands, whatever becomes of the body.
+        let ended = timeout_at(body_deadline, beginning(&mut body, &mut answer.body)).await;
+        if ended == Ok(true) {
+            self.keep(target.origin.clone(), line, now_ms);
+        }
+        Ok(answer)
+    }
+
+    /// Connects without a request, and keeps the connection for the next one.
+    pub(super) async fn probe(
+        &self,
+        target: &Target,
+        reach: Reach<'_>,
+        limit: Duration,
+        now_ms: u64,
+    ) -> Result<(), Broken> {
+        let line = timeout(limit, self.connect(&target.origin, reach))
+            .await
+            .map_err(|_| Broken::TimedOut(format!("no connection to {} in {limit:?}", target.origin)))??;
+        self.keep(target.origin.clone(), line, now_ms);
+        Ok(())
+    }
+
+    async fn head(
+        &self,
+        target: &Target,
+        reach: Reach<'_>,
+        request: Request<Full<Bytes>>,
+        now_ms: u64,
+    ) -> Result<(Line, Response<Incoming>), Broken> {
+        if let Some(mut line) = self.idle(&target.origin, now_ms)
+            && let Ok(response) = line.requests.send_request(request.clone()).await
+        {
+            return Ok((line, response));
+        }
+        let mut line = self.connect(&target.origin, reach).await?;
+        match line.requests.send_request(request).await {
+            Ok(response) => Ok((line, response)),
+            Err(error) if error.is_parse() => Err(Broken::NotHttp(format!(
+                "{} does not answer as HTTP has it: {}",
+                target.origin,
+                chain(&error)
+            ))),
+            Err(error) => {
+                Err(Broken::Refused(format!("the connection to {} broke: {}", target.origin, chain(&error))))
+            }
+        }
+    }
+
+    async fn connect(&self, origin: &Origin, reach: Reach<'_>) -> Result<Line, Broken> {
+        let refused =
+            |error: &dyn fmt::Display| Broken::Refused(format!("no connection to {origin}: {error}"));
+        let stream = self.dial(origin, reach).await?;
+        // A request is one write, and a slot waits for its answer.
+        stream.set_nodelay(true).map_err(|error| refused(&error))?;
+        if !origin.is_tls {
+            return spoken(stream).await.map_err(|error| refused(&chain(&error)));
+        }
+        let name = ServerName::try_from(origin.host.clone()).map_err(|error| refused(&error))?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let stream = connector.connect(name, stream).await.map_err(|error| refused(&chain(&error)))?;
+        spoken(stream).await.map_err(|error| refused(&chain(&error)))
+    }
+
+    /// Connects to the first address that may be dialled and takes the connection.
+    async fn dial(&self, origin: &Origin, reach: Reach<'_>) -> Result<TcpStream, Broken> {
+        let refused =
+            |error: &dyn fmt::Display| Broken::Refused(format!("no connection to {origin}: {error}"));
+        let addresses = (self.resolver)(origin.host.clone(), origin.port).await;
+        let mut why = None;
+        let mut forbidden = None;
+        for address in addresses.map_err(|error| refused(&error))? {
+            if let Reach::Public(allowed) = reach
+                && let Err(error) = address::check(address.ip(), allowed)
+            {
+                forbidden = Some(error);
+                continue;
+            }
+            match timeout(CONNECT_TIME, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => why = Some(refused(&error)),
+                Err(_) => why = Some(refused(&format_args!("none in {CONNECT_TIME:?}"))),
+            }
+        }
+        // That one may be dialled and is down says more than that another may not.
+        let forbidden = || forbidden.map(Broken::Forbidden);
+        Err(why.or_else(forbidden).unwrap_or_else(|| refused(&"its name has no address")))
+    }
+
+    fn idle(&self, origin: &Origin, now_ms: u64) -> Option<Line> {
+        // Nothing that can panic runs under the lock.
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|idle| !idle.line.requests.is_closed() && now_ms < idle.since_ms.saturating_add(IDLE_MS));
+        // The one that was used last is the likeliest to be open still.
+        let at = idle.iter().rposition(|idle| idle.origin == *origin)?;
+        idle.remove(at).map(|idle| idle.line)
+    }
+
+    fn keep(&self, origin: Origin, line: Line, now_ms: u64) {
+        if line.requests.is_closed() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() >= MAX_IDLE {
+            idle.pop_front();
+        }
+        idle.push_back(Idle { origin, line, since_ms: now_ms });
+    }
+}
+
+/// Begins to speak HTTP/1.1.
+async fn spoken(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> hyper::Result<Line> {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_LEN);
+    let (requests, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    // Why it ends is what the request under way ends with.
+    let task = tokio::spawn(async move { drop(connection.await) });
+    Ok(Line { requests, task })
+}
+
+/// Reads a body, keeps its beginning, and says whether it has ended.
+async fn beginning(body: &mut Incoming, kept: &mut Vec<u8>) -> bool {
+    let mut len = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return false };
+        let Ok(data) = frame.into_data() else { continue };
+        len = len.saturating_add(data.len());
+        kept.extend_from_slice(&data[..data.len().min(KEPT_LEN - kept.len())]);
+        if len > READ_LEN {
+            return false;
+        }
+    }
+    true
+}
+
+/// An error and what caused it. What hyper says itself leaves the cause out.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

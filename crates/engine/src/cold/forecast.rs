@@ -1,0 +1,120 @@
+//! How many cold messages fall due by given instants, by the indexes of the files.
+//!
+//! An index has the due of the first entry of each block, and of the last one of each lane: so it is known to less than a block
+//! where an instant lies in a lane. What lies in between is taken to be spread evenly, and the
+//! [bound](Forecast::within) counts all of it that may be on the other side.
+//!
+//! How many are scheduled is exact all the same, as in [`count`](ColdSet::count). Nothing is read for it while takes keep up: then
+//! the first cold entry of a lane is known to be due later. Where ready ones wait, the block in which they end is read, at most once
+//! until more becomes ready.
+
+use dwell_model::{QueueName, Timestamp};
+use dwell_store::Forecast;
+
+use super::{ColdSet, LaneAt};
+use crate::due::{Between, LaneState};
+use crate::sealed;
+
+/// So many entries are due by an instant at least and at most, and about so many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    least: u64,
+    about: u64,
+    most: u64,
+}
+
+impl ColdSet {
+    pub(super) fn due_by(
+        &mut self,
+        queue: &QueueName,
+        ripe: Timestamp,
+        edges: &[Timestamp],
+    ) -> sealed::Result<Forecast> {
+        let mut order: Vec<usize> = (0..edges.len()).collect();
+        order.sort_by_key(|at| edges[*at]);
+        let rising: Vec<Timestamp> = order.iter().map(|at| edges[*at]).collect();
+        let mut estimates = vec![Estimate::default(); edges.len()];
+        // What is due by an edge and every later one, in lanes that end before it.
+        let mut ended = vec![0; edges.len() + 1];
+        let mut scheduled = 0;
+        for at in self.lanes_of(queue) {
+            let lane = self.lane(at);
+            if lane.state != LaneState::Scheduled || self.files[&at.file].lanes[at.lane as usize].live == 0 {
+                continue;
+            }
+            let (min_due, max_due) = (lane.min_due, lane.max_due);
+            let unripe = self.scheduled_in(at, ripe)?;
+            scheduled += unripe.count;
+            let end = rising.partition_point(|edge| *edge < max_due);
+            ended[end] += unripe.count;
+            // By an instant that has come none is due that is not ready.
+            let first = rising.partition_point(|edge| *edge <= unripe.ripe || *edge < min_due);
+            if first < end {
+                self.add_within(at, &unripe, &rising[first..end], &mut estimates[first..end]);
+            }
+        }
+        let mut due_by = vec![0; edges.len()];
+        let (mut sum, mut within) = (0, 0);
+        for ((estimate, ended), at) in estimates.iter().zip(&ended).zip(order) {
+            sum += ended;
+            due_by[at] = sum + estimate.about;
+            within = within.max(estimate.most - estimate.about).max(estimate.about - estimate.least);
+        }
+        Ok(Forecast { scheduled, due_by, within })
+    }
+
+    /// What is scheduled of a scheduled lane.
+    fn scheduled_in(&mut self, at: LaneAt, ripe: Timestamp) -> sealed::Result<Unripe> {
+        let until = self.ripe(at, ripe);
+        let first = match self.known_unripe(at, until) {
+            Some(first) => first,
+            None => self.unripe_from(at, ripe)?,
+        };
+        let (file, end) = (&self.files[&at.file], self.lane(at).range().end);
+        Ok(Unripe { first, ripe: until, count: u64::from(file.out.live(first..end)) })
+    }
+
+    /// An entry of a scheduled lane behind all cold ones that are due by `until`, and before all others, if one is known without
+    /// reading.
+    fn known_unripe(&self, at: LaneAt, until: Timestamp) -> Option<u32> {
+        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        let Between { low, high, .. } = file.file.due_after(lane, until);
+        if file.out.live(low..high) == 0 {
+            return Some(high);
+        }
+        let first = file.next_live(at.lane as usize, file.lanes[at.lane as usize].from)?;
+        (self.due_known(at, first).0 > until).then_some(first)
+    }
+
+    /// Counts what of a lane is due by each of these instants, which rise and lie within it.
+    fn add_within(&self, at: LaneAt, unripe: &Unripe, edges: &[Timestamp], estimates: &mut [Estimate]) {
+        let (file, lane) = (&self.files[&at.file], self.lane(at));
+        let (mut counted_to, mut counted) = (unripe.first, 0);
+        for (edge, estimate) in edges.iter().zip(estimates) {
+            let Between { low, high, from, to } = file.file.due_after(lane, *edge);
+            let (low, from) = (low.max(counted_to), from.max(unripe.ripe));
+            counted += u64::from(file.out.live(counted_to..low));
+            counted_to = low;
+            let between = u64::from(file.out.live(low..high.max(low)));
+            estimate.least += counted;
+            estimate.about += counted + share(between, edge.ms_since(from), to.ms_since(from));
+            estimate.most += counted + between;
+        }
+    }
+}
+
+/// What is scheduled of a lane.
+struct Unripe {
+    /// The first entry that is not ready; all behind it are not either.
+    first: u32,
+    /// What is due by then is ready.
+    ripe: Timestamp,
+    /// How many cold ones there are from `first` on.
+    count: u64,
+}
+
+/// `part` of `whole` of so many, rounded.
+fn share(count: u64, part: u64, whole: u64) -> u64 {
+    let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
+    ((u128::from(count) * part + whole / 2) / whole).min(u128::from(count)) as u64
+}

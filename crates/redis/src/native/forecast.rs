@@ -1,0 +1,118 @@
+//! What falls due: counted by the server, exactly, a script a partition.
+
+use dwell_model::{QueueName, Timestamp};
+use dwell_store::{Error, Forecast, Result};
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _};
+use tokio::time::timeout;
+
+use super::Inner;
+use super::inspect::{NAMES, Pace, Patience, QUEUE, is_bare, late};
+use super::layout::Partition;
+use super::pack::{Fields, Reply};
+use super::partition::{Fault, spreading, unreadable};
+use super::scripts::Script;
+use super::wire::locked;
+
+/// Of so many queues is counted at the same time, where all are asked about: a script with the most instants holds its node up
+/// for up to about a millisecond.
+const SIDE_BY_SIDE: usize = 16;
+
+impl Inner {
+    /// See [`Store::forecast`](dwell_store::Store::forecast).
+    pub(super) async fn forecast(
+        &self,
+        queues: Option<Vec<QueueName>>,
+        edges: &[Timestamp],
+    ) -> Result<Forecast> {
+        Forecast::check(edges)?;
+        let Some(queues) = queues else { return self.forecast_all(edges).await };
+        let mut sum = Forecast::none(edges.len());
+        let of_one = |queue: QueueName| async move { self.forecast_of(&queue, edges, Patience::Usual).await };
+        let counted = queues.into_iter().map(of_one);
+        let mut counted = std::pin::pin!(stream::iter(counted).buffered(SIDE_BY_SIDE));
+        while let Some(counted) = counted.next().await {
+            sum.add(&counted?);
+        }
+        Ok(sum)
+    }
+
+    /// All queues, by the directory. One that nobody can be asked about now, and one under whose keys lies what is not ours, is left
+    /// out.
+    async fn forecast_all(&self, edges: &[Timestamp]) -> Result<Forecast> {
+        let mut sum = Forecast::none(edges.len());
+        let mut after: Option<String> = None;
+        loop {
+            let arguments = Fields::new().maybe("after", after.as_deref()).with("max", NAMES);
+            let reply = self.wire.directory(Script::Names, arguments).await?;
+            self.note_count(&reply);
+            let names: Vec<&str> = reply.get("names").items().iter().filter_map(Reply::text).collect();
+            // What is no name of a queue has nothing to count.
+            let queues: Vec<_> = names.iter().filter_map(|name| QueueName::new(name).ok()).collect();
+            let of_one = |queue: QueueName| async move {
+                let counted = timeout(QUEUE, self.forecast_of(&queue, edges, Patience::Brief)).await;
+                let counted = counted.unwrap_or_else(|_| Err(late(queue.as_str())));
+                (queue, counted)
+            };
+            let counted = queues.into_iter().map(of_one);
+            let mut counted = std::pin::pin!(stream::iter(counted).buffer_unordered(SIDE_BY_SIDE));
+            while let Some((queue, counted)) = counted.next().await {
+                match counted {
+                    Ok(counted) => sum.add(&counted),
+                    Err(Error::UnknownQueue { .. }) => drop(locked(&self.bare).insert(queue)),
+                    Err(_) => {}
+                }
+            }
+            let is_last = reply.get("names").items().len() < NAMES;
+            match names.last() {
+                Some(last) if !is_last => after = Some((*last).to_owned()),
+                _ => return Ok(sum),
+            }
+        }
+    }
+
+    async fn forecast_of(
+        &self,
+        queue: &QueueName,
+        edges: &[Timestamp],
+        patience: Patience,
+    ) -> Result<Forecast> {
+        let counted =
+            spreading!(self, queue, |spread| self.forecast_over(queue, spread, edges, patience).await);
+        let (sum, bare) = counted?;
+        if bare && self.waiters.count(queue) == 0 {
+            return Err(Error::UnknownQueue { queue: queue.clone() });
+        }
+        Ok(sum)
+    }
+
+    /// What all partitions of a queue have together, and whether none has anything.
+    async fn forecast_over(
+        &self,
+        queue: &QueueName,
+        spread: u16,
+        edges: &[Timestamp],
+        patience: Patience,
+    ) -> std::result::Result<(Forecast, bool), Fault> {
+        let parts = Partition::all(queue, spread);
+        let pace = Pace::new();
+        let asked = parts.iter().map(|at| {
+            let instants: Vec<i64> = edges.iter().map(|edge| edge.as_ms()).collect();
+            let arguments = Fields::new().with("edges", instants);
+            pace.with(1, self.on_within(at, spread, Script::Forecast, arguments, patience))
+        });
+        let (mut sum, mut bare) = (Forecast::none(edges.len()), true);
+        for answered in try_join_all(asked.collect::<Vec<_>>()).await? {
+            sum.add(&read(&answered.reply, edges.len()).ok_or_else(|| unreadable(queue))?);
+            bare &= is_bare(&answered.reply);
+        }
+        Ok((sum, bare))
+    }
+}
+
+/// What `forecast.lua` answers about so many instants.
+fn read(reply: &Reply, edges: usize) -> Option<Forecast> {
+    let due_by: Vec<u64> = reply.get("due").items().iter().map(Reply::uint).collect::<Option<_>>()?;
+    let scheduled = reply.get("scheduled").uint()?;
+    (due_by.len() == edges).then_some(Forecast { scheduled, due_by, within: 0 })
+}

@@ -1,0 +1,30 @@
+-- How many scheduled messages of a partition are due by some instants.
+--
+-- Keys    m f s u o r l g x, and those that time acts on
+-- A.edges instants, in any order
+-- Reply   `bare`, `scheduled`, `due` a count for each of A.edges
+-- Cost    O(log n) an instant and set that has a scheduled message, at most four: about 1 µs each
+if not touch() then
+  return cmsgpack.pack(out)
+end
+out.bare = is_bare()
+out.scheduled, out.due = 0, {}
+for index = 1, #A.edges do
+  out.due[index] = 0
+end
+for _, name in ipairs({ 'f', 's', 'u', 'o' }) do
+  local key = P .. name
+  -- What has come is ready, though it lies here still.
+  local ready = call('ZCOUNT', key, '-inf', now)
+  local scheduled = call('ZCARD', key) - ready
+  if scheduled > 0 then
+    out.scheduled = out.scheduled + scheduled
+    for index, edge in ipairs(A.edges) do
+      if edge > now then
+        out.due[index] = out.due[index] + call('ZCOUNT', key, '-inf', edge) - ready
+      end
+    end
+  end
+end
+hint()
+return cmsgpack.pack(out)
