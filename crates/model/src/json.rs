@@ -12,7 +12,8 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
-    AttemptLimit, Cursor, DeathReason, Headers, Key, MessageId, QueueName, Receipt, StateKind, Timestamp,
+    AttemptLimit, Cursor, DeathReason, Headers, Holder, Key, LapseBackoff, MessageId, OnExpiry, QueueName,
+    Receipt, StateKind, Timestamp,
 };
 
 /// Reads a text by its type's own rules, without keeping it.
@@ -46,7 +47,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Cursor, Key, MessageId, QueueName, Receipt, Timestamp);
+as_text!(Cursor, Holder, Key, MessageId, QueueName, Receipt, Timestamp);
 
 /// Reads one of some words.
 struct Word<T: 'static>(&'static [T], fn(T) -> &'static str);
@@ -82,6 +83,8 @@ macro_rules! as_word {
 }
 
 as_word! {
+    LapseBackoff: &LapseBackoff::ALL;
+    OnExpiry: &OnExpiry::ALL;
     StateKind: &StateKind::ALL;
     DeathReason: &[DeathReason::AttemptsSpent, DeathReason::Buried, DeathReason::Expired];
 }
