@@ -33,7 +33,23 @@ pub trait Harness: Send {
     /// Called only if it is [durable](Harness::durable).
     fn restart(&mut self);
 
-    /// Whether lists and counts show an expiry at once. A store may take up to a minute to; the suite then
+    /// Ends the store as an owner does who closes it, and opens it again on the same data. Its clock goes on.
+    /// Called only if it is [durable](Harness::durable).
+    fn close(&mut self);
+
+    /// In how many places, each with an order of its own, this store keeps a queue whose setting says `spread`: each keeps its share of
+    /// the dead. The ids of one place have one shard.
+    fn partitions(&self, spread: u16) -> u16 {
+        let _ = spread;
+        1
+    }
+
+    /// How many messages of a queue that is kept in several places may be leased beyond its `max_leased`.
+    fn cap_slack(&self) -> u64 {
+        0
+    }
+
+    /// Whether lists and counts show an expiry, and the end of a retention, at once. A store may take up to a minute to; the suite then
     /// does not compare them while one is under way.
     fn shows_expiry_at_once(&self) -> bool {
         true

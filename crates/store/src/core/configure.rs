@@ -54,7 +54,10 @@ impl<B: StoredBody> Core<B> {
         }
         let queue = queue.unwrap_or_else(|| self.queues.find_or_insert(name));
         self.set_own(queue, own);
-        let stats = self.stats_with(queue, cold.unwrap_or_default());
+        self.retain_in(queue, &mut self.config.swept_a_call.clone(), now, log);
+        // What is past its retention may have been cold.
+        let cold = self.cold_counts(queue, log).unwrap_or_else(|_| cold.unwrap_or_default());
+        let stats = self.stats_with(queue, cold);
         self.queues.remove_if_bare(queue);
         Ok(stats)
     }
@@ -91,5 +94,6 @@ impl<B: StoredBody> Core<B> {
         let own = (!own.is_empty()).then(|| Box::new(Own { own, in_force }));
         self.queues.get_mut(queue).own = own;
         self.look_at(queue);
+        self.look_at_retention(queue);
     }
 }

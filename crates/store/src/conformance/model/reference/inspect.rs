@@ -1,17 +1,33 @@
 //! Get, locate, list, stats, queues.
 
 use dwell_model::{
-    Cursor, DEFAULT_PRIORITY, Message, MessageId, Number, QueueName, State, StateKind, Timestamp,
+    Cursor, DEFAULT_PRIORITY, Key, Message, MessageId, Number, QueueName, State, StateKind, Timestamp,
 };
 
 use super::Reference;
 use crate::{Error, Page, QueueStats, Result, StateCounts, Target};
 
 impl Reference {
-    pub(in super::super) fn get(&self, queue: &QueueName, target: &Target) -> Result<Message> {
+    pub(in super::super) fn get(&self, queue: &QueueName, target: &Target, dead: bool) -> Result<Message> {
         self.known(queue)?;
-        let found = self.find(queue, target);
+        let found = match (self.find(queue, target), target) {
+            (None, Target::Key(key)) if dead => self.find_dead_key(queue, key),
+            (found, _) => found,
+        };
         found.map(|index| self.shown(index)).ok_or_else(|| Error::MessageNotFound { queue: queue.clone() })
+    }
+
+    /// The youngest of the dead that had the key.
+    fn find_dead_key(&self, queue: &QueueName, key: &Key) -> Option<usize> {
+        let had_it = |index: &usize| {
+            let message = &self.kept[*index].message;
+            message.queue == *queue && message.key.as_ref() == Some(key)
+        };
+        let death = |index: &usize| match self.kept[*index].message.standing.state {
+            State::Dead(death) => Some((death.at, self.kept[*index].message.id)),
+            _ => None,
+        };
+        (0..self.kept.len()).filter(had_it).max_by_key(death)
     }
 
     pub(in super::super) fn locate(&self, number: Number) -> Option<(QueueName, MessageId)> {
@@ -85,7 +101,8 @@ impl Reference {
 
     /// Whether a message has expired so lately that a store need not show it in lists and counts yet.
     pub(in super::super) fn has_lately_expired(&self) -> bool {
-        self.kept.iter().any(|kept| match kept.message.standing.state {
+        let is_late = |at_ms: u64| self.now.mono_ms.saturating_sub(at_ms) < 60_000;
+        self.discarded.is_some_and(is_late) || self.kept.iter().any(|kept| match kept.message.standing.state {
             State::Dead(death) => {
                 death.reason == dwell_model::DeathReason::Expired && self.now.wall.ms_since(death.at) < 60_000
             }
