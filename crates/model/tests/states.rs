@@ -10,8 +10,9 @@ use std::fmt::Write;
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, Command, Counts, Death, DeathReason, Grant, LapseBackoff, Lease, LeaseToken, MessageId, Now,
-    OnExpiry, Refusal, Rules, Settings, Standing, State, Timestamp, Transition, apply, as_of, is_acked, taken,
+    AttemptLimit, Command, Counts, Death, DeathReason, Grant, LapseBackoff, Lease, LeaseToken, MessageId,
+    Now, OnExpiry, Refusal, Rules, Settings, Standing, State, Timestamp, Transition, apply, as_of, is_acked,
+    taken,
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
@@ -309,8 +310,16 @@ fn what_time_does() {
         ("leased, deadline passed, `lapse_backoff`", lapsed(), backs_off),
         ("leased, deadline passed, `on_expiry` drop", lapsed(), drops),
         ("leased, deadline passed, last attempt", lapsed(), last),
-        ("leased, deadline passed, last attempt, `lapse_backoff`", lapsed(), Rules { settings: &backing_off, ..last }),
-        ("leased, deadline passed, last attempt, `on_expiry` drop", lapsed(), Rules { settings: &dropping, ..last }),
+        (
+            "leased, deadline passed, last attempt, `lapse_backoff`",
+            lapsed(),
+            Rules { settings: &backing_off, ..last },
+        ),
+        (
+            "leased, deadline passed, last attempt, `on_expiry` drop",
+            lapsed(),
+            Rules { settings: &dropping, ..last },
+        ),
         ("dead", dead(DeathReason::Buried), left),
         ("dead, `on_expiry` drop", dead(DeathReason::Buried), drops),
     ];
@@ -511,8 +520,9 @@ fn a_message_that_is_taken_without_looking_back_stands_as_apply_says() {
     let states = states.into_iter().chain([leased(false), leased(true), dead(DeathReason::Buried)]);
     for standing in states {
         for later in [now(), Now { wall: at(NOW_MS + 10_000), mono_ms: 50_001 }, lapsed, expired] {
-            for (limit, settings) in
-                [ATTEMPTS_LEFT, LAST_ATTEMPT].into_iter().flat_map(|limit| all.iter().map(move |of| (limit, of)))
+            for (limit, settings) in [ATTEMPTS_LEFT, LAST_ATTEMPT]
+                .into_iter()
+                .flat_map(|limit| all.iter().map(move |of| (limit, of)))
             {
                 let rules = rules(limit, settings);
                 let applied = apply(&standing, &Command::Take(grant.clone()), later, rules);

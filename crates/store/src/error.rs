@@ -56,7 +56,9 @@ pub enum Error {
         id: MessageId,
     },
     /// Somebody holds the message by another take than the one that was named.
-    #[error("message {id} was handed out again since: its takes are {takes} now; look who holds it, then try again")]
+    #[error(
+        "message {id} was handed out again since: its takes are {takes} now; look who holds it, then try again"
+    )]
     LeaseChanged {
         /// The message.
         id: MessageId,
@@ -64,7 +66,9 @@ pub enum Error {
         takes: u32,
     },
     /// The token was used in this queue for a message with another body or key. Nothing was put.
-    #[error("the token stands for message {id}, which was put with another body or key; use a new token for a new message")]
+    #[error(
+        "the token stands for message {id}, which was put with another body or key; use a new token for a new message"
+    )]
     IdempotencyMismatch {
         /// The message that it stands for; it may be gone.
         id: MessageId,

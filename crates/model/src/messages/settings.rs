@@ -461,9 +461,9 @@ impl Setting {
             Setting::DeadMax(most) if *most > Setting::MAX_COUNT => {
                 refuse(format!("at most {} messages stay dead, not {most}", Setting::MAX_COUNT))
             }
-            Setting::MaxLeased(0) => {
-                refuse("at least 1 message may be leased, not 0; pause the queue to hand nothing out".to_owned())
-            }
+            Setting::MaxLeased(0) => refuse(
+                "at least 1 message may be leased, not 0; pause the queue to hand nothing out".to_owned(),
+            ),
             Setting::MaxLeased(most) if *most > Setting::MAX_COUNT => {
                 refuse(format!("at most {} messages may be leased, not {most}", Setting::MAX_COUNT))
             }
@@ -603,7 +603,8 @@ mod tests {
     #[test]
     fn the_jitter_after_a_lapse_is_a_hash_of_id_and_attempt() {
         let id = |n: u64| MessageId::new(Timestamp::from_ms(1_795_000_000_123).unwrap(), 0, 1, n);
-        let backoff = Backoff { base_ms: 1_000_000, factor_percent: 100, cap_ms: 1_000_000, jitter_percent: 100 };
+        let backoff =
+            Backoff { base_ms: 1_000_000, factor_percent: 100, cap_ms: 1_000_000, jitter_percent: 100 };
         let delays: Vec<u64> = (0..1_000).map(|n| backoff.lapse_delay_ms(id(n), 1)).collect();
         assert!(delays.iter().all(|ms| *ms <= 1_000_000));
         for tenth in 0..10 {

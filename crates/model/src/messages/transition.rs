@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use crate::{
-    AttemptLimit, Death, DeathReason, Holder, Lease, LeaseToken, MessageId, Now, OnExpiry, Settings, Standing,
-    State, Timestamp,
+    AttemptLimit, Death, DeathReason, Holder, Lease, LeaseToken, MessageId, Now, OnExpiry, Settings,
+    Standing, State, Timestamp,
 };
 
 /// What a message's own attributes and its queue's settings say of what becomes of it.
@@ -299,12 +299,7 @@ pub fn is_acked(lease: &Lease, token: LeaseToken, now: Now) -> bool {
 ///
 /// # Errors
 /// A [`Refusal`], as from there.
-pub fn taken(
-    standing: Standing,
-    grant: &Grant,
-    now: Now,
-    rules: Rules<'_>,
-) -> Result<Standing, Refusal> {
+pub fn taken(standing: Standing, grant: &Grant, now: Now, rules: Rules<'_>) -> Result<Standing, Refusal> {
     let before = passed(standing, now, rules).ok_or(Refusal::Gone)?;
     match before.state {
         State::Ready => Ok(granted(before, grant, now)),

@@ -181,12 +181,7 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`Error::MessageNotFound`], [`Error::Leased`], [`Error::KeyTaken`], [`Error::TooManyLeased`],
     /// [`Error::Invalid`].
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        terms: LeaseTerms,
-    ) -> Result<Delivery>;
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery>;
 
     /// Settles leased messages.
     ///

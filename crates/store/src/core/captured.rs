@@ -57,7 +57,8 @@ impl<B> Captured<B> {
     ) -> Captured<B> {
         let Message { id, number, queue, body, key, headers, created, lease_ms, max_attempts, standing } =
             message;
-        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder } = &standing;
+        let Standing { state, due, priority, attempts, expires, keyless, counts, last_error, holder } =
+            &standing;
         let is_ready = matches!(state, State::Ready);
         let (due, priority) = (*due, *priority);
         let is_plain = key.is_none()

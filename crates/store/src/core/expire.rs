@@ -30,11 +30,12 @@ impl<B: StoredBody> Core<B> {
         let queue = self.touched(name, now, log).ok_or_else(not_found)?;
         let slot = self.find_id(queue, id, now, log)?.ok_or_else(not_found)?;
         let command = Command::ExpireLease { takes };
-        let state = self.change(slot, &command, now, Durability::Synced, log).map_err(|refusal| match refusal {
-            Refusal::LeaseChanged => Error::LeaseChanged { id, takes: self.entries.get(slot).takes },
-            Refusal::NotLeased => Error::NotLeased { id },
-            other => unreachable!("no answer to the end of a lease: {other:?}"),
-        })?;
+        let state =
+            self.change(slot, &command, now, Durability::Synced, log).map_err(|refusal| match refusal {
+                Refusal::LeaseChanged => Error::LeaseChanged { id, takes: self.entries.get(slot).takes },
+                Refusal::NotLeased => Error::NotLeased { id },
+                other => unreachable!("no answer to the end of a lease: {other:?}"),
+            })?;
         Ok(self.settled(slot, queue, state, now, log))
     }
 

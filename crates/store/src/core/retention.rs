@@ -77,7 +77,11 @@ impl<B: StoredBody> Core<B> {
             let oldest = self.oldest(queue, &mut None, handed_over, asked);
             if oldest.is_empty() {
                 // More has to be read first: some of it by each call.
-                let again = if handed_over == HandedOver::All { now.wall.saturating_after(AGAIN_MS) } else { Timestamp::MIN };
+                let again = if handed_over == HandedOver::All {
+                    now.wall.saturating_after(AGAIN_MS)
+                } else {
+                    Timestamp::MIN
+                };
                 self.queues.expect_retention(queue, again.as_ms());
                 return;
             }
@@ -107,7 +111,9 @@ impl<B: StoredBody> Core<B> {
     /// A queue may have dead messages that are past its retention: its settings have changed, or it was not known what it has.
     pub(super) fn look_at_retention(&mut self, queue: u32) {
         let settings = self.settings(queue);
-        if (settings.dead_ttl_ms.is_some() || settings.dead_max.is_some()) && self.queues.get(queue).dead() > 0 {
+        if (settings.dead_ttl_ms.is_some() || settings.dead_max.is_some())
+            && self.queues.get(queue).dead() > 0
+        {
             self.queues.expect_retention(queue, Timestamp::MIN.as_ms());
         }
     }

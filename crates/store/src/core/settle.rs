@@ -98,7 +98,8 @@ impl<B: StoredBody> Core<B> {
         for receipt in receipts {
             if let Some(slot) = self.held(receipt, now, log) {
                 let queue = self.entries.get(slot).queue;
-                let state = self.change(slot, &Command::GiveBack(receipt.token), now, Durability::Written, log);
+                let state =
+                    self.change(slot, &Command::GiveBack(receipt.token), now, Durability::Written, log);
                 let state = state.expect("the lease is in force");
                 self.trim_changed(slot, state, now, log);
                 self.queues.remove_if_bare(queue);

@@ -449,12 +449,7 @@ fn least_id() -> MessageId {
 }
 
 pub(super) fn greatest_id() -> MessageId {
-    MessageId::new(
-        Timestamp::MAX,
-        MessageId::MAX_SHARD,
-        MessageId::MAX_INCARNATION,
-        MessageId::MAX_COUNTER,
-    )
+    MessageId::new(Timestamp::MAX, MessageId::MAX_SHARD, MessageId::MAX_INCARNATION, MessageId::MAX_COUNTER)
 }
 
 /// Checks the length of a lease that a caller asks for.

@@ -304,7 +304,10 @@ mod tests {
         }
         for (n, answer) in answers.iter().enumerate() {
             let end = 1_000 * (n as i64 + 1);
-            assert_eq!(tokens.recall(&here, &token(n as u64), at(end - 1)), Some((*answer, stands_for(n as u64))));
+            assert_eq!(
+                tokens.recall(&here, &token(n as u64), at(end - 1)),
+                Some((*answer, stands_for(n as u64)))
+            );
             assert_eq!(tokens.recall(&here, &token(n as u64), at(end)), None);
             assert_eq!(tokens.recall(&there, &token(n as u64), at(0)), None);
         }

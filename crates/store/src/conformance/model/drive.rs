@@ -103,7 +103,8 @@ impl Driver {
                 let name = self.name(*q);
                 let leases: Vec<_> = leases.iter().map(|lease| self.lease_ref(*q, *lease)).collect();
                 let answers = self.store().expire_lease(name.clone(), leases.clone());
-                let expected = leases.iter().map(|lease| self.reference.expire_lease(&name, *lease)).collect();
+                let expected =
+                    leases.iter().map(|lease| self.reference.expire_lease(&name, *lease)).collect();
                 same("expire_lease", &leases, answers, expected)
             }
             Step::Cancel { q, targets } => {
@@ -128,7 +129,8 @@ impl Driver {
                 let (name, targets) = (self.name(*q), self.targets(*q, targets));
                 let answers = self.store().get(name.clone(), targets.clone(), *dead);
                 let answers: Vec<_> = answers.into_iter().map(|answer| answer.map(shown)).collect();
-                let expected = targets.iter().map(|target| self.reference.get(&name, target, *dead)).collect();
+                let expected =
+                    targets.iter().map(|target| self.reference.get(&name, target, *dead)).collect();
                 same("get", &(targets, dead), answers, expected)
             }
             Step::Locate(picks) => {

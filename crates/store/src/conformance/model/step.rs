@@ -225,15 +225,16 @@ fn put() -> impl Strategy<Value = PutPlan> + Clone {
 
 fn take() -> impl Strategy<Value = TakePlan> + Clone {
     let max_bytes = weighted(0.2, 0..100usize);
-    (vec(0..QUEUES, 1..4), 0..5usize, max_bytes, weighted(0.6, lease_ms()), any::<bool>(), holder())
-        .prop_map(|(queues, max, max_bytes, lease_ms, bound, holder)| TakePlan {
+    (vec(0..QUEUES, 1..4), 0..5usize, max_bytes, weighted(0.6, lease_ms()), any::<bool>(), holder()).prop_map(
+        |(queues, max, max_bytes, lease_ms, bound, holder)| TakePlan {
             queues,
             max,
             max_bytes,
             lease_ms,
             bound,
             holder,
-        })
+        },
+    )
 }
 
 fn holder() -> impl Strategy<Value = Option<u8>> + Clone {

@@ -65,8 +65,7 @@ impl Reference {
     /// A message has changed: if it is dead by that, its death is counted.
     pub(super) fn count_death(&mut self, index: usize, before: &Standing) {
         let message = &self.kept[index].message;
-        let (State::Dead(death), false) =
-            (message.standing.state, before.state.kind() == StateKind::Dead)
+        let (State::Dead(death), false) = (message.standing.state, before.state.kind() == StateKind::Dead)
         else {
             return;
         };

@@ -102,12 +102,14 @@ impl Reference {
     /// Whether a message has expired so lately that a store need not show it in lists and counts yet.
     pub(in super::super) fn has_lately_expired(&self) -> bool {
         let is_late = |at_ms: u64| self.now.mono_ms.saturating_sub(at_ms) < 60_000;
-        self.discarded.is_some_and(is_late) || self.kept.iter().any(|kept| match kept.message.standing.state {
-            State::Dead(death) => {
-                death.reason == dwell_model::DeathReason::Expired && self.now.wall.ms_since(death.at) < 60_000
-            }
-            _ => false,
-        })
+        self.discarded.is_some_and(is_late)
+            || self.kept.iter().any(|kept| match kept.message.standing.state {
+                State::Dead(death) => {
+                    death.reason == dwell_model::DeathReason::Expired
+                        && self.now.wall.ms_since(death.at) < 60_000
+                }
+                _ => false,
+            })
     }
 
     /// The message as a reader sees it.

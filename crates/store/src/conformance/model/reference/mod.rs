@@ -19,8 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use dwell_model::{
     Command, Invalid, Key, LeaseToken, Limits, Message, MessageId, Now, Number, OwnSettings, Pause, PutToken,
-    QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply,
-    as_of,
+    QueueName, Refusal, Rules, Setting, SettingChange, Settings, State, StateKind, Timestamp, apply, as_of,
 };
 
 use crate::{Error, PutAnswer, QueueDeaths, Result, Target, When};

@@ -43,7 +43,8 @@ impl Reference {
             }
             let token = answer.get(deliveries.len()).map(|delivery| delivery.receipt.token);
             let lease_ms = self.lease_ms(index, take.lease_ms);
-            let terms = LeaseTerms { lease_ms: Some(lease_ms), bound: take.bound, holder: take.holder.clone() };
+            let terms =
+                LeaseTerms { lease_ms: Some(lease_ms), bound: take.bound, holder: take.holder.clone() };
             deliveries.push(self.deliver(index, Command::Take, token, terms));
         }
         match refusal {
