@@ -121,8 +121,8 @@ pub trait Cold<B> {
         after: Option<Died>,
     ) -> Result<Option<ColdMessage<B>>>;
 
-    /// Messages of all queues that expire by now, and those that had expired when they were [ripened](Cold::ripen), go as
-    /// `expiring` says of their queues; what dies has its expiry as the instant of its death. Looks at about `most` expiries, and says
+    /// Messages of all queues that expire by now go as `expiring` says of their queues, and those that had expired when they were
+    /// [ripened](Cold::ripen) die; what dies has its expiry as the instant of its death. Looks at about `most` expiries, and says
     /// whether that was all; the next call goes on from there. It costs next to nothing where there are none. What can not be read
     /// is set aside, tried again now and then, and keeps nothing else from dying. Adds to `into` what has gone how.
     fn expire(
@@ -530,8 +530,11 @@ impl<B: StoredBody> Core<B> {
         let entry = self.remove(slot);
         // Time has not acted on its queue since, and need not: what is cold dies by itself.
         if let (true, Some(expires)) = (entry.place.is_pending(), entry.expires().filter(|at| *at <= seen)) {
-            self.queues.get_mut(entry.queue).cold.dead += 1;
+            let found = self.queues.get_mut(entry.queue);
+            found.cold.dead += 1;
             self.cold += 1;
+            self.deaths.expired(&found.name, 1);
+            self.expect_end_of_expired(entry.queue);
             return Some((expires, entry.id));
         }
         let found = self.queues.get_mut(entry.queue);

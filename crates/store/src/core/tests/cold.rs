@@ -11,7 +11,7 @@ use dwell_model::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::random::{Call, Walk, any_call, config};
+use super::random::{Call, Walk, any_call_without_retention, config};
 use super::*;
 use crate::core::{
     Capture, Cold, ColdCounts, ColdHead, ColdMessage, CopyAt, Died, Expired, Expiring, HandedOver, Placed,
@@ -48,6 +48,12 @@ impl Copy {
             State::Dead(death) => Some((death.at, *id)),
             _ => standing.expires.filter(|_| self.is_over).map(|at| (at, *id)),
         }
+    }
+
+    /// What becomes of it when it expires. What had expired when it was ripened died by that.
+    fn expiring(&self, expiring: &dyn Fn(&QueueName) -> Expiring) -> Expiring {
+        let Message { queue, standing, .. } = &self.cold.message;
+        if standing.expires.is_some_and(|at| at <= self.ripe) { Expiring::Die } else { expiring(queue) }
     }
 
     fn order(&self) -> (u32, Timestamp, MessageId) {
@@ -110,13 +116,13 @@ impl Toy {
     ) -> bool {
         let goes = |copy: &&Copy| {
             let is_readable = !self.unreadable.contains(&copy.cold.copy);
-            is_readable && expiring(&copy.cold.message.queue) != Expiring::Stay
+            is_readable && copy.expiring(expiring) != Expiring::Stay
         };
         let going: Vec<CopyAt> = self.over(now).filter(goes).map(|copy| copy.cold.copy).collect();
         for at in going.iter().take(most) {
             let copy = self.copies.get_mut(at).unwrap();
             let Message { number, queue, .. } = &copy.cold.message;
-            match expiring(queue) {
+            match copy.expiring(expiring) {
                 Expiring::Die => {
                     copy.is_over = true;
                     into.died.push((queue.clone(), 1));
@@ -836,7 +842,7 @@ enum Move {
 
 fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
-        6 => any_call().prop_map(Move::Call),
+        6 => any_call_without_retention().prop_map(Move::Call),
         1 => Just(Move::Capture),
         2 => (0..4_usize).prop_map(Move::Evict),
     ]

@@ -196,6 +196,16 @@ pub(super) fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
+/// Of cold messages it is found out some time later that they are past their queue's retention, and counts tell.
+pub(super) fn any_call_without_retention() -> impl Strategy<Value = Call> {
+    any_call().prop_map(|call| match call {
+        Call::Configure { queue, change: SettingChange::Set(Setting::DeadTtlMs(_) | Setting::DeadMax(_)) } => {
+            Call::Stats(queue)
+        }
+        call => call,
+    })
+}
+
 fn holder(is_named: bool, number: usize) -> Option<Holder> {
     is_named.then(|| format!("worker {number}").parse().unwrap())
 }

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::cold::{Checkpoint, capture, capture_in_slices, evict, recovered};
-use super::random::{Call, Walk, any_call, config, name};
+use super::random::{Call, Walk, any_call_without_retention, config, name};
 use super::*;
 use crate::core::{Sweep, Sweeping};
 use crate::{Error, LeaseTerms};
@@ -489,7 +489,7 @@ fn any_move(evicts: bool) -> impl Strategy<Value = Move> {
     let oldest = prop_oneof![3 => Just(None), 1 => (1..6_u64).prop_map(Some)];
     let begin = (0..QUEUES, oldest, prop::bool::weighted(0.2));
     prop_oneof![
-        12 => any_call().prop_map(Move::Call),
+        12 => any_call_without_retention().prop_map(Move::Call),
         2 => begin.prop_map(|(queue, oldest, discard)| Move::Begin { queue, oldest, discard }),
         5 => Just(Move::GoOn),
         1 => Just(Move::Capture),
