@@ -199,9 +199,10 @@ pub(super) fn any_call() -> impl Strategy<Value = Call> {
 /// Of cold messages it is found out some time later that they are past their queue's retention, and counts tell.
 pub(super) fn any_call_without_retention() -> impl Strategy<Value = Call> {
     any_call().prop_map(|call| match call {
-        Call::Configure { queue, change: SettingChange::Set(Setting::DeadTtlMs(_) | Setting::DeadMax(_)) } => {
-            Call::Stats(queue)
-        }
+        Call::Configure {
+            queue,
+            change: SettingChange::Set(Setting::DeadTtlMs(_) | Setting::DeadMax(_)),
+        } => Call::Stats(queue),
         call => call,
     })
 }
