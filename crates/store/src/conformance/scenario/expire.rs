@@ -81,8 +81,8 @@ pub fn a_lease_that_nobody_holds_cannot_be_ended(factory: &Factory) {
     let before = stage.snapshot();
     let leases = [dead, ready, scheduled, gone].map(|id| LeaseRef { id, takes: 1 });
     let answers = stage.store().expire_lease(q(), leases.to_vec());
-    let not_found = |name| Err(Error::MessageNotFound { queue: queue(name) });
-    let not_leased = |id| Err(Error::NotLeased { id });
+    let not_found = |name| -> Result<Settled> { Err(Error::MessageNotFound { queue: queue(name) }) };
+    let not_leased = |id| -> Result<Settled> { Err(Error::NotLeased { id }) };
     assert_eq!(answers, [not_leased(dead), not_leased(ready), not_leased(scheduled), not_found("q")]);
     assert_eq!(stage.store().expire_lease(queue("other"), vec![leases[1]]), [not_found("other")]);
     assert_eq!(stage.snapshot(), before);

@@ -479,9 +479,9 @@ pub(super) fn recovered(rig: &Rig, checkpoint: &Checkpoint) -> Rig {
     for told in &rig.log.0[..checkpoint.told] {
         match told.clone() {
             Told::Put(record, _) => {
-                if let Some((token, until)) = record.token.clone() {
+                if let Some(token) = record.token.clone() {
                     let (answer, queue) = (record.answer(), record.queue);
-                    again.core.replay(Record::Answered { queue, token, answer, until }).unwrap();
+                    again.core.replay(Record::Answered { queue, token, answer }).unwrap();
                 }
             }
             Told::Record(
