@@ -240,7 +240,8 @@ impl Cold<Bytes> for Toy {
     ) -> Result<Option<ColdMessage<Bytes>>> {
         let had_it = |copy: &&Copy| copy.cold.message.key.as_ref() == Some(key) && copy.died() > after;
         let youngest = self.of(queue).filter(had_it).max_by_key(|copy| copy.died());
-        self.one(youngest.map(|copy| copy.cold.copy))
+        let at = youngest.map(|copy| copy.cold.copy);
+        self.one(at)
     }
 
     fn expire(
