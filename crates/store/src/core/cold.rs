@@ -130,7 +130,7 @@ pub trait Cold<B> {
         now: Now,
         most: usize,
         expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired,
+        into: &mut Expired<B>,
     ) -> bool;
 
     /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still.
@@ -139,7 +139,7 @@ pub trait Cold<B> {
         queue: &QueueName,
         now: Now,
         expiring: Expiring,
-        into: &mut Expired,
+        into: &mut Expired<B>,
     ) -> Result<()>;
 
     /// Hands over the first `count` messages of a queue in a state after `after`, by (due, id).
@@ -188,19 +188,26 @@ pub trait Cold<B> {
 pub enum Expiring {
     /// They die where they lie.
     Die,
-    /// They are gone, and each is named so that it can be recorded.
+    /// They are handed over, to be recorded as gone.
     Go,
     /// Nothing becomes of them: a replay has the records of those that are gone.
     Stay,
 }
 
 /// What has expired.
-#[derive(Clone, Debug, Default)]
-pub struct Expired {
+#[derive(Clone, Debug)]
+pub struct Expired<B> {
     /// How many messages of which queues have died where they lie.
     pub died: Vec<(QueueName, u64)>,
-    /// Messages that are gone, with their queues.
-    pub gone: Vec<(QueueName, Number)>,
+    /// Messages that are handed over to go.
+    pub gone: Vec<ColdMessage<B>>,
+}
+
+// Derived, it would ask that `B` has a default.
+impl<B> Default for Expired<B> {
+    fn default() -> Expired<B> {
+        Expired { died: Vec::new(), gone: Vec::new() }
+    }
 }
 
 /// When a message died, and its id: the order in which dead messages are swept.
@@ -724,7 +731,7 @@ impl<B: StoredBody> Core<B> {
         }
     }
 
-    fn count_expired(&mut self, Expired { died, gone }: Expired, log: &mut impl Log<B>) {
+    fn count_expired(&mut self, Expired { died, gone }: Expired<B>, log: &mut impl Log<B>) {
         if !died.is_empty() {
             // What is answered from now on depends on how late it is.
             log.keep_time();
@@ -733,7 +740,7 @@ impl<B: StoredBody> Core<B> {
             self.deaths.expired(&queue, count);
             self.died_cold(&queue, count);
         }
-        for (name, number) in gone {
+        for ColdMessage { message: Message { queue: name, number, .. }, .. } in gone {
             log.record(&Record::Gone { number }, Durability::Written);
             self.deaths.discarded(&name, Discarded::OnExpiry, 1);
             let queue = self.queues.find(&name).expect("what has cold messages is a queue");

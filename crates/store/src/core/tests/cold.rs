@@ -112,7 +112,7 @@ impl Toy {
         now: Now,
         most: usize,
         expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired,
+        into: &mut Expired<Bytes>,
     ) -> bool {
         let goes = |copy: &&Copy| {
             let is_readable = !self.unreadable.contains(&copy.cold.copy);
@@ -121,7 +121,7 @@ impl Toy {
         let going: Vec<CopyAt> = self.over(now).filter(goes).map(|copy| copy.cold.copy).collect();
         for at in going.iter().take(most) {
             let copy = self.copies.get_mut(at).unwrap();
-            let Message { number, queue, .. } = &copy.cold.message;
+            let queue = &copy.cold.message.queue;
             match copy.expiring(expiring) {
                 Expiring::Die => {
                     copy.is_over = true;
@@ -129,7 +129,7 @@ impl Toy {
                 }
                 Expiring::Go => {
                     copy.is_cold = false;
-                    into.gone.push((queue.clone(), *number));
+                    into.gone.push(copy.cold.clone());
                 }
                 Expiring::Stay => unreachable!("those were left out"),
             }
@@ -249,7 +249,7 @@ impl Cold<Bytes> for Toy {
         now: Now,
         most: usize,
         expiring: &dyn Fn(&QueueName) -> Expiring,
-        into: &mut Expired,
+        into: &mut Expired<Bytes>,
     ) -> bool {
         // As little as may be done.
         self.let_expire(now, most.min(2), expiring, into)
@@ -260,7 +260,7 @@ impl Cold<Bytes> for Toy {
         queue: &QueueName,
         now: Now,
         expiring: Expiring,
-        _: &mut Expired,
+        _: &mut Expired<Bytes>,
     ) -> Result<()> {
         if expiring == Expiring::Stay {
             return Ok(());
