@@ -33,8 +33,9 @@ use crate::sealed;
 const PIECES: usize = 2;
 /// or out of so many blocks what it hands over.
 const BLOCKS: usize = 48;
-/// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, and one for all others,
-const SWEEPS: usize = 2;
+/// So many windows are kept for sweeps: one of the oldest sweep, which the others do not displace, one for all others, and one for
+/// what is past its retention,
+const SWEEPS: usize = 3;
 /// and for peeks.
 const PEEKS: usize = 1;
 
@@ -207,7 +208,7 @@ fn dead_lanes(file: &ColdFile, queue: &QueueName) -> Vec<LaneAt> {
 }
 
 /// When an entry died that is dead, or over.
-fn died(found: &Found) -> Option<Died> {
+pub(super) fn died(found: &Found) -> Option<Died> {
     let at = match found.entry.standing.state {
         State::Dead(death) => Some(death.at),
         State::Scheduled | State::Ready | State::Leased(_) => found.entry.standing.expires,

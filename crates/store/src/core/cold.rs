@@ -133,12 +133,13 @@ pub trait Cold<B> {
         into: &mut Expired<B>,
     ) -> bool;
 
-    /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still.
+    /// Tries that again which was set aside, if anything of it may be of this queue. Fails if there is such still. What expires
+    /// besides goes as from [`expire`](Cold::expire).
     fn expire_unread(
         &mut self,
         queue: &QueueName,
         now: Now,
-        expiring: Expiring,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
         into: &mut Expired<B>,
     ) -> Result<()>;
 
@@ -704,10 +705,7 @@ impl<B: StoredBody> Core<B> {
         let is_replay = log.is_replay();
         let Some(cold) = log.cold() else { return true };
         let mut expired = Expired::default();
-        let expiring = |name: &QueueName| {
-            let queue = self.queues.find(name);
-            queue.map_or(Expiring::Die, |queue| self.expiring(queue, is_replay))
-        };
+        let expiring = |name: &QueueName| self.expiring(name, is_replay);
         let is_done = cold.expire(now, self.config.expired_a_call, &expiring, &mut expired);
         if !is_done && !self.is_behind {
             self.fell_behind += 1;
@@ -723,7 +721,8 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// What becomes of the cold messages of a queue that expire.
-    fn expiring(&self, queue: u32, is_replay: bool) -> Expiring {
+    fn expiring(&self, queue: &QueueName, is_replay: bool) -> Expiring {
+        let Some(queue) = self.queues.find(queue) else { return Expiring::Die };
         match self.settings(queue).on_expiry {
             OnExpiry::Dead => Expiring::Die,
             OnExpiry::Drop if is_replay => Expiring::Stay,
@@ -774,10 +773,11 @@ impl<B: StoredBody> Core<B> {
     /// Lets those expire that could not be read when their time came. Fails if some can not still.
     pub(super) fn expire_unread(&mut self, queue: u32, now: Now, log: &mut impl Log<B>) -> Result<()> {
         let found = self.queues.get(queue);
-        let expiring = self.expiring(queue, log.is_replay());
+        let is_replay = log.is_replay();
         let Some(cold) = log.cold().filter(|_| found.cold.pending > 0) else { return Ok(()) };
         let mut expired = Expired::default();
-        let read = cold.expire_unread(&found.name, now, expiring, &mut expired);
+        let expiring = |name: &QueueName| self.expiring(name, is_replay);
+        let read = cold.expire_unread(&found.name, now, &expiring, &mut expired);
         self.count_expired(expired, log);
         read
     }

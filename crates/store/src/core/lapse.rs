@@ -35,13 +35,15 @@ pub(super) struct Slice {
     moves: usize,
     /// So many put tokens that have run out may be looked at by puts of queues with as many as may be.
     pub(super) tokens: usize,
+    /// So many dead messages that are past their queues' retention may be discarded.
+    pub(super) retained: usize,
 }
 
 impl Slice {
     pub(super) fn of(config: &CoreConfig) -> Slice {
         let leases = config.lapsed_a_call;
         let (bytes, moves) = (config.lapsed_bytes_a_call, leases.saturating_mul(MOVES_A_LEASE));
-        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP }
+        Slice { leases, bytes, moves, tokens: SWEPT_AT_CAP, retained: config.swept_a_call }
     }
 
     pub(super) fn is_used_up(&self) -> bool {

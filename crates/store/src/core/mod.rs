@@ -12,7 +12,7 @@
 //!   of [`serve`](Core::serve) and one in each: where [`has_lapsed`](Core::has_lapsed) says so of a queue that a call names, call
 //!   [`lapse_some`](Core::lapse_some), and make the call later if there are more. A take without wait, or a call of
 //!   [`queues`](Core::queues), may have [given up](Core::gave_up) for the same reason: repeat it after the next serve.
-//! - **Retention.** Each call discards a slice of the dead messages whose time is over. Where calls are rare, call
+//! - **Retention.** Between two serves calls discard a slice of the dead messages whose time is over. Where calls are rare, call
 //!   [`retain_some`](Core::retain_some) when [`next_retention`](Core::next_retention) has come, within a minute, and again while it
 //!   says that there are more.
 //! - **Closing.** Call [`give_back_bound`](Core::give_back_bound) until it is through, and nothing else in between.
@@ -162,7 +162,7 @@ pub struct CoreConfig {
     /// forgets itself; at least 1.
     pub buried_a_call: usize,
     /// At how many dead messages a revive or a discard looks in one call, where it is about all or the oldest, and how many that are
-    /// past their retention each call discards; at least 1.
+    /// past their retention all calls between two serves discard; at least 1.
     pub swept_a_call: usize,
     /// How many leases a slice lets run out and messages expire, and about how many bytes it records: each call of [`Core::serve`] has one, and
     /// all calls between two of them; at least 1.

@@ -3,8 +3,8 @@
 //! # Ground rules
 //! 1. Each queue that limits the time of its dead, or has more of them than it keeps, has one alarm, in the order of all queues' alarms:
 //!    nothing is to be discarded in it before that. It is made exact when it is come to. A queue without retention has none.
-//! 2. Each call discards a slice, at its beginning, before it has found any queue or message. Whoever has time between calls does more
-//!    of it: [`retain_some`](Core::retain_some).
+//! 2. Calls discard at their beginning, before they have found any queue or message: together a slice, until the next
+//!    [`serve`](Core::serve). Whoever has time between calls does more of it: [`retain_some`](Core::retain_some).
 //! 3. A death that leaves more than the queue keeps discards the oldest in its step; where that is cold, the next slice does.
 //! 4. Whoever names a message does not find it from the moment on at which its time is over, whether it was discarded or not.
 //! 5. What is discarded is recorded singly, and no answer waits for it: what a crash loses of it is past its retention still.
@@ -25,9 +25,10 @@ const SOON_MS: u64 = 30_000;
 const AGAIN_MS: u64 = 10_000;
 
 impl<B: StoredBody> Core<B> {
-    /// Discards dead messages that are past their queues' retention, one slice; true if there are more. Each call does so too; whoever
-    /// has time between calls gets their memory and disk back sooner.
+    /// Discards dead messages that are past their queues' retention, one slice; true if there are more. All calls between two
+    /// [serves](Core::serve) do one too; whoever has time between calls gets memory and disk back sooner.
     pub fn retain_some(&mut self, now: Now, log: &mut impl Log<B>) -> bool {
+        self.slice.retained = self.config.swept_a_call;
         self.begin(now, log);
         self.has_past_retention(now)
     }
@@ -44,13 +45,14 @@ impl<B: StoredBody> Core<B> {
 
     /// Discards a slice by the way.
     pub(super) fn retain(&mut self, now: Now, log: &mut impl Log<B>) {
-        let mut left = self.config.swept_a_call;
+        let mut left = self.slice.retained;
         while left > 0
             && let Some(queue) = self.queues.pop_retention(now.wall.as_ms())
         {
             self.retain_in(queue, &mut left, now, log);
             self.queues.remove_if_bare(queue);
         }
+        self.slice.retained = left;
     }
 
     /// Discards what is past its retention in a queue, `left` messages at most, and sets the queue's alarm anew.

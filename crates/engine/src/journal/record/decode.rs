@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use dwell_model::{
-    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Key, Lease, LeaseToken, MessageId, Number,
+    Counts, DEFAULT_PRIORITY, Death, DeathReason, Headers, Holder, Key, Lease, LeaseToken, MessageId, Number,
     PutToken, QueueName, Standing, State, Timestamp,
 };
-use dwell_store::core::{PutRecord, Record};
-use dwell_store::{PutAnswer, PutOutcome};
+use dwell_store::core::{PutRecord, Record, TokenRecord};
+use dwell_store::{PutAnswer, PutDigest, PutOutcome};
 
 use super::super::setting;
 use super::super::wire::{Cursor, Read, Unreadable};
@@ -144,6 +144,7 @@ impl<'a> Decoder<'a> {
     fn answered(&mut self) -> Read<Record> {
         let queue = self.queue()?;
         let token = read_token_text(self.cursor.text()?)?;
+        let digest = read_digest(self.cursor.take(8)?)?;
         let id = self.id()?;
         let number = self.number()?;
         let due = self.instant()?;
@@ -154,7 +155,8 @@ impl<'a> Decoder<'a> {
             2 => PutOutcome::Kept,
             _ => return Err(malformed("the outcome of a put")),
         };
-        Ok(Record::Answered { queue, token, answer: PutAnswer { id, number, due, outcome }, until })
+        let token = TokenRecord { token, until, digest };
+        Ok(Record::Answered { queue, token, answer: PutAnswer { id, number, due, outcome } })
     }
 
     fn standing(&mut self) -> Read<Standing> {
@@ -170,6 +172,7 @@ impl<'a> Decoder<'a> {
             keyless: false,
             counts: Counts::default(),
             last_error: None,
+            holder: None,
         };
         let mut token = None;
         let (mut lease_ms, mut deadline, mut bound) = (None, None, false);
@@ -200,6 +203,10 @@ impl<'a> Decoder<'a> {
                 }
                 16 => at = Some(instant(value.int()?, now)?),
                 17 => token = Some(LeaseToken(self.context.lease_tokens() ^ u128::from(value.int()?))),
+                18 => {
+                    let holder = Holder::new(value.text()?).map_err(|_| malformed("a holder"))?;
+                    standing.holder = Some(holder);
+                }
                 _ => return Err(malformed("a field of a standing")),
             }
         }
@@ -243,10 +250,16 @@ pub(crate) fn read_headers(bytes: &[u8]) -> Read<Headers> {
     Headers::new(pairs).map_err(|_| malformed("a header"))
 }
 
-fn read_token(bytes: &[u8], now: Timestamp) -> Read<(PutToken, Timestamp)> {
+fn read_token(bytes: &[u8], now: Timestamp) -> Read<TokenRecord> {
     let mut cursor = Cursor::new(bytes);
     let until = instant(cursor.varint()?, now)?;
-    Ok((read_token_text(&bytes[cursor.position()..])?, until))
+    let digest = read_digest(cursor.take(8)?)?;
+    Ok(TokenRecord { token: read_token_text(&bytes[cursor.position()..])?, until, digest })
+}
+
+fn read_digest(bytes: &[u8]) -> Read<PutDigest> {
+    let bytes = bytes.try_into().map_err(|_| malformed("a digest has not 8 bytes"))?;
+    Ok(PutDigest(u64::from_le_bytes(bytes)))
 }
 
 fn read_token_text(bytes: &[u8]) -> Read<PutToken> {

@@ -10,7 +10,7 @@
 //! | 1 | put | number and id counter (zigzag differences from the put before in this batch, at first from 0), due, queue, fields, body length, body checksum (4 bytes), body |
 //! | 2 | stands | number, state (0 scheduled, 1 ready, 2 leased, 3 dead), due, fields |
 //! | 3 | gone | number |
-//! | 4 | answered | queue, token, id (16 bytes), number, due, until, outcome (0 created, 1 replaced and id, 2 kept) |
+//! | 4 | answered | queue, token, digest (8 bytes), id (16 bytes), number, due, until, outcome (0 created, 1 replaced and id, 2 kept) |
 //! | 5 | configured | queue, setting, 0 (follows the default) or 1 and its value |
 //! | 6 | purged | queue |
 //! | 7 | discarded | queue |
@@ -20,7 +20,7 @@
 //! | 11 | closed | nothing |
 //!
 //! Fields of a put: 1 priority (if not 1,024), 2 key, 3 headers (pairs of texts), 4 lease in ms, 5 limit of
-//! attempts (0 for none), 6 expiry, 7 token's end and token (varint, text to the end), 8 id replaced (16 bytes),
+//! attempts (0 for none), 6 expiry, 7 token's end, digest and token (varint, 8 bytes, text to the end), 8 id replaced (16 bytes),
 //! 9 created (if not the batch's clock), 10 id (16 bytes, if it does not follow from due, shard, incarnation
 //! and counter).
 //!
@@ -28,7 +28,7 @@
 //! 7 releases, 8 buries, 9 revives, 10 last error, 11 lease token (16 bytes), 12 lease in ms, 13 lease
 //! deadline (with 17 only if it is not the batch's wall clock and the length of the lease), 14 bound, 15 reason of death (0 attempts
 //! spent, 1 buried, 2 expired), 16 time of death, 17 the lease token's low 64 bits, in place of 11 where the bits above
-//! are the batch's incarnation and shard. Counts that are 0 and flags that are false are left out.
+//! are the batch's incarnation and shard, 18 holder. Counts that are 0 and flags that are false are left out.
 
 mod decode;
 mod encode;
@@ -61,7 +61,7 @@ pub(super) const CLOSED: u8 = 11;
 /// The highest field number of a put.
 pub(super) const PUT_FIELDS: u64 = 10;
 /// The highest field number of a standing.
-pub(super) const STANDING_FIELDS: u64 = 17;
+pub(super) const STANDING_FIELDS: u64 = 18;
 
 /// What all records of a batch have in common.
 #[derive(Clone, Copy, Debug)]

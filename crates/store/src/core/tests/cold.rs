@@ -259,10 +259,10 @@ impl Cold<Bytes> for Toy {
         &mut self,
         queue: &QueueName,
         now: Now,
-        expiring: Expiring,
+        expiring: &dyn Fn(&QueueName) -> Expiring,
         _: &mut Expired<Bytes>,
     ) -> Result<()> {
-        if expiring == Expiring::Stay {
+        if expiring(queue) == Expiring::Stay {
             return Ok(());
         }
         if !self.over(now).any(|copy| self.unreadable.contains(&copy.cold.copy)) {
