@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use dwell_model::{
-    AttemptLimit, DEFAULT_PRIORITY, Key, Message, MessageId, Number, Rules, Settings, Standing, State,
-    StateKind, as_of,
+    DEFAULT_PRIORITY, Key, Message, MessageId, Number, Rules, Settings, Standing, State, StateKind, as_of,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
