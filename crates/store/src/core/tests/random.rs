@@ -249,12 +249,15 @@ pub(super) struct Walk {
     messages: Vec<(QueueName, MessageId)>,
     pub(super) receipts: Vec<Receipt>,
     waiters: u64,
+    /// Whether any queue was told to drop what expires: then one may be gone with its last message, and what is cold is not
+    /// found to be so at once.
+    drops: bool,
 }
 
 impl Walk {
     fn new(rig: Rig) -> Walk {
         let (now, latest) = (now(0), at(0));
-        Walk { rig, now, latest, messages: Vec::new(), receipts: Vec::new(), waiters: 0 }
+        Walk { rig, now, latest, messages: Vec::new(), receipts: Vec::new(), waiters: 0, drops: false }
     }
 
     pub(super) fn random() -> Walk {
@@ -312,6 +315,9 @@ impl Walk {
         self.latest = self.latest.max(now.wall);
         self.rig.core.catch_up(now, &mut self.rig.log);
         self.rig.log.0.push(Told::Time(self.rig.core.seen()));
+        if self.drops {
+            self.rig.catch_up(now);
+        }
         match call {
             Call::Advance(ms) => {
                 self.now.wall = now.wall.after(u64::from(*ms)).unwrap();
@@ -381,6 +387,7 @@ impl Walk {
                 self.rig.call(|core, log| core.delete_queue(&name(*queue), now, log));
             }
             Call::Configure { queue, change } => {
+                self.drops |= *change == SettingChange::Set(Setting::OnExpiry(OnExpiry::Drop));
                 let changes = vec![change.clone()];
                 let _ = self.rig.call(|core, log| core.configure(&name(*queue), changes, now, log));
             }
