@@ -457,8 +457,8 @@ impl Store for Engine {
     }
 
     async fn get(&self, queue: QueueName, targets: Vec<Target>, dead: bool) -> Vec<Result<Message>> {
-        let command = |reply| Command::Get { queue, targets, dead, reply };
-        let found = self.ask_each(targets.len(), command).await;
+        let items = targets.len();
+        let found = self.ask_each(items, |reply| Command::Get { queue, targets, dead, reply }).await;
         let places = found.iter().flatten().map(place).collect::<Vec<_>>();
         let mut bodies = Place::read_all(&places).into_iter();
         let mut with_body = |message: Message<Place>| match bodies.next().expect("each message has a body") {

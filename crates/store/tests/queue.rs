@@ -109,7 +109,9 @@ fn a_put_says_what_its_setters_say() {
         assert_eq!((message.standing.priority, message.standing.expires), (3, Some(at(60_000))));
         assert_eq!(orders.get("order-7").await.unwrap().id, put.id, "a text is a key");
 
-        let repeated = orders.put("another").idempotency_key("once").await.unwrap();
+        let another = orders.put("another").key("order-7").idempotency_key("once").await;
+        assert_eq!(another, Err(Error::IdempotencyMismatch { id: put.id }));
+        let repeated = orders.put("body").key("order-7").idempotency_key("once").await.unwrap();
         assert_eq!(repeated.id, put.id);
     });
 }

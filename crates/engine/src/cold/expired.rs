@@ -314,7 +314,8 @@ impl ColdSet {
 
     /// After a replay: what it has left, since its queue drops what expires, is looked at again.
     pub(crate) fn look_again_at_left(&mut self) {
-        for file in self.files.values_mut().filter(|file| std::mem::take(&mut file.has_left)) {
+        for file in self.files.values_mut().filter(|file| file.has_left) {
+            file.has_left = false;
             file.look_again_from(0);
         }
         self.find_next_expiry();
