@@ -49,10 +49,15 @@ pub trait Harness: Send {
         0
     }
 
-    /// Whether lists and counts show an expiry, and the end of a retention, at once. A store may take up to a minute to; the suite then
+    /// Whether lists and counts show an expiry at once. A store may take up to a minute to; the suite then
     /// does not compare them while one is under way.
     fn shows_expiry_at_once(&self) -> bool {
         true
+    }
+
+    /// The same of the end of a retention, and of messages that are found by their numbers.
+    fn shows_retention_at_once(&self) -> bool {
+        self.shows_expiry_at_once()
     }
 }
 

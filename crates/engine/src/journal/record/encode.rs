@@ -121,10 +121,10 @@ impl Encoder {
         if let Some(expires) = expires {
             put_int_field(out, 6, difference(*expires, context.now));
         }
-        if let Some(TokenRecord { token, until, digest }) = token {
-            let mut bytes = Vec::with_capacity(18 + token.as_str().len());
+        // The digest follows from key and body.
+        if let Some(TokenRecord { token, until, digest: _ }) = token {
+            let mut bytes = Vec::with_capacity(10 + token.as_str().len());
             put_instant(&mut bytes, *until, context.now);
-            bytes.extend_from_slice(&digest.0.to_le_bytes());
             bytes.extend_from_slice(token.as_str().as_bytes());
             put_bytes_field(out, 7, &bytes);
         }

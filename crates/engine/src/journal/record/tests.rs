@@ -52,7 +52,11 @@ fn full_put(number: u64) -> PutRecord {
         lease_ms: Some(Setting::MAX_LEASE_MS),
         max_attempts: Some(AttemptLimit::Unlimited),
         expires: Some(Timestamp::MAX),
-        token: Some(TokenRecord { token: PutToken::new("t:1").unwrap(), until: at(9), digest: PutDigest(7) }),
+        token: Some(TokenRecord {
+            token: PutToken::new("t:1").unwrap(),
+            until: at(9),
+            digest: PutDigest::of(Some(&Key::new("ключ").unwrap()), b"body"),
+        }),
         replaces: Some(MessageId::new(at(6), 1, 1, 1)),
         ..plain_put(number, Timestamp::MIN)
     }
