@@ -101,15 +101,17 @@ impl Reference {
 
     /// Whether a message has expired so lately that a store need not show it in lists and counts yet.
     pub(in super::super) fn has_lately_expired(&self) -> bool {
-        let is_late = |at_ms: u64| self.now.mono_ms.saturating_sub(at_ms) < 60_000;
-        self.discarded.is_some_and(is_late)
-            || self.kept.iter().any(|kept| match kept.message.standing.state {
-                State::Dead(death) => {
-                    death.reason == dwell_model::DeathReason::Expired
-                        && self.now.wall.ms_since(death.at) < 60_000
-                }
-                _ => false,
-            })
+        self.kept.iter().any(|kept| match kept.message.standing.state {
+            State::Dead(death) => {
+                death.reason == dwell_model::DeathReason::Expired && self.now.wall.ms_since(death.at) < 60_000
+            }
+            _ => false,
+        })
+    }
+
+    /// The same of one that was discarded, since it was past its queue's retention or had expired.
+    pub(in super::super) fn has_lately_discarded(&self) -> bool {
+        self.discarded.is_some_and(|at_ms| self.now.mono_ms.saturating_sub(at_ms) < 60_000)
     }
 
     /// The message as a reader sees it.
