@@ -36,9 +36,27 @@ impl Server {
         self.0.serving["beanstalkd"].as_str().unwrap_or_default()
     }
 
-    /// A number of its page of metrics that has no labels.
-    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
-        let address = self.0.address();
+    /// Where its page of metrics is.
+    pub(crate) fn metrics(&self) -> Metrics {
+        Metrics { address: self.0.address().to_owned() }
+    }
+
+    /// Seconds of processors that it has had so far.
+    pub(crate) fn cpu_s(&self) -> Result<f64> {
+        cpu_s(self.0.pid())
+    }
+}
+
+/// A server's page of metrics, for whichever thread asks.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    address: String,
+}
+
+impl Metrics {
+    /// A number that has no labels.
+    pub(crate) fn get(&self, name: &str) -> Result<f64> {
+        let Metrics { address } = self;
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let head = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -47,11 +65,6 @@ impl Server {
         stream.read_to_string(&mut page)?;
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(value.ok_or_else(|| format!("the page of metrics has no {name}"))?.trim().parse()?)
-    }
-
-    /// Seconds of processors that it has had so far.
-    pub(crate) fn cpu_s(&self) -> Result<f64> {
-        cpu_s(self.0.pid())
     }
 }
 

@@ -1,5 +1,5 @@
 # What each part of `scripts/test` runs. Two build profiles in all: dev (optimised a little) for the tests,
-# release for the bench. Each part is given 'yes' for the longer sets, or ''.
+# release for the bench. A part that has longer sets is given 'yes' if they run behind it (`long.sh`), or ''.
 # shellcheck shell=bash
 
 # Where cargo builds to.
@@ -35,7 +35,6 @@ part_core() {
     done
     cargo_test "core" --workspace "${others[@]}"
     model_check "$1"
-    [ -z "$1" ] || long_core
 }
 
 part_e2e() {
@@ -50,7 +49,6 @@ part_redis() {
     cargo_test "redis" -p dwell-redis -p dwell-redisson
     stage "redis: what failovers have lost" counted
     other_redises -p dwell-redis
-    [ -z "$1" ] || long_redis
 }
 
 part_test() {
@@ -58,7 +56,6 @@ part_test() {
     stage "redis: what failovers have lost" counted
     other_redises "${workspace[@]}"
     model_check "$1"
-    [ -z "$1" ] || { long_core && long_redis; }
 }
 
 # other_redises SELECTION...: the store on the oldest Redis that it takes, and on Valkey.
@@ -95,51 +92,35 @@ cargo_test() {
 }
 
 # What threads meet at, under a model checker: it is built with other locks, and so in a folder of its own.
+model_check=(env "RUSTFLAGS=--cfg shuttle" cargo test --release --locked -p dwell-time -p dwell-engine
+    --test delay_queue_shuttle --test shard_shuttle --target-dir "$target/shuttle")
+
 model_check() {
-    local checked
-    checked=(--release --locked -p dwell-time -p dwell-engine --test delay_queue_shuttle --test shard_shuttle
-        --target-dir "$target/shuttle")
-    local runs=("env" "RUSTFLAGS=--cfg shuttle")
-    [ -z "$1" ] || runs+=(DWELL_SHUTTLE_RUNS=200000)
-    stage "model checker: build" "${runs[@]}" cargo test "${checked[@]}" --no-run
-    stage "model checker: run" "${runs[@]}" cargo test "${checked[@]}"
+    stage "model checker: build" "${model_check[@]}" --no-run
+    [ -n "$1" ] || stage "model checker: run" "${model_check[@]}"
 }
 
-long_core() {
-    stage "long: timing queue and core" env PROPTEST_CASES=200000 \
-        cargo test --locked -p dwell-time -p dwell-store --lib
-    stage "long: delay queue, 5 million items" env DWELL_STRESS_ITEMS=5000000 \
-        cargo test --release --locked -p dwell-time --test delay_queue_stress
-    stage "long: model test, memory" env DWELL_CASES=20000 \
-        cargo test --locked -p dwell-store --test memory behaves_as_the_model_does
-    stage "long: model test, engine in memory" env DWELL_CASES=20000 \
-        cargo test --locked -p dwell-engine --test engine in_memory::behaves_as_the_model_does
-    stage "long: model test, engine on files" env DWELL_CASES=500 \
-        cargo test --locked -p dwell-engine --test engine on_files::behaves_as_the_model_does
-    stage "long: two years of the engine" \
-        cargo test --locked -p dwell-engine --test engine -- --ignored two_years
-}
-
-long_redis() {
-    stage "long: model test, one Redis" env DWELL_CASES=2000 \
-        cargo test --locked -p dwell-redis --test single behaves_as_the_model_does
-    stage "long: model test, a cluster" env DWELL_CASES=2000 \
-        cargo test --locked -p dwell-redis --test cluster behaves_as_the_model_does
-    stage "long: a million takes that wait" env DWELL_TAKES=1000000 \
-        cargo test --locked -p dwell-redis --test many -- --ignored --nocapture a_million_takes
+part_page() {
+    local page=(npm --silent --prefix interop/page)
+    stage "page: packages" "${page[@]}" ci --no-audit --no-fund
+    stage "page: types" "${page[@]}" run types
+    stage "page: what is pure" "${page[@]}" run unit
+    stage "page: in a browser" "${page[@]}" run browser
+    stage "page: screenshots" "${page[@]}" run look
 }
 
 part_sim() {
-    local rounds=30 lines=20000 kills=3 seeds=500
-    [ -z "$1" ] || rounds=300 lines=1000000 kills=5 seeds=10000
     build_all "sim: build"
-    stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$seeds"
-    # Not in the short set yet: what failed there now and then is mended, and has not run for long enough since.
-    [ -z "$1" ] || stage "sim: stress" "$target/debug/dwell-sim" stress --seconds 600
+    [ -n "$1" ] || sim 500 30 20000 3
+}
+
+# sim SEEDS ROUNDS LINES KILLS
+sim() {
+    stage "sim: seeds" "$target/debug/dwell-sim" run --seeds "$1"
     stage "sim: mutants" "$target/debug/dwell-sim" mutants
-    stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$rounds"
-    stage "sim: kill -9, beanstalkd's protocol" "$target/debug/dwell-sim" kill --protocol beanstalkd --rounds "$rounds"
-    stage "sim: load" "$target/debug/dwell-sim" load --lines "$lines" --kills "$kills"
+    stage "sim: kill -9" "$target/debug/dwell-sim" kill --rounds "$2"
+    stage "sim: kill -9, beanstalkd's protocol" "$target/debug/dwell-sim" kill --protocol beanstalkd --rounds "$2"
+    stage "sim: load" "$target/debug/dwell-sim" load --lines "$3" --kills "$4"
 }
 
 part_bench() {
@@ -155,16 +136,19 @@ build_all() {
 }
 
 part_interop() {
-    local long=$1 sequences=200
-    [ -z "$long" ] || sequences=5000
     build_all "interop: build"
-    stage "interop: beanstalkd's own replies" \
-        interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$sequences"
+    [ -n "$1" ] || differential 200
     stage "interop: beanstalkd's clients" interop/beanstalkd/clients.sh "$target/debug/dwell"
     stage "interop: OpenAPI, tools" python_at "$target/openapi-python" interop/openapi/requirements.txt
     stage "interop: OpenAPI" interop/openapi/run.sh "$target/debug/dwell" "$target/openapi-python/bin/python"
     stage "interop: Dockerfile, tools" python_at "$target/deploy-python" deploy/requirements.txt
     stage "interop: Dockerfile" "$target/deploy-python/bin/hadolint" deploy/Dockerfile
+}
+
+# differential SEQUENCES
+differential() {
+    stage "interop: beanstalkd's own replies" \
+        interop/beanstalkd/differential.py --dwell "$target/debug/dwell" --sequences "$1"
 }
 
 part_redisson() {

@@ -6,7 +6,10 @@ failed=()
 # What the stage printed that runs now; and the last lines of those that failed, for whoever sees the end of a log alone.
 stage_log=$(mktemp)
 failures_log=$(mktemp)
-trap 'rm -f "$stage_log" "$failures_log"' EXIT
+# Lanes that run, each as its process and the folder of its output.
+lanes=()
+lane_logs=$(mktemp -d)
+trap 'rm -rf "$stage_log" "$failures_log" "$lane_logs"' EXIT
 stage_seconds_max=$((45 * 60))
 
 # stage NAME COMMAND...
@@ -34,6 +37,44 @@ stage() {
         grep -E '^(error|test .* FAILED|failures:|thread .* panicked|---- )' "$stage_log" | head -40 >>"$failures_log" || true
         tail -n 40 "$stage_log" >>"$failures_log"
     fi
+}
+
+# lane FUNCTION...: runs functions that have stages, one after the other, beside what else is running. Its output comes when
+# it ends.
+lane() {
+    [ $# -gt 0 ] || return 0
+    local out
+    out=$(mktemp -d -p "$lane_logs")
+    (
+        passed=0
+        failed=()
+        stage_log=$out/stage
+        failures_log=$out/failures
+        : >"$failures_log"
+        for part in "$@"; do
+            "$part"
+        done
+        echo "$passed" >"$out/passed"
+        printf '%s\n' "${failed[@]}" >"$out/failed"
+    ) >"$out/log" 2>&1 &
+    lanes+=("$!:$out")
+    printf '\n== beside each other: %s\n' "$*"
+}
+
+# Waits for the lanes, and counts their stages as its own.
+await_lanes() {
+    local lane out name
+    for lane in "${lanes[@]}"; do
+        out=${lane#*:}
+        wait "${lane%%:*}" || failed+=("lane ${lane%%:*}, which ended early")
+        cat "$out/log"
+        cat "$out/failures" >>"$failures_log"
+        [ ! -e "$out/passed" ] || passed=$((passed + $(cat "$out/passed")))
+        [ ! -e "$out/failed" ] || while read -r name; do
+            [ -z "$name" ] || failed+=("$name")
+        done <"$out/failed"
+    done
+    lanes=()
 }
 
 # The closing lines; fails if a stage did.

@@ -9,7 +9,7 @@ use crate::workspace::{Package, built_with, metadata, packages, read, root};
 /// ```text
 /// model <- time <- engine            model <- store <- engine | redis | postgres
 /// redis <- redisson <- server | cli
-/// store <- delivery <- server <- cli     store <- client <- cli | sim
+/// store <- delivery <- server <- cli     store <- client <- dwell | cli | sim
 /// store <- wire <- client | server
 /// sim, bench -> anything; nothing -> server but cli and sim
 /// model <- time <- testkit <- sim, bench, and the tests of anybody
@@ -31,6 +31,7 @@ const MAY_NEED: &[(&str, &[&str])] = &[
             "dwell-model",
             "dwell-time",
             "dwell-store",
+            "dwell-client",
             "dwell-engine",
             "dwell-redis",
             "dwell-postgres",

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use dwell_client::Client;
 use dwell_model::{Receipt, Timestamp};
-use dwell_store::{Action, Put, Settle, Take, When};
+use dwell_store::{Action, Blocking, Put, Settle, Take, When};
 use hdrhistogram::Histogram;
 
 use super::Scenario;
@@ -55,9 +55,11 @@ fn run(run: &mut Run) -> Result<()> {
         "the server's memory limit is {MEMORY_LIMIT}: what does not fit is in due files, and retirements: how many were \
          completed from the first message due to the last taken"
     ));
-    over(run, "HTTP", load, &|server| Ok(Box::new(Http(Client::new(server.url())?)) as Box<dyn Caller>))?;
+    over(run, "HTTP", load, &|server| {
+        Ok(Box::new(Http(Client::new(server.url())?.blocking())) as Box<dyn Caller>)
+    })?;
     over(run, "beanstalkd's protocol", load, &|server| {
-        let puts = Http(Client::new(server.url())?);
+        let puts = Http(Client::new(server.url())?.blocking());
         let reserves = RefCell::new(Reserves::new(Wire::connect(server.beanstalkd())?));
         Ok(Box::new(Beanstalkd { puts, reserves }) as Box<dyn Caller>)
     })
@@ -77,13 +79,13 @@ fn over(
     let (mut put_rates, mut retirements) = (Vec::new(), Vec::new());
     for round in 1..=run.rounds() {
         let server = Server::start_with(&run.empty_folder("server")?, &["--memory-limit", MEMORY_LIMIT])?;
-        let before = OnceLock::new();
+        let (metrics, before) = (server.metrics(), OnceLock::new());
         let measured = load.run(&|| connect(&server), &|| {
             // The putter calls it once.
-            let _ = before.set(server.metric(RETIREMENTS).map_err(|error| error.to_string()));
+            let _ = before.set(metrics.get(RETIREMENTS).map_err(|error| error.to_string()));
         })?;
         let before = before.into_inner().ok_or("nothing fell due")??;
-        let retired = server.metric(RETIREMENTS)? - before;
+        let retired = metrics.get(RETIREMENTS)? - before;
         let (late, puts) = (measured.late, measured.puts_per_s);
         eprintln!(
             "{work}: round {round}: p50 {} us, p99 {} us, {puts:.0} puts a second, {retired} retirements",
@@ -104,29 +106,28 @@ fn over(
 }
 
 /// A client with connections of its own.
-struct Http(Client);
+struct Http(Blocking<Client>);
 
 impl Caller for Http {
     fn put(&self, puts: Vec<Put>) -> Told<()> {
         self.0
-            .put(&puts)
+            .put(puts)
             .into_iter()
             .try_for_each(|answer| answer.map(drop))
             .map_err(|error| error.to_string())
     }
 
     fn take(&self, take: Take) -> Told<Vec<Taken>> {
-        let taken = self.0.take(&take).map_err(|error| error.to_string())?;
-        let seen = taken.into_iter().map(|delivery| Taken {
-            due: delivery.message.due,
-            receipt: Some(delivery.receipt.into_owned()),
-        });
+        let taken = self.0.take(take).map_err(|error| error.to_string())?;
+        let seen = taken
+            .into_iter()
+            .map(|delivery| Taken { due: delivery.message.standing.due, receipt: Some(delivery.receipt) });
         Ok(seen.collect())
     }
 
     fn ack(&self, receipts: Vec<Receipt>) -> Told<()> {
         let acks = receipts.into_iter().map(|receipt| Settle { receipt, action: Action::Ack });
-        let settled = self.0.settle(&acks.collect::<Vec<_>>());
+        let settled = self.0.settle(acks.collect());
         settled.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| error.to_string())
     }
 }

@@ -71,14 +71,14 @@ struct Stage {
 /// What is asked of a store, however it is reached.
 enum Caller {
     Engine(Blocking<Engine>),
-    Http(Client),
+    Http(Blocking<Client>),
 }
 
 impl Stage {
     fn caller(&self) -> Result<Caller> {
         match (&self.engine, &self.url) {
             (Some(engine), _) => Ok(Caller::Engine(engine.blocking())),
-            (None, Some(url)) => Ok(Caller::Http(Client::new(url)?)),
+            (None, Some(url)) => Ok(Caller::Http(Client::new(url)?.blocking())),
             (None, None) => Err("a stage has a store".into()),
         }
     }
@@ -91,44 +91,31 @@ impl Stage {
 
 impl Caller {
     fn put(&self, puts: Vec<Put>) -> Told<()> {
-        let refused = match self {
-            Caller::Engine(engine) => {
-                engine.put(puts).into_iter().find_map(|put| put.err().map(|e| e.to_string()))
-            }
-            Caller::Http(client) => {
-                client.put(&puts).into_iter().find_map(|put| put.err().map(|e| e.to_string()))
-            }
+        let answers = match self {
+            Caller::Engine(engine) => engine.put(puts),
+            Caller::Http(client) => client.put(puts),
         };
+        let refused = answers.into_iter().find_map(|put| put.err().map(|error| error.to_string()));
         refused.map_or(Ok(()), Err)
     }
 
     /// Takes; tells `arrived` how many came, of which each is due when it says, and acks them.
     fn take_and_ack(&self, take: Take, mut arrived: impl FnMut(&[Timestamp])) -> Told<usize> {
         let ack = |receipt| Settle { receipt, action: Action::Ack };
-        match self {
-            Caller::Engine(engine) => {
-                let taken = engine.take(take).map_err(|error| error.to_string())?;
-                let dues: Vec<_> = taken.iter().map(|delivery| delivery.message.standing.due).collect();
-                arrived(&dues);
-                for settled in
-                    engine.settle(taken.into_iter().map(|delivery| ack(delivery.receipt)).collect())
-                {
-                    settled.map_err(|error| error.to_string())?;
-                }
-                Ok(dues.len())
-            }
-            Caller::Http(client) => {
-                let taken = client.take(&take).map_err(|error| error.to_string())?;
-                let dues: Vec<_> = taken.iter().map(|delivery| delivery.message.due).collect();
-                arrived(&dues);
-                let settles: Vec<_> =
-                    taken.into_iter().map(|delivery| ack(delivery.receipt.into_owned())).collect();
-                for settled in client.settle(&settles) {
-                    settled.map_err(|error| error.to_string())?;
-                }
-                Ok(dues.len())
-            }
-        }
+        let taken = match self {
+            Caller::Engine(engine) => engine.take(take),
+            Caller::Http(client) => client.take(take),
+        };
+        let taken = taken.map_err(|error| error.to_string())?;
+        let dues: Vec<_> = taken.iter().map(|delivery| delivery.message.standing.due).collect();
+        arrived(&dues);
+        let settles = taken.into_iter().map(|delivery| ack(delivery.receipt)).collect();
+        let settled = match self {
+            Caller::Engine(engine) => engine.settle(settles),
+            Caller::Http(client) => client.settle(settles),
+        };
+        settled.into_iter().try_for_each(|settled| settled.map(drop)).map_err(|error| error.to_string())?;
+        Ok(dues.len())
     }
 }
 

@@ -109,14 +109,14 @@ impl Load {
     fn puts_per_second_over_http(self, url: &str) -> Result<f64> {
         let queue: QueueName = "default".parse()?;
         let putting = |items: &[Item]| -> Result<Putting> {
-            let client = Client::new(url)?;
+            let client = Client::new(url)?.blocking();
             let put = |item: &Item| {
                 Put::new(queue.clone(), Bytes::copy_from_slice(&item.body)).after_ms(item.due_ms)
             };
             let puts: Vec<Put> = items.iter().map(put).collect();
             Ok(Box::new(move |answered| {
                 let one = || client.put_one(puts[0].clone());
-                let answers = if puts.len() == 1 { vec![one()] } else { client.put(&puts) };
+                let answers = if puts.len() == 1 { vec![one()] } else { client.put(puts.clone()) };
                 for answer in answers {
                     answer.map_err(|error| error.to_string())?;
                     answered();
@@ -125,7 +125,7 @@ impl Load {
             }))
         };
         let (rate, told) = self.measure(&putting)?;
-        all_there(told, Client::new(url)?.stats(&queue)?.counts.scheduled)?;
+        all_there(told, Client::new(url)?.blocking().stats(queue)?.counts.scheduled)?;
         Ok(rate)
     }
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use dwell_client::{Builder, Client};
+use dwell_store::Blocking;
 
 use crate::exit::{Exit, Failure};
 
@@ -68,13 +69,16 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The store of a server, for a thread that may wait.
+pub(crate) type Server = Blocking<Client>;
+
 impl Access {
     /// A client of the server at `url`.
     ///
     /// # Errors
     /// If a file can not be read, or holds something else.
-    pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
-        self.apply(Client::builder(url))?.build().map_err(Failure::from)
+    pub(crate) fn client(&self, url: &str) -> Result<Server, Failure> {
+        Ok(self.apply(Client::builder(url))?.build()?.blocking())
     }
 
     fn apply(&self, mut builder: Builder) -> Result<Builder, Failure> {

@@ -31,13 +31,13 @@ mod take;
 mod token;
 
 use clap::Subcommand;
-use dwell_client::{Client, QueueStats, Removed, Settled, Swept};
-use dwell_model::Receipt;
-use dwell_store::{Action, Settle};
+use dwell_model::{Receipt, StateKind};
+use dwell_store::{Action, QueueStats, Settle, Settled, Swept};
+use dwell_wire::Removed;
 use serde::Serialize;
 
 pub(crate) use self::serve::signals::Signals;
-use crate::access::Access;
+use crate::access::{Access, Server};
 use crate::exit::{Exit, Failure};
 use crate::human::{self, BAD, STRONG, state_style};
 use crate::output::Output;
@@ -54,7 +54,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// A client of the server that was named.
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
+    pub(crate) fn client(&self) -> Result<Server, Failure> {
         self.access.client(&self.server)
     }
 }
@@ -130,6 +130,11 @@ impl Command {
     }
 }
 
+/// The answer to the only item of a call.
+pub(crate) fn only<T>(mut answers: Vec<T>) -> T {
+    answers.pop().expect("each item is answered")
+}
+
 impl Context {
     /// Settles each receipt by `action`, shows what became of it, and ends as the first that failed.
     pub(crate) fn settle(&self, receipts: &[Receipt], action: &Action) -> Outcome {
@@ -137,31 +142,35 @@ impl Context {
         struct Shown<'a> {
             id: String,
             #[serde(flatten)]
-            settled: &'a Settled,
+            settled: &'a dwell_wire::Settled,
         }
         let settles: Vec<Settle> = receipts
             .iter()
             .map(|receipt| Settle { receipt: receipt.clone(), action: action.clone() })
             .collect();
         let mut exit = Exit::Ok;
-        for (receipt, answer) in receipts.iter().zip(self.client()?.settle(&settles)) {
+        for (receipt, answer) in receipts.iter().zip(self.client()?.settle(settles)) {
             match answer {
                 Ok(settled) => {
-                    self.output.show(&Shown { id: receipt.id.to_string(), settled: &settled }, |out| {
-                        let (style, word) = match settled.state() {
+                    let shown = Shown { id: receipt.id.to_string(), settled: &settled.into() };
+                    self.output.show(&shown, |out| {
+                        let state = match settled {
+                            Settled::Gone => None,
+                            Settled::Scheduled(_) => Some(StateKind::Scheduled),
+                            Settled::Ready => Some(StateKind::Ready),
+                            Settled::Leased(_) => Some(StateKind::Leased),
+                            Settled::Dead(_) => Some(StateKind::Dead),
+                        };
+                        let (style, word) = match state {
                             Some(state) => (state_style(state), state.as_str()),
                             None => (STRONG, "gone"),
                         };
                         write!(out, "{}  {style}{word}{style:#}", receipt.id)?;
                         match settled {
-                            Settled::Scheduled { due } => writeln!(out, "  due {}", human::instant(due)),
-                            Settled::Leased { lease_until } => {
-                                writeln!(out, "  until {}", human::instant(lease_until))
-                            }
-                            Settled::Dead { dead_reason } => {
-                                writeln!(out, "  {}", dead_reason.as_str())
-                            }
-                            _ => writeln!(out),
+                            Settled::Scheduled(due) => writeln!(out, "  due {}", human::instant(due)),
+                            Settled::Leased(until) => writeln!(out, "  until {}", human::instant(until)),
+                            Settled::Dead(reason) => writeln!(out, "  {}", reason.as_str()),
+                            Settled::Gone | Settled::Ready => writeln!(out),
                         }
                     })?
                 }
@@ -179,10 +188,10 @@ impl Context {
 
     /// Shows what a revive or a discard did; refused ones make it a refusal.
     pub(crate) fn show_swept(&self, swept: &Swept, done: &str) -> Outcome {
-        self.output.show(swept, |out| {
+        self.output.show(&dwell_wire::Swept::from(swept), |out| {
             writeln!(out, "{STRONG}{}{STRONG:#} {done}", swept.done)?;
-            for one in &swept.refused {
-                writeln!(out, "{}  {BAD}{}{BAD:#}: {}", one.id, one.error.code, one.error.detail)?;
+            for (id, error) in &swept.refused {
+                writeln!(out, "{id}  {BAD}{}{BAD:#}: {error}", error.code())?;
             }
             Ok(())
         })?;
@@ -190,14 +199,15 @@ impl Context {
     }
 
     /// Shows how many messages were removed.
-    pub(crate) fn show_removed(&self, removed: Removed) -> Outcome {
-        self.output.show(&removed, |out| writeln!(out, "{STRONG}{}{STRONG:#} removed", removed.removed))?;
+    pub(crate) fn show_removed(&self, removed: u64) -> Outcome {
+        self.output.show(&Removed { removed }, |out| writeln!(out, "{STRONG}{removed}{STRONG:#} removed"))?;
         Ok(Exit::Ok)
     }
 
     /// Shows a queue after a change to it.
-    pub(crate) fn show_queue(&self, queue: &QueueStats) -> Outcome {
-        self.output.show(queue, |out| stats::detail(out, queue))?;
+    pub(crate) fn show_queue(&self, queue: QueueStats) -> Outcome {
+        let queue = dwell_wire::QueueStats::from(queue);
+        self.output.show(&queue, |out| stats::detail(out, &queue))?;
         Ok(Exit::Ok)
     }
 }

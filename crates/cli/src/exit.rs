@@ -4,8 +4,9 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
-use dwell_client::Error;
+use dwell_client::OpenError;
 use dwell_model::Invalid;
+use dwell_store::Error;
 use serde::Serialize;
 
 /// What the process ends with. Scripts rely on these numbers: `docs/cli.md` lists them.
@@ -112,21 +113,29 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let exit = match &error {
-            Error::Invalid(_) | Error::BadServer { .. } | Error::BadCredentials { .. } => Exit::Usage,
-            Error::Refused(problem) if problem.status == 404 => Exit::Nothing,
-            Error::Refused(problem) if problem.code == "outcome_unknown" => Exit::Unknown,
-            Error::Unreachable { .. } | Error::BadAnswer { .. } => Exit::Unreachable,
-            Error::OutcomeUnknown { .. } => Exit::Unknown,
+        let code = error.code();
+        let status = match &error {
+            Error::Unreachable { .. } | Error::BadAnswer { .. } | Error::OutcomeUnknown { .. } => None,
+            _ => dwell_wire::lookup(code).map(|entry| entry.status),
+        };
+        let exit = match (&error, status) {
+            (Error::Unreachable { .. } | Error::BadAnswer { .. }, _) => Exit::Unreachable,
+            (Error::OutcomeUnknown { .. }, _) => Exit::Unknown,
+            (_, Some(404)) => Exit::Nothing,
             _ => Exit::Refused,
         };
-        Failure {
-            exit,
-            code: error.code().to_owned(),
-            detail: error.to_string(),
-            retryable: error.is_retryable(),
-            status: error.status(),
-        }
+        let retryable = error.is_retryable();
+        Failure { exit, code: code.to_owned(), detail: error.to_string(), retryable, status }
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let exit = match &error {
+            OpenError::Threads { .. } => Exit::Refused,
+            _ => Exit::Usage,
+        };
+        Failure::new(exit, error.code(), error)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use dwell_client::{Message, QueueStats};
 use dwell_model::{StateKind, Timestamp, format_duration_ms};
 use dwell_time::{Clock as _, SystemClock};
+use dwell_wire::{Message, QueueStats};
 
 pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const FAINT: Style = Style::new().dimmed();
@@ -37,7 +37,7 @@ pub(crate) fn instant(at: Timestamp) -> String {
 }
 
 /// A body, cut to one line of at most `max` characters.
-pub(crate) fn excerpt(message: &Message, max: usize) -> String {
+pub(crate) fn excerpt(message: &Message<'_>, max: usize) -> String {
     let Some(text) = message.text() else {
         return format!("<{} bytes>", message.size);
     };
@@ -60,7 +60,7 @@ pub(crate) fn pairs(out: &mut dyn Write, pairs: &[(&str, String)]) -> io::Result
 /// A message, whole, and until when it is held.
 pub(crate) fn message(
     out: &mut dyn Write,
-    message: &Message,
+    message: &Message<'_>,
     lease_until: Option<Timestamp>,
 ) -> io::Result<()> {
     let style = state_style(message.state);
@@ -85,7 +85,7 @@ pub(crate) fn message(
 }
 
 /// A message's body, as text or as its size.
-pub(crate) fn body(out: &mut dyn Write, message: &Message) -> io::Result<()> {
+pub(crate) fn body(out: &mut dyn Write, message: &Message<'_>) -> io::Result<()> {
     match message.text() {
         Some(text) => writeln!(out, "{}", text.strip_suffix('\n').unwrap_or(text)),
         None => writeln!(out, "{FAINT}<{} bytes that are no text; --raw writes them>{FAINT:#}", message.size),

@@ -70,7 +70,7 @@ pub(crate) fn run(context: &Context, wish: &Wish) -> command::Outcome {
 
     let waits = Waits::new(&progress, wish.retry_for_ms);
     let read = thread::scope(|scope| {
-        let mut lanes = Lanes::start(scope, wish.in_flight, &client, &waits, &ledger);
+        let mut lanes = Lanes::start(scope, wish.in_flight, client.store(), &waits, &ledger);
         let read = read(&mut lines, wish, &mut lanes, &ledger, &progress);
         lanes.finish();
         read

@@ -98,7 +98,6 @@ fn a_refusal_has_its_code_and_changes_nothing() {
             1,
             "expires_before_due",
         ),
-        (&["take", "q", "--max", "17"], 1, "invalid_parameter"),
         (&["bury", &receipt, "--reason", &reason], 1, "error_text_too_long"),
         (&["configure", "q", "--spread", "2"], 1, "setting_fixed"),
         (&["configure", "q", "--backoff-factor-percent", "50"], 1, "invalid_setting"),

@@ -14,7 +14,7 @@ use dwell_client::Client;
 use dwell_engine::disk::{Calls, Fault, MemoryDisk};
 use dwell_engine::{Engine, Options};
 use dwell_server::{Server, ServerConfig};
-use dwell_store::{Put, Store, Take};
+use dwell_store::{Blocking, Put, Store, Take};
 use tokio::sync::oneshot;
 
 use common::{PATIENCE, until};
@@ -50,8 +50,8 @@ fn start(disk: &MemoryDisk) -> Running {
 }
 
 impl Running {
-    fn client(&self) -> Client {
-        Client::new(&format!("http://{}", self.address)).unwrap()
+    fn client(&self) -> Blocking<Client> {
+        Client::new(&format!("http://{}", self.address)).unwrap().blocking()
     }
 
     /// The whole answer to a GET.
@@ -86,7 +86,7 @@ fn after_a_failed_sync_it_lives_and_is_not_ready_until_the_store_is_opened_anew(
     assert_eq!(client.put_one(put("unknown")).unwrap_err().code(), "outcome_unknown");
     // The disk is well again, but what it holds is not known.
     assert_eq!(client.put_one(put("refused")).unwrap_err().code(), "unavailable");
-    assert_eq!(client.take(&Take::from("q".parse().unwrap())).unwrap_err().code(), "unavailable");
+    assert_eq!(client.take(Take::from("q".parse().unwrap())).unwrap_err().code(), "unavailable");
     // What was heard of the store is good for a second.
     let mut ready = String::new();
     until("it is not ready", || {
@@ -102,8 +102,8 @@ fn after_a_failed_sync_it_lives_and_is_not_ready_until_the_store_is_opened_anew(
 
     let server = start(&disk);
     assert!(server.get("/health/ready").starts_with("HTTP/1.1 200 "));
-    let taken = server.client().take(&Take::from("q".parse().unwrap()).max(10)).unwrap();
-    assert_eq!(taken[0].message.body(), b"safe");
-    assert!(taken.iter().all(|delivery| delivery.message.body() != b"refused"));
+    let taken = server.client().take(Take::from("q".parse().unwrap()).max(10)).unwrap();
+    assert_eq!(taken[0].message.body, b"safe".as_slice());
+    assert!(taken.iter().all(|delivery| delivery.message.body != b"refused".as_slice()));
     server.stop();
 }

@@ -16,9 +16,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{PATIENCE, Server, run, serve_with};
-use dwell_client::{Client, Error};
+use dwell_client::Client;
 use dwell_model::{MessageId, QueueName, Setting, SettingChange};
-use dwell_store::{Action, Put, Settle, Take};
+use dwell_store::{Action, Blocking, Delivery, Error, Put, Settle, Take};
 
 /// A mount namespace of its own, in which this user is root.
 const OWN_MOUNTS: [&str; 3] = ["--map-root-user", "--mount", "--"];
@@ -58,11 +58,11 @@ fn on_this_small_disk() {
     fs::write(&ballast, vec![1; 2 << 20]).unwrap();
     let mut full = Full { server: serve(&data), accepted: BTreeMap::new() };
     // What remembers a put's token keeps the put's segment.
-    full.client().configure(&queue(), &[SettingChange::Set(Setting::TokenMs(1))]).unwrap();
+    full.client().configure(queue(), vec![SettingChange::Set(Setting::TokenMs(1))]).unwrap();
 
     // What will be settled on the full disk.
     let held: Vec<_> = (0..3).map(|n| full.put(&format!("held {n}")).unwrap()).collect();
-    let receipts: Vec<_> = full.client().take(&Take::from(queue()).max(3)).unwrap();
+    let receipts: Vec<_> = full.client().take(Take::from(queue()).max(3)).unwrap();
     assert_eq!(receipts.iter().map(|delivery| delivery.message.id).collect::<Vec<_>>(), held);
     let doomed = full.put("doomed").unwrap();
 
@@ -71,7 +71,7 @@ fn on_this_small_disk() {
 
     // What frees space goes on.
     for delivery in receipts {
-        full.client().settle_one(delivery.receipt.into_owned(), Action::Ack).unwrap();
+        full.client().settle_one(Settle { receipt: delivery.receipt, action: Action::Ack }).unwrap();
         full.accepted.remove(&delivery.message.id).unwrap();
     }
     full.server.dwell(&["cancel", "q", &doomed.to_string()]).ok();
@@ -119,8 +119,8 @@ struct Full {
 }
 
 impl Full {
-    fn client(&self) -> Client {
-        Client::new(self.server.url()).unwrap()
+    fn client(&self) -> Blocking<Client> {
+        Client::new(self.server.url()).unwrap().blocking()
     }
 
     fn put(&mut self, words: &str) -> Result<MessageId, Error> {
@@ -142,9 +142,8 @@ impl Full {
         for n in 0..1_000 {
             match self.put(&format!("message {n}")) {
                 Ok(_) => {}
-                Err(Error::Refused(problem)) => {
-                    let refused = (problem.status, &*problem.code, problem.retryable);
-                    assert_eq!(refused, (507, "disk_full", true));
+                Err(error @ Error::DiskFull { .. }) => {
+                    assert!(error.is_retryable());
                     assert!(n > 10, "after {n} messages");
                     return;
                 }
@@ -203,21 +202,21 @@ impl Full {
 
     /// How many messages there are in the queue beside.
     fn others(&self) -> u64 {
-        self.client().stats(&"other".parse().unwrap()).map_or(0, |stats| stats.counts.ready)
+        self.client().stats("other".parse().unwrap()).map_or(0, |stats| stats.counts.ready)
     }
 
     /// Takes and acks up to `max` messages, each of which was put.
     fn ack_some(&mut self, max: usize) {
         let client = self.client();
-        let taken = client.take(&Take::from(queue()).max(max)).unwrap();
-        let settle = |delivery: &dwell_client::Delivery| {
-            let body = String::from_utf8(delivery.message.body().to_vec()).unwrap();
+        let taken = client.take(Take::from(queue()).max(max)).unwrap();
+        let settle = |delivery: &Delivery| {
+            let body = String::from_utf8(delivery.message.body.to_vec()).unwrap();
             let words = body.split('\n').next().unwrap();
             assert_eq!(self.accepted.remove(&delivery.message.id).as_deref(), Some(words));
-            Settle { receipt: delivery.receipt.clone().into_owned(), action: Action::Ack }
+            Settle { receipt: delivery.receipt.clone(), action: Action::Ack }
         };
         let settles: Vec<Settle> = taken.iter().map(settle).collect();
-        for settled in client.settle(&settles) {
+        for settled in client.settle(settles) {
             settled.unwrap();
         }
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use common::{Kept, Ran, Running, Server, dwell, serve, serve_in_memory, serve_with, until};
 use dwell_client::Client;
 use dwell_model::StateKind;
-use dwell_store::{Action, Take};
+use dwell_store::{Action, Settle, Take};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -95,16 +95,15 @@ fn number(body: &[u8]) -> usize {
 
 /// All that is scheduled: how often each number, and its id.
 fn stored(server: &Server) -> BTreeMap<usize, Vec<String>> {
-    let client = Client::new(server.url()).unwrap();
+    let client = Client::new(server.url()).unwrap().blocking();
     let mut stored: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for queue in 0..QUEUES {
         let mut cursor = None;
         loop {
-            let page =
-                client.list(&format!("q{queue}").parse().unwrap(), StateKind::Scheduled, cursor, 1000, true);
+            let page = client.list(format!("q{queue}").parse().unwrap(), StateKind::Scheduled, cursor, 1000);
             let page = page.unwrap();
             for message in page.messages {
-                stored.entry(number(message.body())).or_default().push(message.id.to_string());
+                stored.entry(number(&message.body)).or_default().push(message.id.to_string());
             }
             cursor = page.next;
             if cursor.is_none() {
@@ -117,8 +116,8 @@ fn stored(server: &Server) -> BTreeMap<usize, Vec<String>> {
 
 /// How many messages are scheduled, in all queues.
 fn count(server: &Server) -> u64 {
-    let page = Client::new(server.url()).unwrap().queues(None, 1_000).unwrap();
-    page.queues.iter().map(|queue| queue.counts.scheduled).sum()
+    let queues = Client::new(server.url()).unwrap().blocking().queues(None, 1_000).unwrap();
+    queues.iter().map(|queue| queue.counts.scheduled).sum()
 }
 
 /// Each line is told of once, in order, and stored once under the id it was told with.
@@ -290,15 +289,15 @@ fn a_full_queue_is_waited_for() {
     let mut command = dwell();
     command.env("DWELL_SERVER", server.url()).args(["put", "--from", "-"]);
     let put = Running::start(command, text.as_bytes());
-    let client = Client::new(server.url()).unwrap();
+    let client = Client::new(server.url()).unwrap().blocking();
     let take = Take::from("q".parse().unwrap()).max(10).wait_ms(60_000);
     let mut seen = BTreeSet::new();
     while seen.len() < 40 {
-        let deliveries = client.take(&take).unwrap();
+        let deliveries = client.take(take.clone()).unwrap();
         assert!(!deliveries.is_empty(), "only {seen:?} came");
         for delivery in deliveries {
-            assert!(seen.insert(delivery.message.text().unwrap().to_owned()), "{delivery:?} came twice");
-            client.settle_one(delivery.receipt.into_owned(), Action::Ack).unwrap();
+            assert!(seen.insert(delivery.message.body.clone()), "{delivery:?} came twice");
+            client.settle_one(Settle { receipt: delivery.receipt, action: Action::Ack }).unwrap();
         }
     }
     assert_eq!(put.finish().ok().json()["put"], 40);

@@ -108,6 +108,41 @@ fn a_log_has_a_line_for_each_request_at_debug_and_none_of_its_secrets() {
 }
 
 #[test]
+fn a_log_says_who_has_managed_which_queue() {
+    let log = log_of(&["--log-format", "json"], |server| {
+        for _ in 0..3 {
+            server
+                .dwell(&["put", "q", "a-secret-body", "--key", "a-secret-key", "--on-conflict", "replace"])
+                .ok();
+        }
+        server.dwell(&["pause", "q"]).ok();
+        assert_eq!(server.dwell(&["configure", "q", "--spread", "2"]).failure(), "setting_fixed");
+        server.dwell(&["purge", "q", "--yes"]).ok();
+        server.dwell(&["resume", "q"]).ok();
+        ask(server, "GET", "/v1/queues/q");
+    });
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let managed: Vec<&Value> = lines.iter().filter(|line| line["target"] == "dwell::managed").collect();
+    let told: Vec<_> = managed
+        .iter()
+        .map(|line| (&line["what"], &line["queue"], &line["messages"], &line["code"]))
+        .collect();
+    let (none, text) = (&Value::Null, |text: &str| Value::from(text));
+    let [pause, configure, purge, resume, q, fixed] =
+        ["pause", "configure", "purge", "resume", "q", "setting_fixed"].map(text);
+    let one = Value::from(1);
+    let expected = [
+        (&pause, &q, none, none),
+        (&configure, &q, none, &fixed),
+        (&purge, &q, &one, none),
+        (&resume, &q, none, none),
+    ];
+    assert_eq!(told, expected, "{log}");
+    assert!(managed.iter().all(|line| line["level"] == "INFO" || line["level"] == "info"), "{log}");
+    assert!(!log.contains("a-secret"), "{log}");
+}
+
+#[test]
 fn a_log_tells_of_beanstalkd_s_commands_at_debug_and_not_of_their_jobs() {
     let mut peer = String::new();
     let log = log_of(&["--log", "debug", "--log-format", "json"], |server| {

@@ -13,7 +13,7 @@ use std::process::Command;
 use dwell_time::{Clock, SystemClock};
 
 use common::crowd::{connect, raise_limit, resident_kib, waiting};
-use common::{Server, dwell, serve_in_memory, until};
+use common::{Server, dwell, run, serve_in_memory, until};
 
 const IDLE: usize = 10_000;
 const WAITING: usize = 2_000;
@@ -159,6 +159,9 @@ fn idle_connections_leave_the_store_its_files() {
         assert!(answer.starts_with("INSERTED "), "{answer}");
     }
     drop(idle);
-    let counts = server.dwell(&["stats", "default"]).ok().json();
+    // The server was started by a shell, which is no `dwell`.
+    let mut stats = dwell();
+    stats.env("DWELL_SERVER", server.url()).args(["stats", "default"]);
+    let counts = run(stats).ok().json();
     assert_eq!(counts["counts"]["ready"], 400, "{counts}");
 }

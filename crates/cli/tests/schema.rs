@@ -9,13 +9,16 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use dwell_client::{
-    Cancelled, Delivery, Message, Moved, Page, Problem, PutAnswer, QueuePage, QueueStats, Removed,
-    ServerInfo, Settled, Swept,
-};
+use dwell_wire::{Cancelled, Moved, PutAnswer, QueuePage, QueueStats, Removed, ServerInfo, Settled, Swept};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+/// What a client reads owns its texts.
+type Delivery = dwell_wire::Delivery<'static>;
+type Message = dwell_wire::Message<'static>;
+type Page = dwell_wire::Page<'static>;
+type Problem = dwell_wire::Problem<'static>;
 
 use common::{PATIENCE, Server, serve_in_memory};
 
@@ -199,6 +202,9 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         &none,
     );
     held.hold::<Page>("MessagePage", "GET", &format!("{QUEUE}/messages?state=dead"), &none);
+    held.ask("POST", "/v1/queues/previewed/messages", "", b"text");
+    held.ask("POST", "/v1/queues/previewed/messages", "", b"\xff\xfe");
+    held.hold::<Page>("MessagePage", "GET", "/v1/queues/previewed/messages?state=ready&preview=3", &none);
     // A store in memory reads all that it has: such a page has to be made.
     let (_, mut problem) = held.ask("GET", "/v1/queues/unknown/messages", "", b"");
     problem["code"] = json!("unavailable");
@@ -219,7 +225,7 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
     held.hold::<QueuePage>("QueuePage", "GET", "/v1/queues?max=1", &none);
     held.hold::<ServerInfo>("Limits", "GET", "/v1/limits", &none);
 
-    // Refusals: one about a message, one about a limit, and one of a message among others.
+    // Refusals, with all that they are about; and one of a message among others.
     held.hold::<Problem>("Problem", "GET", "/v1/queues/nowhere", &none);
     let taken = json!({"key": "k", "body": "x", "queue": "q"});
     let answers = held
@@ -232,6 +238,10 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         .1;
     held.hold_value::<Problem>("Problem", &answers["answers"][0]["error"]);
     held.hold::<Problem>("Problem", "POST", &format!("{QUEUE}/messages?key={}", "k".repeat(600)), &none);
+    for wish in ["delay=9999999d", "level=9", "delay=1h&expires=2000-01-01T00:00:00Z"] {
+        held.hold::<Problem>("Problem", "POST", &format!("{QUEUE}/messages?{wish}"), &none);
+    }
+    held.hold::<Problem>("Problem", "PATCH", &format!("{QUEUE}/settings"), &json!({ "lease": "0s" }));
     let (_, dead) = held.ask("POST", "/v1/queues/s/messages?key=one", "", b"x");
     let receipt = held.ask("POST", "/v1/queues/s/take", "", b"").1["messages"][0]["receipt"].clone();
     held.ask("POST", &format!("/v1/receipts/{}/bury", receipt.as_str().unwrap()), "", b"");
@@ -261,8 +271,9 @@ fn the_client_reads_every_field_that_the_document_describes_and_loses_none() {
         let rule = json!({ "$ref": format!("#/components/schemas/{name}") });
         properties(&held.document, name, &rule, &mut all);
     }
-    // What is handed over is not dead.
-    all.retain(|(schema, field)| schema != "Delivery" || !field.starts_with("dead_"));
+    // What is handed over is not dead, and lists alone have previews.
+    let is_elsewhere = |field: &str| field.starts_with("dead_") || field.starts_with("preview");
+    all.retain(|(schema, field)| schema != "Delivery" || !is_elsewhere(field));
     let unseen: Vec<_> = all.difference(&held.seen).collect();
     assert!(
         all.len() > 60 && unseen.is_empty(),

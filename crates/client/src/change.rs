@@ -1,67 +1,85 @@
-//! Cancelling and rescheduling messages that nobody holds.
+//! Changes to messages: settle those that are held, cancel and reschedule those that nobody holds, revive and discard dead ones.
 
-use dwell_model::{QueueName, format_duration_ms};
-use dwell_store::{Target, When};
-use dwell_wire::{Operation, Path, RescheduleItem, TargetFields};
+use dwell_model::{MessageId, QueueName};
+use dwell_store::{Cancelled, Error, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When};
+use dwell_wire::{
+    Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,
+};
 
-use crate::transport::{Call, Payload};
-use crate::{Cancelled, Client, Moved, Result};
+use crate::call::Call;
+use crate::client::Inner;
 
-/// The path of one of two operations: of a message by id, or by key.
-pub(crate) fn target(queue: &QueueName, target: &Target, [by_id, by_key]: [Operation; 2]) -> Path {
-    match target {
-        Target::Id(id) => Path::of(by_id, &[queue.as_str(), &id.to_string()]),
-        Target::Key(key) => Path::of(by_key, &[queue.as_str(), key.as_str()]),
+impl Inner {
+    pub(crate) async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        let call = || Call::change(Path::of(Operation::SettleMany, &[]));
+        let items: Vec<_> = settles.iter().map(SettleItem::from).collect();
+        let answers = self.send_all::<_, dwell_wire::Settled>(items, call).await;
+        answers.into_iter().map(|answer| answer.map(Settled::from)).collect()
+    }
+
+    pub(crate) async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        let call = || Call::change(Path::of(Operation::CancelMany, &[queue.as_str()]));
+        let items: Vec<_> = targets.iter().map(TargetFields::from).collect();
+        let answers = self.send_all::<_, dwell_wire::Cancelled>(items, call).await;
+        let found = |answer: Result<dwell_wire::Cancelled>| match answer {
+            Ok(cancelled) => Ok(Cancelled::Cancelled(cancelled.id)),
+            Err(error) => Ok(match Absent::of(error)? {
+                Absent::Leased(id) => Cancelled::Leased(id),
+                Absent::Dead(id) => Cancelled::Dead(id),
+                Absent::NotFound => Cancelled::NotFound,
+            }),
+        };
+        answers.into_iter().map(found).collect()
+    }
+
+    pub(crate) async fn reschedule(
+        &self,
+        queue: QueueName,
+        moves: Vec<(Target, When)>,
+    ) -> Vec<Result<Rescheduled>> {
+        let call = || Call::change(Path::of(Operation::RescheduleMany, &[queue.as_str()]));
+        let items: Vec<_> = moves.iter().map(RescheduleItem::from).collect();
+        let answers = self.send_all::<_, Moved>(items, call).await;
+        let found = |answer: Result<Moved>| match answer {
+            Ok(moved) => Ok(Rescheduled::Moved(moved.id, moved.due)),
+            Err(error) => Ok(match Absent::of(error)? {
+                Absent::Leased(id) => Rescheduled::Leased(id),
+                Absent::Dead(id) => Rescheduled::Dead(id),
+                Absent::NotFound => Rescheduled::NotFound,
+            }),
+        };
+        answers.into_iter().map(found).collect()
+    }
+
+    pub(crate) async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        let call = Call::change(Path::of(Operation::ReviveMany, &[queue.as_str()]));
+        let swept = self.send::<dwell_wire::Swept>(call.json(&ReviveFields::new(&which, when))).await?;
+        Ok(swept.into_swept(&self.server))
+    }
+
+    pub(crate) async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        let call = Call::change(Path::of(Operation::DiscardMany, &[queue.as_str()]));
+        let swept = self.send::<dwell_wire::Swept>(call.json(&SelectFields::from(&which))).await?;
+        Ok(swept.into_swept(&self.server))
     }
 }
 
-/// When a message is to be due, as parameters.
-pub(crate) fn when(path: Path, when: When) -> Path {
-    match when {
-        When::Now => path.query("delay", "0s"),
-        When::At(due) => path.query("due", due),
-        When::AfterMs(delay_ms) => path.query("delay", format_duration_ms(delay_ms)),
-        When::Level(level) => path.query("level", level),
-    }
+/// What a cancel and a reschedule answer where nothing was changed: refusals over HTTP, and none to a store.
+enum Absent {
+    Leased(MessageId),
+    Dead(MessageId),
+    NotFound,
 }
 
-impl Client {
-    /// Removes a scheduled or ready message.
-    ///
+impl Absent {
     /// # Errors
-    /// The server's refusals, such as `message_not_found`, `leased`, `dead`.
-    pub fn cancel(&self, queue: &QueueName, which: &Target) -> Result<Cancelled> {
-        self.send(&Call::change(target(queue, which, [Operation::Cancel, Operation::CancelKey])))
-    }
-
-    /// Moves the instant of a scheduled or ready message; the id stays.
-    ///
-    /// # Errors
-    /// The server's refusals, such as `message_not_found`, `leased`, `dead`.
-    pub fn reschedule(&self, queue: &QueueName, which: &Target, to: When) -> Result<Moved> {
-        let path = target(queue, which, [Operation::Reschedule, Operation::RescheduleKey]);
-        self.send(&Call::change(when(path, to)))
-    }
-
-    /// Cancels many, each of which is answered by itself, in order. See [`Client::cancel`].
-    ///
-    /// # Errors
-    /// Per item; where the whole request failed, each fails with its error.
-    pub fn cancel_many(&self, queue: &QueueName, which: &[Target]) -> Vec<Result<Cancelled>> {
-        let items: Vec<TargetFields<'_>> = which.iter().map(TargetFields::from).collect();
-        let call =
-            Call::change(Path::of(Operation::CancelMany, &[queue.as_str()])).payload(Payload::json(&items));
-        self.send_items(&call, items.len())
-    }
-
-    /// Reschedules many, each of which is answered by itself, in order. See [`Client::reschedule`].
-    ///
-    /// # Errors
-    /// Per item; where the whole request failed, each fails with its error.
-    pub fn reschedule_many(&self, queue: &QueueName, moves: &[(Target, When)]) -> Vec<Result<Moved>> {
-        let items: Vec<RescheduleItem<'_>> = moves.iter().map(RescheduleItem::from).collect();
-        let call = Call::change(Path::of(Operation::RescheduleMany, &[queue.as_str()]))
-            .payload(Payload::json(&items));
-        self.send_items(&call, items.len())
+    /// Any other refusal.
+    fn of(error: Error) -> Result<Absent> {
+        match error {
+            Error::Leased { id } => Ok(Absent::Leased(id)),
+            Error::Dead { id } => Ok(Absent::Dead(id)),
+            Error::MessageNotFound { .. } => Ok(Absent::NotFound),
+            error => Err(error),
+        }
     }
 }

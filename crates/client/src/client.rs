@@ -1,33 +1,60 @@
-//! The client: which server, and how long to wait for it.
+//! The client: which server, as whom, and how long to wait for it.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
-use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use dwell_model::Limits;
+use dwell_wire::ServerInfo;
+use hyper::Uri;
+use hyper::header::HeaderValue;
 
-use crate::{Error, Result};
+use crate::OpenError;
+use crate::reactor::Reactor;
+use crate::takes::Takes;
+use crate::tls::{self, Credentials};
+use crate::transport::{Place, Transport};
 
 /// Where `dwell serve` listens unless told otherwise.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7411";
 
-/// A connection to a server. Cloning is cheap, and clones share their connections.
-#[derive(Clone, Debug)]
+/// The store of a server. Cloning is cheap, and clones share their connections.
+///
+/// Its calls run on the thread that polls them, and need no async runtime.
+#[derive(Clone)]
 pub struct Client {
-    pub(crate) agent: ureq::Agent,
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the calls share.
+pub(crate) struct Inner {
+    pub(crate) transport: Transport,
+    pub(crate) reactor: Arc<Reactor>,
+    /// The address as it was given.
     pub(crate) server: Box<str>,
+    /// `Bearer TOKEN`; marked as secret.
+    pub(crate) authorization: Option<HeaderValue>,
     pub(crate) answer_ms: u64,
-    /// `Bearer TOKEN`.
-    pub(crate) authorization: Option<Secret>,
-    patience_ms: u64,
+    pub(crate) patience_ms: u64,
+    /// What the server accepts, once it was asked.
+    pub(crate) info: OnceLock<(ServerInfo, Limits)>,
+    /// What is assumed before that.
+    pub(crate) default_limits: Limits,
+    pub(crate) takes: Takes,
 }
 
 /// A text that is shown to nobody but the server.
 #[derive(Clone)]
-pub(crate) struct Secret(pub(crate) Box<str>);
+struct Secret(Box<str>);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("server", &self.inner.server).finish_non_exhaustive()
     }
 }
 
@@ -45,32 +72,38 @@ pub struct Builder {
 
 impl Builder {
     /// The token that the server is to know the caller by.
+    #[must_use]
     pub fn token(self, token: &str) -> Builder {
         Builder { token: Some(Secret(token.into())), ..self }
     }
 
-    /// Certificates in PEM: the server's has to be signed by one of them, or be one of them. Without any, by one
-    /// of those that Mozilla trusts.
+    /// Certificates in PEM: the server's has to be signed by one of them. Without any, by one of those that Mozilla
+    /// trusts.
+    #[must_use]
     pub fn ca_pem(self, pem: &[u8]) -> Builder {
         Builder { ca: Some(pem.into()), ..self }
     }
 
     /// The client's own certificate with those behind it, and its key, in PEM.
+    #[must_use]
     pub fn certificate_pem(self, certificate: &[u8], key: &str) -> Builder {
         Builder { certificate: Some((certificate.into(), Secret(key.into()))), ..self }
     }
 
-    /// How long a connection may take to come about, in milliseconds; 5,000 by default.
+    /// How long it may take to connect, in milliseconds; 5,000 by default.
+    #[must_use]
     pub fn connect_ms(self, connect_ms: u64) -> Builder {
         Builder { connect_ms, ..self }
     }
 
     /// How long an answer may take over what a take waits anyway, in milliseconds; 60,000 by default.
+    #[must_use]
     pub fn answer_ms(self, answer_ms: u64) -> Builder {
         Builder { answer_ms, ..self }
     }
 
     /// How long a harmless call is repeated after its answer was lost, in milliseconds; 5,000 by default.
+    #[must_use]
     pub fn patience_ms(self, patience_ms: u64) -> Builder {
         Builder { patience_ms, ..self }
     }
@@ -78,81 +111,53 @@ impl Builder {
     /// The client. It connects when it is first used.
     ///
     /// # Errors
-    /// [`Error::BadServer`], [`Error::BadCredentials`].
-    pub fn build(self) -> Result<Client> {
-        let server = self.server.trim_end_matches('/').into();
-        check(&self.server)?;
+    /// [`OpenError`].
+    pub fn build(self) -> Result<Client, OpenError> {
+        let mut place = place(&self.server)?;
         let authorization = self.token.as_ref().map(authorization).transpose()?;
-        let tls = self.tls()?;
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(Duration::from_millis(self.connect_ms)))
-            .max_idle_connections_per_host(16)
-            .tls_config(tls)
-            .build()
-            .into();
-        let (answer_ms, patience_ms) = (self.answer_ms, self.patience_ms);
-        Ok(Client { agent, server, answer_ms, authorization, patience_ms })
-    }
-
-    fn tls(&self) -> Result<TlsConfig> {
-        let mut tls = TlsConfig::builder();
-        if let Some(pem) = &self.ca {
-            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(pem, "the authority's file")?));
+        // Also where no TLS is spoken: what is wrong with a file is said at once.
+        let certificate = self.certificate.as_ref().map(|(certificate, key)| (&**certificate, &*key.0));
+        let config = tls::config(&Credentials { ca: self.ca.as_deref(), certificate })?;
+        if self.server.starts_with("https:") {
+            place.tls = Some(config);
         }
-        if let Some((certificate, key)) = &self.certificate {
-            let chain = certificates(certificate, "the certificate's file")?;
-            let mut items = parse_pem(key.0.as_bytes()).filter_map(std::result::Result::ok);
-            let key = items.find_map(|item| match item {
-                PemItem::PrivateKey(key) => Some(key),
-                _ => None,
-            });
-            let key = key.ok_or_else(|| bad_credentials("the key's file holds no private key in PEM"))?;
-            tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
-        }
-        Ok(tls.build())
+        let inner = Inner {
+            transport: Transport::new(place, self.connect_ms),
+            reactor: Reactor::shared()?,
+            server: self.server.trim_end_matches('/').into(),
+            authorization,
+            answer_ms: self.answer_ms,
+            patience_ms: self.patience_ms,
+            info: OnceLock::new(),
+            default_limits: Limits::default(),
+            takes: Takes::default(),
+        };
+        Ok(Client { inner: Arc::new(inner) })
     }
 }
 
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<Certificate<'static>>> {
-    let certificates: Vec<_> = parse_pem(pem)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    if certificates.is_empty() {
-        return Err(bad_credentials(&format!("{what} holds no certificate in PEM")));
-    }
-    Ok(certificates)
-}
-
-/// The header's value; what can not stand in a header is no token.
-fn authorization(token: &Secret) -> Result<Secret> {
+/// The header's value. What cannot stand in a header is no token.
+fn authorization(token: &Secret) -> Result<HeaderValue, OpenError> {
     let token = token.0.trim_ascii();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(bad_credentials("a token has visible ASCII characters alone, and one at least"));
-    }
-    Ok(Secret(format!("Bearer {token}").into()))
-}
-
-fn bad_credentials(reason: &str) -> Error {
-    Error::BadCredentials { reason: reason.into() }
+    let value = HeaderValue::try_from(format!("Bearer {token}")).ok();
+    let value = value.filter(|_| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()));
+    let mut value = value.ok_or_else(|| OpenError::BadCredentials {
+        reason: "a token has visible ASCII characters alone, and one at least".into(),
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 impl Client {
     /// A client of the server at `url`, such as `http://127.0.0.1:7411`.
     ///
     /// # Errors
-    /// [`Error::BadServer`].
-    pub fn new(url: &str) -> Result<Client> {
+    /// [`OpenError::BadServer`], [`OpenError::Threads`].
+    pub fn new(url: &str) -> Result<Client, OpenError> {
         Client::builder(url).build()
     }
 
-    /// A client that behaves differently.
+    /// A client with options.
     pub fn builder(url: &str) -> Builder {
         Builder {
             server: url.to_owned(),
@@ -167,28 +172,42 @@ impl Client {
 
     /// The server's address as it was given.
     pub fn server(&self) -> &str {
-        &self.server
+        &self.inner.server
     }
 
-    pub(crate) fn patience_ms(&self) -> u64 {
-        self.patience_ms
+    /// How many queues takes of this client wait on, for tests.
+    #[doc(hidden)]
+    pub fn waits_for_test(&self) -> u64 {
+        self.inner.takes.waits()
+    }
+
+    /// Whether nothing is under way for callers who have gone, for tests.
+    #[doc(hidden)]
+    pub fn is_quiet_for_test(&self) -> bool {
+        self.inner.takes.are_quiet()
     }
 }
 
-fn check(url: &str) -> Result<()> {
-    let bad = |reason: &str| Error::BadServer { url: url.into(), reason: reason.into() };
-    let uri: ureq::http::Uri = url.parse().map_err(|_| bad("it is no URL"))?;
-    match uri.scheme_str() {
-        Some("http" | "https") => {}
+/// Where a URL leads.
+fn place(url: &str) -> Result<Place, OpenError> {
+    let bad = |reason: &str| OpenError::BadServer { url: url.into(), reason: reason.into() };
+    let uri: Uri = url.parse().map_err(|_| bad("it is no URL"))?;
+    let port = match uri.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
         _ => return Err(bad("http:// or https:// is missing")),
-    }
-    if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
-        return Err(bad("a host is needed, and no user"));
-    }
+    };
+    let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
+    let authority = authority.ok_or_else(|| bad("a host is needed, and no user"))?;
     if !uri.path().trim_end_matches('/').is_empty() || uri.query().is_some() {
         return Err(bad("a path has no place in it"));
     }
-    Ok(())
+    Ok(Place {
+        host: authority.host().trim_matches(['[', ']']).to_owned(),
+        port: authority.port_u16().unwrap_or(port),
+        authority: HeaderValue::try_from(authority.as_str()).map_err(|_| bad("it is no URL"))?,
+        tls: None,
+    })
 }
 
 #[cfg(test)]
@@ -207,13 +226,17 @@ mod tests {
         {
             assert_eq!(Client::new(bad).unwrap_err().code(), "bad_server", "{bad}");
         }
+        assert_eq!(place("http://[::1]:7411/").unwrap().host, "::1");
+        assert_eq!(place("https://dwell.example").unwrap().port, 443);
     }
+
     #[test]
     fn a_token_is_checked_and_never_shown() {
         let with = |token: &str| Client::builder("http://localhost").token(token).build();
         let client = with("hush\n").unwrap();
-        assert_eq!(client.authorization.as_ref().map(|secret| &*secret.0), Some("Bearer hush"));
-        assert!(!format!("{client:?}").contains("hush"));
+        assert_eq!(client.inner.authorization.as_ref().unwrap(), "Bearer hush");
+        assert!(!format!("{client:?} {:?}", client.inner.authorization).contains("hush"));
+        assert!(!format!("{:?}", Client::builder("http://localhost").token("hush")).contains("hush"));
         for bad in ["", " ", "two words", "a\nb", "t\u{f6}ken"] {
             assert_eq!(with(bad).unwrap_err().code(), "bad_credentials", "{bad}");
         }

@@ -1,39 +1,11 @@
-//! Why a call failed, and what to do.
+//! Why a client cannot be made. What the calls of a client fail with is [`dwell_store::Error`].
 
-use dwell_model::Invalid;
 use thiserror::Error;
 
-use crate::Problem;
-
-/// A call that failed.
+/// A client that cannot be made; nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// A value that no server would accept; nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// The server refused; it has changed nothing, except where the code is `outcome_unknown`.
-    #[error("{}", .0.detail)]
-    Refused(Box<Problem>),
-    /// No connection came about, or a read was not answered: nothing has changed.
-    #[error(
-        "no dwell server answers at {server} ({reason}); start one with `dwell serve`, \
-         or name another with --server or DWELL_SERVER"
-    )]
-    Unreachable {
-        /// The address as it was given.
-        server: Box<str>,
-        /// What the operating system or the HTTP library says.
-        reason: Box<str>,
-    },
-    /// The request was sent and no whole answer came: it may or may not have happened.
-    #[error(
-        "the outcome is unknown: {reason}; look before you repeat it (a put with the same token is safe)"
-    )]
-    OutcomeUnknown {
-        /// What broke.
-        reason: Box<str>,
-    },
+pub enum OpenError {
     /// The address is not one that this client can speak to.
     #[error("'{url}' is not a server's address: {reason}; write http://host:port")]
     BadServer {
@@ -42,56 +14,32 @@ pub enum Error {
         /// What is wrong with it.
         reason: Box<str>,
     },
-    /// The token, or what TLS needs, is of no use; nothing was sent.
+    /// The token, or what TLS needs, cannot be used.
     #[error("{reason}")]
     BadCredentials {
         /// What is wrong, without the secret itself.
         reason: Box<str>,
     },
-    /// Something answered, but not as a dwell server of this version would.
-    #[error("{server} answers, but not as a dwell server does: {reason}")]
-    BadAnswer {
-        /// The address as it was given.
-        server: Box<str>,
-        /// What was odd.
+    /// The operating system gives no thread for the connections.
+    #[error("the thread for connections cannot be started: {reason}; raise the limit of threads")]
+    Threads {
+        /// What the operating system says.
         reason: Box<str>,
     },
 }
 
-impl Error {
-    /// The stable code: the server's own, or a word of this client for what never reached a server.
-    pub fn code(&self) -> &str {
+impl OpenError {
+    /// The stable code of this kind. Each has a page in `docs/errors/`.
+    pub fn code(&self) -> &'static str {
         match self {
-            Error::Invalid(invalid) => invalid.code(),
-            Error::Refused(problem) => &problem.code,
-            Error::Unreachable { .. } => "unreachable",
-            Error::OutcomeUnknown { .. } => "outcome_unknown",
-            Error::BadServer { .. } => "bad_server",
-            Error::BadCredentials { .. } => "bad_credentials",
-            Error::BadAnswer { .. } => "bad_answer",
+            OpenError::BadServer { .. } => "bad_server",
+            OpenError::BadCredentials { .. } => "bad_credentials",
+            OpenError::Threads { .. } => "threads",
         }
     }
 
-    /// The HTTP status of a refusal.
-    pub fn status(&self) -> Option<u16> {
-        self.problem().map(|problem| problem.status)
-    }
-
-    /// Whether the same call may succeed later, with nothing else changed.
+    /// Whether the same may succeed later, with nothing else changed by the caller.
     pub fn is_retryable(&self) -> bool {
-        match self {
-            Error::Refused(problem) => problem.retryable,
-            Error::Unreachable { .. } | Error::OutcomeUnknown { .. } => true,
-            Error::Invalid(_) | Error::BadServer { .. } => false,
-            Error::BadCredentials { .. } | Error::BadAnswer { .. } => false,
-        }
-    }
-
-    /// The server's refusal, if it is one.
-    pub fn problem(&self) -> Option<&Problem> {
-        match self {
-            Error::Refused(problem) => Some(problem),
-            _ => None,
-        }
+        false
     }
 }

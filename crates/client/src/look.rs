@@ -1,55 +1,104 @@
-//! Looking at messages.
+//! Reading messages.
 
-use dwell_model::{Cursor, Number, QueueName, StateKind};
-use dwell_store::Target;
+use std::sync::Arc;
+
+use dwell_model::{Cursor, Message, MessageId, Number, QueueName, StateKind};
+use dwell_store::{Page, Result, Target};
 use dwell_wire::{Found, Operation, Path, TargetFields};
+use futures_util::StreamExt as _;
 
-use crate::change::target;
-use crate::transport::{Call, Payload};
-use crate::{Client, Message, Page, Result};
+use crate::Client;
+use crate::call::Call;
+use crate::client::Inner;
+
+/// The longest page that a server gives.
+pub(crate) const MAX_PAGE: usize = 1_000;
+/// The most messages that are looked up by their numbers at the same time.
+const MAX_LOOKUPS: usize = 16;
 
 impl Client {
-    /// Reads a message, in any state; by key the live one only.
+    /// Reads a message by its number, in whatever queue it is: in one request, where
+    /// [`locate`](dwell_store::Store::locate) and [`get`](dwell_store::Store::get) need two.
     ///
     /// # Errors
-    /// The server's refusals, such as `unknown_queue` and `message_not_found`.
-    pub fn get(&self, queue: &QueueName, which: &Target) -> Result<Message> {
-        self.send(&Call::read(target(queue, which, [Operation::Get, Operation::GetKey])))
+    /// As `get`.
+    pub async fn get_number(&self, number: Number) -> Result<Message> {
+        self.inner.reactor.enter(self.inner.get_number(number, true)).await
     }
 
-    /// Reads many messages of a queue, each of which is answered by itself, in order. See [`Client::get`].
+    /// One page of the messages in a state, at most `max` (1 to 1,000), without their bodies: for whoever looks at many of them.
+    /// Each says how long its body is.
     ///
     /// # Errors
-    /// Per item; where the whole request failed, each fails with its error.
-    pub fn get_many(&self, queue: &QueueName, which: &[Target]) -> Vec<Result<Message>> {
-        let items: Vec<TargetFields<'_>> = which.iter().map(TargetFields::from).collect();
-        let call = Call::read(Path::of(Operation::GetMany, &[queue.as_str()])).payload(Payload::json(&items));
-        let answers = self.send_items::<Found<'static>>(&call, items.len());
-        answers.into_iter().map(|answer| answer.map(|found| found.message)).collect()
-    }
-
-    /// Reads a message by its number, in whatever queue it is.
-    ///
-    /// # Errors
-    /// The server's refusals, such as `message_not_found`.
-    pub fn get_number(&self, number: Number) -> Result<Message> {
-        self.send(&Call::read(Path::of(Operation::GetNumber, &[&number.to_string()])))
-    }
-
-    /// One page of the messages in a state, at most `max` (1 to 1,000), with their bodies if asked for.
-    ///
-    /// # Errors
-    /// The server's refusals, such as `unknown_queue`.
-    pub fn list(
+    /// As [`list`](dwell_store::Store::list).
+    pub async fn list_without_bodies(
         &self,
         queue: &QueueName,
         state: StateKind,
         after: Option<Cursor>,
         max: usize,
-        bodies: bool,
+    ) -> Result<dwell_wire::Page<'static>> {
+        self.inner.reactor.enter(self.inner.page(queue, state, after, max, false)).await
+    }
+}
+
+impl Inner {
+    pub(crate) async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        let call = || Call::read(Path::of(Operation::GetMany, &[queue.as_str()]));
+        let items: Vec<_> = targets.iter().map(TargetFields::from).collect();
+        let found = self.send_all::<_, Found<'static>>(items, call).await;
+        found.into_iter().map(|found| self.message(found?.message)).collect()
+    }
+
+    fn message(&self, message: dwell_wire::Message<'static>) -> Result<Message> {
+        message.into_message().map_err(|reason| self.unreadable(true, &reason))
+    }
+
+    async fn get_number(&self, number: Number, with_body: bool) -> Result<Message> {
+        let path = Path::of(Operation::GetNumber, &[&number.to_string()]).query("body", with_body);
+        let message = self.send::<dwell_wire::Message<'static>>(Call::read(path)).await?;
+        self.message(message)
+    }
+
+    pub(crate) async fn locate(
+        self: &Arc<Inner>,
+        numbers: Vec<Number>,
+    ) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        let one = |number| {
+            let inner = Arc::clone(self);
+            async move {
+                match inner.get_number(number, false).await {
+                    Ok(found) => Ok(Some((found.queue, found.id))),
+                    Err(error) if error.code() == "message_not_found" => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        futures_util::stream::iter(numbers.into_iter().map(one)).buffered(MAX_LOOKUPS).collect().await
+    }
+
+    pub(crate) async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
     ) -> Result<Page> {
+        let page = self.page(&queue, state, after, max, true).await?;
+        page.into_page(&self.server).map_err(|reason| self.unreadable(true, &reason))
+    }
+
+    async fn page(
+        &self,
+        queue: &QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+        with_bodies: bool,
+    ) -> Result<dwell_wire::Page<'static>> {
         let path = Path::of(Operation::List, &[queue.as_str()]);
-        let path = path.query("state", state).query_some("cursor", after).query("max", max);
-        self.send(&Call::read(path.query("body", bodies)))
+        let path =
+            path.query("state", state).query_some("cursor", after).query("max", max.clamp(1, MAX_PAGE));
+        self.send(Call::read(path.query("body", with_bodies))).await
     }
 }

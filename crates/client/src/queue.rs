@@ -1,93 +1,130 @@
-//! Queues: counts, settings, and what is done to all of one.
+//! Queues and the server itself: counts, settings, limits, and what is done to all of a queue.
 
-use dwell_model::{QueueName, Setting, SettingChange, SettingName, Timestamp, format_duration_ms};
-use dwell_wire::{Operation, Path, pause_text};
+use dwell_model::{Limits, QueueName, Setting, SettingChange, SettingName, format_duration_ms};
+use dwell_store::{QueueStats, Result};
+use dwell_wire::{BackoffSettings, Operation, Path, QueuePage, Removed, ServerInfo, pause_text};
 use serde_json::{Map, Value, json};
 
-use crate::transport::{Call, Payload};
-use crate::{BackoffSettings, Client, QueuePage, QueueStats, Removed, Result};
+use crate::Client;
+use crate::call::Call;
+use crate::client::Inner;
+use crate::look::MAX_PAGE;
 
 impl Client {
-    /// One page of queues, at most `max` (1 to 1,000), from `cursor` on.
+    /// The server's version, limits and default settings. It is asked once.
     ///
     /// # Errors
     /// As every call.
-    pub fn queues(&self, cursor: Option<&QueueName>, max: usize) -> Result<QueuePage> {
-        let path = Path::of(Operation::Queues, &[]).query_some("cursor", cursor).query("max", max);
-        self.send(&Call::read(path))
+    pub async fn info(&self) -> Result<&ServerInfo> {
+        self.inner.reactor.enter(self.inner.info()).await
     }
 
-    /// A queue as it is now.
+    /// Stops handing messages of a queue out for so long, by the server's clock.
     ///
     /// # Errors
-    /// The server's refusals, such as `unknown_queue`.
-    pub fn stats(&self, name: &QueueName) -> Result<QueueStats> {
-        self.send(&Call::read(Path::of(Operation::Queue, &[name.as_str()])))
+    /// As [`configure`](dwell_store::Store::configure).
+    pub async fn pause_for(&self, queue: &QueueName, for_ms: u64) -> Result<QueueStats> {
+        let path = Path::of(Operation::Pause, &[queue.as_str()]).query("for", format_duration_ms(for_ms));
+        self.inner.reactor.enter(self.inner.queue(Call::change(path), false)).await
     }
 
-    /// Changes settings, all or none, and answers with the queue as it is then.
+    /// Hands messages of a queue out again, also where the server's queues are paused by default.
     ///
     /// # Errors
-    /// The server's refusals, such as `invalid_setting` and `setting_fixed`.
-    pub fn configure(&self, name: &QueueName, changes: &[SettingChange]) -> Result<QueueStats> {
+    /// As [`configure`](dwell_store::Store::configure).
+    pub async fn resume(&self, queue: &QueueName) -> Result<QueueStats> {
+        let call = Call::change(Path::of(Operation::Resume, &[queue.as_str()])).harmless();
+        self.inner.reactor.enter(self.inner.queue(call, false)).await
+    }
+}
+
+impl Inner {
+    pub(crate) async fn info(&self) -> Result<&ServerInfo> {
+        self.asked().await.map(|(info, _)| info)
+    }
+
+    /// The limits of the server's store.
+    pub(crate) async fn known_limits(&self) -> Result<&Limits> {
+        self.asked().await.map(|(_, limits)| limits)
+    }
+
+    async fn asked(&self) -> Result<&(ServerInfo, Limits)> {
+        if let Some(known) = self.info.get() {
+            return Ok(known);
+        }
+        let info: ServerInfo = self.send(Call::read(Path::of(Operation::Limits, &[]))).await?;
+        let limits = info.store_limits().map_err(|reason| self.unreadable(true, &reason))?;
+        // Another call may have been told the same meanwhile.
+        Ok(self.info.get_or_init(|| (info, limits)))
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        self.info.get().map_or(&self.default_limits, |(_, limits)| limits)
+    }
+
+    /// Refuses a batch that the server would, before it is cut to pieces.
+    pub(crate) async fn check_batch(&self, items: usize) -> Result<()> {
+        Ok(self.known_limits().await?.check_batch(items)?)
+    }
+
+    pub(crate) async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.queue(Call::read(Path::of(Operation::Queue, &[queue.as_str()])), true).await
+    }
+
+    async fn queue(&self, call: Call, reads: bool) -> Result<QueueStats> {
+        let stats = self.send::<dwell_wire::QueueStats>(call).await?;
+        QueueStats::try_from(stats).map_err(|reason| self.unreadable(reads, &reason))
+    }
+
+    pub(crate) async fn queues(&self, mut after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        let mut all = Vec::new();
+        while all.len() < max {
+            let wanted = (max - all.len()).min(MAX_PAGE);
+            let path = Path::of(Operation::Queues, &[]).query_some("cursor", after).query("max", wanted);
+            let page = self.send::<QueuePage>(Call::read(path)).await?;
+            let (queues, next) =
+                page.into_stats(&self.server).map_err(|reason| self.unreadable(true, &reason))?;
+            all.extend(queues);
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn ready(&self) -> Result<()> {
+        self.bytes(Call::read(Path::of(Operation::Ready, &[]))).await.map(drop)
+    }
+
+    pub(crate) async fn configure(
+        &self,
+        queue: QueueName,
+        changes: Vec<SettingChange>,
+    ) -> Result<QueueStats> {
+        // In their order, which an object does not keep. Of two changes of one setting it keeps the last.
+        for change in &changes {
+            if let SettingChange::Set(setting) = change {
+                setting.check()?;
+            }
+        }
         let object: Map<String, Value> = changes.iter().map(change).collect();
-        let call = Call::change(Path::of(Operation::Configure, &[name.as_str()])).harmless();
-        self.send(&call.payload(Payload::json(&object)))
+        let call = Call::change(Path::of(Operation::Configure, &[queue.as_str()])).harmless();
+        self.queue(call.json(&object), false).await
     }
 
-    /// Stops handing messages out: until told otherwise, or until an instant.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn pause(&self, name: &QueueName, until: Option<Timestamp>) -> Result<QueueStats> {
-        let path = Path::of(Operation::Pause, &[name.as_str()]).query_some("until", until);
-        self.send(&Call::change(path).harmless())
-    }
-
-    /// Stops handing messages out for so long, by the store's clock.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn pause_for(&self, name: &QueueName, for_ms: u64) -> Result<QueueStats> {
-        let path = Path::of(Operation::Pause, &[name.as_str()]).query("for", format_duration_ms(for_ms));
-        self.send(&Call::change(path))
-    }
-
-    /// Hands messages out again.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn resume(&self, name: &QueueName) -> Result<QueueStats> {
-        self.send(&Call::change(Path::of(Operation::Resume, &[name.as_str()])).harmless())
-    }
-
-    /// Removes all scheduled and ready messages.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn purge(&self, name: &QueueName) -> Result<Removed> {
-        self.send(&Call::change(Path::of(Operation::Purge, &[name.as_str()])))
-    }
-
-    /// Removes all messages but the leased, and the queue's own settings.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn delete_queue(&self, name: &QueueName) -> Result<Removed> {
-        self.send(&Call::change(Path::of(Operation::DeleteQueue, &[name.as_str()])))
+    /// Purges or deletes a queue: how many messages are gone.
+    pub(crate) async fn remove(&self, operation: Operation, queue: QueueName) -> Result<u64> {
+        let call = Call::change(Path::of(operation, &[queue.as_str()]));
+        Ok(self.send::<Removed>(call).await?.removed)
     }
 }
 
 fn change(change: &SettingChange) -> (String, Value) {
-    let name = match change {
-        SettingChange::Set(setting) => setting.name(),
-        SettingChange::Reset(name) => *name,
-    };
-    let value = match change {
-        SettingChange::Set(setting) => value(setting),
-        SettingChange::Reset(_) => Value::Null,
-    };
-    (SettingName::as_str(name).to_owned(), value)
+    match change {
+        SettingChange::Set(setting) => (setting.name().as_str().to_owned(), value(setting)),
+        SettingChange::Reset(name) => (SettingName::as_str(*name).to_owned(), Value::Null),
+    }
 }
 
 fn value(setting: &Setting) -> Value {

@@ -1,18 +1,24 @@
-//! What may be repeated, for how long, and with what pauses.
+//! What may be sent twice, for how long, and with what pauses.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 use dwell_model::Wake;
+use dwell_store::{Error, Result};
 use dwell_time::{Clock, SystemClock};
 
-use crate::{Client, Error, Result};
-
 /// Whether a call may be sent twice.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     /// Twice is as good as once: reads, settings, puts with tokens.
     Harmless,
     /// The second one could do more than the first, or answer untruthfully.
     Never,
 }
+
+/// The first pause in milliseconds, and the longest.
+const FIRST_MS: u64 = 50;
+const LONGEST_MS: u64 = 1_000;
 
 /// Pauses between attempts: 50 ms, doubling to 1 s.
 #[derive(Debug)]
@@ -27,39 +33,58 @@ impl Pauses {
     pub fn within_ms(patience_ms: u64) -> Pauses {
         let clock = SystemClock::new();
         let deadline_mono_ms = clock.now().mono_ms.saturating_add(patience_ms);
-        Pauses { clock, next_ms: 50, deadline_mono_ms }
+        Pauses { clock, next_ms: FIRST_MS, deadline_mono_ms }
     }
 
-    /// Sleeps, and says whether there is still time for an attempt.
+    /// Sleeps on this thread, and says whether there is still time for an attempt.
     pub fn pause(&mut self) -> bool {
         let now_ms = self.clock.now().mono_ms;
-        let until_ms = now_ms + self.next_ms;
-        if until_ms > self.deadline_mono_ms {
-            return false;
-        }
-        self.clock.sleeper().sleep(Wake { wall: None, mono_ms: Some(until_ms) });
-        self.next_ms = (self.next_ms * 2).min(1_000);
+        let Some(pause_ms) = self.next_ms(now_ms) else { return false };
+        self.clock.sleeper().sleep(Wake { wall: None, mono_ms: Some(now_ms + pause_ms) });
         true
+    }
+
+    /// The length of the next pause; `None` if there is no time for an attempt after it.
+    fn next_ms(&mut self, now_ms: u64) -> Option<u64> {
+        let pause_ms = self.next_ms;
+        if now_ms + pause_ms > self.deadline_mono_ms {
+            return None;
+        }
+        self.next_ms = (pause_ms * 2).min(LONGEST_MS);
+        Some(pause_ms)
     }
 }
 
-impl Client {
-    /// Calls, and calls again while the answer is lost, the call is harmless to repeat and there is patience.
-    /// A server that could not be reached the first time is not waited for.
-    pub(crate) fn call<T>(&self, repeat: Repeat, attempt: impl Fn() -> Result<T>) -> Result<T> {
-        let first = match attempt() {
-            Err(error @ Error::OutcomeUnknown { .. }) if repeat == Repeat::Harmless => error,
-            answer => return answer,
-        };
-        let mut pauses = Pauses::within_ms(self.patience_ms());
-        while pauses.pause() {
-            match attempt() {
-                Err(Error::OutcomeUnknown { .. } | Error::Unreachable { .. }) => {}
-                // That it cannot be done now, say while the server opens its store, tells nothing of what was done before.
-                Err(Error::Refused(problem)) if problem.retryable => {}
-                answer => return answer,
+/// The attempts of one call. Those after the first are made while its answer is lost, it is harmless to repeat, and there is time. A
+/// server that could not be reached the first time is not waited for.
+pub(crate) struct Attempts {
+    repeat: Repeat,
+    patience_ms: u64,
+    /// Why the first attempt has no answer, and the pauses since then.
+    lost: Option<(Error, Pauses)>,
+}
+
+impl Attempts {
+    pub(crate) fn new(repeat: Repeat, patience_ms: u64) -> Attempts {
+        Attempts { repeat, patience_ms, lost: None }
+    }
+
+    /// What an attempt came to: the answer to the call, or a pause before the next attempt.
+    pub(crate) fn after<T>(&mut self, answer: Result<T>) -> ControlFlow<Result<T>, Duration> {
+        let (first, mut pauses) = match (self.lost.take(), answer) {
+            (None, Err(error @ Error::OutcomeUnknown { .. })) if self.repeat == Repeat::Harmless => {
+                (error, Pauses::within_ms(self.patience_ms))
             }
+            // That it cannot be done now, say while the server opens its store, says nothing of what was done before.
+            (Some(lost), Err(error)) if error.is_retryable() => lost,
+            (_, answer) => return ControlFlow::Break(answer),
+        };
+        match pauses.next_ms(pauses.clock.now().mono_ms) {
+            Some(pause_ms) => {
+                self.lost = Some((first, pauses));
+                ControlFlow::Continue(Duration::from_millis(pause_ms))
+            }
+            None => ControlFlow::Break(Err(first)),
         }
-        Err(first)
     }
 }

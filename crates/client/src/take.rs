@@ -1,40 +1,44 @@
-//! Taking due messages.
+//! Taking due messages. A wait is a long poll, and a longer wait than the server allows is several.
 
 use dwell_model::{MessageId, QueueName, format_duration_ms};
-use dwell_store::Take;
+use dwell_store::{Delivery, Result, Take};
 use dwell_time::{Clock as _, SystemClock};
-use dwell_wire::{Operation, Path, Taken};
+use dwell_wire::{Operation, Path};
 
-use crate::transport::Call;
-use crate::{Client, Delivery, Result};
+use crate::call::Call;
+use crate::client::Inner;
+use crate::transport::Caller;
 
-/// A server waits no longer in one request; a longer wait is made of several.
-const MAX_WAIT_MS: u64 = 60_000;
+/// The most bytes of bodies that a server hands out in one answer.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-impl Client {
-    /// Takes due messages, and waits for the first one if asked to; for longer than a server does in one
-    /// request, too. `take.bound` means nothing here: over HTTP no lease is bound to a process.
-    ///
-    /// # Errors
-    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the connection broke: messages may have
-    /// been handed out, and come back when their lease runs out. The server's refusals.
-    pub fn take(&self, take: &Take) -> Result<Vec<Delivery>> {
+impl Inner {
+    pub(crate) async fn take(&self, take: &Take, caller: &mut impl Caller) -> Result<Vec<Delivery>> {
+        let longest_ms = if take.wait_ms > 0 { self.info().await?.limits.wait_ms } else { 0 };
+        // More than a server grants at a time is as much as it grants.
+        let max = if take.max > 1 { take.max.min(self.known_limits().await?.batch) } else { take.max };
         let clock = SystemClock::new();
-        let deadline_ms = clock.now().mono_ms.saturating_add(take.wait_ms);
+        let end_ms = clock.now().mono_ms.saturating_add(take.wait_ms);
         loop {
-            let left_ms = deadline_ms.saturating_sub(clock.now().mono_ms);
-            let asked_ms = left_ms.min(MAX_WAIT_MS);
-            let started_ms = clock.now().mono_ms;
-            let messages = self.take_once(take, asked_ms)?;
-            let waited_ms = clock.now().mono_ms - started_ms;
+            let began_ms = clock.now().mono_ms;
+            let left_ms = end_ms.saturating_sub(began_ms).min(take.wait_ms);
+            let wait_ms = left_ms.min(longest_ms);
+            let deliveries = self.take_once(take, max, wait_ms, caller).await?;
+            let waited_ms = clock.now().mono_ms - began_ms;
             // An empty answer before its time is a server that shuts down.
-            if !messages.is_empty() || left_ms <= MAX_WAIT_MS || waited_ms < asked_ms / 2 {
-                return Ok(messages);
+            if !deliveries.is_empty() || left_ms <= longest_ms || waited_ms < wait_ms / 2 {
+                return Ok(deliveries);
             }
         }
     }
 
-    fn take_once(&self, take: &Take, wait_ms: u64) -> Result<Vec<Delivery>> {
+    async fn take_once(
+        &self,
+        take: &Take,
+        max: usize,
+        wait_ms: u64,
+        caller: &mut impl Caller,
+    ) -> Result<Vec<Delivery>> {
         let mut path = match take.queues.as_slice() {
             [queue] => Path::of(Operation::Take, &[queue.as_str()]),
             _ => Path::of(Operation::TakeFrom, &[]),
@@ -45,20 +49,26 @@ impl Client {
             }
         }
         let path = path
-            .query("max", take.max)
+            .query("max", max)
             .query("wait", format_duration_ms(wait_ms))
-            .query_some("max_bytes", take.max_bytes)
+            .query_some("max_bytes", take.max_bytes.map(|bytes| bytes.min(MAX_BYTES)))
             .query_some("lease", take.lease_ms.map(format_duration_ms));
-        let answer: Taken<'static> = self.send(&Call::change(path).wait_ms(wait_ms))?;
-        Ok(answer.messages)
+        let call = Call::change(path).wait_ms(wait_ms);
+        let taken: dwell_wire::Taken<'static> = self.send_for(call, caller).await?;
+        let deliveries = taken.messages.into_iter().map(dwell_wire::Delivery::into_delivery);
+        deliveries.collect::<std::result::Result<_, _>>().map_err(|reason| self.no_value(reason))
     }
 
-    /// Takes this very message, be it scheduled, ready or dead; also from a paused queue.
-    ///
-    /// # Errors
-    /// As [`Client::take`]; the server's refusals, such as `message_not_found` and `leased`.
-    pub fn take_id(&self, queue: &QueueName, id: MessageId, lease_ms: Option<u64>) -> Result<Delivery> {
+    pub(crate) async fn take_id(
+        &self,
+        queue: &QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        caller: &mut impl Caller,
+    ) -> Result<Vec<Delivery>> {
         let path = Path::of(Operation::TakeOne, &[queue.as_str(), &id.to_string()]);
-        self.send(&Call::change(path.query_some("lease", lease_ms.map(format_duration_ms))))
+        let call = Call::change(path.query_some("lease", lease_ms.map(format_duration_ms)));
+        let taken: dwell_wire::Delivery<'static> = self.send_for(call, caller).await?;
+        Ok(vec![taken.into_delivery().map_err(|reason| self.no_value(reason))?])
     }
 }

@@ -1,175 +1,304 @@
-//! One request and its answer: what came of it, told apart by what may have happened at the server.
+//! One request and its answer, over connections that are kept.
+//!
+//! Ground rules:
+//! 1. A connection belongs to one request at a time. A request that is dropped closes its connection. Only a connection whose
+//!    answer was read to its end is kept for the next request.
+//! 2. A request that may have been sent is never sent again from here: only its caller knows whether it may be done twice. One
+//!    that a kept connection has not taken is sent over a new one.
+//! 3. A request whose caller has gone ends with a half-closed connection: the server sees that nobody waits, and what it had
+//!    written before is still read. So each message of a take is given back by exactly one side.
 
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dwell_wire::Path;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use ureq::http::{Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsConnector;
 
-use crate::retry::Repeat;
-use crate::{Client, Error, Problem, Result};
+use crate::socket::{HalfClose, Socket};
 
 /// No answer is longer: the most bodies of one take (64 MiB), each byte written as six (`\u0000`), and with room.
-const MAX_ANSWER_LEN: u64 = 512 * 1024 * 1024;
+const MAX_ANSWER_LEN: usize = 512 * 1024 * 1024;
 
-/// What a request carries.
-pub(crate) enum Payload {
-    Nothing,
-    Json(Vec<u8>),
-    Lines(Vec<u8>),
+/// The most connections that are kept while nothing is under way on them.
+const MAX_IDLE: usize = 16;
+
+/// How long a server may take to notice that a caller has gone.
+const NOTICE: Duration = Duration::from_secs(10);
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// A name or an address, without the brackets of IPv6.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// As it stands in the `Host` header.
+    pub(crate) authority: HeaderValue,
+    /// How TLS is spoken, if it is.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-impl Payload {
-    pub(crate) fn json(value: &impl Serialize) -> Payload {
-        Payload::Json(serde_json::to_vec(value).expect("our own types are JSON"))
-    }
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing has reached the server.
+    NotSent(String),
+    /// The server may have done it.
+    Lost(String),
 }
 
-/// A request.
-pub(crate) struct Call {
-    path: Path,
-    payload: Payload,
-    repeat: Repeat,
-    /// Whether it changes nothing, whatever its method.
-    reads: bool,
-    /// How long the server may wait of its own accord.
-    wait_ms: u64,
+/// An answer: its status, and its body.
+pub(crate) type Answered = (StatusCode, Bytes);
+
+/// Whoever waits for an answer.
+pub(crate) trait Caller: Send {
+    /// Ready once it has gone.
+    fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()>;
 }
 
-impl Call {
-    /// A read, whatever its method.
-    pub(crate) fn read(path: Path) -> Call {
-        Call { reads: true, ..Call::change(path) }.harmless()
-    }
+/// A caller that polls the request itself: when it goes, the request is dropped.
+pub(crate) struct Polls;
 
-    /// A change that must not be repeated.
-    pub(crate) fn change(path: Path) -> Call {
-        Call { path, payload: Payload::Nothing, repeat: Repeat::Never, reads: false, wait_ms: 0 }
-    }
-
-    /// With something to carry.
-    pub(crate) fn payload(self, payload: Payload) -> Call {
-        Call { payload, ..self }
-    }
-
-    /// Harmless to repeat.
-    pub(crate) fn harmless(self) -> Call {
-        Call { repeat: Repeat::Harmless, ..self }
-    }
-
-    /// The server may wait so long before it answers.
-    pub(crate) fn wait_ms(self, wait_ms: u64) -> Call {
-        Call { wait_ms, ..self }
+impl Caller for Polls {
+    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
     }
 }
 
-impl Client {
-    /// Sends `call` and reads a JSON answer.
-    pub(crate) fn send<T: DeserializeOwned>(&self, call: &Call) -> Result<T> {
-        let answer = self.send_for_bytes(call)?;
-        serde_json::from_slice(&answer).map_err(|error| self.bad_answer(&error.to_string()))
+impl<T: Send> Caller for oneshot::Sender<T> {
+    fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_closed(context)
     }
+}
 
-    /// Sends `call` and gives the bytes of a good answer.
-    pub(crate) fn send_for_bytes(&self, call: &Call) -> Result<Vec<u8>> {
-        self.call(call.repeat, || self.exchange(call)).map_err(|error| match error {
-            Error::OutcomeUnknown { reason } if call.reads => {
-                Error::Unreachable { server: self.server.clone(), reason }
-            }
-            error => error,
-        })
-    }
+/// A connection.
+struct Line {
+    requests: SendRequest<Full<Bytes>>,
+    connection: Driver,
+    half_close: HalfClose,
+    /// Kept with the connection: a timer that is only moved costs the reactor nothing.
+    deadline: Pin<Box<Sleep>>,
+}
 
-    fn exchange(&self, call: &Call) -> Result<Vec<u8>> {
-        let method = call.path.operation().route().method;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{}", self.server, call.path.as_str()))
-            .header("accept", "application/json");
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", &*authorization.0);
+/// What reads and writes a connection. It does so only while somebody polls it.
+struct Driver(Option<Pin<Box<Spoken>>>);
+
+/// hyper's side of a connection.
+type Spoken = Connection<TokioIo<Socket>, Full<Bytes>>;
+
+impl Driver {
+    fn poll(&mut self, context: &mut Context<'_>) {
+        if let Some(connection) = &mut self.0
+            && connection.as_mut().poll(context).is_ready()
+        {
+            // The request that is under way says why.
+            self.0 = None;
         }
-        let answer_in = Duration::from_millis(self.answer_ms.saturating_add(call.wait_ms));
-        let built = |error: ureq::http::Error| self.bad_answer(&format!("no request can be made: {error}"));
-        let sent = match &call.payload {
-            Payload::Nothing if matches!(method, "GET" | "DELETE") => {
-                self.run(request.body(()).map_err(built)?, answer_in)
+    }
+
+    /// Polls `future` and the connection that it waits for.
+    async fn drive<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(output);
             }
-            Payload::Nothing => self.run(request.body(&[] as &[u8]).map_err(built)?, answer_in),
-            Payload::Json(bytes) => {
-                let request = request.header("content-type", "application/json");
-                self.run(request.body(bytes.as_slice()).map_err(built)?, answer_in)
+            self.poll(context);
+            future.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+/// Connections to one server.
+pub(crate) struct Transport {
+    place: Place,
+    connect: Duration,
+    idle: Mutex<Vec<Line>>,
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").field("place", &self.place.authority).finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    pub(crate) fn new(place: Place, connect_ms: u64) -> Transport {
+        Transport { place, connect: Duration::from_millis(connect_ms), idle: Mutex::default() }
+    }
+
+    /// Sends a request, and reads the answer to its end, both within `limit`. Is polled where the reactor is entered.
+    pub(crate) async fn exchange(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        limit: Duration,
+        caller: &mut impl Caller,
+    ) -> Result<Answered, Failure> {
+        request.headers_mut().insert(HOST, self.place.authority.clone());
+        loop {
+            // The lock is let go before anything is awaited.
+            let idle = self.idle().pop();
+            let (mut line, is_new) = match idle {
+                Some(line) => (line, false),
+                None => (self.connect().await?, true),
+            };
+            match line.exchange(request, limit, caller).await {
+                Ok(answered) => {
+                    self.keep(line);
+                    return Ok(answered);
+                }
+                // The server has closed it meanwhile.
+                Err(Broken::Unsent(unsent)) if !is_new => request = *unsent,
+                Err(Broken::Unsent(_)) => {
+                    return Err(Failure::NotSent("the server closed the connection".to_owned()));
+                }
+                Err(Broken::Failed(failure)) => return Err(failure),
             }
-            Payload::Lines(bytes) => {
-                let request = request.header("content-type", "application/x-ndjson");
-                self.run(request.body(bytes.as_slice()).map_err(built)?, answer_in)
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
+        // Nothing that can panic runs under the lock.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, line: Line) {
+        if line.connection.0.is_none() || line.half_close.is_asked() {
+            return;
+        }
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE {
+            idle.push(line);
+        }
+    }
+
+    async fn connect(&self) -> Result<Line, Failure> {
+        match timeout(self.connect, self.connect_untimed()).await {
+            Ok(line) => line,
+            Err(_) => Err(Failure::NotSent(format!("no connection in {} ms", self.connect.as_millis()))),
+        }
+    }
+
+    async fn connect_untimed(&self) -> Result<Line, Failure> {
+        let not_sent = |error: &dyn fmt::Display| Failure::NotSent(error.to_string());
+        let address = (self.place.host.as_str(), self.place.port);
+        let stream = TcpStream::connect(address).await.map_err(|error| not_sent(&error))?;
+        // A request is one small write, and its caller waits.
+        stream.set_nodelay(true).map_err(|error| not_sent(&error))?;
+        let half_close = HalfClose::default();
+        let socket = match &self.place.tls {
+            None => Socket::plain(stream, half_close.clone()),
+            Some(config) => {
+                let name = ServerName::try_from(self.place.host.clone()).map_err(|error| not_sent(&error))?;
+                let connector = TlsConnector::from(Arc::clone(config));
+                let stream = connector.connect(name, stream).await.map_err(|error| not_sent(&error))?;
+                Socket::tls(stream, half_close.clone())
             }
         };
-        let (status, bytes) = sent.map_err(|error| self.failure(&error))?;
-        if status.is_success() { Ok(bytes) } else { Err(self.refusal(status, &bytes)) }
+        let shaken = handshake(TokioIo::new(socket)).await;
+        let (requests, connection) = shaken.map_err(|error| not_sent(&error))?;
+        let connection = Driver(Some(Box::pin(connection)));
+        Ok(Line { requests, connection, half_close, deadline: Box::pin(sleep(self.connect)) })
     }
+}
 
-    fn run(
-        &self,
-        request: Request<impl ureq::AsSendBody>,
-        answer_in: Duration,
-    ) -> std::result::Result<(StatusCode, Vec<u8>), ureq::Error> {
-        let request = self.agent.configure_request(request).timeout_global(Some(answer_in)).build();
-        let mut response = self.agent.run(request)?;
-        let status = response.status();
-        let bytes = response.body_mut().with_config().limit(MAX_ANSWER_LEN).read_to_vec()?;
-        Ok((status, bytes))
-    }
+/// Why a connection has brought no answer.
+enum Broken {
+    /// It has not taken the request.
+    Unsent(Box<Request<Full<Bytes>>>),
+    Failed(Failure),
+}
 
-    /// What a request that brought no answer means.
-    fn failure(&self, error: &ureq::Error) -> Error {
-        if was_sent(error) {
-            Error::OutcomeUnknown { reason: error.to_string().into() }
-        } else {
-            Error::Unreachable { server: self.server.clone(), reason: error.to_string().into() }
-        }
-    }
-
-    /// What an answer that is no success means.
-    fn refusal(&self, status: StatusCode, bytes: &[u8]) -> Error {
-        match serde_json::from_slice::<Problem>(bytes) {
-            Ok(problem) => Error::Refused(Box::new(problem)),
-            // A proxy's way to say that the server went away under the request.
-            Err(_) if matches!(status.as_u16(), 502 | 504) => {
-                Error::OutcomeUnknown { reason: format!("a proxy answers {status}").into() }
+impl Line {
+    async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        limit: Duration,
+        caller: &mut impl Caller,
+    ) -> Result<Answered, Broken> {
+        let Line { requests, connection, half_close, deadline } = self;
+        // A sleep that is not polled tells an instant without asking a clock.
+        deadline.as_mut().reset(sleep(limit).deadline());
+        let mut answer = pin!(async {
+            if connection.drive(requests.ready()).await.is_err() {
+                return Err(Broken::Unsent(Box::new(request)));
             }
-            Err(_) => self.bad_answer(&format!("status {status}")),
-        }
-    }
-
-    pub(crate) fn bad_answer(&self, reason: &str) -> Error {
-        Error::BadAnswer { server: self.server.clone(), reason: reason.into() }
+            let response = connection.drive(requests.try_send_request(request)).await;
+            let response = response.map_err(|mut error| match error.take_message() {
+                Some(unsent) => Broken::Unsent(Box::new(unsent)),
+                None => Broken::Failed(failure(error.error())),
+            })?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_ANSWER_LEN).collect();
+            let body = connection.drive(body).await;
+            let body = body.map_err(|error| Broken::Failed(Failure::Lost(chain(&*error))))?;
+            Ok((status, body.to_bytes()))
+        });
+        let mut has_gone = false;
+        poll_fn(|context| {
+            if !has_gone && caller.poll_gone(context).is_ready() {
+                has_gone = true;
+                half_close.ask();
+                deadline.as_mut().reset(sleep(NOTICE.min(limit)).deadline());
+            }
+            if let Poll::Ready(answered) = answer.as_mut().poll(context) {
+                return Poll::Ready(answered);
+            }
+            let late = || Broken::Failed(Failure::Lost(format!("no answer in {limit:?}")));
+            deadline.as_mut().poll(context).map(|()| Err(late()))
+        })
+        .await
     }
 }
 
-/// Whether the server may have seen the request.
-fn was_sent(error: &ureq::Error) -> bool {
-    match error {
-        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) => false,
-        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => false,
-        // Keys are agreed on before anything is said.
-        ureq::Error::Tls(_) | ureq::Error::Pem(_) | ureq::Error::Rustls(_) => false,
-        ureq::Error::Io(error) if is_of_the_handshake(error) => false,
-        ureq::Error::Io(error) => !matches!(
-            error.kind(),
-            io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::HostUnreachable
-                | io::ErrorKind::NetworkUnreachable
-                | io::ErrorKind::AddrNotAvailable
-        ),
-        _ => true,
-    }
+/// What a request means whose connection failed. TLS 1.3 lets a client write before the server has looked at its certificate: a
+/// server that refuses it has read nothing else.
+fn failure(error: &hyper::Error) -> Failure {
+    let text = chain(error);
+    if causes(error).any(refuses_certificate) { Failure::NotSent(text) } else { Failure::Lost(text) }
 }
 
-/// Whether the server's certificate was not accepted. rustls says so in the middle of reading, as an error of
-/// the socket's.
-fn is_of_the_handshake(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::InvalidData && error.to_string().contains("certificate")
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
+}
+
+/// An error and what caused it. What hyper says itself leaves the cause out.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn refuses_certificate(cause: &(dyn Error + 'static)) -> bool {
+    let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let alert = match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(alert)) => *alert,
+        _ => return false,
+    };
+    matches!(
+        alert,
+        AlertDescription::AccessDenied
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate
+    )
 }

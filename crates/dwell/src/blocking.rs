@@ -17,7 +17,7 @@ use dwell_store::{QueueStats, Result, Store};
 use dwell_time::Clock;
 use pollster::block_on;
 
-#[cfg(any(feature = "engine", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
 use crate::OpenError;
 
 /// An open store, and the queues in it. Cloning is cheap, and clones are the same store. See [`crate::Dwell`].
@@ -54,6 +54,15 @@ impl Dwell {
         options: dwell_engine::Options,
     ) -> std::result::Result<Dwell, OpenError> {
         crate::Dwell::open_with(dir, options).map(Dwell::from)
+    }
+
+    /// See [`crate::Dwell::connect`].
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(feature = "http")]
+    pub fn connect(url: &str) -> std::result::Result<Dwell, OpenError> {
+        crate::Dwell::connect(url).map(Dwell::from)
     }
 
     /// See [`crate::Dwell::redis`].

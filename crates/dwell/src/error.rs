@@ -10,6 +10,10 @@ pub enum OpenError {
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Engine(#[from] dwell_engine::OpenError),
+    /// The address of the server, or the token or certificates for it.
+    #[cfg(feature = "http")]
+    #[error(transparent)]
+    Http(#[from] dwell_client::OpenError),
     /// The Redis, or its URL.
     #[cfg(feature = "redis")]
     #[error(transparent)]
@@ -22,6 +26,8 @@ impl OpenError {
         match self {
             #[cfg(feature = "engine")]
             OpenError::Engine(error) => error.code(),
+            #[cfg(feature = "http")]
+            OpenError::Http(error) => error.code(),
             #[cfg(feature = "redis")]
             OpenError::Redis(error) => error.code(),
         }
@@ -32,6 +38,8 @@ impl OpenError {
         match self {
             #[cfg(feature = "engine")]
             OpenError::Engine(error) => error.is_retryable(),
+            #[cfg(feature = "http")]
+            OpenError::Http(error) => error.is_retryable(),
             #[cfg(feature = "redis")]
             OpenError::Redis(error) => error.is_retryable(),
         }

@@ -56,17 +56,19 @@
 //! | | opened with | feature |
 //! |---|---|---|
 //! | in files of this machine | [`Dwell::open`] | `engine` (default) |
+//! | on a server, `dwell serve` | `Dwell::connect` | `http` |
 //! | on Redis, Sentinel or Redis Cluster | `Dwell::redis` | `redis` |
 //! | in this process alone | [`Dwell::memory`] | |
 //!
 //! All else is one contract ([`Store`]), tested by one suite. What only one store has, such as its options and its errors at
-//! opening, is in the module of its feature's name. Stores differ in three things more:
+//! opening, is in the module of its feature's name; so is what differs over HTTP. Stores differ in three things more:
 //!
 //! - what closing the store, and the end of the process, cost: [`Dwell::close`], [`session`](TakeJobs::session)
 //! - the order of a take over several queues: exact, but on Redis ([`also_from`](TakeJobs::also_from))
 //! - [numbers](Number): they rise over all messages, on Redis only among those that one process puts
 //!
-//! Two more features: `json` (default) for bodies that are JSON (`Json`), `jiff` for jiff's instants.
+//! More features: `json` (default) for bodies that are JSON (`Json`), `jiff` for jiff's instants, `delivery` for workers with handlers and for
+//! schedules (`dwell::delivery`), over any of these stores.
 //!
 //! # For tests
 //!
@@ -104,10 +106,14 @@
 //! [`DelayQueue`] holds values of any type: what `java.util.concurrent.DelayQueue` is to Java.
 
 pub mod blocking;
-#[cfg(any(feature = "engine", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
 mod error;
 mod open;
 
+#[cfg(feature = "http")]
+pub use dwell_client as http;
+#[cfg(feature = "delivery")]
+pub use dwell_delivery as delivery;
 #[cfg(feature = "engine")]
 pub use dwell_engine as engine;
 pub use dwell_model::{
@@ -127,7 +133,7 @@ pub use dwell_store::{
     Store, Stream, Swept, Take, TakeId, TakeJobs, Target, When, async_trait, delegate_store,
 };
 pub use dwell_time::{Clock, DelayQueue, Handle, ManualClock, Notifier, Sleeper, SystemClock, delay_queue};
-#[cfg(any(feature = "engine", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
 pub use error::OpenError;
 pub use open::Dwell;
 

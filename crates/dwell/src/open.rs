@@ -9,7 +9,7 @@ use dwell_model::{Invalid, Limits, MessageId, Number, QueueName};
 use dwell_store::{Error, MemoryStore, Queue, QueueStats, Result, Store};
 use dwell_time::{Clock, SystemClock};
 
-#[cfg(any(feature = "engine", feature = "redis"))]
+#[cfg(any(feature = "engine", feature = "http", feature = "redis"))]
 use crate::OpenError;
 
 /// An open store, and the queues in it. Cloning is cheap, and clones are the same store.
@@ -63,6 +63,18 @@ impl Dwell {
         Ok(dwell_engine::Engine::open(dir, options)?.into())
     }
 
+    /// The store of the server at `url`, such as `http://127.0.0.1:7411` or `https://dwell.example`. It connects when it is first
+    /// used. What is different over HTTP is listed in [`http`](crate::http).
+    ///
+    /// For a token, certificates and timeouts, build an [`http::Client`](crate::http::Client), and make a `Dwell` from it.
+    ///
+    /// # Errors
+    /// [`OpenError::Http`], if that is no server's address, or the operating system gives no thread.
+    #[cfg(feature = "http")]
+    pub fn connect(url: &str) -> std::result::Result<Dwell, OpenError> {
+        Ok(dwell_client::Client::new(url)?.into())
+    }
+
     /// The store on the Redis at `url`: `redis://…`, `redis-sentinel://…` or `redis-cluster://…`; see
     /// [`redis::Address`](crate::redis::Address). Its calls run on a thread of its own. This may be awaited on any runtime, or on none.
     ///
@@ -101,7 +113,7 @@ impl Dwell {
         MemoryStore::new(limits, clock).into()
     }
 
-    /// Any store, opened by the caller, who also closes it. One of the three above is closed by [`close`](Dwell::close) if the `Dwell`
+    /// Any store, opened by the caller, who also closes it. One of the others is closed by [`close`](Dwell::close) if the `Dwell`
     /// is made `from` it.
     pub fn on(store: Arc<dyn Store>) -> Dwell {
         Dwell { store, opened: Opened::Elsewhere }
@@ -191,6 +203,14 @@ impl From<dwell_engine::Engine> for Dwell {
     }
 }
 
+#[cfg(feature = "http")]
+impl From<dwell_client::Client> for Dwell {
+    /// The store of this client's server. [`close`](Dwell::close) leaves it open: it is the server's.
+    fn from(client: dwell_client::Client) -> Dwell {
+        Dwell::on(Arc::new(client))
+    }
+}
+
 #[cfg(feature = "redis")]
 impl From<dwell_redis::RedisStore> for Dwell {
     /// This store. It runs its calls where it does: on the runtime that it was opened on, or on a thread of its own.
@@ -204,6 +224,13 @@ impl From<MemoryStore> for Dwell {
     fn from(store: MemoryStore) -> Dwell {
         let store = Arc::new(store);
         Dwell { store: Arc::clone(&store) as Arc<dyn Store>, opened: Opened::Memory(store) }
+    }
+}
+
+#[cfg(feature = "delivery")]
+impl dwell_delivery::IntoStore for Dwell {
+    fn into_store(self) -> Arc<dyn Store> {
+        self.store
     }
 }
 

@@ -197,6 +197,33 @@ mod engine {
     }
 }
 
+#[cfg(feature = "http")]
+mod http {
+    use dwell::OpenError;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_has_a_code() {
+        let error = Dwell::connect("localhost:7411").unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("bad_server", false), "{error}");
+        assert!(matches!(error, OpenError::Http(_)));
+        // Nobody listens at the port of a listener that has gone.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let dwell = Dwell::connect(&url).unwrap();
+        let orders = dwell.queue("orders").unwrap();
+        assert_eq!(orders.put("body").await.unwrap_err().code(), "unreachable");
+        let error = orders.take().wait(LONG).await.unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }) && error.is_retryable(), "{error}");
+        dwell.close().await.unwrap();
+
+        let error = blocking::Dwell::connect("ftp://localhost").unwrap_err();
+        assert_eq!(error.code(), "bad_server", "{error}");
+    }
+}
+
 #[cfg(feature = "redis")]
 mod redis {
     use dwell::OpenError;

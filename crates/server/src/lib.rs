@@ -20,6 +20,7 @@
 //! - `beanstalkd/`: one file for each command; `beanstalkd/command/mod.rs` is the index of verbs
 //! - `json`: what goes over the wire as JSON; `query`: what comes in a query
 //! - `metrics`: what is counted, and `/metrics`
+//! - `page/`: the web page's files, and how they are served
 //! - `openapi`: the document at `/openapi.json`
 //! - `admission`: how many bytes requests and answers may hold
 //! - `returns`: gives back messages whose taker has gone
@@ -39,6 +40,7 @@ mod metrics;
 mod openapi;
 mod opening;
 mod pace;
+mod page;
 mod present;
 mod query;
 mod returns;

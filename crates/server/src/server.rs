@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use dwell_store::Store;
-use dwell_time::SystemClock;
+use dwell_time::{Clock, SystemClock};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::admission::Memory;
 use crate::beanstalkd;
 use crate::config::ServerConfig;
-use crate::http::{self, Ailment, App, Hosts};
+use crate::http::{self, Ailment, App, Hosts, Walks};
 use crate::listener::{Admitted, BindError, Bound, Listeners, check_exposure};
 use crate::metrics::{Metered, Metrics, Samples};
 use crate::returns::Returns;
@@ -117,15 +117,40 @@ impl Server {
     /// # Panics
     /// Outside a Tokio runtime.
     pub fn new(store: Arc<dyn Store>, listeners: Listeners, config: ServerConfig) -> Server {
+        Server::new_on(store, listeners, config, Arc::new(SystemClock::new()))
+    }
+
+    /// The same as [`Server::bind`] on the clock of a test, which is that of its store too.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    #[doc(hidden)]
+    pub async fn bind_on(
+        store: Arc<dyn Store>,
+        config: ServerConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Server, BindError> {
+        let listeners = Listeners::bind(&config).await?;
+        Ok(Server::new_on(store, listeners, config, clock))
+    }
+
+    fn new_on(
+        store: Arc<dyn Store>,
+        listeners: Listeners,
+        config: ServerConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Server {
         let (drain, draining) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
         let memory = Memory::new(config.memory_bytes);
-        let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics)));
+        let store: Arc<dyn Store> = Arc::new(Metered::new(store, Arc::clone(&metrics), Arc::clone(&clock)));
         let (returns, returned) = Returns::start(Arc::clone(&store));
-        let clock = Arc::new(SystemClock::new());
         let beanstalkd = listeners.beanstalkd.zip(config.beanstalkd).map(|(bound, config)| {
             let (store, returns) = (Arc::clone(&store), returns.clone());
-            let (clock, metrics) = (Arc::clone(&clock) as _, Arc::clone(&metrics));
+            let (clock, metrics) = (Arc::clone(&clock), Arc::clone(&metrics));
             let memory = Arc::clone(&memory);
             let shared =
                 beanstalkd::Shared::new(store, config, clock, returns, draining.clone(), metrics, memory);
@@ -137,8 +162,19 @@ impl Server {
         let tokens = std::mem::take(&mut config_http.tokens);
         let live = Arc::new(Live::new(hosts, tokens, config_http.tls.take()));
         let ailment = Ailment::default();
-        let app =
-            App { store, live, config: config_http, clock, returns, draining, metrics, memory, ailment };
+        let app = App {
+            store,
+            live,
+            config: config_http,
+            clock,
+            returns,
+            draining,
+            metrics,
+            memory,
+            ailment,
+            forecasts: Walks::default(),
+            overviews: Walks::default(),
+        };
         let app = Arc::new(app);
         let http = Http { bound, app, early: listeners.early };
         Server { http, beanstalkd, returned, drain, drain_limit: Duration::from_millis(config.drain_ms) }

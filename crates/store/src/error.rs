@@ -155,6 +155,36 @@ pub enum Error {
     /// The store is closing or closed.
     #[error("the store is closed")]
     Closed,
+    /// A server refuses for a reason of its own rather than of its store: the caller may not, or the server stops. Nothing was
+    /// done.
+    #[error("{reason}")]
+    Refused {
+        /// The stable code that the server gives.
+        code: &'static str,
+        /// What the server says.
+        reason: Box<str>,
+        /// Whether the same call may succeed later.
+        is_retryable: bool,
+    },
+    /// No server answers at the address. Nothing was done.
+    #[error(
+        "no dwell server answers at {server} ({reason}); start one with `dwell serve`, or name another with --server or DWELL_SERVER"
+    )]
+    Unreachable {
+        /// The address as it was given.
+        server: Box<str>,
+        /// What the operating system or the connection says.
+        reason: Box<str>,
+    },
+    /// Something answers at the address, but not as a dwell server of this version does. A call that changes something and is
+    /// answered with a success that cannot be read is [`Error::OutcomeUnknown`] instead.
+    #[error("{server} answers, but not as a dwell server does: {reason}")]
+    BadAnswer {
+        /// The address as it was given.
+        server: Box<str>,
+        /// What is wrong with the answer.
+        reason: Box<str>,
+    },
     /// The store has stopped: its medium failed while something was being written. Nothing was done, and nothing will be
     /// before the store is opened again.
     #[error("the store is unavailable: {reason}; open the store again")]
@@ -197,6 +227,9 @@ impl Error {
             Error::ForeignData { .. } => "foreign_data",
             Error::MalformedBody { .. } => "malformed_body",
             Error::Closed => "closed",
+            Error::Refused { code, .. } => code,
+            Error::Unreachable { .. } => "unreachable",
+            Error::BadAnswer { .. } => "bad_answer",
             // Who speaks to a server cannot open its store again: to them it is the same.
             Error::Stopped { .. } => "unavailable",
             Error::Unavailable { .. } => "unavailable",
@@ -206,18 +239,20 @@ impl Error {
     /// Whether the same call may succeed later, with nothing else changed by the caller: never where the store has to be opened again
     /// first ([`needs_reopen`](Error::needs_reopen)).
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            Error::Refused { is_retryable, .. } => *is_retryable,
             Error::QueueFull { .. }
-                | Error::TooManyQueues { .. }
-                | Error::TooManyLeased { .. }
-                | Error::TooManyWaiting { .. }
-                | Error::Leased { .. }
-                | Error::OutcomeUnknown { needs_reopen: false, .. }
-                | Error::DiskFull { .. }
-                | Error::Overloaded { .. }
-                | Error::Unavailable { .. }
-        )
+            | Error::TooManyQueues { .. }
+            | Error::TooManyLeased { .. }
+            | Error::TooManyWaiting { .. }
+            | Error::Leased { .. }
+            | Error::OutcomeUnknown { needs_reopen: false, .. }
+            | Error::DiskFull { .. }
+            | Error::Overloaded { .. }
+            | Error::Unreachable { .. }
+            | Error::Unavailable { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether no call will succeed before the store is opened again: it was closed, it has stopped, or it has used up what

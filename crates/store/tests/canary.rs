@@ -301,7 +301,7 @@ impl Store for Broken {
     delegate_store! {
         self.sound;
         own: put take take_id settle expire_lease cancel reschedule get list peek stats queues configure revive;
-        forward: locate ready deaths discard purge delete_queue;
+        forward: locate forecast ready deaths discard purge delete_queue;
     }
 }
 

@@ -65,8 +65,8 @@ impl Store for Flaky {
     delegate_store! {
         self.inner;
         own: settle;
-        forward: put take take_id expire_lease cancel reschedule get locate list peek stats queues ready;
-        forward: configure revive deaths discard purge delete_queue;
+        forward: put take take_id expire_lease cancel reschedule get locate list peek stats forecast queues;
+        forward: ready configure revive deaths discard purge delete_queue;
     }
 }
 

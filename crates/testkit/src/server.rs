@@ -99,12 +99,12 @@ impl Server {
         self.child.0.try_wait()
     }
 
-    /// Runs `dwell ARGS` against it.
+    /// Runs `dwell ARGS` against it, by the program of the command that it was spawned from.
     pub fn dwell(&self, args: &[&str]) -> Ran {
         self.dwell_with(args, b"")
     }
 
-    /// Runs `dwell ARGS` against it, with `input` on its standard input.
+    /// As [`dwell`](Server::dwell), with `input` on its standard input.
     pub fn dwell_with(&self, args: &[&str], input: &[u8]) -> Ran {
         let mut command = dwell(&self.program);
         command.env("DWELL_SERVER", self.url()).args(args);

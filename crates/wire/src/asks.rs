@@ -9,13 +9,17 @@ pub enum Verb {
     Take,
     /// Look at messages, cancel, reschedule, revive, discard, settings, pause, purge, delete.
     Manage,
+    /// Look at queues and messages.
+    Look,
     /// Read the metrics, which tell of all queues.
     Metrics,
 }
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Verb; 4] = [Verb::Put, Verb::Take, Verb::Manage, Verb::Metrics];
+    pub const ALL: [Verb; 5] = [Verb::Put, Verb::Take, Verb::Manage, Verb::Look, Verb::Metrics];
+    /// Those that stand beside a queue.
+    pub const OF_QUEUES: [Verb; 4] = [Verb::Put, Verb::Take, Verb::Manage, Verb::Look];
 
     /// The word that configuration uses.
     pub const fn as_str(self) -> &'static str {
@@ -23,6 +27,7 @@ impl Verb {
             Verb::Put => "put",
             Verb::Take => "take",
             Verb::Manage => "manage",
+            Verb::Look => "look",
             Verb::Metrics => "metrics",
         }
     }
@@ -51,5 +56,9 @@ pub(crate) const MAY_MANAGE: &[Verb] = &[Verb::Manage];
 /// Whoever puts may replace what is there by its key, and so may take it back or move it.
 pub(crate) const MAY_MOVE: &[Verb] = &[Verb::Put, Verb::Manage];
 /// Who may look at messages. Whoever takes sees all bodies anyway.
-pub const MAY_LOOK: &[Verb] = &[Verb::Take, Verb::Manage];
-pub(crate) const MAY_ANYTHING: &[Verb] = &[Verb::Put, Verb::Take, Verb::Manage];
+pub const MAY_LOOK: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look];
+/// Who may read counts over time, which show no message.
+pub(crate) const MAY_COUNT: &[Verb] = &[Verb::Take, Verb::Manage, Verb::Look, Verb::Metrics];
+/// Who may read counts of all queues.
+pub(crate) const MAY_COUNT_ALL: &[Verb] = &[Verb::Metrics, Verb::Manage, Verb::Look];
+pub(crate) const MAY_ANYTHING: &[Verb] = &[Verb::Put, Verb::Take, Verb::Manage, Verb::Look];

@@ -234,6 +234,30 @@ pub struct Swept {
     pub refused: Vec<RefusedOne>,
 }
 
+impl Swept {
+    /// What the store behind the server at the address `server` did.
+    pub fn into_swept(self, server: &str) -> dwell_store::Swept {
+        let refused = |one: RefusedOne| (one.id, one.error.into_error(server));
+        dwell_store::Swept {
+            done: self.done,
+            refused: self.refused.into_iter().map(refused).collect(),
+            refused_in_all: self.refused_in_all,
+        }
+    }
+}
+
+impl From<&dwell_store::Swept> for Swept {
+    fn from(swept: &dwell_store::Swept) -> Swept {
+        let refused =
+            |(id, error): &(MessageId, dwell_store::Error)| RefusedOne { id: *id, error: error.into() };
+        Swept {
+            done: swept.done,
+            refused_in_all: swept.refused_in_all,
+            refused: swept.refused.iter().map(refused).collect(),
+        }
+    }
+}
+
 /// One message of many that was refused: a dead one that was left as it is, one of a list that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

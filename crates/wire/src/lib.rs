@@ -12,13 +12,14 @@
 //!   `refusals`: what the table is made of; [`Path`]: a route's path with its names filled in
 //! - [`Verb`], [`Asks`]: scopes
 //! - [`CODES`]: each code that a refusal may have, with its status; [`Problem`]: a refusal on its way
-//! - `message`, `put`, `settle`, `change`, `queue`, `server`: what is asked and answered in JSON, a kind of operations each;
-//!   `text`: durations and bytes in it
+//! - `message`, `put`, `settle`, `change`, `queue`, `forecast`, `server`: what is asked and answered in JSON, a kind of operations each;
+//!   `text`: durations and bytes in it; [`Unreadable`]: an answer of which no value of a store can be made
 //! - `schema` (feature of that name): what all of that looks like, for OpenAPI
 
 mod asks;
 mod change;
 mod codes;
+mod forecast;
 mod message;
 mod parameters;
 mod path;
@@ -32,6 +33,7 @@ pub mod schema;
 mod server;
 mod settle;
 mod text;
+mod unreadable;
 
 pub use asks::{Asks, MAY_LOOK, Verb};
 pub use change::{
@@ -39,15 +41,17 @@ pub use change::{
     WhenFields,
 };
 pub use codes::{CODES, Code, lookup};
+pub use forecast::{Census, Forecast, Overview, Recent, Series, TopQueue};
 pub use message::{Counts, Delivery, Found, Message, Page, Taken, lease_until};
 pub use parameters::{PATH_PARAMETERS, Parameter};
 pub use path::Path;
-pub use problem::Problem;
+pub use problem::{Facts, Problem};
 pub use put::{HeaderFields, ON_CONFLICT, PutAnswer, PutItem, PutOutcome};
 pub use queue::{
     BackoffSettings, QueuePage, QueueSettings, QueueStats, StateCounts, UnreadQueue, pause_text,
 };
 pub use routes::{Answer, Operation, ROUTES, Request, Route};
-pub use server::{Limits, ServerInfo};
+pub use server::{Limits, Me, ServerInfo};
 pub use settle::{SettleItem, Settled};
 pub use text::Base64;
+pub use unreadable::Unreadable;

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use dwell_model::{
-    AttemptLimit, Cursor, DeathReason, Headers, Key, MessageId, QueueName, Receipt, State, StateKind,
-    Timestamp,
+    AttemptLimit, Cursor, Death, DeathReason, Headers, Key, Lease, LeaseToken, MessageId, Number, QueueName,
+    Receipt, Standing, State, StateKind, Timestamp,
 };
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::RefusedOne;
 use crate::text::{self, Base64};
+use crate::{RefusedOne, Unreadable};
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,13 @@ pub struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     body_base64: Option<Base64<'a>>,
+    /// The beginning of the body, where that was asked for and is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Cow<'a, str>>,
+    /// The beginning of the body, where that was asked for and is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub preview_base64: Option<Base64<'a>>,
     /// Bytes of the body, also where the body was left out.
     pub size: usize,
     /// The instant before which it is not handed out.
@@ -104,6 +111,8 @@ impl<'a> Message<'a> {
             state: standing.state.kind(),
             body_text,
             body_base64,
+            preview: None,
+            preview_base64: None,
             size: message.body.len(),
             due: standing.due,
             created: message.created,
@@ -122,19 +131,91 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Its body; empty where the body was left out.
-    pub fn body(&self) -> &[u8] {
-        match (&self.body_text, &self.body_base64) {
-            (Some(text), _) => text.as_bytes(),
-            (None, Some(Base64(bytes))) => bytes,
-            (None, None) => &[],
+    /// As a server shows it in a list, with the first `characters` of its body, or as many bytes if they are not UTF-8.
+    pub fn previewed(message: &'a dwell_model::Message, characters: usize) -> Message<'a> {
+        let body = &*message.body;
+        // No character takes more bytes than four: where these end inside of one, there are enough before it.
+        let head = &body[..body.len().min(characters.saturating_mul(4))];
+        let valid = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let cut = valid.char_indices().nth(characters).map_or(valid.len(), |(at, _)| at);
+        let is_text = valid.len() == body.len() || valid.chars().nth(characters.saturating_sub(1)).is_some();
+        let mut shown = Message::of(message, false);
+        if characters == 0 || is_text {
+            shown.preview = Some(valid[..cut].into());
+        } else {
+            shown.preview_base64 = Some(Base64(body[..body.len().min(characters)].into()));
         }
+        shown
     }
 
-    /// Its body as text, if it is UTF-8.
+    /// Its body as text, if it is shown and is UTF-8.
     pub fn text(&self) -> Option<&str> {
-        std::str::from_utf8(self.body()).ok()
+        self.body_text.as_deref()
     }
+
+    /// The message of the store. Of a lease, an answer shows when it ends: its token, which is its holder's alone, and its length
+    /// are 0. That the message has lost its key to another one is not shown either.
+    ///
+    /// # Errors
+    /// If it is in a state that some field must tell more of, and that field is missing.
+    pub fn into_message(self) -> Result<dwell_model::Message, Unreadable> {
+        let hidden = |deadline| Lease {
+            token: LeaseToken(0),
+            lease_ms: 0,
+            deadline_mono_ms: 0,
+            deadline,
+            bound: false,
+        };
+        let lease = self.lease_until.map(hidden);
+        self.with_lease(lease)
+    }
+
+    fn with_lease(self, lease: Option<Lease>) -> Result<dwell_model::Message, Unreadable> {
+        let state = match self.state {
+            StateKind::Scheduled => State::Scheduled,
+            StateKind::Ready => State::Ready,
+            StateKind::Leased => State::Leased(lease.ok_or(Unreadable("a leased message has no end"))?),
+            StateKind::Dead => {
+                let (reason, at) =
+                    self.dead_reason.zip(self.dead_at).ok_or(Unreadable("a death has no reason"))?;
+                State::Dead(Death { reason, at })
+            }
+        };
+        // The one under way is not spent yet.
+        let under_way = u32::from(self.state == StateKind::Leased);
+        let Counts { takes, lapses, releases, buries, revives } = self.counts;
+        let body = match (self.body_text, self.body_base64) {
+            (Some(text), _) => text.into_owned().into_bytes(),
+            (None, Some(Base64(bytes))) => bytes.into_owned(),
+            (None, None) => Vec::new(),
+        };
+        Ok(dwell_model::Message {
+            id: self.id,
+            number: number(self.number)?,
+            queue: self.queue.into_owned(),
+            body: body.into(),
+            key: self.key.map(Cow::into_owned),
+            headers: self.headers,
+            created: self.created,
+            lease_ms: self.lease_ms,
+            max_attempts: self.max_attempts,
+            standing: Standing {
+                state,
+                due: self.due,
+                priority: self.priority,
+                attempts: self.attempt.saturating_sub(under_way),
+                expires: self.expires,
+                keyless: false,
+                counts: dwell_model::Counts { takes, lapses, releases, buries, revives },
+                last_error: self.last_error.map(|error| error.as_ref().into()),
+            },
+        })
+    }
+}
+
+/// The number of a message, if it can be one.
+pub(crate) fn number(number: u64) -> Result<Number, Unreadable> {
+    Number::new(number).map_err(|_| Unreadable("a number is out of range"))
 }
 
 /// When the lease of a leased message ends, by the store's wall clock.
@@ -184,6 +265,21 @@ pub struct Page<'a> {
     pub next: Option<Cursor>,
 }
 
+impl Page<'_> {
+    /// The page of the store behind the server at the address `server`.
+    ///
+    /// # Errors
+    /// As [`Message::into_message`].
+    pub fn into_page(self, server: &str) -> Result<dwell_store::Page, Unreadable> {
+        let unread = |one: RefusedOne| (one.id, one.error.into_error(server));
+        Ok(dwell_store::Page {
+            messages: self.messages.into_iter().map(Message::into_message).collect::<Result<_, _>>()?,
+            unread: self.unread.into_iter().map(unread).collect(),
+            next: self.next,
+        })
+    }
+}
+
 /// A message handed over, under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -210,6 +306,30 @@ impl<'a> From<&'a dwell_store::Delivery> for Delivery<'a> {
             lateness_ms: delivery.lateness_ms,
             message: Message { lease_until: None, ..Message::of(&delivery.message, true) },
         }
+    }
+}
+
+impl Delivery<'_> {
+    /// The delivery of the store.
+    ///
+    /// # Errors
+    /// As [`Message::into_message`].
+    pub fn into_delivery(self) -> Result<dwell_store::Delivery, Unreadable> {
+        let receipt = self.receipt.into_owned();
+        let lease = Lease {
+            token: receipt.token,
+            lease_ms: self.lease_until.ms_since(self.taken_at),
+            deadline_mono_ms: 0,
+            deadline: self.lease_until,
+            bound: false,
+        };
+        Ok(dwell_store::Delivery {
+            message: self.message.with_lease(Some(lease))?,
+            receipt,
+            lease_until: self.lease_until,
+            taken_at: self.taken_at,
+            lateness_ms: self.lateness_ms,
+        })
     }
 }
 

@@ -44,6 +44,8 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     ),
     parameter("receipt", "The proof of the lease", named!("Receipt")),
     parameter("action", "What to do with the message", named!("Action")),
+    parameter("digest", "The version of the page, as `GET /` names it", TEXT),
+    parameter("file", "One of the page's files", TEXT),
     parameter("code", "An error code", r#"{"type":"string","pattern":"^[a-z_]+$"}"#),
 ];
 
@@ -72,7 +74,7 @@ pub(crate) const MAX: Parameter = parameter(
 pub(crate) const MAX_BYTES: Parameter = parameter(
     "max_bytes",
     "At most so many bytes of bodies",
-    r#"{"type":"integer","minimum":1,"maximum":67108864,"default":8388608}"#,
+    r#"{"type":"integer","minimum":0,"maximum":67108864,"default":8388608}"#,
 );
 pub(crate) const WAIT: Parameter =
     parameter("wait", "How long to wait for the first; `limits.wait` is the longest", DURATION);
@@ -89,6 +91,21 @@ pub(crate) const STATE: Parameter = parameter(
 );
 pub(crate) const CURSOR: Parameter = parameter("cursor", "`next` of the page before", TEXT);
 pub(crate) const QUEUE_CURSOR: Parameter = parameter("cursor", "`next` of the page before", QUEUE_NAME);
+pub(crate) const FROM: Parameter =
+    parameter("from", "Begin with the first that is due at this instant or later", INSTANT);
+pub(crate) const PREVIEW: Parameter = parameter(
+    "preview",
+    "In place of the body, so many of its first characters, or bytes where it is not UTF-8",
+    r#"{"type":"integer","minimum":0,"maximum":256}"#,
+);
+pub(crate) const EDGES: Parameter =
+    parameter("edges", "Instants with commas between them, rising, at most 200", TEXT);
+pub(crate) const SPAN: Parameter = parameter(
+    "span",
+    "In place of `edges`: 60 x 1 s, 60 x 1 min, 24 x 1 h or 30 x 1 d, at whole steps of UTC",
+    r#"{"type":"string","enum":["minute","hour","day","month"],"default":"hour"}"#,
+);
+pub(crate) const PREFIX: Parameter = parameter("prefix", "Queues whose names begin so", TEXT);
 pub(crate) const PAGE: Parameter =
     parameter("max", "At most so many", r#"{"type":"integer","minimum":1,"maximum":1000,"default":100}"#);
 pub(crate) const AFTER: Parameter = parameter("after", "Due so long from now", DURATION);

@@ -13,9 +13,10 @@ use schemars::JsonSchema;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::message::number;
 #[cfg(feature = "schema")]
 use crate::schema;
-use crate::{Base64, WhenFields};
+use crate::{Base64, Unreadable, WhenFields};
 
 /// One item of a batch of puts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -260,5 +261,20 @@ impl From<dwell_store::PutAnswer> for PutAnswer {
             dwell_store::PutOutcome::Kept => (PutOutcome::Kept, None),
         };
         PutAnswer { id: answer.id, number: answer.number.get(), due: answer.due, outcome, replaced }
+    }
+}
+
+impl TryFrom<PutAnswer> for dwell_store::PutAnswer {
+    type Error = Unreadable;
+
+    /// The answer of the store.
+    fn try_from(answer: PutAnswer) -> Result<dwell_store::PutAnswer, Unreadable> {
+        let outcome = match (answer.outcome, answer.replaced) {
+            (PutOutcome::Created, _) => dwell_store::PutOutcome::Created,
+            (PutOutcome::Kept, _) => dwell_store::PutOutcome::Kept,
+            (PutOutcome::Replaced, Some(id)) => dwell_store::PutOutcome::Replaced(id),
+            (PutOutcome::Replaced, None) => return Err(Unreadable("what was replaced is not named")),
+        };
+        Ok(dwell_store::PutAnswer { id: answer.id, number: number(answer.number)?, due: answer.due, outcome })
     }
 }

@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 
-use dwell_model::{AttemptLimit, Backoff, Pause, QueueName, Settings, Timestamp};
+use dwell_model::{
+    AttemptLimit, Backoff, OwnSettings, Pause, QueueName, Setting, SettingChange, SettingName, Settings,
+    Timestamp,
+};
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "schema")]
 use crate::schema;
-use crate::{Problem, text};
+use crate::{Problem, Unreadable, text};
 
 /// A queue as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,16 +35,55 @@ pub struct QueueStats {
 
 impl From<dwell_store::QueueStats> for QueueStats {
     fn from(stats: dwell_store::QueueStats) -> QueueStats {
-        let dwell_store::StateCounts { scheduled, ready, ready_urgent, leased, dead } = stats.counts;
         QueueStats {
             queue: stats.name,
-            counts: StateCounts { scheduled, ready, ready_urgent, leased, dead },
+            counts: stats.counts.into(),
             waiting: stats.waiting,
             next_due: stats.next_due,
             settings: (&stats.settings).into(),
             own: stats.own.iter().map(|setting| setting.name().as_str().into()).collect(),
         }
     }
+}
+
+impl TryFrom<QueueStats> for dwell_store::QueueStats {
+    type Error = Unreadable;
+
+    /// The queue of the store.
+    fn try_from(stats: QueueStats) -> Result<dwell_store::QueueStats, Unreadable> {
+        let settings = Settings::try_from(stats.settings)?;
+        let mut own = OwnSettings::default();
+        for name in &stats.own {
+            let name = SettingName::ALL.into_iter().find(|known| known.as_str() == name);
+            let name = name.ok_or(Unreadable("a setting is not known"))?;
+            own.change(SettingChange::Set(value(&settings, name)?));
+        }
+        Ok(dwell_store::QueueStats {
+            name: stats.queue,
+            counts: stats.counts.into(),
+            waiting: stats.waiting,
+            next_due: stats.next_due,
+            settings,
+            own,
+            unread: None,
+        })
+    }
+}
+
+/// What is in force for one setting.
+fn value(settings: &Settings, name: SettingName) -> Result<Setting, Unreadable> {
+    Ok(match name {
+        SettingName::Lease => Setting::LeaseMs(settings.lease_ms),
+        SettingName::MaxAttempts => Setting::MaxAttempts(settings.max_attempts),
+        SettingName::Backoff => Setting::Backoff(settings.backoff),
+        SettingName::MaxPending => {
+            Setting::MaxPending(settings.max_pending.ok_or(Unreadable("max_pending is no limit"))?)
+        }
+        SettingName::Pause => Setting::Pause(settings.pause),
+        SettingName::Levels => Setting::Levels(settings.levels.clone()),
+        SettingName::Spread => Setting::Spread(settings.spread),
+        SettingName::TokenTtl => Setting::TokenMs(settings.token_ms),
+    })
 }
 
 /// How many messages a queue has, by state.
@@ -58,6 +100,20 @@ pub struct StateCounts {
     pub leased: u64,
     /// Set aside.
     pub dead: u64,
+}
+
+impl From<StateCounts> for dwell_store::StateCounts {
+    fn from(counts: StateCounts) -> dwell_store::StateCounts {
+        let StateCounts { scheduled, ready, ready_urgent, leased, dead } = counts;
+        dwell_store::StateCounts { scheduled, ready, ready_urgent, leased, dead }
+    }
+}
+
+impl From<dwell_store::StateCounts> for StateCounts {
+    fn from(counts: dwell_store::StateCounts) -> StateCounts {
+        let dwell_store::StateCounts { scheduled, ready, ready_urgent, leased, dead } = counts;
+        StateCounts { scheduled, ready, ready_urgent, leased, dead }
+    }
 }
 
 /// The settings in force.
@@ -104,6 +160,27 @@ impl From<&Settings> for QueueSettings {
     }
 }
 
+impl TryFrom<QueueSettings> for Settings {
+    type Error = Unreadable;
+
+    fn try_from(settings: QueueSettings) -> Result<Settings, Unreadable> {
+        Ok(Settings {
+            lease_ms: settings.lease_ms,
+            max_attempts: settings.max_attempts,
+            backoff: settings.backoff.into(),
+            max_pending: settings.max_pending,
+            pause: match settings.pause.as_str() {
+                "running" => Pause::Running,
+                "paused" => Pause::Indefinite,
+                end => Pause::Until(end.parse().map_err(|_| Unreadable("a pause ends at no instant"))?),
+            },
+            levels: settings.levels,
+            spread: settings.spread,
+            token_ms: settings.token_ms,
+        })
+    }
+}
+
 /// A pause as settings show it: `running`, `paused`, or the instant at which it ends.
 pub fn pause_text(pause: Pause) -> String {
     match pause {
@@ -138,6 +215,13 @@ impl From<Backoff> for BackoffSettings {
     }
 }
 
+impl From<BackoffSettings> for Backoff {
+    fn from(backoff: BackoffSettings) -> Backoff {
+        let BackoffSettings { base_ms, factor_percent, cap_ms, jitter_percent } = backoff;
+        Backoff { base_ms, factor_percent, cap_ms, jitter_percent }
+    }
+}
+
 /// One page of queues, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -153,6 +237,23 @@ pub struct QueuePage {
     pub next: Option<QueueName>,
 }
 
+impl QueuePage {
+    /// The queues of the store behind the server at the address `server`, by name; and where the next page begins.
+    ///
+    /// # Errors
+    /// If a setting is one that is not known here.
+    pub fn into_stats(
+        self,
+        server: &str,
+    ) -> Result<(Vec<dwell_store::QueueStats>, Option<QueueName>), Unreadable> {
+        let unread = self.unread.into_iter().map(|queue| Ok(queue.into_stats(server)));
+        let read = self.queues.into_iter().map(dwell_store::QueueStats::try_from);
+        let mut all = read.chain(unread).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok((all, self.next))
+    }
+}
+
 /// A queue that exists and cannot be read now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -161,4 +262,18 @@ pub struct UnreadQueue {
     pub queue: QueueName,
     /// Why.
     pub error: Problem<'static>,
+}
+
+impl UnreadQueue {
+    fn into_stats(self, server: &str) -> dwell_store::QueueStats {
+        dwell_store::QueueStats {
+            name: self.queue,
+            counts: dwell_store::StateCounts::default(),
+            waiting: 0,
+            next_due: None,
+            settings: Settings::default(),
+            own: OwnSettings::default(),
+            unread: Some(self.error.into_error(server)),
+        }
+    }
 }

@@ -4,7 +4,9 @@
 //! operation: a row in [`ROUTES`], and what does not compile any more; then `docs/http.md` and `docs/security.md`, which tests
 //! hold against the table.
 
-use crate::asks::{MAY_ANYTHING, MAY_LOOK, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE};
+use crate::asks::{
+    MAY_ANYTHING, MAY_COUNT, MAY_COUNT_ALL, MAY_LOOK, MAY_MANAGE, MAY_MOVE, MAY_PUT, MAY_TAKE,
+};
 use crate::parameters::*;
 use crate::refusals::*;
 use crate::{Asks, Asks::*, Verb};
@@ -39,6 +41,8 @@ pub enum Answer {
     Nothing,
     /// Text of this media type.
     Text(&'static str),
+    /// Text of one of these media types.
+    Texts(&'static [&'static str]),
     /// The OpenAPI document.
     Document,
 }
@@ -147,9 +151,12 @@ routes! {
     /// A page of messages in a state
     List "list": GET "/v1/queues/{queue}/messages", InQueue(MAY_LOOK) => {
         tag: "look",
-        query: &[STATE, CURSOR, PAGE, BODY],
+        query: &[STATE, FROM, CURSOR, PAGE, BODY, PREVIEW],
         answers: &[(200, Answer::Json("MessagePage"))],
-        errors: &[SCOPED, STORE, QUEUE, &["malformed_cursor", "unknown_queue", "overloaded"]],
+        errors: &[
+            SCOPED, STORE, QUEUE, INSTANTS,
+            &["malformed_cursor", "conflicting_fields", "unknown_queue", "overloaded"],
+        ],
     }
     /// Put many messages into one queue
     PutMany "put_many": POST "/v1/queues/{queue}/messages:batch", InQueue(MAY_PUT) => {
@@ -301,6 +308,13 @@ routes! {
             &["malformed_receipt", "error_text_too_long", "invalid_setting", "lease_lost", "unknown_route"],
         ],
     }
+    /// The message that a receipt is for
+    GetReceipt "get_receipt": GET "/v1/receipts/{receipt}", InReceipt(MAY_LOOK) => {
+        tag: "look",
+        query: &[BODY],
+        answers: &[(200, Answer::JsonOrRaw("Message"))],
+        errors: &[SCOPED, STORE, FOUND, &["malformed_receipt"]],
+    }
     /// Settle many messages
     SettleMany "settle_many": POST "/v1/settle", InEach(MAY_TAKE) => {
         tag: "settle",
@@ -327,7 +341,7 @@ routes! {
     /// A page of queues
     Queues "queues": GET "/v1/queues", InEach(MAY_ANYTHING) => {
         tag: "queues",
-        query: &[QUEUE_CURSOR, PAGE],
+        query: &[PREFIX, QUEUE_CURSOR, PAGE],
         answers: &[(200, Answer::Json("QueuePage"))],
         errors: &[SCOPED, STORE, QUEUE, &["overloaded"]],
     }
@@ -379,10 +393,42 @@ routes! {
         answers: &[(200, Answer::Json("Removed"))],
         errors: &[SCOPED, STORE, CHANGE, QUEUE, SENT, JSON, &["unknown_queue"]],
     }
+    /// How many scheduled messages of a queue are due by some instants
+    Forecast "forecast": GET "/v1/queues/{queue}/forecast", InQueue(MAY_COUNT) => {
+        tag: "queues",
+        query: &[EDGES, SPAN],
+        answers: &[(200, Answer::Json("Forecast"))],
+        errors: &[SCOPED, STORE, QUEUE, INSTANTS, &["unknown_queue", "conflicting_fields", "overloaded"]],
+    }
+    /// What has happened to a queue lately
+    Recent "recent": GET "/v1/queues/{queue}/recent", InQueue(MAY_COUNT) => {
+        tag: "queues",
+        answers: &[(200, Answer::Json("Recent"))],
+        errors: &[SCOPED, QUEUE],
+    }
+    /// How many scheduled messages of all queues are due by some instants
+    ForecastAll "forecast_all": GET "/v1/forecast", Everywhere(MAY_COUNT_ALL) => {
+        tag: "queues",
+        query: &[EDGES, SPAN],
+        answers: &[(200, Answer::Json("Forecast"))],
+        errors: &[SCOPED, STORE, INSTANTS, &["conflicting_fields", "overloaded"]],
+    }
+    /// All queues at a glance
+    Overview "overview": GET "/v1/overview", Everywhere(MAY_COUNT_ALL) => {
+        tag: "queues",
+        answers: &[(200, Answer::Json("Overview"))],
+        errors: &[SCOPED, STORE],
+    }
     /// Version, limits and default settings
     Limits "limits": GET "/v1/limits", AnyToken => {
         tag: "server",
         answers: &[(200, Answer::Json("Limits"))],
+        errors: &[SCOPED],
+    }
+    /// What the token is good for
+    Me "me": GET "/v1/me", AnyToken => {
+        tag: "server",
+        answers: &[(200, Answer::Json("Me"))],
         errors: &[SCOPED],
     }
     /// Whether the process answers
@@ -413,10 +459,16 @@ routes! {
         answers: &[(200, Answer::Text("text/plain"))],
         errors: &[&["unknown_route"]],
     }
-    /// Version, and where the documentation is
+    /// The web page for a browser; version, and where the documentation is, for others
     Root "root": GET "/", Nothing => {
         tag: "server",
-        answers: &[(200, Answer::Text("text/plain"))],
+        answers: &[(200, Answer::Texts(&["text/plain", "text/html"]))],
+    }
+    /// A file of the web page
+    PageFile "page_file": GET "/page/{digest}/{file}", Nothing => {
+        tag: "server",
+        answers: &[(200, Answer::Texts(&["text/javascript", "text/css", "image/svg+xml"]))],
+        errors: &[&["unknown_route"]],
     }
 }
 

@@ -1,4 +1,4 @@
-//! A server: its version, and what it accepts at most.
+//! A server: its version, what it accepts at most, and what it lets its caller do.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{QueueSettings, text};
+use crate::{QueueSettings, Unreadable, text};
 
 /// Which server this is and what it accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,17 @@ pub struct ServerInfo {
     pub limits: Limits,
     /// The settings of a queue that has none of its own.
     pub defaults: QueueSettings,
+}
+
+/// Who calls, and what the server lets them do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Me<'a> {
+    /// The token's name; left out where the server asks for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Cow<'a, str>>,
+    /// Scopes, in the words of the configuration.
+    pub scopes: Vec<Cow<'a, str>>,
 }
 
 /// What a server accepts at most.
@@ -50,4 +61,24 @@ pub struct Limits {
     pub json_bytes: usize,
     /// Bytes of a line of NDJSON.
     pub line_bytes: usize,
+}
+
+impl ServerInfo {
+    /// The limits of the server's store, with the settings of a queue that has none of its own.
+    ///
+    /// # Errors
+    /// If a default is a value that is not known here.
+    pub fn store_limits(&self) -> Result<dwell_model::Limits, Unreadable> {
+        Ok(dwell_model::Limits {
+            body_len: self.limits.body_bytes,
+            batch: self.limits.batch,
+            leased: self.limits.leased,
+            leased_per_queue: self.limits.leased_per_queue,
+            waiting_per_queue: self.limits.waiting_per_queue,
+            queues: self.limits.queues,
+            put_tokens: self.limits.put_tokens,
+            put_tokens_per_queue: self.limits.put_tokens_per_queue,
+            defaults: self.defaults.clone().try_into()?,
+        })
+    }
 }

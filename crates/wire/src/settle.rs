@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 #[cfg(feature = "schema")]
 use dwell_model::Receipt;
-use dwell_model::{DeathReason, StateKind, Timestamp};
+use dwell_model::{DeathReason, Timestamp};
 use dwell_store::{Action, Settle};
 use serde::{Deserialize, Serialize};
 
@@ -116,19 +116,6 @@ struct Described {
     lease_until: Option<Timestamp>,
 }
 
-impl Settled {
-    /// The state that the message is in; `None` if it is gone.
-    pub fn state(&self) -> Option<StateKind> {
-        match self {
-            Settled::Gone => None,
-            Settled::Scheduled { .. } => Some(StateKind::Scheduled),
-            Settled::Ready => Some(StateKind::Ready),
-            Settled::Dead { .. } => Some(StateKind::Dead),
-            Settled::Leased { .. } => Some(StateKind::Leased),
-        }
-    }
-}
-
 impl From<dwell_store::Settled> for Settled {
     fn from(settled: dwell_store::Settled) -> Settled {
         match settled {
@@ -137,6 +124,18 @@ impl From<dwell_store::Settled> for Settled {
             dwell_store::Settled::Scheduled(due) => Settled::Scheduled { due },
             dwell_store::Settled::Dead(dead_reason) => Settled::Dead { dead_reason },
             dwell_store::Settled::Leased(lease_until) => Settled::Leased { lease_until },
+        }
+    }
+}
+
+impl From<Settled> for dwell_store::Settled {
+    fn from(settled: Settled) -> dwell_store::Settled {
+        match settled {
+            Settled::Gone => dwell_store::Settled::Gone,
+            Settled::Ready => dwell_store::Settled::Ready,
+            Settled::Scheduled { due } => dwell_store::Settled::Scheduled(due),
+            Settled::Dead { dead_reason } => dwell_store::Settled::Dead(dead_reason),
+            Settled::Leased { lease_until } => dwell_store::Settled::Leased(lease_until),
         }
     }
 }

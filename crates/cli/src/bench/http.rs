@@ -1,10 +1,10 @@
 //! A server over HTTP.
 
-use dwell_client::{Client, Error};
 use dwell_model::{QueueName, Receipt, Setting, SettingChange};
-use dwell_store::{Action, Put, Settle, Take};
+use dwell_store::{Action, Error, Put, Settle, Take};
 
 use super::peer::{Answer, Peer, TakeAnswer, Taken, Wire, sent_us};
+use crate::access::Server;
 use crate::command::Context;
 use crate::exit::Failure;
 
@@ -28,13 +28,13 @@ impl<'a> Http<'a> {
     }
 
     /// The messages there are in the queue; nothing if it is not known.
-    fn count(&self, client: &Client) -> Result<u64, Failure> {
-        match client.stats(&self.queue) {
+    fn count(&self, client: &Server) -> Result<u64, Failure> {
+        match client.stats(self.queue.clone()) {
             Ok(queue) => {
                 let counts = queue.counts;
                 Ok(counts.scheduled + counts.ready + counts.leased + counts.dead)
             }
-            Err(Error::Refused(problem)) if problem.code == "unknown_queue" => Ok(0),
+            Err(Error::UnknownQueue { .. }) => Ok(0),
             Err(error) => Err(error.into()),
         }
     }
@@ -57,8 +57,8 @@ impl Peer for Http<'_> {
 
     fn claim(&self) -> Result<(), Failure> {
         let client = self.context.client()?;
-        match client.stats(&self.queue) {
-            Err(Error::Refused(problem)) if problem.code == "unknown_queue" => {}
+        match client.stats(self.queue.clone()) {
+            Err(Error::UnknownQueue { .. }) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => {
                 let queue = &self.queue;
@@ -68,7 +68,7 @@ impl Peer for Http<'_> {
             }
         }
         // Whoever may not do this may not clean up either: nothing is put then.
-        client.configure(&self.queue, &[SettingChange::Set(Setting::TokenMs(TOKEN_MS))])?;
+        client.configure(self.queue.clone(), vec![SettingChange::Set(Setting::TokenMs(TOKEN_MS))])?;
         Ok(())
     }
 
@@ -79,22 +79,21 @@ impl Peer for Http<'_> {
 
     fn clean(&self) -> Result<(u64, u64), Failure> {
         let client = self.context.client()?;
-        let removed = client.delete_queue(&self.queue)?.removed;
+        let removed = client.delete_queue(self.queue.clone())?;
         Ok((removed, self.count(&client)?))
     }
 }
 
 pub(super) struct HttpWire {
-    client: Client,
+    client: Server,
     queue: QueueName,
 }
 
 /// What may pass is the item's; all else is the bench's end.
 fn refused(error: Error) -> Result<String, Failure> {
     match error {
-        Error::Refused(problem) if problem.retryable || problem.code == "lease_lost" => {
-            Ok(problem.code.into_owned())
-        }
+        error @ (Error::Unreachable { .. } | Error::OutcomeUnknown { .. }) => Err(error.into()),
+        error if error.is_retryable() || error == Error::LeaseLost => Ok(error.code().to_owned()),
         error => Err(error.into()),
     }
 }
@@ -116,17 +115,17 @@ impl Wire for HttpWire {
             if delay_ms == 0 { put } else { put.after_ms(delay_ms) }
         };
         let puts: Vec<Put> = bodies.into_iter().map(put).collect();
-        answers(self.client.put(&puts))
+        answers(self.client.put(puts))
     }
 
     fn take(&mut self, max: usize) -> Result<TakeAnswer<Receipt>, Failure> {
         let take =
             Take { lease_ms: Some(LEASE_MS), ..Take::from(self.queue.clone()).max(max).wait_ms(WAIT_MS) };
-        match self.client.take(&take) {
+        match self.client.take(take) {
             Ok(deliveries) => {
                 let taken = deliveries.into_iter().map(|delivery| Taken {
-                    sent_us: sent_us(delivery.message.body()),
-                    held: delivery.receipt.into_owned(),
+                    sent_us: sent_us(&delivery.message.body),
+                    held: delivery.receipt,
                 });
                 Ok(Ok(taken.collect()))
             }
@@ -137,6 +136,6 @@ impl Wire for HttpWire {
     fn ack(&mut self, held: Vec<Receipt>) -> Result<Vec<Answer>, Failure> {
         let settles: Vec<Settle> =
             held.into_iter().map(|receipt| Settle { receipt, action: Action::Ack }).collect();
-        answers(self.client.settle(&settles))
+        answers(self.client.settle(settles))
     }
 }

@@ -1,8 +1,9 @@
 //! `dwell cancel`
 
 use clap::Args;
+use dwell_store::{Cancelled, Error};
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, only};
 use crate::args::TargetArgs;
 use crate::exit::Exit;
 use crate::human::STRONG;
@@ -21,10 +22,16 @@ pub(crate) struct Cancel {
 
 impl Cancel {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let cancelled = context.client()?.cancel(&self.which.queue, &self.which.target())?;
-        context
-            .output
-            .show(&cancelled, |out| writeln!(out, "{STRONG}{}{STRONG:#}  cancelled", cancelled.id))?;
+        let (queue, target) = (self.which.queue.clone(), self.which.target());
+        let id = match only(context.client()?.cancel(queue.clone(), vec![target]))? {
+            Cancelled::Cancelled(id) => id,
+            Cancelled::NotFound => return Err(Error::MessageNotFound { queue }.into()),
+            Cancelled::Leased(id) => return Err(Error::Leased { id }.into()),
+            Cancelled::Dead(id) => return Err(Error::Dead { id }.into()),
+        };
+        context.output.show(&dwell_wire::Cancelled::new(id), |out| {
+            writeln!(out, "{STRONG}{id}{STRONG:#}  cancelled")
+        })?;
         Ok(Exit::Ok)
     }
 }

@@ -1,10 +1,12 @@
 //! `dwell configure`
 
 use clap::{Args, ValueEnum};
-use dwell_client::{BackoffSettings, Client};
 use dwell_model::{AttemptLimit, Backoff, QueueName, Setting, SettingChange, SettingName};
+use dwell_store::Error;
+use pollster::block_on;
 
 use super::{Context, Outcome, settings};
+use crate::access::Server;
 use crate::args::{attempts, duration_ms};
 use crate::exit::Failure;
 
@@ -115,19 +117,19 @@ impl Configure {
         if changes.is_empty() {
             return Err(Failure::usage("name at least one setting; `dwell settings` shows those in force"));
         }
-        settings::show(context, &client.configure(&self.queue, &changes)?)
+        settings::show(context, client.configure(self.queue, changes)?)
     }
 
     /// The queue's backoff with the named parts of it changed.
-    fn backoff(&self, client: &Client) -> Result<Option<Setting>, Failure> {
+    fn backoff(&self, client: &Server) -> Result<Option<Setting>, Failure> {
         let parts = [self.backoff_factor_percent, self.backoff_jitter_percent].iter().any(Option::is_some)
             || [self.backoff_base, self.backoff_cap].iter().any(Option::is_some);
         if !parts {
             return Ok(None);
         }
-        let standing: BackoffSettings = match client.stats(&self.queue) {
+        let standing = match client.stats(self.queue.clone()) {
             Ok(queue) => queue.settings.backoff,
-            Err(error) if error.code() == "unknown_queue" => client.info()?.defaults.backoff,
+            Err(Error::UnknownQueue { .. }) => block_on(client.store().info())?.defaults.backoff.into(),
             Err(error) => return Err(error.into()),
         };
         Ok(Some(Setting::Backoff(Backoff {

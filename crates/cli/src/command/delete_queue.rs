@@ -25,6 +25,6 @@ impl DeleteQueue {
         if !self.yes {
             return Err(Failure::usage("this removes messages and settings for good: say --yes"));
         }
-        context.show_removed(context.client()?.delete_queue(&self.queue)?)
+        context.show_removed(context.client()?.delete_queue(self.queue)?)
     }
 }

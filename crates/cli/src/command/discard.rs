@@ -18,7 +18,7 @@ pub(crate) struct Discard {
 
 impl Discard {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let swept = context.client()?.discard(&self.which.queue, &self.which.selection())?;
+        let swept = context.client()?.discard(self.which.queue.clone(), self.which.selection())?;
         context.show_swept(&swept, "discarded")
     }
 }

@@ -3,8 +3,9 @@
 use clap::Args;
 use dwell_model::{Key, MessageId, Number, QueueName};
 use dwell_store::Target;
+use pollster::block_on;
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, only};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
@@ -36,9 +37,9 @@ impl Get {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let message = match (self.number, self.queue, self.id, self.key) {
-            (Some(number), ..) => client.get_number(number)?,
-            (None, Some(queue), Some(id), _) => client.get(&queue, &Target::Id(id))?,
-            (None, Some(queue), None, Some(key)) => client.get(&queue, &Target::Key(key))?,
+            (Some(number), ..) => block_on(client.store().get_number(number))?,
+            (None, Some(queue), Some(id), _) => only(client.get(queue, vec![Target::Id(id)]))?,
+            (None, Some(queue), None, Some(key)) => only(client.get(queue, vec![Target::Key(key)]))?,
             _ => {
                 return Err(Failure::usage(
                     "name the message: QUEUE ID, QUEUE --key KEY, or --number NUMBER",
@@ -46,8 +47,9 @@ impl Get {
             }
         };
         if self.raw {
-            context.output.raw(message.body())?;
+            context.output.raw(&message.body)?;
         } else {
+            let message = dwell_wire::Message::of(&message, true);
             context.output.show(&message, |out| human::message(out, &message, message.lease_until))?;
         }
         Ok(Exit::Ok)

@@ -1,8 +1,11 @@
 //! `dwell list`
 
+use std::fmt::Display;
+
 use clap::{Args, ValueEnum};
-use dwell_client::Message;
-use dwell_model::{QueueName, StateKind};
+use dwell_model::{MessageId, QueueName, StateKind};
+use dwell_wire::Message;
+use pollster::block_on;
 
 use super::{Context, Outcome};
 use crate::exit::Exit;
@@ -53,6 +56,10 @@ impl From<ListState> for StateKind {
     }
 }
 
+fn remark_unread(context: &Context, id: MessageId, why: impl Display) {
+    context.output.remark(&format!("{id} is not shown: {why}"));
+}
+
 impl List {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
@@ -60,14 +67,28 @@ impl List {
         let mut cursor = None;
         let mut shown = 0;
         while left > 0 {
-            let page = client.list(&self.queue, self.state.into(), cursor, left.min(PAGE), !self.no_body)?;
-            left -= page.messages.len().min(left);
-            shown += page.messages.len();
-            self.show(context, &page.messages)?;
-            for unread in &page.unread {
-                context.output.remark(&format!("{} is not shown: {}", unread.id, unread.error.detail));
-            }
-            cursor = page.next;
+            let (state, max) = (self.state.into(), left.min(PAGE));
+            let (count, next) = if self.no_body {
+                let page = client.store().list_without_bodies(&self.queue, state, cursor, max);
+                let page = block_on(page)?;
+                self.show(context, &page.messages)?;
+                for unread in &page.unread {
+                    remark_unread(context, unread.id, &unread.error.detail);
+                }
+                (page.messages.len(), page.next)
+            } else {
+                let page = client.list(self.queue.clone(), state, cursor, max)?;
+                let messages: Vec<_> =
+                    page.messages.iter().map(|message| Message::of(message, true)).collect();
+                self.show(context, &messages)?;
+                for (id, error) in &page.unread {
+                    remark_unread(context, *id, error);
+                }
+                (messages.len(), page.next)
+            };
+            left -= count.min(left);
+            shown += count;
+            cursor = next;
             if cursor.is_none() {
                 break;
             }
@@ -82,7 +103,7 @@ impl List {
         Ok(if shown == 0 { Exit::Nothing } else { Exit::Ok })
     }
 
-    fn show(&self, context: &Context, messages: &[Message]) -> Result<(), crate::exit::Failure> {
+    fn show(&self, context: &Context, messages: &[Message<'_>]) -> Result<(), crate::exit::Failure> {
         if !context.output.is_human() {
             return messages.iter().try_for_each(|message| context.output.show(message, |_| Ok(())));
         }

@@ -1,7 +1,8 @@
 //! `dwell pause`
 
 use clap::Args;
-use dwell_model::{QueueName, Timestamp};
+use dwell_model::{QueueName, Setting, SettingChange, Timestamp};
+use pollster::block_on;
 
 use super::{Context, Outcome};
 use crate::args::duration_ms;
@@ -27,9 +28,12 @@ impl Pause {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let queue = match self.for_ms {
-            Some(for_ms) => client.pause_for(&self.queue, for_ms)?,
-            None => client.pause(&self.queue, self.until)?,
+            Some(for_ms) => block_on(client.store().pause_for(&self.queue, for_ms))?,
+            None => {
+                let pause = self.until.map_or(dwell_model::Pause::Indefinite, dwell_model::Pause::Until);
+                client.configure(self.queue, vec![SettingChange::Set(Setting::Pause(pause))])?
+            }
         };
-        context.show_queue(&queue)
+        context.show_queue(queue)
     }
 }

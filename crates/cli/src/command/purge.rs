@@ -25,6 +25,6 @@ impl Purge {
         if !self.yes {
             return Err(Failure::usage("this removes messages for good: say --yes"));
         }
-        context.show_removed(context.client()?.purge(&self.queue)?)
+        context.show_removed(context.client()?.purge(self.queue)?)
     }
 }

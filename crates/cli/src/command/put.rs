@@ -4,9 +4,9 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use dwell_client::PutOutcome;
 use dwell_model::{AttemptLimit, Headers, Key, PutToken, QueueName, Timestamp};
 use dwell_store::OnConflict;
+use dwell_wire::{PutAnswer, PutOutcome};
 
 use super::{Context, Outcome};
 use crate::args::{WhenArgs, attempts, duration_ms};
@@ -160,7 +160,7 @@ impl Put {
         put.lease_ms = options.lease;
         put.max_attempts = options.max_attempts;
         put.token = options.token;
-        let answer = context.client()?.put_one(put)?;
+        let answer = PutAnswer::from(context.client()?.put_one(put)?);
         context.output.show(&answer, |out| {
             writeln!(
                 out,

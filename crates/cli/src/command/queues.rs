@@ -1,9 +1,11 @@
 //! `dwell queues`
 
 use clap::Args;
-use dwell_client::{Client, QueueStats, UnreadQueue};
+use dwell_store::QueueStats;
+use dwell_wire::UnreadQueue;
 
 use super::{Context, Outcome};
+use crate::access::Server;
 use crate::exit::{Exit, Failure};
 use crate::human::{BAD, FAINT, GOOD, NAME, PLAIN, STRONG, WAITING, instant, pause};
 use crate::table::{self, Cell};
@@ -23,18 +25,20 @@ impl Queues {
         let client = context.client()?;
         let mut rows = Vec::new();
         let is_human = context.output.is_human();
-        each_queue(&client, |queue| match queue {
-            Listed::Read(queue) if is_human => {
-                rows.push(row(&queue));
+        each_queue(&client, |queue| match &queue.unread {
+            None if is_human => {
+                rows.push(row(&dwell_wire::QueueStats::from(queue)));
                 Ok(())
             }
-            Listed::Read(queue) => context.output.show(&queue, |_| Ok(())),
-            Listed::Unread(queue) if is_human => {
-                let UnreadQueue { queue, error } = queue;
-                context.output.remark(&format!("{queue} is not shown: {}", error.detail));
+            None => context.output.show(&dwell_wire::QueueStats::from(queue), |_| Ok(())),
+            Some(error) if is_human => {
+                context.output.remark(&format!("{} is not shown: {error}", queue.name));
                 Ok(())
             }
-            Listed::Unread(queue) => context.output.show(&queue, |_| Ok(())),
+            Some(error) => {
+                let unread = UnreadQueue { error: error.into(), queue: queue.name };
+                context.output.show(&unread, |_| Ok(()))
+            }
         })?;
         if !rows.is_empty() {
             let heading = ["queue", "scheduled", "ready", "leased", "dead", "waiting", "next due", ""];
@@ -44,31 +48,24 @@ impl Queues {
     }
 }
 
-/// A queue of a list.
-pub(super) enum Listed {
-    Read(QueueStats),
-    /// The queue exists and cannot be read now.
-    Unread(UnreadQueue),
-}
-
-/// Visits all queues, a page at a time: those that can be read by name, then the others.
+/// Visits all queues by name, a page at a time.
 pub(super) fn each_queue(
-    client: &Client,
-    mut visit: impl FnMut(Listed) -> Result<(), Failure>,
+    client: &Server,
+    mut visit: impl FnMut(QueueStats) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut cursor = None;
+    let mut after = None;
     loop {
-        let page = client.queues(cursor.as_ref(), PAGE)?;
-        let (queues, unread) = (page.queues.into_iter(), page.unread.into_iter());
-        queues.map(Listed::Read).chain(unread.map(Listed::Unread)).try_for_each(&mut visit)?;
-        cursor = page.next;
-        if cursor.is_none() {
+        let page = client.queues(after, PAGE)?;
+        // A page that is not full is the last one.
+        after = page.last().filter(|_| page.len() == PAGE).map(|last| last.name.clone());
+        page.into_iter().try_for_each(&mut visit)?;
+        if after.is_none() {
             return Ok(());
         }
     }
 }
 
-fn row(queue: &QueueStats) -> Vec<Cell> {
+fn row(queue: &dwell_wire::QueueStats) -> Vec<Cell> {
     let counts = &queue.counts;
     vec![
         Cell::text(&queue.queue, STRONG),

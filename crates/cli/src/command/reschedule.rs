@@ -1,8 +1,10 @@
 //! `dwell reschedule`
 
 use clap::Args;
+use dwell_store::{Error, Rescheduled};
+use dwell_wire::Moved;
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, only};
 use crate::args::{TargetArgs, WhenArgs};
 use crate::exit::{Exit, Failure};
 use crate::human::{STRONG, instant};
@@ -24,10 +26,15 @@ impl Reschedule {
         if !self.when.is_given() {
             return Err(Failure::usage("say when it is to be due: --delay, --due or --level"));
         }
-        let which = self.which.target();
-        let moved = context.client()?.reschedule(&self.which.queue, &which, self.when.when())?;
-        context.output.show(&moved, |out| {
-            writeln!(out, "{STRONG}{}{STRONG:#}  due {}", moved.id, instant(moved.due))
+        let (queue, item) = (self.which.queue.clone(), (self.which.target(), self.when.when()));
+        let (id, due) = match only(context.client()?.reschedule(queue.clone(), vec![item]))? {
+            Rescheduled::Moved(id, due) => (id, due),
+            Rescheduled::NotFound => return Err(Error::MessageNotFound { queue }.into()),
+            Rescheduled::Leased(id) => return Err(Error::Leased { id }.into()),
+            Rescheduled::Dead(id) => return Err(Error::Dead { id }.into()),
+        };
+        context.output.show(&Moved::new(id, due), |out| {
+            writeln!(out, "{STRONG}{id}{STRONG:#}  due {}", instant(due))
         })?;
         Ok(Exit::Ok)
     }

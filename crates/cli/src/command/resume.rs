@@ -2,6 +2,7 @@
 
 use clap::Args;
 use dwell_model::QueueName;
+use pollster::block_on;
 
 use super::{Context, Outcome};
 
@@ -16,6 +17,7 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        context.show_queue(&context.client()?.resume(&self.queue)?)
+        let client = context.client()?;
+        context.show_queue(block_on(client.store().resume(&self.queue))?)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Revive {
 impl Revive {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let selection = self.which.selection();
-        let swept = context.client()?.revive(&self.which.queue, &selection, self.when.when())?;
+        let swept = context.client()?.revive(self.which.queue, selection, self.when.when())?;
         context.show_swept(&swept, "revived")
     }
 }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use dwell_client::{QueueSettings, QueueStats};
 use dwell_model::{AttemptLimit, QueueName, format_duration_ms};
+use dwell_wire::{QueueSettings, QueueStats};
 
 use super::{Context, Outcome};
 use crate::exit::Exit;
@@ -22,14 +22,14 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = context.client()?.stats(&self.queue)?;
-        show(context, &queue)
+        show(context, context.client()?.stats(self.queue)?)
     }
 }
 
 /// Shows the settings of `queue`.
-pub(super) fn show(context: &Context, queue: &QueueStats) -> Outcome {
-    context.output.show(queue, |out| human(out, queue))?;
+pub(super) fn show(context: &Context, queue: dwell_store::QueueStats) -> Outcome {
+    let queue = QueueStats::from(queue);
+    context.output.show(&queue, |out| human(out, &queue))?;
     Ok(Exit::Ok)
 }
 

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use clap::Args;
-use dwell_client::{QueueStats, StateCounts};
 use dwell_model::QueueName;
+use dwell_wire::{QueueStats, StateCounts};
+use pollster::block_on;
 use serde::Serialize;
 
-use super::queues::{Listed, each_queue};
+use super::queues::each_queue;
 use super::{Context, Outcome};
 use crate::exit::Exit;
 use crate::human::{STRONG, WAITING, instant, pairs, pause};
@@ -43,29 +44,24 @@ impl Stats {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         if let Some(name) = self.queue {
-            let queue = client.stats(&name)?;
-            context.output.show(&queue, |out| detail(out, &queue))?;
-            return Ok(Exit::Ok);
+            return context.show_queue(client.stats(name)?);
         }
-        let none = StateCounts { scheduled: 0, ready: 0, ready_urgent: 0, leased: 0, dead: 0 };
-        let version = client.info()?.version;
-        let mut stats = ServerStats { version, queues: 0, counts: none, waiting: 0, unread: 0 };
+        let version = block_on(client.store().info())?.version.clone();
+        let mut counts_of_all = dwell_store::StateCounts::default();
+        let (mut queues, mut waiting, mut unread) = (0, 0, 0);
         each_queue(&client, |queue| {
-            let Listed::Read(queue) = queue else {
-                stats.unread += 1;
+            if queue.unread.is_some() {
+                unread += 1;
                 return Ok(());
-            };
-            stats.queues += 1;
-            stats.waiting += queue.waiting;
-            stats.counts.scheduled += queue.counts.scheduled;
-            stats.counts.ready += queue.counts.ready;
-            stats.counts.ready_urgent += queue.counts.ready_urgent;
-            stats.counts.leased += queue.counts.leased;
-            stats.counts.dead += queue.counts.dead;
+            }
+            queues += 1;
+            waiting += queue.waiting;
+            counts_of_all = counts_of_all + queue.counts;
             Ok(())
         })?;
+        let stats = ServerStats { version, queues, counts: counts_of_all.into(), waiting, unread };
         context.output.show(&stats, |out| {
-            writeln!(out, "{STRONG}{}{STRONG:#}", client.server())?;
+            writeln!(out, "{STRONG}{}{STRONG:#}", client.store().server())?;
             let mut rows = vec![("version", stats.version.to_string()), ("queues", stats.queues.to_string())];
             if stats.unread > 0 {
                 rows.push(("queues that can not be read", stats.unread.to_string()));

@@ -1,11 +1,11 @@
 //! `dwell take`
 
 use clap::Args;
-use dwell_client::{Client, Delivery};
 use dwell_model::{QueueName, format_duration_ms};
-use dwell_store::{Action, Settle};
+use dwell_store::{Action, Delivery, Settle};
 
 use super::{Context, Outcome};
+use crate::access::Server;
 use crate::args::duration_ms;
 use crate::exit::{Exit, Failure};
 use crate::human::{self, FAINT, PLAIN, WAITING};
@@ -55,13 +55,13 @@ impl Take {
             lease_ms: self.lease,
             ..dwell_store::Take::from_all(self.queues.clone())
         };
-        let deliveries = client.take(&take)?;
+        let deliveries = client.take(take)?;
         if deliveries.is_empty() {
             return Ok(Exit::Nothing);
         }
         let printed = deliveries.iter().try_for_each(|delivery| self.show(context, delivery));
         match printed {
-            Ok(()) if self.ack => ack(&client, context, &deliveries),
+            Ok(()) if self.ack => ack(&client, context, deliveries),
             Ok(()) => Ok(Exit::Ok),
             Err(failure) => {
                 give_back(&client, deliveries);
@@ -72,9 +72,10 @@ impl Take {
 
     fn show(&self, context: &Context, delivery: &Delivery) -> Result<(), Failure> {
         if self.raw {
-            return context.output.raw(delivery.message.body());
+            return context.output.raw(&delivery.message.body);
         }
-        context.output.show(delivery, |out| {
+        let delivery = dwell_wire::Delivery::from(delivery);
+        context.output.show(&delivery, |out| {
             human::message(out, &delivery.message, Some(delivery.lease_until))?;
             let late = format_duration_ms(delivery.lateness_ms);
             writeln!(out, "{FAINT}late{FAINT:#} {late}")?;
@@ -85,13 +86,9 @@ impl Take {
 }
 
 /// Acks what was printed; ends as the first that failed.
-fn ack(client: &Client, context: &Context, deliveries: &[Delivery]) -> Outcome {
-    let settles: Vec<Settle> = deliveries
-        .iter()
-        .map(|delivery| Settle { receipt: delivery.receipt.clone().into_owned(), action: Action::Ack })
-        .collect();
+fn ack(client: &Server, context: &Context, deliveries: Vec<Delivery>) -> Outcome {
     let mut exit = Exit::Ok;
-    for error in client.settle(&settles).into_iter().filter_map(Result::err) {
+    for error in settle(client, deliveries, &Action::Ack).into_iter().filter_map(Result::err) {
         let failure = Failure::from(error);
         context.output.failure(&failure);
         if exit == Exit::Ok {
@@ -102,13 +99,15 @@ fn ack(client: &Client, context: &Context, deliveries: &[Delivery]) -> Outcome {
 }
 
 /// Nobody has seen these: gives them back. Where that fails too, their leases run out.
-fn give_back(client: &Client, deliveries: Vec<Delivery>) {
-    let settles: Vec<Settle> = deliveries
-        .into_iter()
-        .map(|delivery| Settle {
-            receipt: delivery.receipt.into_owned(),
-            action: Action::Release { after_ms: None, priority: None },
-        })
-        .collect();
-    drop(client.settle(&settles));
+fn give_back(client: &Server, deliveries: Vec<Delivery>) {
+    drop(settle(client, deliveries, &Action::Release { after_ms: None, priority: None }));
+}
+
+fn settle(
+    client: &Server,
+    deliveries: Vec<Delivery>,
+    action: &Action,
+) -> Vec<dwell_store::Result<dwell_store::Settled>> {
+    let settle = |delivery: Delivery| Settle { receipt: delivery.receipt, action: action.clone() };
+    client.settle(deliveries.into_iter().map(settle).collect())
 }

@@ -36,7 +36,7 @@ struct New {
     /// What it is called in the configuration
     #[arg(long, default_value = "new", value_name = "NAME")]
     name: String,
-    /// What it is good for: `put:QUEUE`, `take:QUEUE`, `manage:QUEUE` (a name, a beginning and `*`, or `*`),
+    /// What it is good for: `put:QUEUE`, `take:QUEUE`, `manage:QUEUE`, `look:QUEUE` (a name, a beginning and `*`, or `*`),
     /// `metrics`; may be repeated
     #[arg(long = "scope", required = true, value_name = "SCOPE")]
     scopes: Vec<Scope>,

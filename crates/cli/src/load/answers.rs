@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use dwell_client::PutAnswer;
+use dwell_wire::PutAnswer;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Outcome, Reason};

@@ -8,7 +8,9 @@ use std::hash::{Hash as _, Hasher as _};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
-use dwell_client::{Client, Error, Pauses};
+use dwell_client::{Client, Pauses};
+use dwell_store::{Error, PutAnswer};
+use pollster::block_on;
 
 use super::item::Item;
 use super::ledger::{Ledger, Outcome, Place, Reason};
@@ -109,7 +111,7 @@ impl Lane<'_> {
     fn put(&self, mut items: Vec<(Place, Vec<u8>)>) -> Result<(), Failure> {
         let mut pauses = Pauses::within_ms(self.waits.patience_ms());
         loop {
-            let error = match self.client.put_lines(lines(&items), items.len()) {
+            let error = match block_on(self.client.put_lines(lines(&items), items.len())) {
                 Ok(answers) => {
                     self.waits.answered();
                     let before = items.len();
@@ -134,14 +136,14 @@ impl Lane<'_> {
     fn settle(
         &self,
         items: &mut Vec<(Place, Vec<u8>)>,
-        answers: Vec<dwell_client::Result<dwell_client::PutAnswer>>,
+        answers: Vec<Result<PutAnswer, Error>>,
     ) -> Option<Error> {
         let mut later = None;
         let mut outcomes = Vec::with_capacity(items.len());
         let mut answers = answers.into_iter();
         items.retain(|(place, _)| match answers.next() {
             Some(Ok(answer)) => {
-                outcomes.push((*place, Outcome::Put(answer)));
+                outcomes.push((*place, Outcome::Put(answer.into())));
                 false
             }
             // `leased` is retryable too, but it may last as long as somebody's work does.

@@ -6,7 +6,8 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use dwell_client::{Error, PutAnswer};
+use dwell_store::Error;
+use dwell_wire::PutAnswer;
 use serde::Serialize;
 
 use super::answers::Answers;

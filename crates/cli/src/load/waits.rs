@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dwell_client::Error;
 use dwell_model::format_duration_ms;
+use dwell_store::Error;
 use serde::Serialize;
 
 use super::progress::Progress;
@@ -50,8 +50,10 @@ impl<'a> Waits<'a> {
         let is_news = {
             let mut state = self.state();
             match error {
-                Error::Refused(_) => state.told.insert(error.code().to_owned()),
-                _ => !std::mem::replace(&mut state.is_away, true),
+                Error::Unreachable { .. } | Error::OutcomeUnknown { .. } => {
+                    !std::mem::replace(&mut state.is_away, true)
+                }
+                refusal => state.told.insert(refusal.code().to_owned()),
             }
         };
         if is_news {

@@ -16,7 +16,7 @@ use std::thread;
 
 use dwell_client::Client;
 use dwell_model::{QueueName, Timestamp, Wake};
-use dwell_store::{Action, Put, Take};
+use dwell_store::{Action, Put, Settle, Take};
 use dwell_time::{Clock as _, SystemClock};
 
 use attack::{Attack, Attacker, Protocol};
@@ -61,7 +61,7 @@ fn hostile_clients_cost_little_and_delay_nobody() {
     let args = ["--listen", "127.0.0.1:0", "--beanstalkd", "127.0.0.1:0", "--max-bodies", &bodies];
     let server = serve_with(folder.path(), &args);
     let beanstalkd = server.serving["beanstalkd"].as_str().unwrap().to_owned();
-    let client = Client::new(server.url()).unwrap();
+    let client = Client::new(server.url()).unwrap().blocking();
 
     let attackers: Vec<Attacker> = Attack::ALL
         .into_iter()
@@ -128,7 +128,7 @@ fn hostile_clients_cost_little_and_delay_nobody() {
     // Half a message is none, whoever sent it.
     drop(attackers);
     let half = attack::HALF.parse().unwrap();
-    let put = client.stats(&half).map_or(0, |stats| stats.counts.ready + stats.counts.scheduled);
+    let put = client.stats(half).map_or(0, |stats| stats.counts.ready + stats.counts.scheduled);
     assert_eq!(put, 0, "half a message is none");
     // Who is idle is still there, and who waits is served as ever.
     assert!(held[..idle].iter().all(overload::is_open), "an idle connection was closed");
@@ -167,7 +167,7 @@ fn latenesses(server: &Server, beanstalkd: &str, name: &str) -> Latenesses {
             Put::new(queue.parse().unwrap(), due_ms.to_string()).at(Timestamp::from_ms(due_ms).unwrap())
         })
         .collect();
-    for answer in Client::new(server.url()).unwrap().put(&puts) {
+    for answer in Client::new(server.url()).unwrap().blocking().put(puts) {
         answer.unwrap();
     }
     let sorted = |mut late: Vec<i64>| {
@@ -184,18 +184,18 @@ fn latenesses(server: &Server, beanstalkd: &str, name: &str) -> Latenesses {
 }
 
 fn take_over_http(url: &str, queue: &str) -> Vec<i64> {
-    let client = Client::new(url).unwrap();
+    let client = Client::new(url).unwrap().blocking();
     let take = Take::from(queue.parse::<QueueName>().unwrap()).max(16).wait_ms(30_000);
     let mut late = Vec::new();
     while late.len() < MESSAGES {
-        let taken = client.take(&take).unwrap();
+        let taken = client.take(take.clone()).unwrap();
         let now_ms = now_ms();
         for delivery in taken {
-            let late_ms = now_ms - delivery.message.due.as_ms();
+            let late_ms = now_ms - delivery.message.standing.due.as_ms();
             // What the server says is from the later of its due instant and its put, and up to the take alone.
             assert!(delivery.lateness_ms as i64 <= late_ms, "{delivery:?} was {late_ms} ms late");
             late.push(late_ms);
-            client.settle_one(delivery.receipt.into_owned(), Action::Ack).unwrap();
+            client.settle_one(Settle { receipt: delivery.receipt, action: Action::Ack }).unwrap();
         }
     }
     late

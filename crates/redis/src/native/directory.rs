@@ -276,12 +276,13 @@ impl Inner {
         Ok(self.unknown(&others, false, Patience::Usual).await?.unknown.len())
     }
 
-    /// Whether a take that has begun to wait on these queues may: those that have nothing are queues too as long as it does.
-    /// They are counted only where the limit may be met.
-    pub(super) async fn check_queues_waited_on(&self, queues: &[QueueName]) -> Result<()> {
+    /// Whether the take of this turn, which has begun to wait on these queues, may: those that have nothing are queues too as
+    /// long as it does. They are counted only where the limit may be met. Takes that came later do not count: they are
+    /// refused themselves.
+    pub(super) async fn check_queues_waited_on(&self, turn: u64, queues: &[QueueName]) -> Result<()> {
         let limit = self.limits.queues;
         let known = usize::try_from(self.queue_count.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let is_new = |queue: &&QueueName| self.waiters.count(queue) <= 1;
+        let is_new = |queue: &&QueueName| self.waiters.first_turn(queue).is_none_or(|first| first >= turn);
         let new: Vec<QueueName> = match known.saturating_add(self.waiters.names_at_most()) > limit {
             true => queues.iter().filter(is_new).cloned().collect(),
             false => Vec::new(),
@@ -289,7 +290,10 @@ impl Inner {
         let (mut count, mut after) = (0, None);
         while !new.is_empty() && count <= limit {
             let page = self.survey(after.as_ref(), NAMES, Patience::Usual).await?;
-            count += page.queues.len();
+            for (queue, _) in &page.queues {
+                let came_later = self.waiters.first_turn(queue).is_some_and(|first| first > turn);
+                count += usize::from(!came_later || !self.is_bare(queue).await?);
+            }
             after = page.next;
             if after.is_none() {
                 break;

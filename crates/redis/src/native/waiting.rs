@@ -148,6 +148,11 @@ impl Waiters {
         locked(&self.0).queues.get(queue).map_or(0, |watched| watched.turns.len() as u64)
     }
 
+    /// The turn of the take that has waited longest on a queue.
+    pub(super) fn first_turn(&self, queue: &QueueName) -> Option<u64> {
+        locked(&self.0).queues.get(queue)?.turns.first().copied()
+    }
+
     /// The queues that takes of this process wait on, those of them that are asked for.
     pub(super) fn names(&self, is_asked_for: impl Fn(&QueueName) -> bool) -> BTreeSet<QueueName> {
         let waits = locked(&self.0);
@@ -286,7 +291,9 @@ async fn ask_once(inner: Arc<Inner>, runtime: Handle, turn: u64, waiting: Waitin
         inner.waiters.note_found(deliveries);
     }
     let answer = match answer {
-        Ok(none) if none.is_empty() => inner.check_queues_waited_on(&waiting.queues).await.map(|()| none),
+        Ok(none) if none.is_empty() => {
+            inner.check_queues_waited_on(turn, &waiting.queues).await.map(|()| none)
+        }
         answer => answer,
     };
     let goes_on = leave_waiting(&inner, &runtime, turn, &waiting, answer);

@@ -171,6 +171,8 @@ pub(super) static KEYS: &[Key] = &[
         |draft, given| draft.http.hosts = values::hosts(given)?, Some(Value::Texts(draft.http.hosts.clone()))),
     key!("http.insecure", "DWELL_INSECURE_HTTP", Some("--insecure-http"), Boolean, false,
         |draft, given| draft.http.insecure = values::boolean(given)?, Some(Value::Boolean(draft.http.insecure))),
+    key!("http.page", "DWELL_HTTP_PAGE", None, Boolean, false,
+        |draft, given| draft.http.page = values::boolean(given)?, Some(Value::Boolean(draft.http.page))),
     key!("http.max_connections", "DWELL_HTTP_MAX_CONNECTIONS", None, Integer, false,
         |draft, given| draft.http.max_connections = values::count(given)?, number(draft.http.max_connections)),
     key!("http.max_wait", "DWELL_HTTP_MAX_WAIT", None, Text, false,

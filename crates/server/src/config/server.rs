@@ -48,6 +48,8 @@ pub struct HttpConfig {
     pub tls: Option<Tls>,
     /// To listen where other machines reach it, although nobody is asked who they are.
     pub insecure: bool,
+    /// Whether `/` is the web page, for whom asks for HTML.
+    pub page: bool,
     /// The most connections at a time; one more is told `503 too_many_connections` and closed.
     pub max_connections: usize,
     /// The longest `wait` of a take, in milliseconds; a longer one is refused.
@@ -76,6 +78,7 @@ impl Default for HttpConfig {
             tokens: Tokens::default(),
             tls: None,
             insecure: false,
+            page: true,
             max_connections: 16_384,
             max_wait_ms: 60_000,
             head_ms: 75_000,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
-use axum::http::{HeaderMap, header, request};
+use axum::http::{HeaderMap, HeaderName, header, request};
 use bytes::Bytes;
 use dwell_model::{Invalid, QueueName};
 use dwell_store::Target;
@@ -94,9 +94,24 @@ impl Call {
 
     /// Whether one raw body is wanted instead of JSON.
     pub(crate) fn wants_raw(&self) -> bool {
-        let accepted = self.parts.headers.get_all(header::ACCEPT).iter();
-        let mut types = accepted.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-        types.any(|media| essence(media) == "application/octet-stream")
+        self.names(&header::ACCEPT, "application/octet-stream")
+    }
+
+    /// Whether a browser asks for a page.
+    pub(crate) fn wants_html(&self) -> bool {
+        self.names(&header::ACCEPT, "text/html")
+    }
+
+    /// Whether the answer may be compressed.
+    pub(crate) fn takes_gzip(&self) -> bool {
+        self.names(&header::ACCEPT_ENCODING, "gzip")
+    }
+
+    /// Whether a header that lists what its sender takes names `wanted`, and does not refuse it by `q=0`.
+    fn names(&self, list: &HeaderName, wanted: &str) -> bool {
+        let values = self.parts.headers.get_all(list).iter().filter_map(|value| value.to_str().ok());
+        let mut items = values.flat_map(|value| value.split(','));
+        items.any(|item| essence(item) == wanted && !is_refused(item))
     }
 
     /// What the body claims to be.
@@ -204,6 +219,12 @@ fn expect_json(media: Media) -> Result<(), Problem> {
             "send JSON, with `Content-Type: application/json`",
         )),
     }
+}
+
+/// Whether an item of a list has a weight of nothing (RFC 9110, section 12.4.2).
+fn is_refused(item: &str) -> bool {
+    let mut weights = item.split(';').skip(1).filter_map(|parameter| parameter.trim().strip_prefix("q="));
+    weights.any(|weight| weight.trim().parse::<f32>() == Ok(0.0))
 }
 
 /// A media type without its parameters, in lower case.

@@ -8,29 +8,37 @@ use axum::http::{Response, StatusCode};
 use dwell_store::{Selection, Swept};
 
 use super::call::Call;
+use super::managed::Managed;
 use super::reply;
 use super::{App, Problem};
-use crate::json::{self, NoFieldsIn, swept};
+use crate::json::{self, NoFieldsIn};
 
 /// `POST /v1/queues/{queue}/messages/{id}/revive`
 pub(crate) async fn revive_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
+    let managed = Managed::new(call.caller(), "revive", &queue);
     let when = json::when(call.fields(&app).await?)?.unwrap_or_default();
-    one(app.store.revive(queue, Selection::Ids(vec![id]), when).await?)
+    one(managed.done(app.store.revive(queue, Selection::Ids(vec![id]), when).await, count)?)
 }
 
 /// `POST /v1/queues/{queue}/messages/{id}/discard`
 pub(crate) async fn discard_one(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let (queue, id) = (call.queue()?, call.parsed("id")?);
+    let managed = Managed::new(call.caller(), "discard", &queue);
     call.fields::<NoFieldsIn>(&app).await?;
-    one(app.store.discard(queue, Selection::Ids(vec![id])).await?)
+    one(managed.done(app.store.discard(queue, Selection::Ids(vec![id])).await, count)?)
+}
+
+/// How many messages it was done to.
+fn count(done: &Swept) -> Option<u64> {
+    Some(done.done)
 }
 
 /// The refusal of the only one is the answer.
 fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
     match done.refused.pop() {
         Some((_, error)) => Err(Problem::found(error)),
-        None => Ok(reply::json(StatusCode::OK, &swept(done))),
+        None => Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done))),
     }
 }
 
@@ -38,14 +46,18 @@ fn one(mut done: Swept) -> Result<Response<Body>, Problem> {
 pub(crate) async fn revive(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
+    let managed = Managed::new(call.caller(), "revive_many", &queue);
     let (which, when) = json::revive(call.fields(&app).await?, limit)?;
-    Ok(reply::json(StatusCode::OK, &swept(app.store.revive(queue, which, when).await?)))
+    let done = managed.done(app.store.revive(queue, which, when).await, count)?;
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
 }
 
 /// `POST /v1/queues/{queue}/dead/discard`
 pub(crate) async fn discard(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let limit = app.store.limits().batch;
+    let managed = Managed::new(call.caller(), "discard_many", &queue);
     let which = json::selection(call.fields(&app).await?, limit)?;
-    Ok(reply::json(StatusCode::OK, &swept(app.store.discard(queue, which).await?)))
+    let done = managed.done(app.store.discard(queue, which).await, count)?;
+    Ok(reply::json(StatusCode::OK, &dwell_wire::Swept::from(&done)))
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use dwell_model::{AttemptLimit, Message, QueueName, StateKind, format_duration_ms};
+use dwell_model::{
+    AttemptLimit, Cursor, Message, MessageId, QueueName, Receipt, StateKind, Timestamp, format_duration_ms,
+};
 use dwell_store::{Cancelled, Error, Page, Rescheduled, Target, When};
 use dwell_wire::{MAY_LOOK, Moved, lease_until};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -13,12 +15,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::batch::{self, Operation};
 use super::call::Call;
 use super::reply::{self, holding, with_type};
-use super::{App, Problem};
+use super::{App, Problem, Refusal};
 use crate::json::{self, FoundOut, NoFieldsIn, object, unread};
 use crate::query::Query;
 
 const DEFAULT_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
+const LONGEST_PREVIEW: usize = 256;
 
 /// `GET /v1/queues/{queue}/messages/{id}`, `GET /v1/queues/{queue}/keys/{key}`
 pub(crate) async fn get(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
@@ -65,6 +68,13 @@ impl Operation for GetMany {
             Err(_) => (0..len).map(|_| Err(super::overloaded())).collect(),
         }
     }
+}
+
+/// `GET /v1/receipts/{receipt}`: also once the receipt has lost its lease.
+pub(crate) async fn get_receipt(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let Receipt { queue, id, .. } = call.parsed("receipt")?;
+    let with_body = body_wanted(call.query()?)?;
+    found(&app, call.wants_raw(), queue, Target::Id(id), with_body).await
 }
 
 /// `GET /v1/numbers/{number}`
@@ -127,6 +137,9 @@ pub(crate) fn raw(message: &Message) -> Response<Body> {
     let content_type = content_type.and_then(|text| HeaderValue::from_bytes(text.as_bytes()).ok());
     let mut response = with_type(StatusCode::OK, content_type.unwrap_or(octets), Body::empty());
     let headers = response.headers_mut();
+    // The type is the sender's choice, and the origin is the page's: a browser is to keep it, not to run it.
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     let mut set = |name: &str, text: &str| {
         let name = HeaderName::from_bytes(format!("dwell-{name}").as_bytes());
         // Names and values were checked at the put: tokens, and text without control characters.
@@ -171,21 +184,78 @@ pub(crate) fn raw(message: &Message) -> Response<Body> {
     response
 }
 
+/// What a list shows of bodies.
+#[derive(Clone, Copy, Debug)]
+enum Shown {
+    Whole,
+    /// So many characters.
+    Preview(usize),
+    Nothing,
+}
+
+impl Shown {
+    /// Reads the last of the query.
+    fn read(mut query: Query) -> Result<Shown, Problem> {
+        let body = query.flag("body")?;
+        let preview: Option<usize> = query.number("preview")?;
+        query.finish()?;
+        match (body, preview) {
+            (Some(true), Some(_)) => Err(Problem::new(
+                Refusal::ConflictingFields,
+                "`preview` is shown in place of the body; leave out `body` or `preview`",
+            )),
+            (_, Some(characters)) if characters > LONGEST_PREVIEW => Err(Problem::new(
+                Refusal::InvalidParameter,
+                format!("parameter 'preview': 0 to {LONGEST_PREVIEW} is expected, not {characters}"),
+            )
+            .with_limit(LONGEST_PREVIEW as u64)),
+            (_, Some(characters)) => Ok(Shown::Preview(characters)),
+            (Some(false), None) => Ok(Shown::Nothing),
+            (None | Some(true), None) => Ok(Shown::Whole),
+        }
+    }
+
+    fn of(self, message: &Message) -> dwell_wire::Message<'_> {
+        match self {
+            Shown::Whole => dwell_wire::Message::of(message, true),
+            Shown::Preview(characters) => dwell_wire::Message::previewed(message, characters),
+            Shown::Nothing => dwell_wire::Message::of(message, false),
+        }
+    }
+}
+
+/// Where a list begins: behind what is due before `from`, or at the cursor.
+fn first(from: Option<Timestamp>, cursor: Option<Cursor>) -> Result<Option<Cursor>, Problem> {
+    match (from, cursor) {
+        (Some(_), Some(_)) => Err(Problem::new(
+            Refusal::ConflictingFields,
+            "a cursor goes on from where `from` began: give one of them",
+        )),
+        (None, cursor) => Ok(cursor),
+        // Nothing is due before the first instant there is.
+        (Some(from), None) => Ok(Timestamp::from_ms(from.as_ms() - 1).ok().map(|due| {
+            let (shard, incarnation) = (MessageId::MAX_SHARD, MessageId::MAX_INCARNATION);
+            let id = MessageId::new(Timestamp::MAX, shard, incarnation, MessageId::MAX_COUNTER);
+            Cursor { due, id }
+        })),
+    }
+}
+
 /// `GET /v1/queues/{queue}/messages`
 pub(crate) async fn list(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     let queue = call.queue()?;
     let mut query = call.query()?;
     let states = StateKind::ALL.map(|state| (state.as_str(), state));
     let state = query.word("state", &states)?.unwrap_or(StateKind::Scheduled);
-    let cursor = query.parsed("cursor")?;
+    let cursor = first(query.parsed("from")?, query.parsed("cursor")?)?;
     let max = query.bounded("max", DEFAULT_PAGE, 1, LONGEST_PAGE)?;
-    let with_body = body_wanted(query)?;
+    let shown = Shown::read(query)?;
     app.check_room()?;
     let list = app.store.list(queue, state, cursor, max);
     let bytes = |page: &Result<Page, Error>| page.as_ref().map_or(0, |page| bytes_of(page.messages.iter()));
     let (page, held) = app.bring(list, bytes).await?;
     let page = page?;
-    let messages = page.messages.iter().map(|message| dwell_wire::Message::of(message, with_body)).collect();
+    let messages = page.messages.iter().map(|message| shown.of(message)).collect();
     let page = dwell_wire::Page { messages, unread: unread(page.unread), next: page.next };
     Ok(holding(reply::json(StatusCode::OK, &page), held))
 }

@@ -6,15 +6,19 @@ mod body;
 mod call;
 mod connection;
 mod dead;
+mod forecast;
 mod handover;
 mod health;
 mod host;
 mod listing;
 mod logged;
+mod managed;
+mod me;
 mod messages;
 mod metrics;
 mod ndjson;
 mod opening;
+mod overview;
 mod pages;
 mod problem;
 mod put;
@@ -24,12 +28,14 @@ mod reply;
 mod routes;
 mod settle;
 mod take;
+mod walks;
 
 use std::future::Future;
 use std::sync::Arc;
 
 use dwell_store::Store;
 use dwell_time::Clock;
+use dwell_wire::{Census, Forecast};
 use tokio::sync::watch;
 
 pub(crate) use batch::{Done, Refused};
@@ -43,6 +49,8 @@ pub(crate) use routes::router;
 #[cfg(feature = "fuzzing")]
 pub(crate) use {body::Timing, ndjson::Lines};
 
+use self::forecast::Span;
+pub(crate) use self::walks::Walks;
 use crate::MOST_NAMES;
 use crate::admission::{Held, Memory, NoRoom};
 use crate::config::HttpConfig;
@@ -61,6 +69,9 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) ailment: Ailment,
+    /// What falls due in all queues, by span.
+    pub(crate) forecasts: Walks<Span, Forecast>,
+    pub(crate) overviews: Walks<(), Census>,
 }
 
 fn overloaded() -> Problem {

@@ -1,16 +1,17 @@
-//! Text for people: the root, what an error means, and what is said where there is nothing.
+//! What is there for people: the web page, the root's text, what an error means, and what is said where there is nothing.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use dwell_wire::lookup;
 
 use super::call::Call;
 use super::reply::{JSON, Shared, with_type};
 use super::{App, Problem, Refusal};
 use crate::openapi::document;
+use crate::page;
 
 const ROOT: &str = concat!(
     "dwell ",
@@ -37,17 +38,36 @@ fn text(body: impl Into<Body>) -> Response<Body> {
 }
 
 /// `GET /`
-pub(crate) async fn root(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+pub(crate) async fn root(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    Ok(text(ROOT))
+    if app.config.page && call.wants_html() {
+        return Ok(shared(page::document(call.takes_gzip())));
+    }
+    let mut response = text(ROOT);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+/// `GET /page/{digest}/{file}`
+pub(crate) async fn page_file(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    call.no_query()?;
+    let (digest, name) = (call.param("digest").unwrap_or_default(), call.param("file").unwrap_or_default());
+    match page::file(digest, name, call.takes_gzip()).filter(|_| app.config.page) {
+        Some(response) => Ok(shared(response)),
+        None => Err(unknown_route().await),
+    }
+}
+
+/// The answer, whose body is in memory once for all.
+fn shared(mut response: Response<Body>) -> Response<Body> {
+    response.extensions_mut().insert(Shared);
+    response
 }
 
 /// `GET /openapi.json`
 pub(crate) async fn openapi(State(_): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
     call.no_query()?;
-    let mut response = with_type(StatusCode::OK, JSON, document().into());
-    response.extensions_mut().insert(Shared);
-    Ok(response)
+    Ok(shared(with_type(StatusCode::OK, JSON, document().into())))
 }
 
 /// `GET /errors/{code}`: what a problem's `type` points to.

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
-use dwell_model::{Invalid, MessageId};
+use dwell_model::Invalid;
 use dwell_store::Error;
-use dwell_wire::{Code, lookup};
+use dwell_wire::{Code, Facts, lookup};
 use serde::Serialize;
 
 use super::Refusal;
@@ -17,8 +17,8 @@ use super::Refusal;
 pub(crate) struct Problem {
     code: &'static Code,
     detail: String,
-    id: Option<MessageId>,
-    limit: Option<u64>,
+    /// Many have none, and what is refused is kept for many items at a time.
+    facts: Option<Box<Facts<'static>>>,
     /// Whether it is a store's, which counts its refusals itself.
     is_stores: bool,
 }
@@ -41,7 +41,7 @@ impl Problem {
     pub(crate) fn about(code: &'static str, detail: impl Into<String>) -> Problem {
         let code = lookup(code).or_else(|| lookup(Refusal::Internal.code()));
         let code = code.expect("the table has an entry for our mistakes");
-        Problem { code, detail: detail.into(), id: None, limit: None, is_stores: false }
+        Problem { code, detail: detail.into(), facts: None, is_stores: false }
     }
 
     /// What a store has found, and called no refusal.
@@ -51,12 +51,16 @@ impl Problem {
 
     /// The same, naming the limit that was passed.
     pub(crate) fn with_limit(self, limit: u64) -> Problem {
-        Problem { limit: Some(limit), ..self }
+        self.with_facts(Facts { limit: Some(limit), ..Facts::default() })
+    }
+
+    fn with_facts(self, facts: Facts<'static>) -> Problem {
+        Problem { facts: (facts != Facts::default()).then(|| Box::new(facts)), ..self }
     }
 
     /// The same for those who may know its code alone.
     pub(crate) fn with_detail(self, detail: &str) -> Problem {
-        Problem { detail: detail.to_owned(), ..self }
+        Problem { detail: detail.to_owned(), facts: None, ..self }
     }
 
     /// Its code, unless it is a store's, which has counted it.
@@ -83,8 +87,9 @@ impl Problem {
     fn with<'a>(&self, detail: Cow<'a, str>) -> dwell_wire::Problem<'a> {
         let Code { code, status, title, retryable } = *self.code;
         let kind = format!("/errors/{code}").into();
+        let facts = self.facts.as_deref().cloned().unwrap_or_default();
         let (title, code) = (title.into(), code.into());
-        dwell_wire::Problem { kind, title, status, detail, code, retryable, id: self.id, limit: self.limit }
+        dwell_wire::Problem { kind, title, status, detail, code, retryable, facts }
     }
 }
 
@@ -122,41 +127,21 @@ impl IntoResponse for Problem {
 
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Problem {
-        let limit = match &invalid {
-            Invalid::InvalidKey { limit, .. }
-            | Invalid::InvalidToken { limit, .. }
-            | Invalid::HeadersTooLarge { limit, .. }
-            | Invalid::BodyTooLarge { limit, .. }
-            | Invalid::ErrorTextTooLong { limit, .. }
-            | Invalid::BatchTooLarge { limit, .. } => Some(*limit as u64),
-            _ => None,
-        };
-        Problem { limit, ..Problem::about(invalid.code(), invalid.to_string()) }
+        let facts = Facts::of_invalid(&invalid);
+        Problem::about(invalid.code(), invalid.to_string()).with_facts(facts)
     }
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
-        let mut problem = Problem::about(error.code(), error.to_string());
-        problem.is_stores = true;
-        match error {
-            Error::Invalid(invalid) => return Problem { is_stores: true, ..invalid.into() },
-            Error::KeyTaken { id } | Error::Leased { id } | Error::Dead { id } | Error::NotDead { id } => {
-                problem.id = Some(id);
-            }
-            Error::QueueFull { limit, .. } => problem.limit = Some(limit),
-            Error::TooManyQueues { limit }
-            | Error::TooManyLeased { limit }
-            | Error::TooManyWaiting { limit } => problem.limit = Some(limit as u64),
-            _ => {}
-        }
-        problem
+        let problem = Problem::about(error.code(), error.to_string()).with_facts(Facts::of(&error));
+        Problem { is_stores: true, ..problem }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dwell_model::{QueueName, SettingName, Timestamp};
+    use dwell_model::{MessageId, QueueName, SettingName, Timestamp};
 
     use super::*;
 

@@ -8,7 +8,9 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use dwell_wire::{Operation, ROUTES, Route};
 
-use super::{App, access, dead, health, messages, metrics, pages, put, queues, settle, take};
+use super::{
+    App, access, dead, forecast, health, me, messages, metrics, overview, pages, put, queues, settle, take,
+};
 
 /// Answers this method alone.
 fn handler(route: &Route) -> MethodRouter<Arc<App>> {
@@ -36,6 +38,7 @@ fn handler(route: &Route) -> MethodRouter<Arc<App>> {
         Operation::Take => on(method, take::take),
         Operation::TakeFrom => on(method, take::take),
         Operation::Settle => on(method, settle::settle),
+        Operation::GetReceipt => on(method, messages::get_receipt),
         Operation::SettleMany => on(method, settle::settle_many),
         Operation::ReviveMany => on(method, dead::revive),
         Operation::DiscardMany => on(method, dead::discard),
@@ -46,13 +49,19 @@ fn handler(route: &Route) -> MethodRouter<Arc<App>> {
         Operation::Pause => on(method, queues::pause),
         Operation::Resume => on(method, queues::resume),
         Operation::Purge => on(method, queues::purge),
+        Operation::Forecast => on(method, forecast::of_queue),
+        Operation::Recent => on(method, overview::recent),
+        Operation::ForecastAll => on(method, forecast::of_all),
+        Operation::Overview => on(method, overview::overview),
         Operation::Limits => on(method, queues::limits),
+        Operation::Me => on(method, me::me),
         Operation::Live => on(method, health::live),
         Operation::Ready => on(method, health::ready),
         Operation::Metrics => on(method, metrics::metrics),
         Operation::OpenApi => on(method, pages::openapi),
         Operation::Error => on(method, pages::error),
         Operation::Root => on(method, pages::root),
+        Operation::PageFile => on(method, pages::page_file),
     }
 }
 

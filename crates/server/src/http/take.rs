@@ -31,7 +31,7 @@ pub(crate) async fn take(State(app): State<Arc<App>>, call: Call) -> Result<Resp
     queues.iter().try_for_each(|queue| call.require(&[Verb::Take], queue))?;
     let most = if raw { 1 } else { app.store.limits().batch };
     let max = query.bounded("max", 1, 1, most)?;
-    let max_bytes = query.bounded("max_bytes", DEFAULT_MAX_BYTES, 1, HIGHEST_MAX_BYTES)?;
+    let max_bytes = query.bounded("max_bytes", DEFAULT_MAX_BYTES, 0, HIGHEST_MAX_BYTES)?;
     let take = Take {
         queues,
         max,

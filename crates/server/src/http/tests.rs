@@ -32,6 +32,8 @@ pub(super) fn app() -> App {
         metrics: Arc::default(),
         memory: Memory::new(1_000_000),
         ailment: Ailment::default(),
+        forecasts: Walks::default(),
+        overviews: Walks::default(),
     }
 }
 

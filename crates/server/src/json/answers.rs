@@ -4,12 +4,9 @@ use axum::http::StatusCode;
 use dwell_model::{Limits, Message, MessageId};
 use dwell_store::Error;
 use dwell_wire::{
-    Cancelled, Found, Moved, PutAnswer, PutOutcome, QueuePage, RefusedOne, ServerInfo, Settled, Swept,
-    UnreadQueue,
+    Cancelled, Found, Moved, PutAnswer, PutOutcome, QueuePage, RefusedOne, ServerInfo, Settled, UnreadQueue,
 };
 use serde::{Serialize, Serializer};
-
-use crate::http::Problem;
 
 /// An answer to one item, with the status that it has by itself.
 pub(crate) trait Answer: Serialize + Send + 'static {
@@ -43,12 +40,7 @@ impl Answer for FoundOut {}
 
 /// Messages of a page that cannot be read, and why.
 pub(crate) fn unread(unread: Vec<(MessageId, Error)>) -> Vec<RefusedOne> {
-    unread.into_iter().map(|(id, error)| RefusedOne { id, error: Problem::from(error).into() }).collect()
-}
-
-/// What a revive or a discard did.
-pub(crate) fn swept(swept: dwell_store::Swept) -> Swept {
-    Swept { done: swept.done, refused_in_all: swept.refused_in_all, refused: unread(swept.refused) }
+    unread.into_iter().map(|(id, error)| RefusedOne { id, error: (&error).into() }).collect()
 }
 
 /// A page of queues that a store has listed; with where the next one begins, if there is one.
@@ -58,7 +50,7 @@ pub(crate) fn queue_page(found: Vec<dwell_store::QueueStats>, is_more: bool) -> 
     for mut stats in found {
         match stats.unread.take() {
             None => queues.push(stats.into()),
-            Some(error) => unread.push(UnreadQueue { queue: stats.name, error: Problem::from(error).into() }),
+            Some(error) => unread.push(UnreadQueue { queue: stats.name, error: (&error).into() }),
         }
     }
     QueuePage { queues, unread, next }

@@ -4,6 +4,7 @@
 //! - `queues`: counts by queue, of which a bounded number have series of their own
 //! - `histogram`: counts by size
 //! - `census`: the walk over all queues that says how many messages they have now
+//! - `recent`: what has happened in the last quarter of an hour, and in the last day
 //! - `readiness`: whether the store serves
 //! - `page`: names, and the text
 //! - `process`: what the operating system tells about this process
@@ -17,6 +18,7 @@ mod page;
 mod process;
 mod queues;
 mod readiness;
+mod recent;
 mod source;
 mod store;
 

@@ -14,10 +14,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use dwell_model::QueueName;
+use dwell_model::{QueueName, Timestamp};
+use dwell_wire::Series;
 
 use super::Count;
 use super::histogram::Histogram;
+use super::recent::{Recent, Tally};
 
 /// So many queues have series of their own.
 pub(crate) const OWN_SERIES: usize = 100;
@@ -48,6 +50,7 @@ pub(crate) struct Meter {
     pub(crate) cancels: Count,
     pub(crate) deaths: Count,
     pub(crate) lateness: Histogram<{ LATENESS_MS.len() }>,
+    recent: Mutex<Recent>,
     /// What has happened lately: halved each time that the busiest are looked for.
     activity: Count,
 }
@@ -65,6 +68,7 @@ impl Meter {
             cancels: Count::default(),
             deaths: Count::default(),
             lateness: Histogram::new(&LATENESS_MS),
+            recent: Mutex::default(),
             activity: Count::default(),
         }
     }
@@ -115,6 +119,8 @@ pub(crate) struct QueueMeters {
     former: Mutex<Former>,
     other: Arc<Meter>,
     others: Mutex<Candidates>,
+    /// What has happened lately in all queues together.
+    recent: Mutex<Recent>,
 }
 
 #[derive(Debug, Default)]
@@ -146,7 +152,13 @@ impl Candidates {
 impl Default for QueueMeters {
     fn default() -> QueueMeters {
         let other = Arc::new(Meter::new());
-        QueueMeters { own: RwLock::default(), former: Mutex::default(), other, others: Mutex::default() }
+        QueueMeters {
+            own: RwLock::default(),
+            former: Mutex::default(),
+            other,
+            others: Mutex::default(),
+            recent: Mutex::default(),
+        }
     }
 }
 
@@ -171,6 +183,21 @@ impl QueueMeters {
         let meter = own.entry(queue.clone()).or_insert_with(|| Arc::new(Meter::new()));
         meter.activity.add(events);
         Arc::clone(meter)
+    }
+
+    /// Notes what has just happened to a queue, whose counts are in `meter`.
+    pub(crate) fn happened(&self, meter: &Meter, now: Timestamp, tally: &Tally) {
+        for recent in [&meter.recent, &self.recent] {
+            recent.lock().unwrap_or_else(PoisonError::into_inner).add(now, tally);
+        }
+    }
+
+    /// What has happened lately, to a queue or to all together; nothing if the queue has no series of its own.
+    pub(crate) fn recent(&self, queue: Option<&QueueName>, now: Timestamp) -> Option<Vec<Series>> {
+        let read = |recent: &Mutex<Recent>| recent.lock().unwrap_or_else(PoisonError::into_inner).series(now);
+        let Some(queue) = queue else { return Some(read(&self.recent)) };
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        own.get(queue).map(|meter| read(&meter.recent))
     }
 
     fn former(&self) -> std::sync::MutexGuard<'_, Former> {

@@ -11,14 +11,17 @@ use dwell_store::{
     Action, Cancelled, Delivery, Error, Put, PutAnswer, Result, Settle, Settled, Store, Take, Target,
     delegate_store,
 };
+use dwell_time::Clock;
 
 use super::Metrics;
 use super::queues::Meter;
+use super::recent::Tally;
 
 /// A store, counted.
 pub(crate) struct Metered {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
     /// Whether the last that was heard of the store is that it can not serve.
     is_ill: AtomicBool,
     /// Whether its disk had no room for the last put. It takes and acks all the same.
@@ -47,21 +50,23 @@ impl<T> Runs<T> {
 }
 
 impl Metered {
-    pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Metered {
-        Metered { store, metrics, is_ill: AtomicBool::new(false), is_full: AtomicBool::new(false) }
+    pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, clock: Arc<dyn Clock>) -> Metered {
+        Metered { store, metrics, clock, is_ill: AtomicBool::new(false), is_full: AtomicBool::new(false) }
     }
 
     /// Counts one answer for each item, those of one queue together.
-    fn count<T, A>(&self, runs: Runs<T>, answers: &[Result<A>], count: impl Fn(&Meter, &T, &A)) {
+    fn count<T, A>(&self, runs: Runs<T>, answers: &[Result<A>], count: impl Fn(&Meter, &mut Tally, &T, &A)) {
         let mut pairs = runs.each.iter().zip(answers);
         for (queue, len) in &runs.runs {
             let meter = self.metrics.queues.of(queue, *len as u64);
+            let mut tally = Tally::default();
             for (item, answer) in pairs.by_ref().take(*len) {
                 match answer {
-                    Ok(answer) => count(&meter, item, answer),
+                    Ok(answer) => count(&meter, &mut tally, item, answer),
                     Err(error) => self.refused(error),
                 }
             }
+            self.happened(&meter, &tally);
         }
         if answers.iter().any(Result::is_ok) {
             self.is_well();
@@ -76,9 +81,18 @@ impl Metered {
             let meter = self.metrics.queues.of(queue, len as u64);
             meter.takes.add(len as u64);
             let (run, others) = rest.split_at(len);
-            run.iter().for_each(|delivery| meter.lateness.record(delivery.lateness_ms));
+            let mut tally = Tally::default();
+            for delivery in run {
+                meter.lateness.record(delivery.lateness_ms);
+                tally.take(delivery.lateness_ms);
+            }
+            self.happened(&meter, &tally);
             rest = others;
         }
+    }
+
+    fn happened(&self, meter: &Meter, tally: &Tally) {
+        self.metrics.queues.happened(meter, self.clock.now().wall, tally);
     }
 
     /// Notes a refusal of the whole call, and lets the answer through.
@@ -134,7 +148,10 @@ impl Store for Metered {
     async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
         let runs = Runs::of(puts.iter().map(|put| (&put.queue, ())));
         let answers = self.store.put(puts).await;
-        self.count(runs, &answers, |meter, (), _| meter.puts.add(1));
+        self.count(runs, &answers, |meter, tally, (), _| {
+            meter.puts.add(1);
+            tally.puts += 1;
+        });
         if answers.iter().any(Result::is_ok) {
             self.has_room();
         }
@@ -161,18 +178,25 @@ impl Store for Metered {
 
     async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
         let counted = |action: &Action| match action {
-            Action::Ack => |meter: &Meter| meter.acks.add(1),
-            Action::Retry { .. } => |meter: &Meter| meter.retries.add(1),
-            Action::Release { .. } => |meter: &Meter| meter.releases.add(1),
-            Action::Bury { .. } => |meter: &Meter| meter.buries.add(1),
-            Action::Extend { .. } => |meter: &Meter| meter.extends.add(1),
+            Action::Ack => |meter: &Meter, tally: &mut Tally| {
+                meter.acks.add(1);
+                tally.acks += 1;
+            },
+            Action::Retry { .. } => |meter: &Meter, tally: &mut Tally| {
+                meter.retries.add(1);
+                tally.retries += 1;
+            },
+            Action::Release { .. } => |meter: &Meter, _: &mut Tally| meter.releases.add(1),
+            Action::Bury { .. } => |meter: &Meter, _: &mut Tally| meter.buries.add(1),
+            Action::Extend { .. } => |meter: &Meter, _: &mut Tally| meter.extends.add(1),
         };
         let runs = Runs::of(settles.iter().map(|settle| (&settle.receipt.queue, counted(&settle.action))));
         let answers = self.store.settle(settles).await;
-        self.count(runs, &answers, |meter, counted, settled| {
-            counted(meter);
+        self.count(runs, &answers, |meter, tally, counted, settled| {
+            counted(meter, tally);
             if matches!(settled, Settled::Dead(_)) {
                 meter.deaths.add(1);
+                tally.deaths += 1;
             }
         });
         answers
@@ -181,7 +205,7 @@ impl Store for Metered {
     async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
         let runs = Runs { runs: vec![(queue.clone(), targets.len())], each: vec![(); targets.len()] };
         let answers = self.store.cancel(queue, targets).await;
-        self.count(runs, &answers, |meter, (), found| {
+        self.count(runs, &answers, |meter, _, (), found| {
             meter.cancels.add(u64::from(matches!(found, Cancelled::Cancelled(_))));
         });
         answers
@@ -191,6 +215,6 @@ impl Store for Metered {
         self.store;
         own: put take take_id settle cancel;
         forward, each_heard: reschedule get locate;
-        forward, heard: list peek stats queues ready configure revive discard purge delete_queue;
+        forward, heard: list peek stats forecast queues ready configure revive discard purge delete_queue;
     }
 }

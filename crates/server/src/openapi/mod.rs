@@ -8,9 +8,10 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use dwell_model::{AttemptLimit, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
 use dwell_wire::{
-    Answer, Cancelled, Delivery, Found, Message, Moved, PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer,
-    PutItem, QueuePage, QueueStats, ROUTES, Removed, Request, RescheduleItem, ReviveFields, Route,
-    SelectFields, ServerInfo, SettleItem, Settled, Swept, Taken, TargetFields, WhenFields, lookup, schema,
+    Answer, Cancelled, Delivery, Forecast, Found, Me, Message, Moved, Overview, PATH_PARAMETERS, Page,
+    Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent, Removed, Request,
+    RescheduleItem, ReviveFields, Route, SelectFields, ServerInfo, SettleItem, Settled, Swept, Taken,
+    TargetFields, WhenFields, lookup, schema,
 };
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -37,8 +38,8 @@ fn schemas() -> Map<String, Value> {
     }
     let mut written = generator().for_serialize().into_generator();
     add! { written:
-        Cancelled, Delivery<'_>, HealthOut, Message<'_>, Moved, Page<'_>, Problem<'_>, PutAnswer, QueuePage, QueueStats,
-        Removed, ServerInfo, Settled, Swept, Taken<'_>,
+        Cancelled, Delivery<'_>, Forecast, HealthOut, Me<'_>, Message<'_>, Moved, Overview, Page<'_>, Problem<'_>, PutAnswer, QueuePage,
+        QueueStats, Recent, Removed, ServerInfo, Settled, Swept, Taken<'_>,
         Done<'_, Cancelled>, Done<'_, Found<'_>>, Done<'_, Moved>, Done<'_, PutAnswer>, Done<'_, Settled>, Refused<'_>,
     }
     let mut all = read.take_definitions(true);
@@ -234,6 +235,11 @@ fn response(answer: Answer) -> Value {
         Answer::Nothing => json!({ "description": "There was none" }),
         Answer::Text(media) => {
             json!({ "description": "Text", "content": { media: { "schema": { "type": "string" } } } })
+        }
+        Answer::Texts(media) => {
+            let text = |media: &&str| ((*media).to_owned(), json!({ "schema": { "type": "string" } }));
+            let content: Map<String, Value> = media.iter().map(text).collect();
+            json!({ "description": "Text", "content": content })
         }
         Answer::Document => {
             json!({ "description": "This document", "content": { "application/json": { "schema": { "type": "object" } } } })

@@ -16,5 +16,5 @@ mod token;
 pub(crate) use live::Live;
 pub use scope::{MalformedScope, Scope};
 pub use tls::{Tls, TlsError, TlsFiles};
-pub(crate) use token::Known;
 pub use token::{Caller, MalformedDigest, Token, TokenDigest, Tokens};
+pub(crate) use token::{Known, just_before};

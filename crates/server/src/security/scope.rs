@@ -25,8 +25,8 @@ pub struct Scope {
 /// A text that is no scope.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "'{text}' is no scope: write put:QUEUE, take:QUEUE or manage:QUEUE, where QUEUE is a name, a beginning of \
-     names and '*', or '*' for all; or metrics"
+    "'{text}' is no scope: write put:QUEUE, take:QUEUE, manage:QUEUE or look:QUEUE, where QUEUE is a name, a beginning \
+     of names and '*', or '*' for all; or metrics"
 )]
 pub struct MalformedScope {
     text: String,
@@ -74,7 +74,7 @@ impl FromStr for Scope {
             return Ok(Scope { verb: Verb::Metrics, queues: Queues::Prefix(String::new()) });
         }
         let (verb, queues) = text.split_once(':').ok_or_else(malformed)?;
-        let verb = [Verb::Put, Verb::Take, Verb::Manage].into_iter().find(|known| known.as_str() == verb);
+        let verb = Verb::OF_QUEUES.into_iter().find(|known| known.as_str() == verb);
         let queues = match queues.strip_suffix('*') {
             Some("") => Queues::Prefix(String::new()),
             // What begins a name is a name itself.
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes_and_refuses_the_rest() {
-        for text in ["put:orders", "take:orders-*", "manage:*", "metrics", "put:a:b/c(d)@e*"] {
+        for text in ["put:orders", "take:orders-*", "manage:*", "look:a-*", "metrics", "put:a:b/c(d)@e*"] {
             assert_eq!(scope(text).to_string(), text);
         }
         for bad in [
@@ -146,6 +146,7 @@ mod tests {
             "put:-a",
             "put:a b",
             "metrics:*",
+            "look",
             "*",
             "*:*",
         ] {

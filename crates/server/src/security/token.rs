@@ -101,7 +101,7 @@ pub(crate) enum Known {
 
 /// The last name before `name` that there can be: behind it comes `name`, and then all that begin so. Nothing if there is
 /// none, or it is no name.
-fn just_before(name: &str) -> Option<QueueName> {
+pub(crate) fn just_before(name: &str) -> Option<QueueName> {
     const LAST: char = 'z';
     let is_allowed = |c: char| QueueName::new(&format!("a{c}")).is_ok();
     let mut begin = name.to_owned();

@@ -176,6 +176,6 @@ impl Store for Counting {
     delegate_store! {
         self.inner;
         own: put take take_id settle get locate list peek stats queues;
-        forward: cancel reschedule ready configure revive discard purge delete_queue;
+        forward: cancel reschedule forecast ready configure revive discard purge delete_queue;
     }
 }

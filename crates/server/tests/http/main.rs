@@ -15,6 +15,8 @@ mod messages;
 mod metrics;
 mod openapi;
 mod opening;
+mod overview;
+mod page;
 mod put;
 mod queues;
 mod room;

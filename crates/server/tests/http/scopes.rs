@@ -16,13 +16,16 @@ const TOKENS: &[(&str, &[&str])] = &[
     ("put", &["put:mine"]),
     ("take", &["take:mine"]),
     ("manage", &["manage:mine"]),
+    ("look", &["look:mine"]),
     ("metrics", &["metrics"]),
     ("put-others", &["put:others"]),
     ("take-others", &["take:others"]),
     ("manage-others", &["manage:others"]),
+    ("look-others", &["look:others"]),
     ("put-all", &["put:*"]),
     ("manage-all", &["manage:*"]),
-    ("everything", &["put:*", "take:*", "manage:*", "metrics"]),
+    ("look-all", &["look:*"]),
+    ("everything", &["put:*", "take:*", "manage:*", "look:*", "metrics"]),
 ];
 
 /// The table's rows: method, route, and the verbs of which one is needed.
@@ -38,10 +41,13 @@ fn rows() -> Vec<(String, String, String)> {
 }
 
 /// What is there before each request.
+#[derive(Clone)]
 struct Stage {
     id: String,
     number: u64,
     receipt: String,
+    /// The version of the web page.
+    digest: String,
 }
 
 async fn stage(server: &Running) -> Stage {
@@ -53,7 +59,12 @@ async fn stage(server: &Running) -> Stage {
     let taken = server.send("POST", "/v1/queues/mine/take?max=9&lease=1h", &all, b"").await.json();
     let receipt = taken["messages"][0]["receipt"].as_str().unwrap().to_owned();
     let (id, number) = (put["id"].as_str().unwrap().to_owned(), put["number"].as_u64().unwrap());
-    Stage { id, number, receipt }
+    Stage { id, number, receipt, digest: digest(server).await }
+}
+
+async fn digest(server: &Running) -> String {
+    let page = server.send("GET", "/", &[("accept", "text/html")], b"").await;
+    page.text().split("page/").nth(1).unwrap().split('/').next().unwrap().to_owned()
 }
 
 /// The route's path, for what the stage has.
@@ -66,6 +77,8 @@ fn target(route: &str, stage: &Stage) -> String {
         .replace("{receipt}", &stage.receipt)
         .replace("{action}", "extend")
         .replace("{code}", "forbidden")
+        .replace("{digest}", &stage.digest)
+        .replace("{file}", "main.js")
 }
 
 async fn send(server: &Running, method: &str, route: &str, stage: &Stage, token: Option<&str>) -> Answer {
@@ -191,7 +204,8 @@ const NARROW: &[(&str, &[&str])] = &[
     ("put", &["put:mine"]),
     ("take", &["take:mine"]),
     ("manage", &["manage:mine"]),
-    ("begins", &["put:min*", "take:min*", "manage:min*"]),
+    ("look", &["look:mine"]),
+    ("begins", &["put:min*", "take:min*", "manage:min*", "look:min*"]),
     ("metrics", &["metrics"]),
     ("everything", &["put:*", "take:*", "manage:*", "metrics"]),
 ];
@@ -218,6 +232,7 @@ async fn hide(server: &Running) -> Stage {
             id: message["id"].as_str().unwrap().to_owned(),
             number: message["number"].as_u64().unwrap(),
             receipt: receipts[0].to_owned(),
+            digest: digest(server).await,
         });
     }
     last.unwrap()
@@ -235,12 +250,12 @@ async fn no_answer_tells_of_queues_that_the_token_is_not_for() {
     for (method, route, _) in rows() {
         for (token, _) in NARROW.iter().filter(|(token, _)| *token != "everything") {
             // The metrics are about all queues, and who may read them may know of these.
-            if (*token, route.as_str()) == ("metrics", "/metrics") {
+            if *token == "metrics" && ["/metrics", "/v1/overview"].contains(&route.as_str()) {
                 continue;
             }
             let mine = stage(&server).await;
             // A receipt holds the name of its queue: whoever shows it has told the name.
-            let mixed = Stage { id: theirs.id.clone(), number: theirs.number, receipt: mine.receipt.clone() };
+            let mixed = Stage { id: theirs.id.clone(), number: theirs.number, ..mine.clone() };
             for place in [&mine, &mixed] {
                 let answer = send(&server, &method, &route, place, Some(token)).await;
                 looks(&format!("{method} {route} as {token}"), &answer);

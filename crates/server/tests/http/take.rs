@@ -85,6 +85,8 @@ async fn bytes_bound_a_take() {
     assert_eq!(taken["messages"].as_array().unwrap().len(), 2);
     let taken = server.post("/v1/queues/q/take?max=5&max_bytes=1").await.json();
     assert_eq!(taken["messages"].as_array().unwrap().len(), 1, "always one");
+    let taken = server.post("/v1/queues/q/take?max=5&max_bytes=0").await.json();
+    assert_eq!(taken["messages"].as_array().unwrap().len(), 1, "always one");
     server.stop().await;
 }
 

@@ -51,7 +51,7 @@ impl Store for Partly {
     delegate_store! {
         self.0;
         own: locate stats queues;
-        forward: put take take_id settle cancel reschedule get list peek ready;
+        forward: put take take_id settle cancel reschedule get list peek forecast ready;
         forward: configure revive discard purge delete_queue;
     }
 }

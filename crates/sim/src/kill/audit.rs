@@ -2,8 +2,9 @@
 
 use std::io;
 
-use dwell_client::{Client, Error, Message};
-use dwell_model::StateKind;
+use dwell_client::Client;
+use dwell_model::{Message, StateKind};
+use dwell_store::Error;
 
 use super::{Shared, wire};
 use crate::oracle::{Answer, Ask, Kind};
@@ -31,9 +32,9 @@ pub(super) fn audit(shared: &Shared, client: &Client) -> io::Result<()> {
         shared.oracle().end(op, Answer::Listed(sights), shared.now());
 
         let op = shared.oracle().begin(Ask::ReadSettings { queue }, shared.now());
-        let settings = match client.stats(&queue_name(queue)) {
+        let settings = match client.blocking().stats(queue_name(queue)) {
             Ok(stats) => wire::settings(&stats),
-            Err(error) if error.code() == "unknown_queue" => wire::no_settings(),
+            Err(Error::UnknownQueue { .. }) => wire::no_settings(),
             Err(error) => return Err(failed(&error)),
         };
         shared.oracle().end(op, Answer::Settings(settings), shared.now());
@@ -45,12 +46,12 @@ fn list(client: &Client, queue: u32, state: StateKind) -> io::Result<Vec<Message
     let mut messages = Vec::new();
     let mut cursor = None;
     loop {
-        match client.list(&queue_name(queue), state, cursor, PAGE, true) {
+        match client.blocking().list(queue_name(queue), state, cursor, PAGE) {
             Ok(page) => {
                 messages.extend(page.messages);
                 cursor = page.next;
             }
-            Err(error) if error.code() == "unknown_queue" => return Ok(messages),
+            Err(Error::UnknownQueue { .. }) => return Ok(messages),
             Err(error) => return Err(failed(&error)),
         }
         if cursor.is_none() {

@@ -1,9 +1,8 @@
 //! One thread that sends commands, tells the oracle before and after, and comes to the gate when its server
 //! is gone.
 
-use dwell_client::{Delivery, Error};
 use dwell_model::{MessageId, Receipt, Timestamp};
-use dwell_store as store;
+use dwell_store::{self as store, Blocking, Delivery, Error};
 use dwell_testkit::Random;
 
 use super::Shared;
@@ -21,6 +20,11 @@ struct Held {
     address: Address,
     id: MessageId,
     receipt: Receipt,
+}
+
+/// The answer to the only item of a call.
+fn only<T>(mut answers: Vec<T>) -> T {
+    answers.pop().expect("each item is answered")
 }
 
 /// See the module.
@@ -98,8 +102,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn http(&self) -> dwell_client::Client {
-        self.server.clone().expect("a step has a server")
+    fn http(&self) -> Blocking<dwell_client::Client> {
+        self.server.as_ref().expect("a step has a server").blocking()
     }
 
     fn begin(&self, ask: Ask) -> Op {
@@ -158,7 +162,7 @@ impl<'a> Client<'a> {
         let group = again.address.group();
         let op = self.begin(Ask::Put(group, again.spec));
         let answer = self.http().put_one(again.put.clone());
-        let told = answer.as_ref().ok().map(|answer| (answer.id, answer.number));
+        let told = answer.as_ref().ok().map(|answer| (answer.id, answer.number.get()));
         let answer = wire::put(answer);
         let answered = answer.is_ok();
         if let (Ok(Answer::Put(PutHeard::Created { .. } | PutHeard::Replaced { .. })), Some((id, number))) =
@@ -187,7 +191,7 @@ impl<'a> Client<'a> {
             .wait_ms(wait_ms)
             .lease_ms(lease_ms);
         let op = self.begin(Ask::Take { queues, lease_ms: lease_ms as i64, bound: false });
-        let answer = self.http().take(&take);
+        let answer = self.http().take(take);
         let told = wire::took(&answer);
         self.conclude(op, told);
         for delivery in answer.unwrap_or_default() {
@@ -199,7 +203,7 @@ impl<'a> Client<'a> {
         let Some((address, _)) = wire::delivered(delivery) else { return };
         let id = delivery.message.id;
         self.shared.pool().add(&mut self.rng, address, id);
-        self.held.push(Held { address, id, receipt: delivery.receipt.clone().into_owned() });
+        self.held.push(Held { address, id, receipt: delivery.receipt.clone() });
     }
 
     /// Settles some of what is held, in one request. What stays is settled later, or lapses.
@@ -239,9 +243,9 @@ impl<'a> Client<'a> {
         if ops.is_empty() {
             return;
         }
-        let answers = self.http().settle(&settles);
+        let answers = self.http().settle(settles);
         for ((held, (op, action)), answer) in batch.into_iter().zip(ops).zip(answers) {
-            if matches!(answer, Ok(dwell_client::Settled::Dead { .. })) {
+            if matches!(answer, Ok(store::Settled::Dead(_))) {
                 self.shared.pool().add_dead(&mut self.rng, held.address, held.id);
             }
             let broken = matches!(answer, Err(Error::OutcomeUnknown { .. } | Error::Unreachable { .. }));
@@ -277,7 +281,7 @@ impl<'a> Client<'a> {
         let Some((address, id)) = self.some_message() else { return };
         let lease_ms = workload::lease_ms(&mut self.rng);
         let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound: false });
-        let answer = self.http().take_id(&queue_name(address.queue), id, Some(lease_ms));
+        let answer = self.http().take_id(queue_name(address.queue), id, Some(lease_ms), false);
         let told = wire::took_by_id(&answer);
         self.conclude(op, told);
         if let Ok(delivery) = answer {
@@ -288,7 +292,7 @@ impl<'a> Client<'a> {
     fn cancel(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Cancel(group, target));
-        let answer = self.http().cancel(&queue_name(group.queue), &wish);
+        let answer = only(self.http().cancel(queue_name(group.queue), vec![wish]));
         self.conclude(op, wire::cancelled(answer));
     }
 
@@ -297,14 +301,14 @@ impl<'a> Client<'a> {
         let now = self.wall();
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(Ask::Reschedule(group, target, due));
-        let answer = self.http().reschedule(&queue_name(group.queue), &wish, words::when(due));
-        self.conclude(op, wire::moved(answer));
+        let answer = self.http().reschedule(queue_name(group.queue), vec![(wish, words::when(due))]);
+        self.conclude(op, wire::moved(only(answer)));
     }
 
     fn get(&mut self) {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Get(group, target));
-        let answer = self.http().get(&queue_name(group.queue), &wish);
+        let answer = only(self.http().get(queue_name(group.queue), vec![wish]));
         self.conclude(op, wire::got(answer));
     }
 
@@ -314,14 +318,14 @@ impl<'a> Client<'a> {
         let due = workload::due(&mut self.rng, now);
         let op = self.begin(Ask::Revive(address, due));
         let which = store::Selection::Ids(vec![id]);
-        let answer = self.http().revive(&queue_name(address.queue), &which, words::when(due));
+        let answer = self.http().revive(queue_name(address.queue), which, words::when(due));
         self.conclude(op, wire::raised(answer));
     }
 
     fn discard(&mut self) {
         let Some((address, id)) = self.some_dead() else { return };
         let op = self.begin(Ask::Discard(address));
-        let answer = self.http().discard(&queue_name(address.queue), &store::Selection::Ids(vec![id]));
+        let answer = self.http().discard(queue_name(address.queue), store::Selection::Ids(vec![id]));
         self.conclude(op, wire::raised(answer));
     }
 
@@ -336,7 +340,7 @@ impl<'a> Client<'a> {
         let change = workload::setting(&mut self.rng, now);
         let (setting, value) = words::change(&change);
         let op = self.begin(Ask::Configure { queue, setting, value });
-        let answer = self.http().configure(&queue_name(queue), &[change]);
+        let answer = self.http().configure(queue_name(queue), vec![change]);
         self.conclude(op, wire::done(answer));
     }
 
@@ -347,10 +351,10 @@ impl<'a> Client<'a> {
         let op = self.begin(Ask::Sweep { queue, sweep });
         let (http, name) = (self.http(), queue_name(queue));
         let answer = match sweep {
-            Sweep::Purge => wire::done(http.purge(&name)),
-            Sweep::DeleteQueue => wire::done(http.delete_queue(&name)),
-            Sweep::ReviveAll(due) => wire::done(http.revive(&name, &store::Selection::All, words::when(due))),
-            Sweep::DiscardAll => wire::done(http.discard(&name, &store::Selection::All)),
+            Sweep::Purge => wire::done(http.purge(name)),
+            Sweep::DeleteQueue => wire::done(http.delete_queue(name)),
+            Sweep::ReviveAll(due) => wire::done(http.revive(name, store::Selection::All, words::when(due))),
+            Sweep::DiscardAll => wire::done(http.discard(name, store::Selection::All)),
         };
         self.conclude(op, answer);
     }

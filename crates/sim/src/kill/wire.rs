@@ -1,7 +1,9 @@
 //! Between HTTP and the oracle: what answers mean, in the oracle's words.
 
-use dwell_client::{Delivery, Error, Message, PutAnswer, PutOutcome, QueueStats, Settled, Swept};
-use dwell_model::{Backoff, SettingName, StateKind, Timestamp};
+use dwell_model::{Message, Pause, SettingName, State};
+use dwell_store::{
+    Cancelled, Delivery, Error, PutAnswer, PutOutcome, QueueStats, Rescheduled, Settled, Swept,
+};
 
 use crate::oracle::{
     Address, Answer, Changed, Delivered, Found, Move, PAUSE, PAUSED, PutHeard, Raised, SettleHeard, Shown,
@@ -40,37 +42,24 @@ fn other(error: &Error) -> Result<Answer, Broken> {
     }
 }
 
-/// The id of the message that stands in the way, in a refusal with this code.
-fn in_the_way(error: &Error, code: &str) -> Option<u128> {
-    let problem = error.problem().filter(|problem| problem.code == code)?;
-    problem.id.map(|id| id.as_bits())
-}
-
-fn has_code(error: &Error, code: &str) -> bool {
-    error.problem().is_some_and(|problem| problem.code == code)
-}
-
 /// Whether the queue or the message is not there.
 fn is_nowhere(error: &Error) -> bool {
-    has_code(error, "message_not_found") || has_code(error, "unknown_queue")
+    matches!(error, Error::MessageNotFound { .. } | Error::UnknownQueue { .. })
 }
 
 pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<Answer, Broken> {
     let heard = match answer {
         Ok(answer) => {
             let (id, due) = (answer.id.as_bits(), answer.due.as_ms());
-            match (answer.outcome, answer.replaced) {
-                (PutOutcome::Created, None) => PutHeard::Created { id, due },
-                (PutOutcome::Kept, None) => PutHeard::Kept { id, due },
-                (PutOutcome::Replaced, Some(old)) => PutHeard::Replaced { id, due, old: old.as_bits() },
-                _ => return Err(Broken::Odd(format!("{answer:?}"))),
+            match answer.outcome {
+                PutOutcome::Created => PutHeard::Created { id, due },
+                PutOutcome::Kept => PutHeard::Kept { id, due },
+                PutOutcome::Replaced(old) => PutHeard::Replaced { id, due, old: old.as_bits() },
             }
         }
-        Err(error) => match (in_the_way(&error, "key_taken"), in_the_way(&error, "leased")) {
-            (Some(id), _) => PutHeard::KeyTaken { id },
-            (_, Some(id)) => PutHeard::Leased { id },
-            _ => return other(&error),
-        },
+        Err(Error::KeyTaken { id }) => PutHeard::KeyTaken { id: id.as_bits() },
+        Err(Error::Leased { id }) => PutHeard::Leased { id: id.as_bits() },
+        Err(error) => return other(&error),
     };
     Ok(Answer::Put(heard))
 }
@@ -78,19 +67,19 @@ pub(super) fn put(answer: Result<PutAnswer, Error>) -> Result<Answer, Broken> {
 /// A message as it was shown, and where it belongs; nothing if its bytes are not ours.
 pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
     let address = address(message)?;
-    let shown = match (message.state, message.lease_until) {
-        (StateKind::Scheduled, _) => Shown::Scheduled,
-        (StateKind::Ready, _) => Shown::Ready,
-        (StateKind::Leased, Some(until)) => Shown::Leased(until.as_ms()),
-        (StateKind::Dead, _) => Shown::Dead,
-        (StateKind::Leased, None) => return None,
+    let standing = &message.standing;
+    let shown = match &standing.state {
+        State::Scheduled => Shown::Scheduled,
+        State::Ready => Shown::Ready,
+        State::Leased(lease) => Shown::Leased(lease.deadline.as_ms()),
+        State::Dead(_) => Shown::Dead,
     };
     let sight = Sight {
         no: address.no,
         id: message.id.as_bits(),
-        due: message.due.as_ms(),
-        priority: message.priority,
-        attempt: message.attempt,
+        due: standing.due.as_ms(),
+        priority: standing.priority,
+        attempt: standing.attempt(),
         keyed: message.key.is_some(),
         shown,
     };
@@ -99,10 +88,10 @@ pub(super) fn sight(message: &Message) -> Option<(Address, Sight)> {
 
 /// Where a message belongs, if body, queue and key agree on it.
 fn address(message: &Message) -> Option<Address> {
-    let address = body::read(message.body())?;
+    let address = body::read(&message.body)?;
     let key = address.key.map(workload::key_name);
-    let key_fits = message.key.is_none() || message.key.as_deref() == key.as_ref();
-    (workload::queue_name(address.queue) == *message.queue && key_fits).then_some(address)
+    let key_fits = message.key.is_none() || message.key == key;
+    (workload::queue_name(address.queue) == message.queue && key_fits).then_some(address)
 }
 
 /// What was handed over; nothing if its bytes are not ours.
@@ -112,15 +101,15 @@ pub(super) fn delivered(delivery: &Delivery) -> Option<(Address, Delivered)> {
     let delivered = Delivered {
         no: address.no,
         id: message.id.as_bits(),
-        due: message.due.as_ms(),
-        priority: message.priority,
-        attempt: message.attempt,
+        due: message.standing.due.as_ms(),
+        priority: message.standing.priority,
+        attempt: message.standing.attempt(),
         keyed: message.key.is_some(),
         token: delivery.receipt.token.0,
         taken_at: delivery.taken_at.as_ms(),
         lease_ms: delivery.lease_until.as_ms() - delivery.taken_at.as_ms(),
         bound: false,
-        lapses: message.counts.lapses,
+        lapses: message.standing.counts.lapses,
     };
     Some((address, delivered))
 }
@@ -142,12 +131,10 @@ pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<Answer, Bro
             Some((_, delivered)) => TakenById::Delivered(delivered),
             None => return Err(Broken::Odd(format!("other bytes: {delivery:?}"))),
         },
-        Err(error) if has_code(error, "leased") => TakenById::Leased,
+        Err(Error::Leased { .. }) => TakenById::Leased,
+        Err(Error::KeyTaken { id }) => TakenById::KeyTaken { id: id.as_bits() },
         Err(error) if is_nowhere(error) => TakenById::NotFound,
-        Err(error) => match in_the_way(error, "key_taken") {
-            Some(id) => TakenById::KeyTaken { id },
-            None => return other(error),
-        },
+        Err(error) => return other(error),
     };
     Ok(Answer::TookById(heard))
 }
@@ -155,34 +142,34 @@ pub(super) fn took_by_id(answer: &Result<Delivery, Error>) -> Result<Answer, Bro
 pub(super) fn settled(answer: Result<Settled, Error>) -> Result<Answer, Broken> {
     let heard = match answer {
         Ok(Settled::Gone) => SettleHeard::Gone,
-        Ok(Settled::Scheduled { due }) => SettleHeard::Scheduled(due.as_ms()),
+        Ok(Settled::Scheduled(due)) => SettleHeard::Scheduled(due.as_ms()),
         Ok(Settled::Ready) => SettleHeard::Ready,
-        Ok(Settled::Dead { .. }) => SettleHeard::Dead,
-        Ok(Settled::Leased { lease_until }) => SettleHeard::Leased(lease_until.as_ms()),
-        Err(error) if has_code(&error, "lease_lost") => SettleHeard::LeaseLost,
+        Ok(Settled::Dead(_)) => SettleHeard::Dead,
+        Ok(Settled::Leased(until)) => SettleHeard::Leased(until.as_ms()),
+        Err(Error::LeaseLost) => SettleHeard::LeaseLost,
         Err(error) => return other(&error),
     };
     Ok(Answer::Settled(heard))
 }
 
-pub(super) fn cancelled(answer: Result<dwell_client::Cancelled, Error>) -> Result<Answer, Broken> {
+pub(super) fn cancelled(answer: Result<Cancelled, Error>) -> Result<Answer, Broken> {
     let heard = match answer {
-        Ok(cancelled) => Changed::Cancelled(cancelled.id.as_bits()),
-        Err(error) if has_code(&error, "leased") => Changed::Leased,
-        Err(error) if has_code(&error, "dead") => Changed::Dead,
-        Err(error) if is_nowhere(&error) => Changed::NotFound,
+        Ok(Cancelled::Cancelled(id)) => Changed::Cancelled(id.as_bits()),
+        Ok(Cancelled::Leased(_)) => Changed::Leased,
+        Ok(Cancelled::Dead(_)) => Changed::Dead,
+        Ok(Cancelled::NotFound) => Changed::NotFound,
         Err(error) => return other(&error),
     };
     Ok(Answer::Cancelled(heard))
 }
 
-pub(super) fn moved(answer: Result<dwell_client::Moved, Error>) -> Result<Answer, Broken> {
+pub(super) fn moved(answer: Result<Rescheduled, Error>) -> Result<Answer, Broken> {
     let heard = match answer {
-        Ok(moved) => Move::Moved { id: moved.id.as_bits(), due: moved.due.as_ms() },
-        Err(error) if has_code(&error, "leased") => Move::Leased,
-        Err(error) if has_code(&error, "dead") => Move::Dead,
-        Err(error) if has_code(&error, "expires_before_due") => Move::ExpiresBeforeDue,
-        Err(error) if is_nowhere(&error) => Move::NotFound,
+        Ok(Rescheduled::Moved(id, due)) => Move::Moved { id: id.as_bits(), due: due.as_ms() },
+        Ok(Rescheduled::Leased(_)) => Move::Leased,
+        Ok(Rescheduled::Dead(_)) => Move::Dead,
+        Ok(Rescheduled::NotFound) => Move::NotFound,
+        Err(error) if error.code() == "expires_before_due" => Move::ExpiresBeforeDue,
         Err(error) => return other(&error),
     };
     Ok(Answer::Rescheduled(heard))
@@ -203,17 +190,15 @@ pub(super) fn got(answer: Result<Message, Error>) -> Result<Answer, Broken> {
 pub(super) fn raised(answer: Result<Swept, Error>) -> Result<Answer, Broken> {
     let refused = match answer {
         Ok(swept) if swept.done == 1 => return Ok(Answer::Raised(Raised::Done)),
-        Ok(swept) => swept.refused.into_iter().next().map(|refused| refused.error),
+        Ok(swept) => swept.refused.into_iter().next().map(|(_, error)| error),
         Err(error) if is_nowhere(&error) => return Ok(Answer::Raised(Raised::NotFound)),
         Err(error) => return other(&error),
     };
     let heard = match refused {
-        Some(problem) => match (&*problem.code, problem.id) {
-            ("not_dead", _) => Raised::NotDead,
-            ("message_not_found", _) => Raised::NotFound,
-            ("key_taken", Some(id)) => Raised::KeyTaken { id: id.as_bits() },
-            _ => return Err(Broken::Odd(format!("{problem:?}"))),
-        },
+        Some(Error::NotDead { .. }) => Raised::NotDead,
+        Some(Error::MessageNotFound { .. }) => Raised::NotFound,
+        Some(Error::KeyTaken { id }) => Raised::KeyTaken { id: id.as_bits() },
+        Some(error) => return Err(Broken::Odd(format!("{error:?}"))),
         None => return Err(Broken::Odd("neither done nor refused".to_owned())),
     };
     Ok(Answer::Raised(heard))
@@ -237,7 +222,7 @@ pub(super) fn no_settings() -> Vec<(&'static str, Option<String>)> {
 pub(super) fn settings(stats: &QueueStats) -> Vec<(&'static str, Option<String>)> {
     let mut settings = no_settings();
     for (name, shown) in &mut settings {
-        if stats.own.iter().any(|own| own == name) {
+        if stats.own.iter().any(|own| own.name().as_str() == *name) {
             *shown = shown_value(stats, name);
         }
     }
@@ -246,24 +231,15 @@ pub(super) fn settings(stats: &QueueStats) -> Vec<(&'static str, Option<String>)
 
 fn shown_value(stats: &QueueStats, name: &str) -> Option<String> {
     let settings = &stats.settings;
-    let backoff = &settings.backoff;
     match name {
-        PAUSE => match settings.pause.as_str() {
-            "running" => None,
-            "paused" => Some(PAUSED.to_owned()),
-            end => Some(end.parse::<Timestamp>().map_or(end.to_owned(), |end| paused_until(end.as_ms()))),
+        PAUSE => match settings.pause {
+            Pause::Running => None,
+            Pause::Indefinite => Some(PAUSED.to_owned()),
+            Pause::Until(end) => Some(paused_until(end.as_ms())),
         },
         "lease" => Some(settings.lease_ms.to_string()),
         "max_attempts" => Some(format!("{:?}", settings.max_attempts)),
-        "backoff" => Some(format!(
-            "{:?}",
-            Backoff {
-                base_ms: backoff.base_ms,
-                factor_percent: backoff.factor_percent,
-                cap_ms: backoff.cap_ms,
-                jitter_percent: backoff.jitter_percent,
-            }
-        )),
+        "backoff" => Some(format!("{:?}", settings.backoff)),
         "max_pending" => settings.max_pending.map(|limit| limit.to_string()),
         "levels" => Some(format!("{:?}", settings.levels)),
         "token_ttl" => Some(settings.token_ms.to_string()),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dwell_client::{Client, Delivery, Error};
+use dwell_client::Client;
 use dwell_model::{QueueName, Receipt};
-use dwell_store::{Action, Settle, Take};
+use dwell_store::{Action, Delivery, Error, Settle, Take};
 use dwell_time::{Clock as _, SystemClock};
 
 use super::LEASE_MS;
@@ -66,7 +66,7 @@ impl<'a> Consumer<'a> {
     fn take(&self, client: &Client, held: &mut Held) -> Result<(), ()> {
         let begun_ms = self.clock.now().mono_ms;
         let take = Take::from_all(self.queues.clone()).max(MAX).wait_ms(200).lease_ms(LEASE_MS);
-        match client.take(&take) {
+        match client.blocking().take(take) {
             Ok(deliveries) => {
                 let mut ledger = self.ledger();
                 if deliveries.len() < MAX / 2 {
@@ -92,13 +92,13 @@ impl<'a> Consumer<'a> {
             .iter()
             .map(|(_, receipt)| Settle { receipt: receipt.clone(), action: Action::Ack })
             .collect();
-        let answers = client.settle(&settles);
+        let answers = client.blocking().settle(settles);
         let mut ledger = self.ledger();
         let mut again = Held::new();
         for ((line, receipt), answer) in held.drain(..).zip(answers) {
             match answer {
                 Ok(_) => ledger.acked(line),
-                Err(error) if error.code() == "lease_lost" => ledger.ack_lost(line, self.clock.now().wall),
+                Err(Error::LeaseLost) => ledger.ack_lost(line, self.clock.now().wall),
                 Err(error) if is_gone(&error) => {
                     ledger.ack_unknown(line);
                     again.push((line, receipt));
@@ -123,7 +123,8 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
         by_queue.entry(delivery.message.queue.as_str()).or_default().push(delivery);
     }
     for (queue, deliveries) in by_queue {
-        let place = |delivery: &&Delivery| (delivery.message.due.as_ms(), delivery.message.id.as_bits());
+        let place =
+            |delivery: &&Delivery| (delivery.message.standing.due.as_ms(), delivery.message.id.as_bits());
         if !deliveries.is_sorted_by_key(place) {
             ledger.accuse(format!("one take of {queue} brought messages out of order"));
         }
@@ -134,15 +135,15 @@ fn note(ledger: &mut Ledger, deliveries: &[Delivery], begun_ms: u64, held: &mut 
                 id: message.id.as_bits(),
                 queue,
                 key: message.key.as_ref().map(|key| key.as_str()),
-                body: message.body(),
-                due: message.due,
+                body: &message.body,
+                due: message.standing.due,
                 created: message.created,
-                attempt: message.attempt,
+                attempt: message.standing.attempt(),
             };
             let Delivery { taken_at, lease_until, .. } = **delivery;
             let taken = Taken { begun_ms, taken_at, lease_until };
             if let Some(line) = ledger.delivered(&seen, taken) {
-                held.push((line, delivery.receipt.clone().into_owned()));
+                held.push((line, delivery.receipt.clone()));
             }
             last = Some(taken);
         }

@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use dwell_client::{Client, Error};
+use dwell_client::Client;
 use dwell_model::{QueueName, StateKind};
+use dwell_store::Error;
 
 use super::ledger::{Ledger, Seen};
 use crate::jsonl::{QUEUES, queue_name};
@@ -41,9 +42,9 @@ fn read_state(
     let mut before = std::mem::take(seen);
     let mut cursor = None;
     loop {
-        let page = match client.list(queue, state, cursor, PAGE, true) {
+        let page = match client.blocking().list(queue.clone(), state, cursor, PAGE) {
             Ok(page) => page,
-            Err(error) if error.code() == "unknown_queue" => break,
+            Err(Error::UnknownQueue { .. }) => break,
             Err(error) => return Err(failed(&error)),
         };
         let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,10 +58,10 @@ fn read_state(
                 id,
                 queue: message.queue.as_str(),
                 key: message.key.as_ref().map(|key| key.as_str()),
-                body: message.body(),
-                due: message.due,
+                body: &message.body,
+                due: message.standing.due,
                 created: message.created,
-                attempt: message.attempt,
+                attempt: message.standing.attempt(),
             });
         }
         cursor = page.next;

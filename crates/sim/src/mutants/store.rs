@@ -235,6 +235,6 @@ impl Store for MutantStore {
     delegate_store! {
         self.store;
         own: put take settle cancel reschedule peek stats configure revive;
-        forward: take_id get locate list queues ready discard purge delete_queue;
+        forward: take_id get locate list forecast queues ready discard purge delete_queue;
     }
 }

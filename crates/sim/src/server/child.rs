@@ -40,7 +40,10 @@ impl Server {
         let said = lines(process.stderr());
         let server = Server { process, said };
         let client = server.client()?;
-        client.ready().map_err(|error| io::Error::other(format!("the server is not ready: {error}")))?;
+        client
+            .blocking()
+            .ready()
+            .map_err(|error| io::Error::other(format!("the server is not ready: {error}")))?;
         Ok(server)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dwell_model::{Limits, Timestamp};
+use dwell_model::{Lease, LeaseToken, Limits, Message, State, Timestamp};
 
 use crate::Store;
 
@@ -58,6 +58,44 @@ pub trait Harness: Send {
     /// The same of the end of a retention, and of messages that are found by their numbers.
     fn shows_retention_at_once(&self) -> bool {
         self.shows_expiry_at_once()
+    }
+
+    /// Whether a message that is read shows the token, the length and the kind of its lease, and that it has lost its key to
+    /// another one. If not, the suite does not compare these.
+    fn shows_leases(&self) -> bool {
+        true
+    }
+
+    /// Whether a lease can belong to the process that has the store open. If not, such a lease is an ordinary one.
+    fn has_sessions(&self) -> bool {
+        true
+    }
+
+    /// Whether the messages of a take that nobody reads go back by a release, which their counts show.
+    fn gives_back_by_release(&self) -> bool {
+        false
+    }
+
+    /// Whether the store makes a token for a put that has none. Such tokens count where tokens are limited.
+    fn makes_tokens(&self) -> bool {
+        false
+    }
+
+    /// Returns once the store has noticed that a take is gone, which the suite has just dropped. A store in this process has
+    /// when the drop returns.
+    fn quiesce(&self) {}
+}
+
+impl dyn Harness {
+    /// A message without what this store does not show of it.
+    pub(super) fn as_shown(&self, mut message: Message) -> Message {
+        if !self.shows_leases() {
+            message.standing.keyless = false;
+            if let State::Leased(lease) = &mut message.standing.state {
+                *lease = Lease { token: LeaseToken(0), lease_ms: 0, bound: false, ..*lease };
+            }
+        }
+        message
     }
 }
 

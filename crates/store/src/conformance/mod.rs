@@ -68,3 +68,4 @@ mod bullets;
 
 pub use harness::{Factory, Harness};
 pub use stage::run;
+pub use waiting::await_true;

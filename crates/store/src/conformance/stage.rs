@@ -133,6 +133,35 @@ impl Stage {
         self.harness.shows_expiry_at_once()
     }
 
+    pub(super) fn shows_leases(&self) -> bool {
+        self.harness.shows_leases()
+    }
+
+    pub(super) fn gives_back_by_release(&self) -> bool {
+        self.harness.gives_back_by_release()
+    }
+
+    pub(super) fn as_shown(&self, message: Message) -> Message {
+        self.harness.as_shown(message)
+    }
+
+    pub(super) fn makes_tokens(&self) -> bool {
+        self.harness.makes_tokens()
+    }
+
+    pub(super) fn quiesce(&self) {
+        self.harness.quiesce();
+    }
+
+    /// False, said aloud, if no lease of this store belongs to a process.
+    pub(super) fn has_sessions(&self) -> bool {
+        let has = self.harness.has_sessions();
+        if !has {
+            not_applicable("leases of this store belong to no process");
+        }
+        has
+    }
+
     pub(super) fn try_put(&self, put: Put) -> Result<PutAnswer> {
         self.store().put_one(put)
     }

@@ -90,8 +90,11 @@ impl Waiting {
 
 /// Looks until `holds`, at most as long as anything may take: for what a store on the far side of a
 /// connection does in its own time, and tells nobody of.
+///
+/// # Panics
+/// If it never does.
 #[track_caller]
-pub(super) fn await_true(what: &str, holds: impl Fn() -> bool) {
+pub fn await_true(what: &str, holds: impl Fn() -> bool) {
     let clock = SystemClock::new();
     let mut sleeper = clock.sleeper();
     let end_ms = clock.now().mono_ms + PATIENCE.as_millis() as u64 / 2;

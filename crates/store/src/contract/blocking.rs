@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dwell_model::{Cursor, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{Cursor, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp};
 use pollster::block_on;
 
 use crate::{
-    Cancelled, Delivery, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats, Rescheduled,
-    Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+    Cancelled, Delivery, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
 };
 
 /// A store whose calls block. See [`Store`] for what each does.
@@ -119,6 +119,14 @@ impl<S: Store + ?Sized> Blocking<S> {
     /// As there.
     pub fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         block_on(self.store.stats(queue))
+    }
+
+    /// See [`Store::forecast`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        block_on(self.store.forecast(queues, edges))
     }
 
     /// See [`Store::queues`].

@@ -156,6 +156,12 @@ macro_rules! delegate_store {
             queue: $crate::delegated::QueueName
         ) -> $crate::Result<$crate::QueueStats> }
     };
+    (@forecast $how:tt) => {
+        $crate::delegate_store! { @call $how forecast(
+            queues: ::std::option::Option<::std::vec::Vec<$crate::delegated::QueueName>>,
+            edges: ::std::vec::Vec<$crate::delegated::Timestamp>
+        ) -> $crate::Result<$crate::Forecast> }
+    };
     (@queues $how:tt) => {
         $crate::delegate_store! { @call $how queues(
             after: ::std::option::Option<$crate::delegated::QueueName>,
@@ -234,7 +240,9 @@ macro_rules! delegate_store {
 pub mod delegated {
     use std::sync::Arc;
 
-    pub use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+    pub use dwell_model::{
+        Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+    };
     pub use futures_core::future::BoxFuture;
 
     use crate::{Result, Store};
@@ -252,8 +260,8 @@ pub mod delegated {
     /// impl dwell_store::Store for Wrapper {
     ///     dwell_store::delegate_store! {
     ///         self.0;
-    ///         forward: put take take_id settle expire_lease cancel reschedule get locate list stats queues ready;
-    ///         forward: configure revive deaths discard purge delete_queue;
+    ///         forward: put take take_id settle expire_lease cancel reschedule get locate list stats forecast queues;
+    ///         forward: ready configure revive deaths discard purge delete_queue;
     ///     }
     /// }
     /// ```
@@ -266,8 +274,8 @@ pub mod delegated {
     /// impl dwell_store::Store for Wrapper {
     ///     dwell_store::delegate_store! {
     ///         self.0;
-    ///         forward: put take take_id settle expire_lease cancel reschedule get locate list peek stats queues ready;
-    ///         forward: configure revive deaths discard purge delete_queue;
+    ///         forward: put take take_id settle expire_lease cancel reschedule get locate list peek stats forecast;
+    ///         forward: queues ready configure revive deaths discard purge delete_queue;
     ///     }
     /// }
     /// ```
@@ -284,6 +292,7 @@ pub mod delegated {
         pub list: (),
         pub peek: (),
         pub stats: (),
+        pub forecast: (),
         pub queues: (),
         pub ready: (),
         pub configure: (),

@@ -3,18 +3,22 @@
 mod blocking;
 mod change;
 mod delegate;
+mod forecast;
 mod inspect;
 mod put;
 mod settle;
 mod take;
 
 use async_trait::async_trait;
-use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
+use dwell_model::{
+    Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind, Timestamp,
+};
 
 pub use blocking::Blocking;
 pub use change::{Cancelled, LeaseRef, Rescheduled, Selection, Swept, Target};
 #[doc(hidden)]
 pub use delegate::delegated;
+pub use forecast::Forecast;
 pub use inspect::{DeathCounts, DiscardCounts, Page, QueueDeaths, QueueStats, StateCounts};
 pub use put::{OnConflict, Put, PutAnswer, PutDigest, PutOutcome, When};
 pub use settle::{Action, Settle, Settled};
@@ -334,6 +338,25 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`Error::UnknownQueue`].
     async fn stats(&self, queue: QueueName) -> Result<QueueStats>;
+
+    /// How many scheduled messages are due by each of `edges`, as of now: of these queues, or of all. A queue that cannot be read
+    /// now is left out of the sum over all.
+    ///
+    /// What is here looks at the first thousand messages alone, and says how far off it may be behind them. A store that
+    /// counts by instant does better.
+    ///
+    /// # Contract
+    /// - A forecast counts what is due by each instant
+    /// - A forecast follows what is cancelled, rescheduled, purged and taken
+    /// - A forecast of several queues or of all is their sum
+    /// - A forecast of an unknown queue says so
+    /// - A forecast of too many instants is refused
+    ///
+    /// # Errors
+    /// [`Error::UnknownQueue`]; [`Error::Invalid`] past [`Forecast::MAX_EDGES`] instants.
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        forecast::estimated(self, queues, &edges).await
+    }
 
     /// Queues by name, from the first after `after` on. One that can not be read now is nothing to the others: it is
     /// there with its name, and why ([`QueueStats::unread`]), which its [`stats`](Store::stats) say too.

@@ -42,7 +42,7 @@
 //! - `entry`, `slab`, `index`, `numbers`, `schedule`, `ready`, `queue`, `queues`, `tokens`, `random`: the parts
 //! - `time`, `stand`: time acting on a queue, a message changing its place; `lapse`: many leases that run out, and many
 //!   messages that expire
-//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `configure`, `revive`, `purge`:
+//! - `put`, `take`, `settle`, `expire`, `cancel`, `reschedule`, `get`, `list`, `stats`, `forecast`, `configure`, `revive`, `purge`:
 //!   a call each, with its kin; `sweep`: many dead messages, slice by slice; `late`: those that are cold and not meant
 //! - `retention`: how long messages stay dead, and how many; `deaths`: how many have died and were discarded; `holders`: who
 //!   holds messages
@@ -59,6 +59,7 @@ mod configure;
 mod deaths;
 mod entry;
 mod expire;
+mod forecast;
 mod get;
 mod grave;
 mod holders;

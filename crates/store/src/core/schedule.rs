@@ -72,6 +72,10 @@ impl Timers {
         self.0.as_ref()?.get(handle).copied()
     }
 
+    pub(super) fn count_due(&self, now: i64) -> usize {
+        self.0.as_ref().map_or(0, |timers| timers.count_due(now))
+    }
+
     pub(super) fn next_due(&self) -> Option<i64> {
         self.0.as_ref()?.next_due()
     }
@@ -197,6 +201,12 @@ impl Schedule {
             urgent += if is_urgent(lane.priority) { count } else { 0 };
         }
         (due, urgent)
+    }
+
+    /// How many messages are due at `at` or before, what lies beside included.
+    pub(super) fn count_by(&self, at: Timestamp) -> u64 {
+        let lanes: usize = self.lanes.iter().map(|lane| lane.messages.count_due(at.as_ms())).sum();
+        (lanes + self.beside.count_due(at.as_ms())) as u64
     }
 
     /// For each lane and what lies beside: the messages that are due at `from` or later, by due.

@@ -23,17 +23,20 @@ use std::task::Poll;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{
-    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind,
+    Cursor, Limits, Message, MessageId, Now, Number, QueueName, Receipt, SettingChange, StateKind, Timestamp,
 };
 use dwell_time::Clock;
 
 use crate::core::{Core, CoreConfig, NoLog, Sweeping, WaiterId};
 use crate::{
-    Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
     Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, contained,
 };
 use timer::Timer;
 use waiting::{AnswerSender, Waiting};
+
+/// Of so many queues is counted at once what falls due, before others get the lock.
+const QUEUES_A_CALL: usize = 64;
 
 /// A store that keeps everything in memory, and loses it when it is dropped.
 ///
@@ -300,6 +303,27 @@ impl Store for MemoryStore {
 
     async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
         self.shared.call(|core, now| core.stats(&queue, now, &mut NoLog))?
+    }
+
+    async fn forecast(&self, queues: Option<Vec<QueueName>>, edges: Vec<Timestamp>) -> Result<Forecast> {
+        Forecast::check(&edges)?;
+        let mut sum = Forecast::none(edges.len());
+        for queue in queues.iter().flatten() {
+            sum.add(&self.shared.call(|core, now| core.forecast(queue, &edges, now))??);
+        }
+        let mut after = None;
+        while queues.is_none() {
+            let page =
+                |core: &mut Core<Bytes>, now| core.forecast_page(after.as_ref(), QUEUES_A_CALL, &edges, now);
+            let (page, last) = self.shared.call(page)?;
+            sum.add(&page);
+            if last.is_none() {
+                break;
+            }
+            after = last;
+            let_others().await;
+        }
+        Ok(sum)
     }
 
     async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {

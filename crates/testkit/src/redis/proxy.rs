@@ -406,7 +406,7 @@ mod tests {
     fn a_value_is_as_long_as_it_says() {
         for whole in [
             "+OK\r\n",
-            "$3\r\na\r\r\n",
+            "$2\r\na\r\r\n",
             "$-1\r\n",
             "*2\r\n$1\r\na\r\n*0\r\n",
             "%1\r\n+a\r\n:1\r\n",

@@ -3,15 +3,15 @@
 use std::fmt::Debug;
 
 use dwell_model::{
-    AttemptLimit, Backoff, Limits, MessageId, Now, Number, QueueName, Receipt, Settings, StateKind,
+    AttemptLimit, Backoff, Limits, Message, MessageId, Now, Number, QueueName, Receipt, Settings, StateKind,
 };
 
 use super::reference::{Reference, shown};
 use super::step::{PutPlan, Step, TakePlan, Then};
 use crate::conformance::stage::queue;
-use crate::conformance::waiting::Waiting;
+use crate::conformance::waiting::{Waiting, await_true};
 use crate::conformance::{Factory, Harness};
-use crate::{Blocking, Delivery, PutAnswer, QueueStats, Result, Store, Take};
+use crate::{Action, Blocking, Delivery, Page, PutAnswer, QueueStats, Result, Settle, Store, Take};
 
 /// What differs, with the calls that led there.
 pub(super) type Difference = String;
@@ -44,7 +44,7 @@ pub(super) fn drive(factory: &Factory, steps: &[Step]) -> std::result::Result<()
 }
 
 pub(super) struct Driver {
-    harness: Box<dyn Harness>,
+    pub(super) harness: Box<dyn Harness>,
     pub(super) reference: Reference,
     pub(super) names: Vec<QueueName>,
     mono_ms: u64,
@@ -86,7 +86,8 @@ impl Driver {
             }
             Step::TakeId { q, pick, lease_ms, bound, holder } => {
                 let (name, id) = (self.name(*q), self.message(*q, *pick));
-                let terms = Driver::terms_of(*lease_ms, *bound, *holder);
+                let bound = *bound && self.harness.has_sessions();
+                let terms = Driver::terms_of(*lease_ms, bound, *holder);
                 let answer = self.store().take_id(name.clone(), id, terms.clone());
                 let given = answer.as_ref().ok();
                 let expected = self.reference.take_id(&name, id, &terms, given);
@@ -128,9 +129,11 @@ impl Driver {
             Step::Get { q, targets, dead } => {
                 let (name, targets) = (self.name(*q), self.targets(*q, targets));
                 let answers = self.store().get(name.clone(), targets.clone(), *dead);
-                let answers: Vec<_> = answers.into_iter().map(|answer| answer.map(shown)).collect();
+                let shown = |answer: Result<Message>| answer.map(|message| self.shown(message));
+                let answers: Vec<_> = answers.into_iter().map(shown).collect();
+                let reference = &self.reference;
                 let expected =
-                    targets.iter().map(|target| self.reference.get(&name, target, *dead)).collect();
+                    targets.iter().map(|target| shown(reference.get(&name, target, *dead))).collect();
                 same("get", &(targets, dead), answers, expected)
             }
             Step::Locate(picks) => {
@@ -256,6 +259,7 @@ impl Driver {
         let mut names = take.queues.clone();
         names.sort();
         names.dedup();
+        self.await_waiting(&names);
         self.reference.waited_on = names;
         self.compare_queues()?;
         match then {
@@ -268,16 +272,43 @@ impl Driver {
             (true, true) => {
                 waiting.await_wake();
                 drop(waiting);
+                self.harness.quiesce();
                 let given = self.reference.take(&take, &[]).unwrap_or_default();
-                self.reference.give_back(&given);
+                self.give_back(given);
             }
             (true, false) => {
                 let answer = waiting.answer();
                 self.compare_take(&take, answer)?;
             }
-            (false, _) => drop(waiting),
+            (false, _) => {
+                drop(waiting);
+                self.harness.quiesce();
+            }
         }
         Ok(())
+    }
+
+    /// Waits until the store counts a take on each of these queues, on which there was none.
+    fn await_waiting(&self, names: &[QueueName]) {
+        let store = self.store();
+        let waits = |name: &QueueName| store.stats(name.clone()).is_ok_and(|stats| stats.waiting > 0);
+        await_true("the take counts as waiting", || names.iter().all(waits));
+    }
+
+    /// What nobody read goes back, in the way of this store.
+    fn give_back(&mut self, given: Vec<Delivery>) {
+        if !self.harness.gives_back_by_release() {
+            return self.reference.give_back(&given);
+        }
+        for Delivery { receipt, .. } in given {
+            let action = Action::Release { after_ms: None, priority: None };
+            self.reference.settle(&Settle { receipt, action }).unwrap();
+        }
+    }
+
+    /// A message as far as this store shows it.
+    fn shown(&self, message: Message) -> Message {
+        self.harness.as_shown(shown(message))
     }
 
     /// Whether a take is answered at once, with something or a refusal (`true`) or because it asks for nothing
@@ -312,7 +343,7 @@ impl Driver {
             if !self.reference.knows_lateness(delivery.message.id) {
                 delivery.lateness_ms = 0;
             }
-            delivery.message = shown(delivery.message);
+            delivery.message = self.shown(delivery.message);
             delivery
         };
         let comparable = |answer: Result<Vec<Delivery>>| {
@@ -325,11 +356,12 @@ impl Driver {
         let mut after = None;
         loop {
             let answer = self.store().list(name.clone(), state, after, max);
-            let answer = answer.map(|mut page| {
-                page.messages = page.messages.into_iter().map(shown).collect();
+            let shown = |mut page: Page| {
+                page.messages = page.messages.into_iter().map(|message| self.shown(message)).collect();
                 page
-            });
-            let expected = self.reference.list(name, state, after, max);
+            };
+            let answer = answer.map(shown);
+            let expected = self.reference.list(name, state, after, max).map(shown);
             let next = expected.as_ref().ok().and_then(|page| page.next);
             self.unless_expiry_is_under_way("list", &(name, state, after, max), answer, expected)?;
             match next {

@@ -45,7 +45,7 @@ impl Driver {
             max_bytes: plan.max_bytes,
             wait_ms: 0,
             lease_ms: plan.lease_ms,
-            bound: plan.bound,
+            bound: plan.bound && self.harness.has_sessions(),
             holder: plan.holder.map(holder),
         }
     }

@@ -1,9 +1,9 @@
 //! Get, locate, list, stats, queues.
 
-use dwell_model::{MessageId, Number, Pause, QueueName, Setting, SettingChange, State, StateKind};
+use dwell_model::{MessageId, Number, Pause, QueueName, Setting, SettingChange, State, StateKind, Timestamp};
 
 use super::super::stage::*;
-use crate::{Action, Error, LeaseTerms, Put, Selection, Take, Target, When};
+use crate::{Action, Error, Forecast, LeaseTerms, Put, Selection, Take, Target, When};
 
 pub fn get_answers_as_of_now(factory: &Factory) {
     let mut stage = Stage::open(factory);
@@ -13,7 +13,8 @@ pub fn get_answers_as_of_now(factory: &Factory) {
     assert_eq!(stage.state(id), StateKind::Ready, "though nobody took");
     let taken = stage.taken_for(1_000);
     let State::Leased(lease) = stage.get(id).standing.state else { panic!("it is leased") };
-    assert_eq!((lease.token, lease.deadline), (taken.receipt.token, taken.lease_until));
+    assert_eq!(lease.deadline, taken.lease_until);
+    assert!(!stage.shows_leases() || lease.token == taken.receipt.token);
     stage.advance(1_000);
     assert_eq!(stage.try_get(by_key("k")).unwrap().standing.state, State::Ready);
 }
@@ -233,6 +234,99 @@ pub fn urgent_ready_messages_are_counted_by_themselves(factory: &Factory) {
     stage.store().purge(q()).unwrap();
     stage.put(message("m").after_ms(5));
     assert_eq!(urgent(&stage), 0);
+}
+
+/// What a forecast says of instants so many milliseconds from now, held against what is known.
+#[track_caller]
+fn expect_due(stage: &Stage, queues: Option<Vec<QueueName>>, known: &[(i64, u64)], scheduled: u64) {
+    let edges = known.iter().map(|(ms, _)| stage.at(*ms)).collect();
+    let forecast = stage.store().forecast(queues, edges).unwrap();
+    assert_eq!(forecast.scheduled, scheduled);
+    assert_eq!(forecast.due_by.len(), known.len());
+    for ((ms, due), said) in known.iter().zip(&forecast.due_by) {
+        assert!(due.abs_diff(*said) <= forecast.within, "{due} are due in {ms} ms: {forecast:?}");
+    }
+    assert!(forecast.within <= scheduled, "{forecast:?}");
+}
+
+pub fn a_forecast_counts_what_is_due_by_each_instant(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    stage.put(message("ready"));
+    for ms in [100, 100, 200, 3_600_000, 86_400_000_000] {
+        stage.put(message("m").after_ms(ms));
+    }
+    // In lanes by priority, and beyond them.
+    for priority in 0..12 {
+        stage.put(message("m").priority(priority).after_ms(150));
+    }
+    let known = [
+        (-5, 0),
+        (0, 0),
+        (99, 0),
+        (100, 2),
+        (149, 2),
+        (150, 14),
+        (200, 15),
+        (3_600_000, 16),
+        (86_400_000_000, 17),
+    ];
+    expect_due(&stage, Some(vec![q()]), &known, 17);
+    // In any order.
+    expect_due(&stage, Some(vec![q()]), &[(200, 15), (100, 2), (200, 15)], 17);
+    expect_due(&stage, Some(vec![q()]), &[], 17);
+    stage.advance(150);
+    expect_due(&stage, Some(vec![q()]), &[(0, 0), (49, 0), (50, 1), (86_400_000_000, 3)], 3);
+    let latest = stage.store().forecast(Some(vec![q()]), vec![Timestamp::MIN, Timestamp::MAX]).unwrap();
+    assert_eq!((latest.due_by[0], latest.scheduled), (0, 3));
+}
+
+pub fn a_forecast_follows_what_is_cancelled_rescheduled_purged_and_taken(factory: &Factory) {
+    let mut stage = Stage::open(factory);
+    let [first, second, third] = [100, 200, 300].map(|ms| stage.put(message("m").after_ms(ms)).id);
+    stage.cancel(Target::Id(first));
+    expect_due(&stage, Some(vec![q()]), &[(100, 0), (200, 1), (300, 2)], 2);
+    stage.reschedule(Target::Id(second), When::AfterMs(1_000));
+    expect_due(&stage, Some(vec![q()]), &[(200, 0), (300, 1), (999, 1), (1_000, 2)], 2);
+    stage.store().take_id(q(), third, LeaseTerms::of_ms(50)).unwrap();
+    expect_due(&stage, Some(vec![q()]), &[(999, 0), (1_000, 1)], 1);
+    stage.advance(50);
+    expect_due(&stage, Some(vec![q()]), &[(949, 0), (950, 1)], 1);
+    let taken = stage.taken();
+    stage.settle(&taken.receipt, retry(500)).unwrap();
+    expect_due(&stage, Some(vec![q()]), &[(499, 0), (500, 1), (950, 2)], 2);
+    stage.store().purge(q()).unwrap();
+    stage.put(message("m").after_ms(10));
+    expect_due(&stage, Some(vec![q()]), &[(9, 0), (10, 1), (10_000, 1)], 1);
+}
+
+pub fn a_forecast_of_several_queues_or_of_all_is_their_sum(factory: &Factory) {
+    let stage = Stage::open(factory);
+    expect_due(&stage, None, &[(1_000, 0)], 0);
+    for n in 1..=5 {
+        for ms in 1..=n {
+            stage.put(Put::new(queue(&format!("q{n}")), "m").after_ms(ms * 100));
+        }
+    }
+    expect_due(&stage, None, &[(99, 0), (100, 5), (200, 9), (300, 12), (400, 14), (500, 15)], 15);
+    expect_due(&stage, Some(vec![queue("q2"), queue("q5")]), &[(100, 2), (200, 4), (500, 7)], 7);
+    expect_due(&stage, Some(vec![]), &[(500, 0)], 0);
+}
+
+pub fn a_forecast_of_an_unknown_queue_says_so(factory: &Factory) {
+    let stage = Stage::open(factory);
+    stage.put(message("m").after_ms(100));
+    let forecast = |names: Vec<QueueName>| stage.store().forecast(Some(names), vec![stage.at(1_000)]);
+    assert_eq!(code(forecast(vec![queue("other")])), "unknown_queue");
+    assert_eq!(code(forecast(vec![q(), queue("other")])), "unknown_queue");
+    assert_eq!(forecast(vec![q()]).unwrap().scheduled, 1);
+}
+
+pub fn a_forecast_of_too_many_instants_is_refused(factory: &Factory) {
+    let stage = Stage::open(factory);
+    stage.put(message("m").after_ms(100));
+    let forecast = |len: usize| stage.store().forecast(Some(vec![q()]), vec![stage.at(1_000); len]);
+    assert_eq!(code(forecast(Forecast::MAX_EDGES + 1)), "batch_too_large");
+    assert_eq!(forecast(Forecast::MAX_EDGES).unwrap().due_by.len(), Forecast::MAX_EDGES);
 }
 
 pub fn stats_name_the_earliest_instant(factory: &Factory) {

@@ -1,14 +1,14 @@
-//! Gathers the pages of `docs/errors`, so that a server answers with them where there is no repository at hand.
+//! The pages of `docs/errors`, so that a server answers with them where there is no repository at hand.
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::{env, fs};
+use std::{fs, io};
 
-fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
+/// Writes the table of codes and pages. Without the folder it is empty.
+pub(crate) fn gather(folder: &Path, to: &Path) -> io::Result<()> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut pages = String::from("&[\n");
-    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     for name in names {
@@ -17,8 +17,5 @@ fn main() {
         let _ = writeln!(pages, "    ({code:?}, include_str!({:?})),", folder.join(&name));
     }
     pages.push_str("]\n");
-    let out = Path::new(&env::var_os("OUT_DIR").unwrap_or_default()).join("error_pages.rs");
-    if let Err(error) = fs::write(&out, pages) {
-        panic!("{}: {error}", out.display());
-    }
+    fs::write(to, pages)
 }

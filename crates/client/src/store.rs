@@ -1,0 +1,131 @@
+//! The calls of the contract.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, Setting, SettingChange, StateKind};
+use dwell_store::{
+    Blocking, Cancelled, Delivery, Page, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
+    Settled, Store, Swept, Take, Target, When,
+};
+use dwell_wire::Operation;
+use tokio::sync::oneshot;
+
+use crate::Client;
+use crate::client::Inner;
+use crate::takes::{Taken, distinct};
+
+impl Client {
+    /// The same store for threads that may wait.
+    pub fn blocking(&self) -> Blocking<Client> {
+        Blocking::new(Arc::new(self.clone()))
+    }
+
+    async fn enter<F: Future>(&self, call: F) -> F::Output {
+        self.inner.reactor.enter(call).await
+    }
+}
+
+#[async_trait]
+impl Store for Client {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.enter(self.inner.put(puts)).await
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        // A server refuses a request for nothing. Of what such a take says, only the lease can be wrong.
+        if take.max == 0 || take.queues.is_empty() {
+            take.lease_ms.map(|lease_ms| Setting::LeaseMs(lease_ms).check()).transpose()?;
+            return Ok(Vec::new());
+        }
+        let queues = if take.wait_ms > 0 { distinct(&take.queues) } else { 0 };
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
+            let taken = inner.take(&take, &mut sender).await;
+            (taken, sender)
+        };
+        Arc::clone(&self.inner).run_take(queues, run).await
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: MessageId,
+        lease_ms: Option<u64>,
+        _bound: bool,
+    ) -> Result<Delivery> {
+        let run = |inner: Arc<Inner>, mut sender: oneshot::Sender<Taken>| async move {
+            let taken = inner.take_id(&queue, id, lease_ms, &mut sender).await;
+            (taken, sender)
+        };
+        let taken = Arc::clone(&self.inner).run_take(0, run).await?;
+        Ok(taken.into_iter().next().expect("a take by id brings its message, or a refusal"))
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.enter(self.inner.settle(settles)).await
+    }
+
+    async fn cancel(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Cancelled>> {
+        self.enter(self.inner.cancel(queue, targets)).await
+    }
+
+    async fn reschedule(&self, queue: QueueName, moves: Vec<(Target, When)>) -> Vec<Result<Rescheduled>> {
+        self.enter(self.inner.reschedule(queue, moves)).await
+    }
+
+    async fn get(&self, queue: QueueName, targets: Vec<Target>) -> Vec<Result<Message>> {
+        self.enter(self.inner.get(queue, targets)).await
+    }
+
+    async fn locate(&self, numbers: Vec<Number>) -> Vec<Result<Option<(QueueName, MessageId)>>> {
+        self.enter(self.inner.locate(numbers)).await
+    }
+
+    async fn list(
+        &self,
+        queue: QueueName,
+        state: StateKind,
+        after: Option<Cursor>,
+        max: usize,
+    ) -> Result<Page> {
+        self.enter(self.inner.list(queue, state, after, max)).await
+    }
+
+    async fn stats(&self, queue: QueueName) -> Result<QueueStats> {
+        self.enter(self.inner.stats(queue)).await
+    }
+
+    async fn queues(&self, after: Option<QueueName>, max: usize) -> Result<Vec<QueueStats>> {
+        self.enter(self.inner.queues(after, max)).await
+    }
+
+    async fn ready(&self) -> Result<()> {
+        self.enter(self.inner.ready()).await
+    }
+
+    async fn configure(&self, queue: QueueName, changes: Vec<SettingChange>) -> Result<QueueStats> {
+        self.enter(self.inner.configure(queue, changes)).await
+    }
+
+    async fn revive(&self, queue: QueueName, which: Selection, when: When) -> Result<Swept> {
+        self.enter(self.inner.revive(queue, which, when)).await
+    }
+
+    async fn discard(&self, queue: QueueName, which: Selection) -> Result<Swept> {
+        self.enter(self.inner.discard(queue, which)).await
+    }
+
+    async fn purge(&self, queue: QueueName) -> Result<u64> {
+        self.enter(self.inner.remove(Operation::Purge, queue)).await
+    }
+
+    async fn delete_queue(&self, queue: QueueName) -> Result<u64> {
+        self.enter(self.inner.remove(Operation::DeleteQueue, queue)).await
+    }
+
+    /// Those of the server's store, once a call has needed them or [`info`](Client::info) was called; the defaults before that.
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+}

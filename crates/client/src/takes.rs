@@ -1,0 +1,156 @@
+//! Takes: tasks of the reactor, since what a take was handed goes back if its caller has gone.
+//!
+//! Ground rules:
+//! 1. The answer belongs to the task until it is in the channel to the caller, and to the caller's end of it from there on.
+//!    Whichever of the two finds that nobody will read it gives its messages back.
+//! 2. A task whose caller has gone half-closes its connection, and reads what comes to its end.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dwell_store::{Action, Delivery, Error, Result, Settle};
+use tokio::sync::oneshot;
+
+use crate::client::Inner;
+
+/// What a take is answered with.
+pub(crate) type Taken = Result<Vec<Delivery>>;
+
+/// How many takes there are, for tests.
+#[derive(Default)]
+pub(crate) struct Takes {
+    waits: Arc<AtomicU64>,
+    strays: Arc<AtomicU64>,
+}
+
+impl Takes {
+    /// How many queues callers wait on, each counted once for each take.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    /// Whether nothing is under way for callers who have gone.
+    pub(crate) fn are_quiet(&self) -> bool {
+        self.strays.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// One of the things that are counted, while it lives.
+struct Counted {
+    count: Arc<AtomicU64>,
+    by: u64,
+}
+
+impl Counted {
+    fn new(count: &Arc<AtomicU64>, by: u64) -> Counted {
+        count.fetch_add(by, Ordering::SeqCst);
+        Counted { count: Arc::clone(count), by }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.by, Ordering::SeqCst);
+    }
+}
+
+/// A take that counts from when its caller goes until nothing of it is under way.
+struct Stray {
+    count: Arc<AtomicU64>,
+    has_gone: AtomicBool,
+}
+
+impl Stray {
+    fn goes(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.has_gone.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        if *self.has_gone.get_mut() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The caller's end of a take.
+struct Waiting {
+    inner: Arc<Inner>,
+    /// `None` once it was read.
+    answer: Option<oneshot::Receiver<Taken>>,
+    stray: Arc<Stray>,
+    _waits: Counted,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(mut answer) = self.answer.take() else { return };
+        self.stray.goes();
+        // From here on the task notices that nobody is there. What it had sent before is here.
+        answer.close();
+        if let Ok(taken) = answer.try_recv() {
+            let (inner, stray) = (Arc::clone(&self.inner), Arc::clone(&self.stray));
+            self.inner.reactor.spawn(async move {
+                inner.give_back(taken).await;
+                drop(stray);
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// Runs `take` as a task for a caller who waits on so many queues. It has the sender of its answer, by which it sees whether
+    /// the caller has gone.
+    pub(crate) async fn run_take<F>(
+        self: Arc<Inner>,
+        queues: u64,
+        take: impl FnOnce(Arc<Inner>, oneshot::Sender<Taken>) -> F,
+    ) -> Taken
+    where
+        F: Future<Output = (Taken, oneshot::Sender<Taken>)> + Send + 'static,
+    {
+        let (sender, answer) = oneshot::channel();
+        let stray =
+            Arc::new(Stray { count: Arc::clone(&self.takes.strays), has_gone: AtomicBool::new(false) });
+        let task = take(Arc::clone(&self), sender);
+        let (inner, with_task) = (Arc::clone(&self), Arc::clone(&stray));
+        self.reactor.spawn(async move {
+            let (taken, sender) = task.await;
+            if let Err(unread) = sender.send(taken) {
+                inner.give_back(unread).await;
+            }
+            drop(with_task);
+        });
+        let waits = Counted::new(&self.takes.waits, queues);
+        let mut waiting = Waiting { inner: self, answer: Some(answer), stray, _waits: waits };
+        let taken = match &mut waiting.answer {
+            Some(answer) => answer.await,
+            None => unreachable!("it was put there just now"),
+        };
+        waiting.answer = None;
+        // A task ends without an answer only if it panics.
+        taken.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Gives back what nobody reads, without spending an attempt.
+    async fn give_back(&self, taken: Taken) {
+        let release = |delivery: Delivery| Settle {
+            receipt: delivery.receipt,
+            action: Action::Release { after_ms: None, priority: None },
+        };
+        let settles: Vec<Settle> = taken.into_iter().flatten().map(release).collect();
+        if !settles.is_empty() {
+            // Where that is not heard, the leases run out.
+            let _ = self.settle(settles).await;
+        }
+    }
+}
+
+/// How many queues these names are.
+pub(crate) fn distinct<T: Ord>(names: &[T]) -> u64 {
+    names.iter().collect::<BTreeSet<_>>().len() as u64
+}

@@ -1,0 +1,129 @@
+//! Why delivery refuses: one enum, stable codes, and whether trying again can help.
+
+use dwell_model::QueueName;
+use thiserror::Error;
+
+/// An answer of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A refusal. It has changed nothing, unless it is [`Error::Store`] and says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] dwell_store::Error),
+    /// A ladder of delays that cannot be one.
+    #[error("the delays of retries are no ladder: {reason}")]
+    InvalidLadder {
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
+    },
+    /// A lane that could never run, or a worker without one.
+    #[error("no worker can run this: {reason}")]
+    InvalidLane {
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
+    },
+    /// Two lanes of one worker take from one queue.
+    #[error("queue '{queue}' has two handlers in this worker; give each queue one")]
+    DuplicateLane {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// The text is no cron expression.
+    #[error("'{expression}' is no cron expression: {reason}")]
+    MalformedCron {
+        /// The text as given, shortened.
+        expression: Box<str>,
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
+    },
+    /// The digit of a weekday means one day to Spring and another to Quartz.
+    #[error(
+        "the weekday '{weekday}' is ambiguous: 1 is Monday to Spring and Sunday to Quartz; \
+         write names such as MON, or say dialect = \"spring\" or \"quartz\""
+    )]
+    AmbiguousDialect {
+        /// The weekday field as given.
+        weekday: Box<str>,
+    },
+    /// No instant matches the cron expression.
+    #[error("'{expression}' never fires after {after}")]
+    CronNeverFires {
+        /// The expression as given.
+        expression: Box<str>,
+        /// From when on there is none.
+        after: dwell_model::Timestamp,
+    },
+    /// The zone is in no database of time zones.
+    #[error("'{zone}' is no time zone: write a name of the IANA database, such as Europe/Berlin or UTC")]
+    UnknownZone {
+        /// The name as given, shortened.
+        zone: Box<str>,
+    },
+    /// A schedule that could never run as it says.
+    #[error("the schedule '{name}' is refused: {reason}")]
+    InvalidSchedule {
+        /// Its name, shortened.
+        name: Box<str>,
+        /// What is wrong, and what would be accepted.
+        reason: Box<str>,
+    },
+    /// The queue is dwell's own.
+    #[error("queue '{queue}' is reserved: names that begin with 'dwell:' are dwell's own")]
+    ReservedQueue {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// There is no schedule of this name.
+    #[error("there is no schedule '{name}'")]
+    UnknownSchedule {
+        /// The name as given.
+        name: Box<str>,
+    },
+    /// A server is running the schedule at this moment.
+    #[error("the schedule '{name}' is being run at this moment; try again")]
+    ScheduleBusy {
+        /// Its name.
+        name: Box<str>,
+    },
+}
+
+impl Error {
+    /// The stable code of this kind: a word that programs may match on. Each has a page in `docs/errors/`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Store(error) => error.code(),
+            Error::InvalidLadder { .. } => "invalid_ladder",
+            Error::InvalidLane { .. } => "invalid_lane",
+            Error::DuplicateLane { .. } => "duplicate_lane",
+            Error::MalformedCron { .. } => "malformed_cron",
+            Error::AmbiguousDialect { .. } => "ambiguous_dialect",
+            Error::CronNeverFires { .. } => "cron_never_fires",
+            Error::UnknownZone { .. } => "unknown_zone",
+            Error::InvalidSchedule { .. } => "invalid_schedule",
+            Error::ReservedQueue { .. } => "queue_reserved",
+            Error::UnknownSchedule { .. } => "unknown_schedule",
+            Error::ScheduleBusy { .. } => "schedule_busy",
+        }
+    }
+
+    /// Whether the same call may succeed later, with nothing else changed by the caller.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Store(error) => error.is_retryable(),
+            Error::ScheduleBusy { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// A text that came from outside, short enough for a message.
+pub(crate) fn excerpt(text: &str) -> Box<str> {
+    const LONGEST: usize = 80;
+    if text.chars().count() <= LONGEST {
+        return text.into();
+    }
+    text.chars().take(LONGEST).chain(['…']).collect::<String>().into()
+}

@@ -1,0 +1,349 @@
+//! The runner: takes schedules that are due, puts their runs and their next messages, and acks.
+//!
+//! What happens if it dies:
+//!
+//! 1. Before the runs are put: the lease ends, and who takes the message next puts them.
+//! 2. After the runs, before the next message: the same; the runs' idempotency keys answer, and nothing is put twice.
+//! 3. After the next message, before the ack: the old message has no key any more. Who takes it acks it and runs nothing.
+//!
+//! What happens if it stalls instead: it looks at the clock before it puts the next message. If its lease may be over, it leaves all to
+//! whoever has the message now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dwell_model::{Headers, Key, PutToken, Timestamp};
+use dwell_store::{Action, Delivery, Error as StoreError, OnConflict, Put, PutAnswer, Settle, Store, Take};
+use dwell_time::Clock;
+
+use super::plan::Plan;
+use super::stored::Stored;
+use super::{INSTANT_HEADER, NAME_HEADER, Overlap, Schedule, queue};
+use crate::timer::Timer;
+use crate::{IntoStore, Result};
+
+/// How many schedules are run by one turn.
+const AT_ONCE: usize = 1_000;
+/// How long a take waits, in milliseconds. It ends at the instant of the next schedule; this bounds how long one call lasts.
+const WAIT_MS: u64 = 60_000;
+/// After so long a take has its leases extended before they are relied on, in milliseconds: when they began is not known.
+const OLD_MS: u64 = LEASE_MS / 2;
+/// The lease of a schedule's message, in milliseconds. A turn is two puts and a settlement.
+const LEASE_MS: u64 = 30_000;
+/// When a schedule is tried again whose puts the store could not do, in milliseconds.
+const AGAIN_AFTER_MS: u64 = 1_000;
+/// When a schedule is tried again whose message this version cannot read, in milliseconds: a newer server may, meanwhile.
+const UNREADABLE_AGAIN_AFTER_MS: u64 = 60_000;
+
+/// Runs the schedules of a store. Any number of runners may do so, in one process or many.
+#[derive(Clone)]
+pub struct Runner {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    put: AtomicU64,
+    missed: AtomicU64,
+    skipped: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What a runner has done since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Runs {
+    /// Runs that were put.
+    pub put: u64,
+    /// Instants that were missed and are not run. Of one message's, [`RUNS_AT_ONCE`](super::RUNS_AT_ONCE) are counted at most.
+    pub missed: u64,
+    /// Runs that were left out while an earlier one was not done.
+    pub skipped: u64,
+    /// Runs that the store refused for good, and messages that are no schedules.
+    pub failed: u64,
+}
+
+/// A schedule in hand: what is to be done, and how to end it.
+struct InHand {
+    settle: Settle,
+    todo: Option<Todo>,
+}
+
+struct Todo {
+    stored: Stored,
+    plan: Plan,
+    /// Names the put of the next message: whoever repeats it for the same message puts nothing.
+    token: PutToken,
+}
+
+impl Runner {
+    /// A runner for the schedules of this store. Instants are the store's; `clock` says how long calls take, and when one that failed is
+    /// made again.
+    pub fn new(store: impl IntoStore, clock: Arc<dyn Clock>) -> Runner {
+        Runner { store: store.into_store(), clock, counters: Arc::default() }
+    }
+
+    /// What it has done so far. Clones count together.
+    pub fn runs(&self) -> Runs {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &*self.counters;
+        Runs {
+            put: read(&counters.put),
+            missed: read(&counters.missed),
+            skipped: read(&counters.skipped),
+            failed: read(&counters.failed),
+        }
+    }
+
+    /// Runs schedules until `stop` is done, or the store has to be opened again. A turn that has begun is finished.
+    ///
+    /// # Errors
+    /// The store's, if it has to be opened again. What it refuses and may do later is tried again.
+    pub async fn run_until(&self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        let timer = Timer::start(&self.clock)?;
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let asked_ms = self.now_ms();
+            let take = Take::from(queue()).max(AT_ONCE).wait_ms(WAIT_MS).lease_ms(LEASE_MS);
+            // A take that is dropped gives back what it was about to be handed.
+            let taken = tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                taken = self.store.take(take) => taken,
+            };
+            let error = match taken {
+                Ok(deliveries) => match self.turn(deliveries, asked_ms).await {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Err(error) => error.into(),
+            };
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                () = timer.sleep_until(self.now_ms() + AGAIN_AFTER_MS) => {}
+            }
+        }
+    }
+
+    /// Runs what is due now, and returns how many schedules there were.
+    ///
+    /// # Errors
+    /// The store's, also where trying again can help.
+    pub async fn run_due(&self) -> Result<usize> {
+        let mut in_all = 0;
+        loop {
+            let asked_ms = self.now_ms();
+            let deliveries = self.store.take(Take::from(queue()).max(AT_ONCE).lease_ms(LEASE_MS)).await?;
+            let count = deliveries.len();
+            self.turn(deliveries, asked_ms).await?;
+            in_all += count;
+            if count < AT_ONCE {
+                return Ok(in_all);
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.now().mono_ms
+    }
+
+    /// Carries out what follows from these messages, which were asked for at `asked_ms`.
+    async fn turn(&self, mut deliveries: Vec<Delivery>, mut asked_ms: u64) -> Result<()> {
+        if self.now_ms().saturating_sub(asked_ms) > OLD_MS && !deliveries.is_empty() {
+            asked_ms = self.now_ms();
+            let extend = |delivery: &Delivery| Settle {
+                receipt: delivery.receipt.clone(),
+                action: Action::Extend { lease_ms: Some(LEASE_MS) },
+            };
+            let answers = self.settle(deliveries.iter().map(extend).collect()).await?;
+            deliveries =
+                deliveries.into_iter().zip(answers).filter_map(|(one, ok)| ok.then_some(one)).collect();
+        }
+        let mut in_hand: Vec<InHand> =
+            deliveries.into_iter().map(|delivery| self.planned(delivery)).collect();
+        self.put_runs(&mut in_hand).await?;
+        if self.now_ms().saturating_sub(asked_ms) >= LEASE_MS {
+            return Ok(());
+        }
+        self.put_next(&mut in_hand).await?;
+        // Where a lease is lost, whoever has the message now does the same, and puts nothing twice.
+        self.settle(in_hand.into_iter().map(|schedule| schedule.settle).collect()).await.map(drop)
+    }
+
+    /// Settles; which of them the store has done.
+    async fn settle(&self, settles: Vec<Settle>) -> Result<Vec<bool>> {
+        let mut done = Vec::with_capacity(settles.len());
+        for batch in settles.chunks(self.store.limits().batch.max(1)) {
+            for settled in self.store.settle(batch.to_vec()).await {
+                match settled {
+                    Err(error) if error.needs_reopen() => return Err(error.into()),
+                    other => done.push(other.is_ok()),
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// What is to be done with a message of the schedules' queue.
+    fn planned(&self, delivery: Delivery) -> InHand {
+        let settle = |action| Settle { receipt: delivery.receipt.clone(), action };
+        match Stored::read(&delivery.message) {
+            Ok(Some(stored)) if stored.is_paused => {
+                // Taken by its id: a paused schedule is due in 9999. It is put there again.
+                let plan =
+                    Plan { runs: Vec::new(), next: stored.instant.or(Some(Timestamp::MAX)), missed: 0 };
+                InHand {
+                    settle: settle(Action::Ack),
+                    todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
+                }
+            }
+            Ok(Some(stored)) => {
+                let plan = stored.schedule.plan(stored.instant, delivery.taken_at);
+                InHand {
+                    settle: settle(Action::Ack),
+                    todo: Some(Todo { stored, plan, token: next_token(&delivery) }),
+                }
+            }
+            Ok(None) => InHand { settle: settle(Action::Ack), todo: None },
+            Err(_) => {
+                count(&self.counters.failed, 1);
+                InHand { settle: settle(release(UNREADABLE_AGAIN_AFTER_MS)), todo: None }
+            }
+        }
+    }
+
+    async fn put_runs(&self, in_hand: &mut [InHand]) -> Result<()> {
+        let mut puts = Vec::new();
+        let mut owners = Vec::new();
+        for (owner, todo) in in_hand.iter().enumerate().filter_map(|(n, one)| Some((n, one.todo.as_ref()?))) {
+            count(&self.counters.missed, todo.plan.missed);
+            for instant in &todo.plan.runs {
+                match run(&todo.stored.schedule, *instant) {
+                    Ok(put) => {
+                        puts.push(put);
+                        owners.push(owner);
+                    }
+                    Err(_) => count(&self.counters.failed, 1),
+                }
+            }
+        }
+        for (owner, answer) in owners.into_iter().zip(self.put(puts).await) {
+            match answer {
+                Ok(_) => count(&self.counters.put, 1),
+                Err(StoreError::KeyTaken { .. }) => count(&self.counters.skipped, 1),
+                Err(error) if error.needs_reopen() => return Err(error.into()),
+                Err(error) if error.is_retryable() => in_hand[owner].put_off(),
+                // The schedule goes on: its next run may be one that the store takes.
+                Err(_) => count(&self.counters.failed, 1),
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_next(&self, in_hand: &mut [InHand]) -> Result<()> {
+        let mut puts = Vec::new();
+        let mut owners = Vec::new();
+        for (owner, one) in in_hand.iter_mut().enumerate() {
+            let Some(todo) = &one.todo else { continue };
+            // Without a next instant the schedule is over: the ack removes it.
+            let Some(next) = todo.plan.next else { continue };
+            let instant = Some(next).filter(|next| *next != Timestamp::MAX);
+            match todo.stored.put(instant) {
+                Ok(put) => {
+                    puts.push(Put { token: Some(todo.token.clone()), ..put });
+                    owners.push(owner);
+                }
+                Err(_) => one.put_off(),
+            }
+        }
+        for (owner, answer) in owners.into_iter().zip(self.put(puts).await) {
+            match answer {
+                Ok(_) => {}
+                Err(error) if error.needs_reopen() => return Err(error.into()),
+                Err(_) => in_hand[owner].put_off(),
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(&self, puts: Vec<Put>) -> Vec<dwell_store::Result<PutAnswer>> {
+        let mut answers = Vec::with_capacity(puts.len());
+        let mut puts = puts.into_iter().peekable();
+        while puts.peek().is_some() {
+            let batch: Vec<Put> = puts.by_ref().take(self.store.limits().batch.clamp(1, AT_ONCE)).collect();
+            answers.extend(self.store.put(batch).await);
+        }
+        answers
+    }
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("runs", &self.runs()).finish_non_exhaustive()
+    }
+}
+
+impl InHand {
+    /// The store could not do all of it: the message goes back, and its plan is carried out a little later.
+    fn put_off(&mut self) {
+        self.todo = None;
+        self.settle.action = release(AGAIN_AFTER_MS);
+    }
+}
+
+fn release(after_ms: u64) -> Action {
+    Action::Release { after_ms: Some(after_ms), priority: None }
+}
+
+fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// What names the put of the message that follows this one.
+fn next_token(delivery: &Delivery) -> PutToken {
+    PutToken::new(&format!("after:{}", delivery.message.id)).expect("an id is visible ASCII")
+}
+
+/// The put of the run of this instant.
+fn run(schedule: &Schedule, instant: Timestamp) -> Result<Put> {
+    let at = format!("{}@{instant}", schedule.name());
+    let (key, on_conflict) = match schedule.overlap {
+        Overlap::Skip => (schedule.name(), OnConflict::Reject),
+        Overlap::Replace => (schedule.name(), OnConflict::Replace),
+        Overlap::Allow => (at.as_str(), OnConflict::Reject),
+    };
+    let instant = instant.to_string();
+    let mut headers: BTreeMap<&str, &str> = schedule.headers.iter().collect();
+    headers.insert(NAME_HEADER, schedule.name());
+    headers.insert(INSTANT_HEADER, &instant);
+    Ok(Put {
+        key: Some(Key::new(key).map_err(StoreError::from)?),
+        on_conflict,
+        headers: Headers::new(headers).map_err(StoreError::from)?,
+        token: Some(PutToken::new(&at).map_err(StoreError::from)?),
+        ..Put::new(schedule.queue.clone(), schedule.body.clone())
+    })
+}
+
+/// The put of a run that is asked for by hand, for no instant.
+pub(super) fn run_by_hand(schedule: &Schedule) -> Result<Put> {
+    let (key, on_conflict) = match schedule.overlap {
+        Overlap::Skip => (Some(schedule.name()), OnConflict::Reject),
+        Overlap::Replace => (Some(schedule.name()), OnConflict::Replace),
+        Overlap::Allow => (None, OnConflict::Reject),
+    };
+    let mut headers: BTreeMap<&str, &str> = schedule.headers.iter().collect();
+    headers.insert(NAME_HEADER, schedule.name());
+    Ok(Put {
+        key: key.map(Key::new).transpose().map_err(StoreError::from)?,
+        on_conflict,
+        headers: Headers::new(headers).map_err(StoreError::from)?,
+        ..Put::new(schedule.queue.clone(), schedule.body.clone())
+    })
+}

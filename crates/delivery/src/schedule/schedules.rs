@@ -1,0 +1,239 @@
+//! Defining, listing, pausing and deleting schedules.
+//!
+//! Ground rule: only who holds a schedule's standing message replaces it. So a definition and a run exclude each other, and neither
+//! overwrites what it has not seen.
+
+use std::sync::Arc;
+
+use dwell_model::{Message, StateKind, Timestamp};
+use dwell_store::{
+    Action, Cancelled, Delivery, Error as StoreError, OnConflict, Put, PutAnswer, Settle, Store, Target,
+};
+
+use super::runner::run_by_hand;
+use super::stored::{Stored, key};
+use super::{Schedule, queue};
+use crate::{Error, IntoStore, Result};
+
+/// The lease under which a definition is changed, in milliseconds.
+const LEASE_MS: u64 = 30_000;
+/// How often a schedule is looked for that others define and delete at the same time.
+const TRIES: usize = 8;
+/// How many schedules one page of the list has.
+const PAGE: usize = 1_000;
+
+/// The schedules of a store. Cloning is cheap.
+#[derive(Clone)]
+pub struct Schedules {
+    store: Arc<dyn Store>,
+}
+
+/// What a definition did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defined {
+    /// There was no schedule of this name.
+    Created,
+    /// There was one that said something else.
+    Changed,
+    /// There was one that says the same. Nothing was changed, and it goes on as it was.
+    Unchanged,
+}
+
+/// A schedule as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What it says.
+    pub schedule: Schedule,
+    /// The instant that it runs for next, before jitter; `None` while it is paused, and until a runner has computed the first one.
+    pub next: Option<Timestamp>,
+    /// Whether it is paused.
+    pub is_paused: bool,
+}
+
+/// What becomes of the schedule that stands.
+type Change<'a> = &'a (dyn Fn(Stored) -> Option<Stored> + Send + Sync);
+
+impl Schedules {
+    /// The schedules of this store.
+    pub fn new(store: impl IntoStore) -> Schedules {
+        Schedules { store: store.into_store() }
+    }
+
+    /// Defines a schedule, in place of the one of the same name. It runs at its first instant after this, by the store's clock; one that
+    /// is paused stays paused. `now` is the caller's idea of the time, for checks alone.
+    ///
+    /// All servers may define the schedules of their configuration when they start.
+    ///
+    /// # Errors
+    /// Those of [`Schedule::check`]; [`Error::ScheduleBusy`] while a runner has it in hand, which takes milliseconds; the store's.
+    pub async fn define(&self, schedule: Schedule, now: Timestamp) -> Result<Defined> {
+        schedule.check(now)?;
+        for _ in 0..TRIES {
+            let put = Put { on_conflict: OnConflict::Reject, ..Stored::new(schedule.clone()).put(None)? };
+            match self.put(put).await {
+                Ok(_) => return Ok(Defined::Created),
+                Err(StoreError::KeyTaken { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let change = |standing: Stored| {
+                (standing.schedule != schedule).then(|| standing.redefined(schedule.clone()))
+            };
+            match self.change(schedule.name(), &change).await {
+                Ok(true) => return Ok(Defined::Changed),
+                Ok(false) => return Ok(Defined::Unchanged),
+                // Deleted since.
+                Err(Error::UnknownSchedule { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::ScheduleBusy { name: schedule.name().into() })
+    }
+
+    /// The schedule of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchedule`]; [`Error::InvalidSchedule`] for one that this version cannot read; the store's.
+    pub async fn get(&self, name: &str) -> Result<Listed> {
+        Ok(listed(self.standing(name).await?.1))
+    }
+
+    /// All schedules, and the errors of those that this version cannot read.
+    ///
+    /// One that is being run at this moment may be listed as it was before or as it is after, or be missing.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn list(&self) -> Result<Vec<Result<Listed>>> {
+        let mut found = Vec::new();
+        for state in [StateKind::Scheduled, StateKind::Ready, StateKind::Leased] {
+            let mut after = None;
+            loop {
+                let page = match self.store.list(queue(), state, after, PAGE).await {
+                    Ok(page) => page,
+                    Err(StoreError::UnknownQueue { .. }) => break,
+                    Err(error) => return Err(error.into()),
+                };
+                let read =
+                    |message: &Message| Stored::read(message).map(|stored| stored.map(listed)).transpose();
+                found.extend(page.messages.iter().filter_map(read));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs a schedule no more until it is [resumed](Schedules::resume). Runs that were put stay.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchedule`], [`Error::ScheduleBusy`], the store's.
+    pub async fn pause(&self, name: &str) -> Result<()> {
+        let change = |standing: Stored| (!standing.is_paused).then(|| standing.paused(true));
+        self.change(name, &change).await.map(drop)
+    }
+
+    /// Runs a paused schedule again, from its first instant after this on: the instants in between are not missed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchedule`], [`Error::ScheduleBusy`], the store's.
+    pub async fn resume(&self, name: &str) -> Result<()> {
+        let change = |standing: Stored| standing.is_paused.then(|| standing.paused(false));
+        self.change(name, &change).await.map(drop)
+    }
+
+    /// Puts a run now, besides those of its instants; also while it is paused.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchedule`]; the store's, such as `key_taken` where an earlier run is not done and
+    /// [`Overlap`](super::Overlap) leaves out.
+    pub async fn run(&self, name: &str) -> Result<PutAnswer> {
+        let (_, stored) = self.standing(name).await?;
+        Ok(self.put(run_by_hand(&stored.schedule)?).await?)
+    }
+
+    /// Removes a schedule. Runs that were put stay.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchedule`], [`Error::ScheduleBusy`], the store's.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        let unknown = || Error::UnknownSchedule { name: name.into() };
+        let cancelled = self.store.cancel(queue(), vec![Target::Key(key(name)?)]).await.pop();
+        match cancelled.ok_or_else(unknown)?? {
+            Cancelled::Cancelled(_) => Ok(()),
+            Cancelled::Leased(_) => Err(Error::ScheduleBusy { name: name.into() }),
+            Cancelled::Dead(_) | Cancelled::NotFound => Err(unknown()),
+        }
+    }
+
+    /// Changes the standing schedule, if `change` wants to; whether it did.
+    async fn change(&self, name: &str, change: Change<'_>) -> Result<bool> {
+        let (message, stored) = self.standing(name).await?;
+        if change(stored).is_none() {
+            return Ok(false);
+        }
+        let held = match self.store.take_id(queue(), message.id, Some(LEASE_MS), false).await {
+            Ok(held) => held,
+            Err(StoreError::Leased { .. } | StoreError::MessageNotFound { .. }) => {
+                return Err(Error::ScheduleBusy { name: name.into() });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // As it is now: another definition may have come between.
+        let replaced = match Stored::read(&held.message) {
+            Ok(Some(stored)) => match change(stored) {
+                Some(changed) => self.replace(&changed).await.map(|()| true),
+                None => Ok(false),
+            },
+            Ok(None) => Err(Error::ScheduleBusy { name: name.into() }),
+            Err(error) => Err(error),
+        };
+        // What was taken is due now; a runner arms it again for its instant.
+        let action = match replaced {
+            Ok(true) => Action::Ack,
+            _ => Action::Release { after_ms: None, priority: None },
+        };
+        self.settle(held, action).await;
+        replaced
+    }
+
+    async fn replace(&self, stored: &Stored) -> Result<()> {
+        Ok(self.put(stored.put(None)?).await.map(drop)?)
+    }
+
+    /// Ends the lease of the message that stood. If that fails the lease ends by itself: a runner finds the message superseded, or arms
+    /// it again.
+    async fn settle(&self, held: Delivery, action: Action) {
+        self.store.settle(vec![Settle { receipt: held.receipt, action }]).await;
+    }
+
+    /// The standing message of a schedule, in any state.
+    async fn standing(&self, name: &str) -> Result<(Message, Stored)> {
+        let unknown = || Error::UnknownSchedule { name: name.into() };
+        let got = self.store.get(queue(), vec![Target::Key(key(name)?)]).await.pop().ok_or_else(unknown)?;
+        match got {
+            Ok(message) => {
+                let stored = Stored::read(&message)?.ok_or_else(unknown)?;
+                Ok((message, stored))
+            }
+            Err(StoreError::MessageNotFound { .. } | StoreError::UnknownQueue { .. }) => Err(unknown()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn put(&self, put: Put) -> dwell_store::Result<PutAnswer> {
+        self.store.put(vec![put]).await.pop().expect("a store answers each item")
+    }
+}
+
+impl std::fmt::Debug for Schedules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Schedules").finish_non_exhaustive()
+    }
+}
+
+fn listed(stored: Stored) -> Listed {
+    let next = stored.instant.filter(|_| !stored.is_paused);
+    Listed { schedule: stored.schedule, next, is_paused: stored.is_paused }
+}

@@ -1,0 +1,190 @@
+//! Suspects: messages that may have killed their process run alone in their worker.
+//!
+//! A process that dies spends an attempt of every message that it held. A message whose lease has lapsed twice may be the one that
+//! kills. It is run when its worker holds no other lease, so that the next death costs nobody else: others lose two attempts at
+//! most.
+
+/// How many lapsed leases make a message a suspect.
+pub const LAPSES_OF_A_SUSPECT: u32 = 2;
+/// How long a suspect waits for its worker to fall silent, in milliseconds. Then it is released.
+pub const PATIENCE_MS: u64 = 10_000;
+/// For how long a suspect is released that found no silence, in milliseconds.
+pub const AGAIN_AFTER_MS: u64 = 60_000;
+
+/// Whether a message with so many lapsed leases runs alone.
+pub(crate) fn is_suspect(lapses: u32) -> bool {
+    lapses >= LAPSES_OF_A_SUSPECT
+}
+
+/// What all lanes of a worker hold, and the suspect among it. It reads no clock: `now_ms` is monotonic.
+#[derive(Debug, Default)]
+pub(crate) struct Solo {
+    /// Leases in hand, but for the suspect's.
+    held: usize,
+    suspect: Option<Suspect>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Suspect {
+    Waits { until_ms: u64 },
+    Runs,
+}
+
+/// What a suspect does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Begins: nothing else is held.
+    Run,
+    /// Waits for silence, until this moment at most.
+    Wait(u64),
+    /// Goes back to its queue: no silence came.
+    GiveBack,
+}
+
+impl Solo {
+    /// Whether lanes may take. Takes that wait are dropped when this turns false.
+    pub(crate) fn may_take(&self) -> bool {
+        self.suspect.is_none()
+    }
+
+    /// A lane was handed messages that are no suspects. False: a suspect runs, and they go back at once.
+    pub(crate) fn admit(&mut self, messages: usize) -> bool {
+        if matches!(self.suspect, Some(Suspect::Runs)) {
+            return false;
+        }
+        self.held += messages;
+        true
+    }
+
+    /// A message goes back that was not admitted: its lease counts until that is settled.
+    pub(crate) fn goes_back(&mut self) {
+        self.held += 1;
+    }
+
+    /// So many of them are settled.
+    pub(crate) fn settled(&mut self, messages: usize) {
+        debug_assert!(self.held >= messages, "more is settled than was held");
+        self.held = self.held.saturating_sub(messages);
+    }
+
+    /// A lane was handed a suspect. False: there is one already, and this one goes back at once.
+    pub(crate) fn ask(&mut self, now_ms: u64) -> bool {
+        if self.suspect.is_some() {
+            return false;
+        }
+        self.suspect = Some(Suspect::Waits { until_ms: now_ms.saturating_add(PATIENCE_MS) });
+        true
+    }
+
+    /// What the suspect that has asked does now.
+    pub(crate) fn step(&mut self, now_ms: u64) -> Step {
+        match self.suspect {
+            Some(Suspect::Runs) => Step::Run,
+            Some(Suspect::Waits { .. }) if self.held == 0 => {
+                self.suspect = Some(Suspect::Runs);
+                Step::Run
+            }
+            Some(Suspect::Waits { until_ms }) if now_ms < until_ms => Step::Wait(until_ms),
+            Some(Suspect::Waits { .. }) | None => {
+                self.suspect = None;
+                Step::GiveBack
+            }
+        }
+    }
+
+    /// The suspect is settled, or is not run after all.
+    pub(crate) fn ended(&mut self) {
+        self.suspect = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_lapses_make_a_suspect() {
+        assert_eq!([0, 1, 2, 3].map(is_suspect), [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_suspect_waits_for_silence_and_runs_alone() {
+        let mut solo = Solo::default();
+        assert!(solo.admit(2));
+        assert!(solo.ask(0));
+        assert!(!solo.may_take());
+        assert_eq!(solo.step(1), Step::Wait(PATIENCE_MS));
+        // Another lane's take was answered meanwhile: that is run before the suspect is.
+        assert!(solo.admit(1));
+        solo.settled(2);
+        assert_eq!(solo.step(2), Step::Wait(PATIENCE_MS));
+        solo.settled(1);
+        assert_eq!(solo.step(3), Step::Run);
+        assert!(!solo.may_take());
+        assert!(!solo.admit(1), "what comes now goes back");
+        solo.ended();
+        assert!(solo.may_take() && solo.admit(1));
+    }
+
+    #[test]
+    fn one_suspect_at_a_time_is_held() {
+        let mut solo = Solo::default();
+        assert!(solo.ask(0));
+        assert!(!solo.ask(0));
+        assert_eq!(solo.step(0), Step::Run);
+        assert!(!solo.ask(0));
+        solo.ended();
+        assert!(solo.ask(0));
+    }
+
+    #[test]
+    fn a_worker_that_never_falls_silent_gives_the_suspect_back() {
+        let mut solo = Solo::default();
+        solo.admit(1);
+        solo.ask(100);
+        assert_eq!(solo.step(100 + PATIENCE_MS - 1), Step::Wait(100 + PATIENCE_MS));
+        assert_eq!(solo.step(100 + PATIENCE_MS), Step::GiveBack);
+        assert!(solo.may_take(), "the lanes go on");
+    }
+
+    /// The promise, played through: a killer among 63 others, 64 at a time.
+    #[test]
+    fn a_killer_costs_bystanders_two_attempts_at_most() {
+        const KILLER: usize = 40;
+        let mut lapses = [0_u32; 64];
+        let mut is_done = [false; 64];
+        let mut deaths = 0;
+        while !is_done.iter().all(|done| *done) {
+            assert!(deaths <= 16, "the killer is dead after 16 attempts");
+            let mut solo = Solo::default();
+            // A batch: what is no suspect runs at once, one suspect is kept, the others go back.
+            let waiting: Vec<usize> = (0..64).filter(|message| !is_done[*message]).collect();
+            let (suspects, others): (Vec<usize>, Vec<usize>) =
+                waiting.into_iter().partition(|message| is_suspect(lapses[*message]));
+            assert!(solo.admit(others.len()));
+            let suspect = suspects.into_iter().find(|_| solo.ask(0));
+            let held: Vec<usize> = others.iter().copied().chain(suspect).collect();
+            if others.contains(&KILLER) {
+                held.iter().for_each(|message| lapses[*message] += 1);
+                deaths += 1;
+                continue;
+            }
+            others.iter().for_each(|message| is_done[*message] = true);
+            solo.settled(others.len());
+            if let Some(suspect) = suspect {
+                assert_eq!(solo.step(0), Step::Run);
+                if suspect == KILLER {
+                    lapses[KILLER] += 1;
+                    deaths += 1;
+                    is_done[KILLER] = lapses[KILLER] == 16;
+                } else {
+                    is_done[suspect] = true;
+                }
+            }
+        }
+        assert_eq!(lapses[KILLER], 16);
+        for (message, lapses) in lapses.iter().enumerate().filter(|(message, _)| *message != KILLER) {
+            assert!(*lapses <= 2, "message {message} lost {lapses} attempts");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The keeper: renews the leases of all lanes, and fires the tokens of those that are over.
+
+use std::sync::Arc;
+
+use dwell_model::Receipt;
+use dwell_store::{Action, Error, Settle};
+
+use super::shared::Shared;
+use crate::lease::LeaseId;
+use crate::token::Fired;
+
+/// Keeps leases until the task is aborted.
+pub(super) async fn keep(shared: Arc<Shared>) {
+    loop {
+        let now_ms = shared.now_ms();
+        let (lapsed, due, wake_at_ms) = {
+            let mut leases = shared.leases();
+            (leases.lapsed(now_ms), leases.renew(now_ms), leases.sleep())
+        };
+        lapsed.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
+        if !due.is_empty() {
+            // A call that does not return must hold up neither the next one nor a token.
+            tokio::spawn(renew(Arc::clone(&shared), due));
+        }
+        tokio::select! {
+            () = shared.timer.sleep_until_some(wake_at_ms) => {}
+            () = shared.granted.notified() => {}
+        }
+    }
+}
+
+async fn renew(shared: Arc<Shared>, due: Vec<(LeaseId, Receipt)>) {
+    let batch = shared.store.limits().batch.max(1);
+    for due in due.chunks(batch) {
+        let action = Action::Extend { lease_ms: None };
+        let settles =
+            due.iter().map(|(_, receipt)| Settle { receipt: receipt.clone(), action: action.clone() });
+        let answers = shared.store.settle(settles.collect()).await;
+        let now_ms = shared.now_ms();
+        let mut lost = Vec::new();
+        {
+            let mut leases = shared.leases();
+            for ((id, _), answer) in due.iter().zip(answers) {
+                match answer {
+                    Ok(_) => leases.renewed(*id),
+                    Err(Error::LeaseLost) => lost.extend(leases.lost(*id)),
+                    Err(_) => leases.not_renewed(*id, now_ms),
+                }
+            }
+        }
+        lost.iter().for_each(|fuse| fuse.fire(Fired::LeaseLost));
+    }
+    // What comes next may be earlier than what the keeper sleeps for.
+    shared.granted.notify_one();
+}

@@ -1,0 +1,450 @@
+//! The task of a lane: takes what there is room for, hands it to handlers, and settles what they come to.
+//!
+//! It alone changes its accounts and its breaker. Handlers, the settler and probes tell it what has happened by events.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell_model::MessageId;
+use dwell_store::{Action, BoxFuture, Delivery, Error as StoreError, Settle, Settled, Take};
+use tokio::sync::{mpsc, watch};
+
+use super::handling;
+use super::settler::Request;
+use super::shared::{Held, Phase, Shared};
+use super::spec::{Handler, Spec};
+use super::stats::{count, uncount};
+use crate::breaker::{Admission, Blame, Breaker, Report};
+use crate::lane::{Capacity, Room};
+use crate::suspect::{self, Step};
+use crate::{Outcome, Result, jitter, whole_ms};
+
+/// How long a take waits, as a part of the lease: a lease counts from before the call, so that a message that comes at the end of the
+/// wait has lost that much of it.
+const WAIT_OF_LEASE: u64 = 6;
+/// After how long a take is tried again that the store could not do, in milliseconds: at first, and at most.
+const FIRST_PAUSE_MS: u64 = 100;
+const LAST_PAUSE_MS: u64 = 5_000;
+
+/// What has happened outside of the lane's task.
+pub(super) enum Event {
+    /// A handler has come to this.
+    Handled {
+        held: Held,
+        outcome: Outcome,
+        /// Whether the handler itself has said so: a panic or a timeout says nothing of the destination.
+        is_said: bool,
+        /// The slot stays taken until [`Event::Freed`].
+        keeps_slot: bool,
+    },
+    /// The store has answered a settlement.
+    Settled { held: Held, answer: dwell_store::Result<Settled>, is_release: bool, keeps_slot: bool },
+    /// A handler that had exceeded its time has returned, or the worker ends without it.
+    Freed { bytes: usize, is_suspect: bool },
+    /// The worker ends, and a blocking handler still runs: its message is left to its lease.
+    Abandoned { held: Held },
+    /// A probe has ended.
+    Probed(bool),
+}
+
+/// A take that is under way.
+struct Taking {
+    asked_ms: u64,
+    call: BoxFuture<'static, dwell_store::Result<Vec<Delivery>>>,
+    /// The one message that is asked for, by a strict lane.
+    id: Option<MessageId>,
+}
+
+pub(super) struct LaneTask {
+    shared: Arc<Shared>,
+    spec: Arc<Spec>,
+    capacity: Capacity,
+    breaker: Breaker,
+    events: mpsc::UnboundedReceiver<Event>,
+    sender: mpsc::UnboundedSender<Event>,
+    taking: Option<Taking>,
+    /// Waits for its worker to fall silent.
+    suspect: Option<Held>,
+    /// The last take brought suspects: one message at a time, so that few go back and forth.
+    is_wary: bool,
+    /// Takes that failed in a row, and when the next one may be made.
+    failures: u32,
+    paused_until_ms: u64,
+    seed: u64,
+}
+
+/// What a lane does next.
+enum Next {
+    Take(Take),
+    TakeId(MessageId),
+    Wait(Option<u64>),
+}
+
+impl LaneTask {
+    pub(super) fn new(shared: Arc<Shared>, spec: Spec) -> LaneTask {
+        let (sender, events) = mpsc::unbounded_channel();
+        let seed = RandomState::new().hash_one(spec.queue.as_str());
+        LaneTask {
+            capacity: Capacity::new(spec.bounds, shared.now_ms()),
+            breaker: Breaker::new(spec.probe.is_some(), seed),
+            shared,
+            spec: Arc::new(spec),
+            events,
+            sender,
+            taking: None,
+            suspect: None,
+            is_wary: false,
+            failures: 0,
+            paused_until_ms: 0,
+            seed,
+        }
+    }
+
+    /// Runs until the worker is drained.
+    ///
+    /// # Errors
+    /// The store's, if no later call can succeed.
+    pub(super) async fn run(mut self) -> Result<()> {
+        let mut phase = self.shared.phase.subscribe();
+        let mut solo = self.shared.solo_changed.subscribe();
+        loop {
+            let is_draining = *phase.borrow_and_update() > Phase::Running;
+            solo.mark_unchanged();
+            let wake_at_ms = self.step(is_draining);
+            if is_draining && self.capacity.messages() == 0 {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => self.hear(event),
+                taken = taken(&mut self.taking) => self.taken(taken)?,
+                () = changed(&mut phase) => {}
+                () = changed(&mut solo) => {}
+                () = self.shared.timer.sleep_until_some(wake_at_ms) => {}
+            }
+            while let Ok(event) = self.events.try_recv() {
+                self.hear(event);
+            }
+        }
+    }
+
+    /// Lets time act, begins what may begin, and drops the take that may not wait any more. When to do so again.
+    fn step(&mut self, is_draining: bool) -> Option<u64> {
+        let now_ms = self.shared.now_ms();
+        if self.breaker.wake(now_ms) {
+            self.probe();
+        }
+        self.spec.stats.set_breaker(self.breaker.state());
+        let mut wake_at_ms = self.breaker.wake_at_ms();
+        wake_at_ms = earlier(wake_at_ms, self.step_suspect(now_ms, is_draining));
+        match self.next(now_ms, is_draining) {
+            Next::Wait(until_ms) => {
+                // Dropped, it gives back what it was about to be handed.
+                self.taking = None;
+                wake_at_ms = earlier(wake_at_ms, until_ms);
+            }
+            Next::Take(take) if self.taking.is_none() => {
+                let store = Arc::clone(&self.shared.store);
+                let call = Box::pin(async move { store.take(take).await });
+                self.taking = Some(Taking { asked_ms: now_ms, call, id: None });
+            }
+            Next::TakeId(id) if self.taking.is_none() => {
+                let (store, queue) = (Arc::clone(&self.shared.store), self.spec.queue.clone());
+                let (lease_ms, is_session) = (self.spec.lease_ms, self.shared.is_session);
+                let call = Box::pin(async move {
+                    store.take_id(queue, id, Some(lease_ms), is_session).await.map(|delivery| vec![delivery])
+                });
+                self.taking = Some(Taking { asked_ms: now_ms, call, id: Some(id) });
+            }
+            Next::Take(_) | Next::TakeId(_) => {}
+        }
+        wake_at_ms
+    }
+
+    fn next(&mut self, now_ms: u64, is_draining: bool) -> Next {
+        if is_draining || !self.shared.solo(false, |solo| solo.may_take()) {
+            return Next::Wait(None);
+        }
+        if self.paused_until_ms > now_ms {
+            return Next::Wait(Some(self.paused_until_ms));
+        }
+        let most = match self.breaker.admission() {
+            Admission::None => return Next::Wait(None),
+            Admission::One => 1,
+            Admission::Any if self.is_wary => 1,
+            Admission::Any => usize::MAX,
+        };
+        match self.capacity.room(now_ms) {
+            Room::Full => Next::Wait(None),
+            Room::Until(until_ms) => Next::Wait(Some(until_ms)),
+            Room::TakeId(id) => Next::TakeId(id),
+            Room::Take { max, max_bytes } => {
+                let take = Take::from(self.spec.queue.clone())
+                    .max(max.min(most).min(self.shared.store.limits().batch.max(1)))
+                    .wait_ms(self.spec.lease_ms / WAIT_OF_LEASE)
+                    .lease_ms(self.spec.lease_ms);
+                Next::Take(Take { max_bytes, bound: self.shared.is_session, ..take })
+            }
+        }
+    }
+
+    /// A suspect begins, waits on or goes back.
+    fn step_suspect(&mut self, now_ms: u64, is_draining: bool) -> Option<u64> {
+        let held = self.suspect.take()?;
+        if is_draining {
+            self.shared.solo(true, |solo| solo.ended());
+            self.give_back(held, None);
+            return None;
+        }
+        match self.shared.solo(false, |solo| solo.step(now_ms)) {
+            Step::Run => {
+                self.begin(vec![held]);
+                None
+            }
+            Step::Wait(until_ms) => {
+                self.suspect = Some(held);
+                Some(until_ms)
+            }
+            Step::GiveBack => {
+                self.shared.solo_changed.send_replace(());
+                self.give_back(held, Some(Duration::from_millis(suspect::AGAIN_AFTER_MS)));
+                None
+            }
+        }
+    }
+
+    fn probe(&self) {
+        let Some(probe) = self.spec.probe.clone() else { return };
+        let (shared, sender, timeout_ms) =
+            (Arc::clone(&self.shared), self.sender.clone(), self.spec.timeout_ms);
+        tokio::spawn(async move {
+            // In a task of its own, so that a panic is a probe that failed.
+            let mut probing = tokio::spawn(async move { probe().await });
+            let passed = tokio::select! {
+                passed = &mut probing => passed.unwrap_or(false),
+                () = shared.timer.sleep_until(shared.now_ms().saturating_add(timeout_ms)) => false,
+            };
+            probing.abort();
+            let _ = sender.send(Event::Probed(passed));
+        });
+    }
+
+    fn taken(&mut self, taken: dwell_store::Result<Vec<Delivery>>) -> Result<()> {
+        let Some(Taking { asked_ms, id, .. }) = self.taking.take() else { return Ok(()) };
+        match taken {
+            Ok(deliveries) => {
+                self.failures = 0;
+                if id.is_some() {
+                    self.capacity.let_go();
+                }
+                self.admit(deliveries, asked_ms);
+            }
+            // It is gone, dead, or with somebody else: this lane waits for it no more.
+            Err(
+                StoreError::MessageNotFound { .. } | StoreError::Leased { .. } | StoreError::KeyTaken { .. },
+            ) if id.is_some() => self.capacity.let_go(),
+            Err(error) if error.is_retryable() => {
+                let longest = FIRST_PAUSE_MS.saturating_mul(1 << self.failures.min(20)).min(LAST_PAUSE_MS);
+                self.failures = self.failures.saturating_add(1);
+                let parts: [&[u8]; 2] = [&self.seed.to_le_bytes(), &self.failures.to_le_bytes()];
+                let pause_ms = jitter::shortened(longest, 20, &parts);
+                self.paused_until_ms = self.shared.now_ms().saturating_add(pause_ms);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Begins with what has come, but for suspects.
+    fn admit(&mut self, deliveries: Vec<Delivery>, asked_ms: u64) {
+        let is_suspect = |delivery: &Delivery| suspect::is_suspect(delivery.message.standing.counts.lapses);
+        let (suspects, others): (Vec<Delivery>, Vec<Delivery>) = deliveries.into_iter().partition(is_suspect);
+        if !(suspects.is_empty() && others.is_empty()) {
+            self.is_wary = !suspects.is_empty();
+        }
+        let count_of_others = others.len();
+        let may_run = self.shared.solo(false, |solo| solo.admit(count_of_others));
+        let others: Vec<Held> = others.into_iter().map(|one| self.hold(one, asked_ms, false)).collect();
+        if may_run {
+            self.begin(others);
+        } else {
+            // A suspect runs: these were on their way when it began.
+            others.into_iter().for_each(|held| self.give_back(held, None));
+        }
+        for delivery in suspects {
+            let now_ms = self.shared.now_ms();
+            let is_the_one = self.shared.solo(false, |solo| solo.ask(now_ms));
+            let held = self.hold(delivery, asked_ms, is_the_one);
+            if is_the_one {
+                self.suspect = Some(held);
+                self.shared.solo_changed.send_replace(());
+            } else {
+                self.give_back(held, None);
+            }
+        }
+    }
+
+    fn hold(&mut self, delivery: Delivery, asked_ms: u64, is_suspect: bool) -> Held {
+        count(&self.spec.stats.taken);
+        count(&self.spec.stats.running);
+        let held = self.shared.hold(delivery, self.spec.lease_ms, asked_ms, is_suspect);
+        self.capacity.taken(held.bytes(), held.answered_ms);
+        held
+    }
+
+    /// Hands messages to their handler: together, if they are a batch or the lane is strict.
+    fn begin(&mut self, messages: Vec<Held>) {
+        if messages.is_empty() {
+            return;
+        }
+        messages.iter().for_each(|held| self.breaker.sent(held.id()));
+        let is_together = self.spec.bounds.is_strict || matches!(self.spec.handler, Handler::Batch(_));
+        let groups =
+            if is_together { vec![messages] } else { messages.into_iter().map(|one| vec![one]).collect() };
+        for group in groups {
+            tokio::spawn(handling::handle(
+                Arc::clone(&self.shared),
+                Arc::clone(&self.spec),
+                group,
+                self.sender.clone(),
+            ));
+        }
+    }
+
+    /// Gives back a message that was not admitted, or a suspect that does not run.
+    fn give_back(&mut self, held: Held, after: Option<Duration>) {
+        self.shared.solo(false, |solo| solo.goes_back());
+        self.handled(Held { is_suspect: false, ..held }, Outcome::Release { after }, false, false);
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Handled { held, outcome, is_said, keeps_slot } => {
+                self.handled(held, outcome, is_said, keeps_slot);
+            }
+            Event::Settled { held, answer, is_release, keeps_slot } => {
+                self.settled(&held, answer, is_release);
+                if !keeps_slot {
+                    self.free(held.bytes(), held.is_suspect);
+                }
+            }
+            Event::Freed { bytes, is_suspect } => self.free(bytes, is_suspect),
+            Event::Abandoned { held } => {
+                drop(self.shared.end(&held));
+                self.free(held.bytes(), held.is_suspect);
+            }
+            Event::Probed(has_passed) => self.breaker.probed(has_passed, self.shared.now_ms()),
+        }
+    }
+
+    fn handled(&mut self, held: Held, outcome: Outcome, is_said: bool, keeps_slot: bool) {
+        let action = self.action(&held, outcome, is_said);
+        match self.shared.end(&held) {
+            Some((receipt, deadline_ms)) => {
+                let settle = Settle { receipt, action };
+                let request = Request { settle, deadline_ms, held, keeps_slot, lane: self.sender.clone() };
+                // The settler ends after the lanes.
+                let _ = self.shared.settler.send(request);
+            }
+            None => {
+                count(&self.spec.stats.lost);
+                if !keeps_slot {
+                    self.free(held.bytes(), held.is_suspect);
+                }
+            }
+        }
+    }
+
+    /// What is asked of the store for an outcome.
+    fn action(&mut self, held: &Held, outcome: Outcome, is_said: bool) -> Action {
+        let now_ms = self.shared.now_ms();
+        let (report, outcome) = match outcome {
+            Outcome::Destination { report, error } => {
+                let blame = self.breaker.report(held.id(), report, now_ms);
+                let error = format!("it breaks a destination that is up: {error}");
+                let outcome = match blame {
+                    Blame::Message => Outcome::Retry { error, after: None },
+                    Blame::Destination => Outcome::Release { after: None },
+                };
+                (None, outcome)
+            }
+            Outcome::Release { after } => (Some(Report::Unknown), Outcome::Release { after }),
+            outcome if is_said => (Some(Report::Answered), outcome),
+            outcome => (Some(Report::Unknown), outcome),
+        };
+        if let Some(report) = report {
+            self.breaker.report(held.id(), report, now_ms);
+        }
+        match outcome {
+            Outcome::Done => Action::Ack,
+            Outcome::Bury { reason } => Action::Bury { reason: Some(shortened(reason)), priority: None },
+            Outcome::Retry { error, after } => {
+                let of_ladder = || {
+                    self.spec
+                        .ladder
+                        .as_ref()
+                        .map(|ladder| ladder.delay_ms(held.delivery.attempt(), held.id()))
+                };
+                let after_ms = after.map(whole_ms).or_else(of_ladder);
+                Action::Retry { after_ms, error: Some(shortened(error)), priority: None }
+            }
+            Outcome::Release { after } => Action::Release { after_ms: after.map(whole_ms), priority: None },
+            Outcome::Destination { .. } => Action::Release { after_ms: None, priority: None },
+        }
+    }
+
+    fn settled(&mut self, held: &Held, answer: dwell_store::Result<Settled>, is_release: bool) {
+        let stats = &self.spec.stats;
+        if let (Ok(Settled::Scheduled(at)), true) = (&answer, self.spec.bounds.is_strict) {
+            // At this moment the store's clock reads `at` at least.
+            let after_ms = at.ms_since(held.delivery.taken_at);
+            self.capacity.hold(held.id(), held.answered_ms.saturating_add(after_ms));
+        }
+        match answer {
+            Ok(Settled::Gone) => count(&stats.done),
+            Ok(Settled::Dead(dwell_model::DeathReason::Buried)) => count(&stats.buried),
+            Ok(_) if is_release => count(&stats.released),
+            Ok(_) => count(&stats.retried),
+            Err(_) => count(&stats.lost),
+        }
+    }
+
+    fn free(&mut self, bytes: usize, is_suspect: bool) {
+        uncount(&self.spec.stats.running);
+        self.capacity.settled(bytes);
+        if is_suspect {
+            self.shared.solo(true, |solo| solo.ended());
+        } else {
+            self.shared.solo(false, |solo| solo.settled(1));
+            if !self.shared.solo(false, |solo| solo.may_take()) {
+                self.shared.solo_changed.send_replace(());
+            }
+        }
+    }
+}
+
+/// The answer of the take under way; without end if there is none.
+async fn taken(taking: &mut Option<Taking>) -> dwell_store::Result<Vec<Delivery>> {
+    match taking {
+        Some(taking) => taking.call.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends when something was sent; without end when nothing can be any more.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+/// As much of a text as a message may keep.
+fn shortened(mut text: String) -> Arc<str> {
+    text.truncate(text.floor_char_boundary(dwell_model::Limits::MAX_ERROR_TEXT_LEN));
+    text.into()
+}

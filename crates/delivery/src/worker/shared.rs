@@ -1,0 +1,125 @@
+//! What the tasks of one worker share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dwell_model::Receipt;
+use dwell_store::{Delivery, Store};
+use dwell_time::Clock;
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::settler;
+use crate::job::Job;
+use crate::lease::{LeaseId, Leases};
+use crate::suspect::Solo;
+use crate::timer::Timer;
+use crate::token::{Fuse, Token};
+
+/// Where a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Running,
+    /// Nothing is taken any more.
+    Draining,
+    /// Tokens fire, and what still runs is dropped a moment later.
+    Stopping,
+}
+
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) timer: Timer,
+    pub(super) is_session: bool,
+    pub(super) phase: watch::Sender<Phase>,
+    /// Outcomes on their way. Unbounded: what is in it holds a slot of its lane.
+    pub(super) settler: mpsc::UnboundedSender<settler::Request>,
+    /// There is something to do for the keeper, earlier than it meant to look.
+    pub(super) granted: Notify,
+    /// Told when lanes that wait for a suspect, or a suspect that waits for lanes, should look again.
+    pub(super) solo_changed: watch::Sender<()>,
+    leases: Mutex<Leases<Fuse>>,
+    solo: Mutex<Solo>,
+}
+
+/// A message in hand.
+pub(super) struct Held {
+    pub(super) delivery: Arc<Delivery>,
+    pub(super) lease: LeaseId,
+    pub(super) fuse: Fuse,
+    pub(super) token: Token,
+    /// When the take was answered: at this moment the store's clock read `taken_at`, or a little more.
+    pub(super) answered_ms: u64,
+    pub(super) is_suspect: bool,
+}
+
+impl Held {
+    pub(super) fn bytes(&self) -> usize {
+        self.delivery.message.body.len()
+    }
+
+    pub(super) fn id(&self) -> dwell_model::MessageId {
+        self.delivery.message.id
+    }
+
+    pub(super) fn job(&self, shared: &Shared, deadline_ms: u64) -> Job {
+        Job::new(Arc::clone(&self.delivery), self.token.clone(), Arc::clone(&shared.clock), deadline_ms)
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        timer: Timer,
+        is_session: bool,
+        settler: mpsc::UnboundedSender<settler::Request>,
+    ) -> Shared {
+        Shared {
+            store,
+            clock,
+            timer,
+            is_session,
+            phase: watch::Sender::new(Phase::Running),
+            settler,
+            granted: Notify::new(),
+            solo_changed: watch::Sender::new(()),
+            leases: Mutex::new(Leases::new()),
+            solo: Mutex::default(),
+        }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now().mono_ms
+    }
+
+    /// The leases. Not held across an await.
+    pub(super) fn leases(&self) -> MutexGuard<'_, Leases<Fuse>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks or tells the core of suspects, and lets all that wait for it look again if `changes` says so.
+    pub(super) fn solo<T>(&self, changes: bool, ask: impl FnOnce(&mut Solo) -> T) -> T {
+        let answer = ask(&mut self.solo.lock().unwrap_or_else(PoisonError::into_inner));
+        if changes {
+            self.solo_changed.send_replace(());
+        }
+        answer
+    }
+
+    /// Keeps the lease of a message from now on.
+    pub(super) fn hold(&self, delivery: Delivery, lease_ms: u64, asked_ms: u64, is_suspect: bool) -> Held {
+        let (fuse, token) = Token::new();
+        let receipt = delivery.receipt.clone();
+        let (lease, is_earlier) = self.leases().granted(receipt, lease_ms, asked_ms, fuse.clone());
+        if is_earlier {
+            self.granted.notify_one();
+        }
+        let (delivery, answered_ms) = (Arc::new(delivery), self.now_ms());
+        Held { delivery, lease, fuse, token, answered_ms, is_suspect }
+    }
+
+    /// Ends the keeping of a lease: its receipt and deadline, if it is not over.
+    pub(super) fn end(&self, held: &Held) -> Option<(Receipt, u64)> {
+        let now_ms = self.now_ms();
+        self.leases().end(held.lease, now_ms)
+    }
+}

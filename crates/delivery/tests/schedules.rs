@@ -1,0 +1,411 @@
+//! Schedules on a store in memory, whose clock a test moves: each instant once, whoever dies at whatever call.
+
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dwell_delivery::schedule::{
+    Defined, Every, INSTANT_HEADER, Missed, Overlap, QUEUE, Runner, Schedule, Schedules, Times,
+};
+use dwell_model::{Limits, QueueName, Timestamp};
+use dwell_store::{
+    Action, Delivery, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take, async_trait,
+    delegate_store,
+};
+use dwell_time::{Clock, ManualClock};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const MINUTE_MS: u64 = 60_000;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// A store whose caller dies at its n-th call: before it was made, or after it was and before the answer came.
+struct Deadly {
+    inner: Arc<MemoryStore>,
+    calls: AtomicUsize,
+    dies_at: Mutex<Option<(usize, bool)>>,
+}
+
+impl Deadly {
+    async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let death = *self.dies_at.lock().unwrap();
+        match death {
+            Some((at, is_made)) if at == number => {
+                if is_made {
+                    call.await;
+                }
+                std::future::pending().await
+            }
+            _ => call.await,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Deadly {
+    async fn put(&self, puts: Vec<Put>) -> Vec<Result<PutAnswer>> {
+        self.call(self.inner.put(puts)).await
+    }
+
+    async fn take(&self, take: Take) -> Result<Vec<Delivery>> {
+        self.call(self.inner.take(take)).await
+    }
+
+    async fn take_id(
+        &self,
+        queue: QueueName,
+        id: dwell_model::MessageId,
+        lease_ms: Option<u64>,
+        bound: bool,
+    ) -> Result<Delivery> {
+        self.call(self.inner.take_id(queue, id, lease_ms, bound)).await
+    }
+
+    async fn settle(&self, settles: Vec<Settle>) -> Vec<Result<Settled>> {
+        self.call(self.inner.settle(settles)).await
+    }
+
+    delegate_store! {
+        self.inner;
+        own: put take take_id settle;
+        forward: cancel reschedule get locate list peek stats forecast queues ready configure revive discard purge delete_queue;
+    }
+}
+
+struct Stage {
+    clock: ManualClock,
+    inner: Arc<MemoryStore>,
+    deadly: Arc<Deadly>,
+}
+
+impl Stage {
+    fn begin(start: &str) -> Stage {
+        let clock = ManualClock::new(at(start));
+        let inner = Arc::new(MemoryStore::with_seed(Limits::default(), Arc::new(clock.clone()), 7));
+        let deadly =
+            Deadly { inner: Arc::clone(&inner), calls: AtomicUsize::new(0), dies_at: Mutex::new(None) };
+        Stage { clock, inner, deadly: Arc::new(deadly) }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now().wall
+    }
+
+    fn schedules(&self) -> Schedules {
+        Schedules::new(Arc::clone(&self.inner) as Arc<dyn Store>)
+    }
+
+    fn runner(&self) -> Runner {
+        Runner::new(Arc::clone(&self.inner) as Arc<dyn Store>, Arc::new(self.clock.clone()))
+    }
+
+    /// Runs what is due now.
+    fn run(&self) -> usize {
+        now(self.runner().run_due()).expect("it ends").expect("the store serves")
+    }
+
+    /// The same by a runner that dies at its n-th call. Whether it lived to the end.
+    fn run_and_die(&self, call: usize, is_made: bool) -> bool {
+        self.arm(call, is_made);
+        let runner = Runner::new(Arc::clone(&self.deadly) as Arc<dyn Store>, Arc::new(self.clock.clone()));
+        now(runner.run_due()).map(|ran| ran.expect("the store serves")).is_some()
+    }
+
+    fn arm(&self, call: usize, is_made: bool) {
+        self.deadly.calls.store(0, Ordering::Relaxed);
+        *self.deadly.dies_at.lock().unwrap() = Some((call, is_made));
+    }
+
+    /// The instants of all runs in the queue, which is empty afterwards.
+    fn runs(&self, queue: &str) -> Vec<String> {
+        let take = Take::from(queue.parse().unwrap()).max(10_000);
+        let taken = now(self.inner.take(take)).unwrap().unwrap();
+        let acks = taken.iter().map(|run| Settle { receipt: run.receipt.clone(), action: Action::Ack });
+        assert!(now(self.inner.settle(acks.collect())).unwrap().iter().all(Result::is_ok));
+        taken.iter().map(|run| run.header(INSTANT_HEADER).unwrap_or("by hand").to_owned()).collect()
+    }
+}
+
+/// The outcome of a future that needs nobody else, or `None` if it waits for ever.
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+fn every_minute(name: &str) -> Schedule {
+    Schedule::new(name, "runs", Times::Every(Every::new(MINUTE_MS).unwrap())).unwrap().overlap(Overlap::Allow)
+}
+
+fn define(stage: &Stage, schedule: Schedule) -> Defined {
+    now(stage.schedules().define(schedule, stage.now())).unwrap().unwrap()
+}
+
+#[test]
+fn each_instant_is_run_once_at_its_instant() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    assert_eq!(define(&stage, every_minute("tick").body("do it")), Defined::Created);
+    assert_eq!(stage.run(), 1, "it is armed");
+    assert_eq!(stage.runs("runs"), [""; 0]);
+    stage.clock.advance(29_999);
+    assert_eq!(stage.run(), 0, "nothing is early");
+    stage.clock.advance(1);
+    assert_eq!(stage.run(), 1);
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:01:00.000Z"]);
+    assert_eq!(now(stage.schedules().get("tick")).unwrap().unwrap().next, Some(at("2026-11-26T10:02:00Z")));
+}
+
+#[test]
+fn each_instant_is_run_once_though_a_runner_dies_at_any_call() {
+    let mut deaths = 0;
+    for is_made in [false, true] {
+        for call in 0..12 {
+            let stage = Stage::begin("2026-11-26T10:00:30Z");
+            define(&stage, every_minute("tick"));
+            stage.run();
+            stage.clock.advance(30_000);
+            let lived = stage.run_and_die(call, is_made);
+            deaths += usize::from(!lived);
+            // What the dead runner held is free when its lease ends, before the next instant.
+            stage.clock.advance(30_000);
+            stage.run();
+            stage.clock.advance(30_000);
+            stage.run();
+            let runs = stage.runs("runs");
+            assert_eq!(
+                runs,
+                ["2026-11-26T10:01:00.000Z", "2026-11-26T10:02:00.000Z"],
+                "dead at call {call}, made: {is_made}"
+            );
+            let next = now(stage.schedules().get("tick")).unwrap().unwrap().next;
+            assert_eq!(next, Some(at("2026-11-26T10:03:00Z")));
+        }
+    }
+    assert_eq!(deaths, 8, "a turn is a take, two puts and a settlement");
+}
+
+#[test]
+fn a_schedule_is_the_old_or_the_new_one_though_who_defines_it_dies_at_any_call() {
+    let mut seen = [0, 0];
+    for is_made in [false, true] {
+        for call in 0..8 {
+            let stage = Stage::begin("2026-11-26T10:00:30Z");
+            define(&stage, every_minute("tick").body("old"));
+            stage.run();
+            stage.arm(call, is_made);
+            let dying = Schedules::new(Arc::clone(&stage.deadly) as Arc<dyn Store>);
+            let new = every_minute("tick").body("new");
+            let lived = now(dying.define(new.clone(), stage.now())).is_some();
+            // The lease ends at the next instant.
+            stage.clock.advance(29_000);
+            stage.run();
+            assert_eq!(stage.runs("runs"), [""; 0], "nothing is early");
+            stage.clock.advance(31_000);
+            stage.run();
+            stage.run();
+            assert_eq!(
+                stage.runs("runs"),
+                ["2026-11-26T10:01:00.000Z"],
+                "dead at call {call}, made: {is_made}"
+            );
+            let standing = now(stage.schedules().get("tick")).unwrap().unwrap().schedule;
+            seen[usize::from(standing == new)] += 1;
+            assert!(standing == new || !lived, "a definition that was answered stands");
+            stage.clock.advance(30_000);
+            stage.run();
+            assert_eq!(stage.runs("runs"), ["2026-11-26T10:02:00.000Z"]);
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+#[test]
+fn a_definition_that_says_the_same_changes_nothing() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    define(&stage, every_minute("tick"));
+    stage.run();
+    // At the very instant, as servers do that start.
+    stage.clock.advance(30_000);
+    assert_eq!(define(&stage, every_minute("tick")), Defined::Unchanged);
+    assert_eq!(stage.run(), 1);
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:01:00.000Z"]);
+    assert_eq!(define(&stage, every_minute("tick").body("x")), Defined::Changed);
+}
+
+#[test]
+fn a_definition_of_what_could_never_run_changes_nothing() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    let never = Schedule::new("a", "q", Times::cron("0 0 30 2 *", None, "UTC").unwrap()).unwrap();
+    let refused = now(stage.schedules().define(never, stage.now())).unwrap().unwrap_err();
+    assert_eq!(refused.code(), "cron_never_fires");
+    assert!(now(stage.schedules().list()).unwrap().unwrap().is_empty());
+}
+
+#[test]
+fn a_run_is_left_out_or_takes_the_place_of_one_that_is_not_done() {
+    for (overlap, expected) in [
+        (Overlap::Skip, vec!["2026-11-26T10:01:00.000Z"]),
+        (Overlap::Replace, vec!["2026-11-26T10:03:00.000Z"]),
+        (
+            Overlap::Allow,
+            vec!["2026-11-26T10:01:00.000Z", "2026-11-26T10:02:00.000Z", "2026-11-26T10:03:00.000Z"],
+        ),
+    ] {
+        let stage = Stage::begin("2026-11-26T10:00:30Z");
+        define(&stage, every_minute("tick").overlap(overlap));
+        stage.run();
+        stage.clock.advance(30_000);
+        stage.run();
+        for _ in 0..2 {
+            stage.clock.advance(MINUTE_MS);
+            stage.run();
+        }
+        assert_eq!(stage.runs("runs"), expected, "{overlap:?}");
+    }
+}
+
+#[test]
+fn what_was_missed_is_run_as_the_schedule_says() {
+    for (missed, expected) in [
+        (Missed::One, vec!["2026-11-26T10:01:00.000Z"]),
+        (Missed::Skip, vec!["2026-11-26T10:04:00.000Z"]),
+        (
+            Missed::All,
+            vec![
+                "2026-11-26T10:01:00.000Z",
+                "2026-11-26T10:02:00.000Z",
+                "2026-11-26T10:03:00.000Z",
+                "2026-11-26T10:04:00.000Z",
+            ],
+        ),
+    ] {
+        let stage = Stage::begin("2026-11-26T10:00:30Z");
+        define(&stage, every_minute("tick").missed(missed));
+        stage.run();
+        stage.clock.advance(30_000 + 3 * MINUTE_MS + 5_000);
+        let runner = stage.runner();
+        now(runner.run_due()).unwrap().unwrap();
+        assert_eq!(stage.runs("runs"), expected, "{missed:?}");
+        let counts = runner.runs();
+        assert_eq!(counts.put + counts.missed, 4, "{counts:?}");
+        let next = now(stage.schedules().get("tick")).unwrap().unwrap().next;
+        assert_eq!(next, Some(at("2026-11-26T10:05:00Z")));
+    }
+}
+
+#[test]
+fn a_paused_schedule_runs_nothing_and_goes_on_from_its_resumption() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    define(&stage, every_minute("tick"));
+    stage.run();
+    let schedules = stage.schedules();
+    now(schedules.pause("tick")).unwrap().unwrap();
+    stage.clock.advance(10 * MINUTE_MS);
+    assert_eq!(stage.run(), 0);
+    let listed = now(schedules.get("tick")).unwrap().unwrap();
+    assert_eq!((listed.is_paused, listed.next), (true, None));
+    // A definition leaves it paused, and a run by hand is put all the same.
+    assert_eq!(define(&stage, every_minute("tick").body("new")), Defined::Changed);
+    now(schedules.run("tick")).unwrap().unwrap();
+    assert_eq!((stage.run(), stage.runs("runs")), (0, vec!["by hand".to_owned()]));
+    now(schedules.resume("tick")).unwrap().unwrap();
+    stage.run();
+    stage.clock.advance(30_000);
+    stage.run();
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:11:00.000Z"]);
+}
+
+#[test]
+fn a_schedule_that_is_deleted_is_gone_and_one_in_hand_is_busy() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    define(&stage, every_minute("tick"));
+    let schedules = stage.schedules();
+    let held = now(stage.inner.take(Take::from(QUEUE.parse().unwrap()))).unwrap().unwrap();
+    for refused in [now(schedules.delete("tick")), now(schedules.pause("tick"))] {
+        let refused = refused.unwrap().unwrap_err();
+        assert_eq!((refused.code(), refused.is_retryable()), ("schedule_busy", true));
+    }
+    let release = Action::Release { after_ms: None, priority: None };
+    now(stage.inner.settle(vec![Settle { receipt: held[0].receipt.clone(), action: release }])).unwrap();
+    now(schedules.delete("tick")).unwrap().unwrap();
+    for refused in
+        [now(schedules.delete("tick")), now(schedules.pause("tick")), now(schedules.delete("two words"))]
+    {
+        assert_eq!(refused.unwrap().unwrap_err().code(), "unknown_schedule");
+    }
+    assert_eq!(now(schedules.run("tick")).unwrap().unwrap_err().code(), "unknown_schedule");
+}
+
+#[test]
+fn what_is_no_schedule_harms_no_other() {
+    let stage = Stage::begin("2026-11-26T10:00:30Z");
+    let stray = Put::new(QUEUE.parse().unwrap(), "stray").key("stray".try_into().unwrap());
+    now(stage.inner.put(vec![stray])).unwrap();
+    define(&stage, every_minute("tick"));
+    stage.run();
+    stage.clock.advance(30_000);
+    let runner = stage.runner();
+    now(runner.run_due()).unwrap().unwrap();
+    assert_eq!(stage.runs("runs"), ["2026-11-26T10:01:00.000Z"]);
+    let listed = now(stage.schedules().list()).unwrap().unwrap();
+    let codes: Vec<&str> =
+        listed.iter().map(|one| one.as_ref().map_or_else(|error| error.code(), |_| "ok")).collect();
+    assert_eq!(codes.len(), 2);
+    assert!(codes.contains(&"ok") && codes.contains(&"invalid_schedule"), "{codes:?}");
+}
+
+/// Two runners in threads of their own, over one store, and the clock of both moves on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_runners_run_each_instant_once() {
+    let stage = Stage::begin("2026-11-26T10:00:00Z");
+    let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        stage.schedules().define(every_minute(name).jitter_ms(20_000), stage.now()).await.unwrap();
+    }
+    assert_eq!(stage.runner().run_due().await.unwrap(), names.len(), "all are armed");
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let runners: Vec<_> = (0..2)
+        .map(|_| {
+            let (runner, mut stopped) = (stage.runner(), stopped.clone());
+            tokio::spawn(async move {
+                let stop = async move { drop(stopped.wait_for(|stop| *stop).await) };
+                runner.run_until(stop).await
+            })
+        })
+        .collect();
+    let mut seen: Vec<String> = Vec::new();
+    for minute in 1..=10 {
+        stage.clock.advance(MINUTE_MS);
+        // All runs of this minute and the jitter of the one before have come: the queue of runs says so.
+        let expected = if minute == 1 { 0 } else { names.len() };
+        let mut come = Vec::new();
+        while come.len() < expected {
+            let take = Take::from("runs".parse().unwrap()).max(1_000).wait_ms(20_000);
+            let taken = tokio::time::timeout(PATIENCE, stage.inner.take(take)).await.unwrap().unwrap();
+            for run in taken {
+                let name = run.header("dwell-schedule-name").unwrap();
+                come.push(format!("{name} {}", run.header(INSTANT_HEADER).unwrap()));
+                stage.inner.settle(vec![Settle { receipt: run.receipt.clone(), action: Action::Ack }]).await;
+            }
+        }
+        seen.extend(come);
+    }
+    stop.send(true).unwrap();
+    for runner in runners {
+        tokio::time::timeout(PATIENCE, runner).await.unwrap().unwrap().unwrap();
+    }
+    let in_all = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), in_all, "an instant was run twice");
+    assert_eq!(in_all, names.len() * 9);
+}

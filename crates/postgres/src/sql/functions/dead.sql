@@ -1,0 +1,124 @@
+-- Dead messages: bringing them back, removing them.
+
+-- Makes a message that comes back the owner of its key; the id of who has it, where somebody does. The key is locked by then.
+CREATE OR REPLACE FUNCTION claim_key(p_qid bigint, p_home bigint, settings jsonb, p_id uuid, p_key bytea, now bigint)
+RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+  owner uuid;
+  h record;
+BEGIN
+  LOOP
+    INSERT INTO key VALUES (p_qid, p_key, NULL) ON CONFLICT DO NOTHING;
+    SELECT k.id INTO owner FROM key k WHERE k.qid = p_qid AND k.key = p_key FOR UPDATE;
+    EXIT WHEN FOUND;
+  END LOOP;
+  IF owner IS NOT NULL AND owner <> p_id THEN
+    h := hold(p_qid, p_home, owner, settings, now);
+    IF h.place IN (1, 2, 3) AND (h.s).keyed THEN
+      RETURN owner;
+    END IF;
+  END IF;
+  UPDATE key SET id = p_id WHERE qid = p_qid AND key.key = p_key;
+  IF NOT FOUND THEN
+    -- Its owner has died of time just now, and freed it.
+    INSERT INTO key VALUES (p_qid, p_key, p_id);
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+-- An expiry that has passed, or would before the new instant, goes; a later one stays.
+CREATE OR REPLACE FUNCTION revived(s standing, p_due bigint, now bigint) RETURNS standing
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  s.due := p_due;
+  s.attempts := 0;
+  s.since := now;
+  IF s.expires <= greatest(p_due, now) THEN
+    s.expires := NULL;
+  END IF;
+  s.revives := coalesce(s.revives, 0) + 1;
+  RETURN s;
+END
+$$;
+
+-- Revives (`p_kind` not null) or discards dead messages: those named, or so many of the oldest. `before` bounds those that are
+-- meant when a call goes in slices: they died before it was made. A row each that was refused; the last row has no id and says
+-- how many were done, and whether there may be more.
+CREATE OR REPLACE FUNCTION sweep_dead_1(p_queue text, p_ids uuid[], p_most bigint, p_before bigint, p_kind int, p_value bigint,
+  p_defaults jsonb)
+RETURNS TABLE (id uuid, code text, info text, done bigint, is_more boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+  f record;
+  i record;
+  h record;
+  b_key bytea;
+  owner uuid;
+  ids uuid[] := p_ids;
+  one uuid;
+  now bigint;
+  now_us bigint;
+BEGIN
+  f := facts_of(p_queue, p_defaults);
+  now_us := clock_us();
+  now := now_us / 1000;
+  done := 0; is_more := false;
+  IF p_kind IS NOT NULL THEN
+    i := instant_of(p_kind, p_value, f.settings, now_us);
+    IF i.code <> '' THEN
+      PERFORM refuse(i.code, i.info);
+    END IF;
+  END IF;
+  IF ids IS NULL THEN
+    PERFORM expire_some(f.home, now, 10000);
+    PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 10000);
+    ids := ARRAY(SELECT s.id FROM standing s WHERE s.part = 6 AND s.qid = f.qid AND s.died <= coalesce(p_before, now)
+      ORDER BY s.died, s.id LIMIT least(p_most, 1000));
+    is_more := cardinality(ids) = 1000 AND p_most > 1000;
+  END IF;
+  FOREACH one IN ARRAY ids LOOP
+    BEGIN
+      code := '';
+      info := NULL;
+      b_key := NULL;
+      SELECT b.key INTO b_key FROM body b WHERE b.number = number_of(one) AND b.slot = slot_in(one)::smallint;
+      IF b_key IS NOT NULL THEN
+        PERFORM FROM key k WHERE k.qid = f.qid AND k.key = b_key FOR UPDATE;
+      END IF;
+      h := hold(f.qid, f.home, one, f.settings, now);
+      IF h.place = 0 THEN
+        code := 'message_not_found';
+      ELSIF h.place <> 4 THEN
+        code := 'not_dead'; info := one;
+      ELSIF p_kind IS NULL THEN
+        PERFORM unfile(h.s, 4);
+      ELSE
+        owner := NULL;
+        IF (h.s).keyed THEN
+          owner := claim_key(f.qid, f.home, f.settings, one, b_key, now);
+        END IF;
+        IF owner IS NOT NULL THEN
+          code := 'key_taken'; info := owner;
+        ELSE
+          PERFORM unfile(h.s, 4);
+          PERFORM file_pending(revived(h.s, i.due, now), f.home, now);
+        END IF;
+      END IF;
+    EXCEPTION WHEN lock_not_available THEN
+      PERFORM set_config('lock_timeout', '5ms', true);
+      code := 'busy';
+    END;
+    IF code = '' THEN
+      done := done + 1;
+    ELSE
+      id := one;
+      RETURN NEXT;
+    END IF;
+  END LOOP;
+  id := NULL; code := ''; info := NULL;
+  RETURN NEXT;
+END
+$$;

@@ -1,0 +1,267 @@
+-- Messages as readers see them.
+
+DO $$
+BEGIN
+  IF to_regtype('message_row') IS NULL THEN
+    -- `state`: 1 scheduled, 2 ready, 3 leased, 4 dead; none where `code` says why.
+    CREATE TYPE message_row AS (item int, code text, info text, state smallint, id uuid, number bigint, due bigint,
+      priority bigint, created bigint, key bytea, headers jsonb, lease_own bigint, max_attempts bigint, expires bigint,
+      attempts int, takes int, lapses int, releases int, buries int, revives int, last_error bytea, token uuid, deadline bigint,
+      lease_ms bigint, session bigint, reason smallint, died bigint, since bigint, taken_at bigint, body bytea);
+  END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION row_of(p_item int, p_state int, s standing, b body, p_taken_at bigint) RETURNS message_row
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT ROW(p_item, '', NULL, p_state, s.id, b.number, s.due, s.priority, b.created, CASE WHEN s.keyed THEN b.key END,
+    b.headers, s.lease_own, s.max_attempts, s.expires, s.attempts, s.takes, coalesce(s.lapses, 0), coalesce(s.releases, 0),
+    coalesce(s.buries, 0), coalesce(s.revives, 0), s.last_error, s.token, s.deadline, s.lease_ms, s.session, s.reason, s.died,
+    greatest(s.since, s.due), p_taken_at, b.body)::message_row
+$$;
+
+-- Where a message stands as of now, whatever its row says: leases that have run out and expiries that have passed are seen,
+-- and nothing is written or locked. State 0: there is none.
+CREATE OR REPLACE FUNCTION seen(p_qid bigint, p_home bigint, p_id uuid, settings jsonb, now bigint,
+  OUT state int, OUT s standing) RETURNS record
+LANGUAGE plpgsql AS $$
+DECLARE
+  p pend;
+  most bigint;
+  round int := 0;
+BEGIN
+  state := 0;
+  IF slot_in(p_id) > 64 THEN
+    RETURN;
+  END IF;
+  -- Twice: it may be on its way from one place to the other.
+  WHILE round < 2 LOOP
+    round := round + 1;
+    SELECT * INTO p FROM pend x
+      WHERE x.slot = slot_in(p_id)::smallint AND x.home = p_home AND x.lane IN (0, 1) AND x.id = p_id;
+    IF FOUND THEN
+      s := fresh(p);
+      state := 1;
+      EXIT;
+    END IF;
+    SELECT * INTO s FROM standing x WHERE x.id = p_id;
+    IF FOUND THEN
+      IF s.qid <> p_qid OR (s.part BETWEEN 3 AND 5 AND s.home <> p_home) THEN
+        RETURN;
+      END IF;
+      state := CASE WHEN s.part < 3 THEN 3 WHEN s.part < 6 THEN 1 ELSE 4 END;
+      EXIT;
+    END IF;
+  END LOOP;
+  IF state = 3 AND s.deadline <= now THEN
+    most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
+    s.attempts := s.attempts + 1;
+    s.lapses := coalesce(s.lapses, 0) + 1;
+    s.since := s.deadline;
+    state := 1;
+    IF most > 0 AND s.attempts >= most THEN
+      state := 4; s.reason := 1; s.died := s.deadline;
+    END IF;
+    s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL;
+  END IF;
+  IF state = 1 AND s.expires <= now THEN
+    state := 4; s.reason := 3; s.died := s.expires;
+  ELSIF state = 1 AND s.due <= now THEN
+    state := 2;
+  END IF;
+END
+$$;
+
+-- Hands out one message, whatever its state and though its queue is paused; its instant becomes now, if it was later.
+CREATE OR REPLACE FUNCTION take_id_1(p_queue text, p_id uuid, p_lease bigint, p_session bigint, p_defaults jsonb)
+RETURNS SETOF message_row
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+DECLARE
+  f record;
+  h record;
+  s standing;
+  b body;
+  r message_row;
+  owner uuid;
+  now bigint;
+BEGIN
+  LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
+    PERFORM refuse('session_lost');
+  END IF;
+  f := facts_of(p_queue, p_defaults);
+  SELECT * INTO b FROM body x WHERE x.number = number_of(p_id) AND x.slot = slot_in(p_id)::smallint;
+  IF b.key IS NOT NULL THEN
+    -- Before the message, as puts do.
+    PERFORM FROM key x WHERE x.qid = f.qid AND x.key = b.key FOR UPDATE;
+  END IF;
+  now := clock_ms();
+  h := hold(f.qid, f.home, p_id, f.settings, now);
+  s := h.s;
+  r.item := 1;
+  IF h.place = 0 THEN
+    r.code := 'message_not_found';
+  ELSIF h.place = 3 THEN
+    r.code := 'leased'; r.info := p_id;
+  ELSIF h.place = 4 AND s.keyed THEN
+    owner := claim_key(f.qid, f.home, f.settings, s.id, b.key, now);
+    IF owner IS NOT NULL THEN
+      r.code := 'key_taken'; r.info := owner;
+    END IF;
+  END IF;
+  IF r.code IS NOT NULL THEN
+    RETURN NEXT r;
+    RETURN;
+  END IF;
+  PERFORM unfile(s, h.place);
+  IF h.place = 4 THEN
+    s := revived(s, least(s.due, now), now);
+  END IF;
+  s.due := least(s.due, now);
+  s.part := part_now(0, now);
+  s.home := NULL; s.lane := NULL; s.rank := NULL; s.xid := NULL; s.reason := NULL; s.died := NULL;
+  s.takes := s.takes + 1;
+  s.token := new_token(s.part);
+  s.lease_ms := coalesce(p_lease, s.lease_own, (f.settings->>'lease')::bigint);
+  s.deadline := least(now + s.lease_ms, 253402300799999);
+  s.session := p_session;
+  INSERT INTO standing SELECT (s).*;
+  PERFORM count_up(f.qid, f.qid, 0, 1, 0);
+  r := row_of(1, 3, s, b, now);
+  RETURN NEXT r;
+END
+$$;
+
+-- Reads messages by id or key.
+CREATE OR REPLACE FUNCTION get_1(p_queue text, p_id uuid[], p_key bytea[], p_defaults jsonb) RETURNS SETOF message_row
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  now bigint := clock_ms();
+  v record;
+  b body;
+  r message_row;
+  is_known boolean := is_known(p_queue, f.qid, f.own, now);
+  target uuid;
+BEGIN
+  FOR at IN 1 .. greatest(cardinality(p_id), cardinality(p_key)) LOOP
+    r := NULL;
+    r.item := at;
+    target := coalesce(p_id[at], (SELECT k.id FROM key k WHERE k.qid = f.qid AND k.key = p_key[at]));
+    v := seen(f.qid, f.home, target, f.settings, now);
+    IF NOT is_known THEN
+      r.code := 'unknown_queue';
+    ELSIF coalesce(v.state, 0) = 0 OR (p_key[at] IS NOT NULL AND (v.state = 4 OR (v.s).keyed IS NULL)) THEN
+      r.code := 'message_not_found';
+    ELSE
+      SELECT * INTO b FROM body x WHERE x.number = number_of(target) AND x.slot = slot_in(target)::smallint;
+      r := row_of(at, v.state, v.s, b, NULL);
+    END IF;
+    RETURN NEXT r;
+  END LOOP;
+END
+$$;
+
+-- Whether a queue has messages or settings of its own. A pause that is over is none.
+CREATE OR REPLACE FUNCTION is_known(p_queue text, p_qid bigint, p_own jsonb, now bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  c record;
+BEGIN
+  IF p_own IS NOT NULL AND p_own <> '{}'
+    AND NOT (p_own - 'pause' = '{}' AND (p_own->>'pause')::bigint BETWEEN 1 AND now) THEN
+    RETURN true;
+  END IF;
+  c := count_of(p_qid);
+  RETURN c.pending > 0 OR c.leased > 0 OR c.dead > 0;
+END
+$$;
+
+-- Finds messages by number, in any queue. Numbers lie in the index of each slot.
+CREATE OR REPLACE FUNCTION locate_1(p_number bigint[], p_defaults jsonb)
+RETURNS TABLE (item int, queue text, id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  b record;
+  f record;
+  now bigint := clock_ms();
+BEGIN
+  FOR at IN 1 .. cardinality(p_number) LOOP
+    FOR b IN SELECT x.qid, x.due, x.slot, x.number FROM body x WHERE x.number = p_number[at] LOOP
+      SELECT q.name INTO queue FROM queue q WHERE q.qid = b.qid LIMIT 1;
+      f := facts_of(queue, p_defaults);
+      id := id_of(b.due, b.slot, b.number);
+      item := at;
+      IF (seen(f.qid, f.home, id, f.settings, now)).state > 0 THEN
+        RETURN NEXT;
+      END IF;
+    END LOOP;
+  END LOOP;
+END
+$$;
+
+-- A page of the messages in a state, by (due, id), after a cursor; it ends where its bodies pass `p_bytes`, but has one if there
+-- is one.
+CREATE OR REPLACE FUNCTION list_1(p_queue text, p_state int, p_after_due bigint, p_after uuid, p_max int, p_bytes bigint,
+  p_defaults jsonb)
+RETURNS SETOF message_row
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  now bigint := clock_ms();
+  low bigint := coalesce(p_after_due, -1);
+  after uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+  ids uuid[];
+  from_ uuid;
+  to_ uuid;
+  bytes bigint := 0;
+  b body;
+  v record;
+  one uuid;
+  r message_row;
+  at int := 0;
+BEGIN
+  IF NOT is_known(p_queue, f.qid, f.own, now) THEN
+    PERFORM refuse('unknown_queue');
+  END IF;
+  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
+  PERFORM expire_some(f.home, now, 10000);
+  IF p_state < 3 THEN
+    from_ := CASE p_state WHEN 1 THEN first_id(now + 1) ELSE first_id(0) END;
+    to_ := CASE p_state WHEN 1 THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff' ELSE first_id(now + 1) END;
+    -- Of what was put and untouched since, an id tells when it is due; a cursor between two of them may be any message's.
+    IF low >= 0 THEN
+      from_ := greatest(from_, CASE WHEN due_of(after) = low THEN after ELSE first_id(low) END);
+    END IF;
+    ids := ARRAY(
+      SELECT x.id FROM (
+        (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 0 AND p.id >= from_ AND p.id < to_
+          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max)
+        UNION ALL
+        (SELECT due_of(p.id) AS due, p.id FROM pend p WHERE p.home = f.home AND p.lane = 1 AND p.id >= from_ AND p.id < to_
+          AND (low < 0 OR (due_of(p.id), p.id) > (low, after)) ORDER BY p.id LIMIT p_max)
+        UNION ALL
+        (SELECT s.due, s.id FROM standing s WHERE s.part BETWEEN 3 AND 5 AND s.home = f.home
+          AND (s.due, s.id) > (low, after)
+          AND CASE p_state WHEN 1 THEN s.due > now ELSE s.due <= now END
+          ORDER BY s.due, s.id LIMIT p_max)
+      ) x ORDER BY x.due, x.id LIMIT p_max);
+  ELSE
+    ids := ARRAY(SELECT s.id FROM standing s
+      WHERE CASE p_state WHEN 3 THEN s.part < 3 ELSE s.part = 6 END AND s.qid = f.qid AND (s.due, s.id) > (low, after)
+      ORDER BY s.due, s.id LIMIT p_max);
+  END IF;
+  FOREACH one IN ARRAY ids LOOP
+    v := seen(f.qid, f.home, one, f.settings, now);
+    -- Expired, and not swept up yet: it shows within a minute, and not among those it is none of.
+    CONTINUE WHEN v.state <> p_state;
+    SELECT * INTO b FROM body x WHERE x.number = number_of(one) AND x.slot = slot_in(one)::smallint;
+    bytes := bytes + octet_length(b.body);
+    EXIT WHEN bytes > p_bytes AND at > 0;
+    at := at + 1;
+    r := row_of(at, v.state, v.s, b, NULL);
+    RETURN NEXT r;
+  END LOOP;
+END
+$$;

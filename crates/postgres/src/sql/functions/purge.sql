@@ -1,0 +1,64 @@
+-- Removing all that waits in a queue, in the same time however much it is.
+
+-- Removes all scheduled and ready messages that are committed: later puts go to another home, and what lies under the old one
+-- is gone as far as this transaction sees it. What others have put and not committed yet is spared: `maintain_1` brings it over.
+CREATE OR REPLACE FUNCTION purge_queue(p_name text, p_qid bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  purged bigint;
+  last purge;
+BEGIN
+  LOOP
+    purged := (count_of(p_qid)).pending;
+    IF purged <= 0 THEN
+      RETURN 0;
+    END IF;
+    SELECT * INTO last FROM purge p WHERE p.qid = p_qid ORDER BY p.generation DESC LIMIT 1;
+    INSERT INTO purge (qid, generation, home, next, epoch, snapshot, xid) VALUES (p_qid, coalesce(last.generation, 0) + 1, coalesce(last.next, p_qid),
+      home_of(p_name, coalesce(last.generation, 0) + 1), nextval('purges'), pg_current_snapshot(),
+      pg_current_xact_id())
+    ON CONFLICT (qid, generation) DO NOTHING;
+    -- Else somebody else has purged it meanwhile: what came since is ours.
+    IF FOUND THEN
+      RETURN purged;
+    END IF;
+  END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION purge_1(p_queue text, p_defaults jsonb) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  now bigint := clock_ms();
+BEGIN
+  -- What is over is dead, and stays.
+  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
+  PERFORM expire_some(f.home, now, 2147483647);
+  RETURN purge_queue(p_queue, f.qid);
+END
+$$;
+
+-- Removes all messages but the leased, and the queue's settings; a spread stays while messages are leased.
+-- The dead go one by one: see docs/decisions, "Open".
+CREATE OR REPLACE FUNCTION delete_queue_1(p_queue text, p_defaults jsonb) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+  f record := facts_of(p_queue, p_defaults);
+  now bigint := clock_ms();
+  removed bigint;
+  dead bigint;
+BEGIN
+  PERFORM lapse_some(f.qid, f.home, f.settings, now, 0, 2147483647);
+  PERFORM expire_some(f.home, now, 2147483647);
+  removed := purge_queue(p_queue, f.qid);
+  WITH gone AS (DELETE FROM standing s WHERE s.part = 6 AND s.qid = f.qid RETURNING 1) SELECT count(*) INTO dead FROM gone;
+  PERFORM count_up(f.qid, f.qid, 0, 0, -dead);
+  IF (count_of(f.qid)).leased > 0 AND f.own ? 'spread' THEN
+    UPDATE setting SET own = jsonb_build_object('spread', own->'spread') WHERE qid = f.qid;
+  ELSE
+    DELETE FROM setting WHERE qid = f.qid;
+  END IF;
+  RETURN removed + dead;
+END
+$$;

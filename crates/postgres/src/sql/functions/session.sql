@@ -1,0 +1,104 @@
+-- Sessions: processes and connections whose leases end with them. A process beats while it holds such leases and not otherwise.
+
+-- How long a session is believed to live after a beat, in milliseconds.
+CREATE OR REPLACE FUNCTION session_ms() RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$ SELECT 15000::bigint $$;
+
+-- Ends the leases of a session: as if they had run out now, or given back without spending an attempt. What an open transaction
+-- settles is passed over and ends by its deadline.
+CREATE OR REPLACE FUNCTION end_leases(p_session bigint, now bigint, is_release boolean, p_defaults jsonb) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  s standing;
+  f record;
+  ended int := 0;
+BEGIN
+  FOR s IN SELECT * FROM standing x WHERE x.part IN (0, 1, 2) AND x.session = p_session FOR UPDATE SKIP LOCKED LOOP
+    f := facts_of((SELECT q.name FROM queue q WHERE q.qid = s.qid LIMIT 1), p_defaults);
+    PERFORM unfile(s, 3);
+    IF s.deadline <= now THEN
+      PERFORM lapse(s, s.deadline, f.home, f.settings, now);
+    ELSIF is_release THEN
+      s.releases := coalesce(s.releases, 0) + 1;
+      s.since := now;
+      PERFORM file_pending(s, f.home, now);
+    ELSE
+      PERFORM lapse(s, now, f.home, f.settings, now);
+    END IF;
+    ended := ended + 1;
+  END LOOP;
+  RETURN ended;
+END
+$$;
+
+-- Begins a session and says its number. One that had the same name before is over, and its leases with it.
+CREATE OR REPLACE FUNCTION begin_session_1(p_client text, p_defaults jsonb) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+DECLARE
+  now bigint := clock_ms();
+  made bigint := nextval('sessions');
+  old bigint;
+BEGIN
+  FOR old IN SELECT DISTINCT s.session FROM session s WHERE s.client = p_client COLLATE "C" LOOP
+    DELETE FROM session s WHERE s.session = old;
+    PERFORM end_leases(old, now, false, p_defaults);
+  END LOOP;
+  INSERT INTO session VALUES (made, p_client, now + session_ms());
+  RETURN made;
+END
+$$;
+
+-- A session lives. False, if it was taken for dead: its leases are gone, and it has to begin anew. A beat is a row of its own, so
+-- that no row is written again and again.
+CREATE OR REPLACE FUNCTION beat_1(p_session bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+DECLARE
+  was session;
+BEGIN
+  -- Whoever takes it for dead removes what is found here: of the two one waits for the other.
+  SELECT * INTO was FROM session s WHERE s.session = p_session ORDER BY s.alive_until DESC LIMIT 1 FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  INSERT INTO session VALUES (p_session, was.client, clock_ms() + session_ms());
+  DELETE FROM session s WHERE s.session = p_session AND s.alive_until <= was.alive_until;
+  RETURN true;
+END
+$$;
+
+-- A session ends as it should: its leases are given back and no attempt is spent.
+CREATE OR REPLACE FUNCTION end_session_1(p_session bigint, p_defaults jsonb) RETURNS int
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET lock_timeout = '1s' AS $$
+BEGIN
+  DELETE FROM session s WHERE s.session = p_session;
+  RETURN end_leases(p_session, clock_ms(), true, p_defaults);
+END
+$$;
+
+-- Ends the sessions that have not been heard of in time.
+CREATE OR REPLACE FUNCTION sweep_sessions(now bigint) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  dead bigint;
+  ended int := 0;
+BEGIN
+  FOR dead IN
+    SELECT s.session FROM session s WHERE s.alive_until <= now
+      AND NOT EXISTS (SELECT FROM session o WHERE o.session = s.session AND o.alive_until > now)
+    FOR UPDATE SKIP LOCKED
+  LOOP
+    -- With a look of its own: it may have beaten while its old row was locked.
+    CONTINUE WHEN EXISTS (SELECT FROM session o WHERE o.session = dead AND o.alive_until > now);
+    DELETE FROM session s WHERE s.session = dead;
+    ended := ended + end_leases(dead, now, false, NULL);
+  END LOOP;
+  -- Leases that were made while their session ended.
+  FOR dead IN
+    SELECT DISTINCT x.session FROM standing x WHERE x.part IN (0, 1, 2) AND x.session IS NOT NULL
+      AND NOT EXISTS (SELECT FROM session s WHERE s.session = x.session)
+  LOOP
+    ended := ended + end_leases(dead, now, false, NULL);
+  END LOOP;
+  RETURN ended;
+END
+$$;

@@ -1,0 +1,205 @@
+-- Settling leased messages.
+
+DO $$
+BEGIN
+  IF to_regtype('settle_answer') IS NULL THEN
+    -- `what`: gone, scheduled, ready, dead, leased, with the instant or the reason in `value`; empty beside a code.
+    CREATE TYPE settle_answer AS (code text, info text, what text, value bigint);
+  END IF;
+END
+$$;
+
+-- One settlement. Actions: 0 ack, 1 retry, 2 release, 3 bury, 4 extend, 5 give back. `value`: a delay or length in ms;
+-- `random`: 32 bits for the jitter.
+CREATE OR REPLACE FUNCTION settle_one(p_qid bigint, p_home bigint, settings jsonb, p_id uuid, p_token uuid, p_action int,
+  p_value bigint, p_error bytea, p_priority bigint, p_random bigint) RETURNS settle_answer
+LANGUAGE plpgsql AS $$
+DECLARE
+  now_us bigint;
+  now bigint;
+  s standing;
+  a settle_answer;
+  most bigint;
+  delay bigint := p_value;
+  place int;
+BEGIN
+  a.code := '';
+  IF octet_length(p_error) > 4096 THEN
+    a.code := 'error_text_too_long';
+    RETURN a;
+  ELSIF p_action = 4 AND p_value NOT BETWEEN 1 AND 4294967295000 THEN
+    a.code := 'invalid_setting'; a.info := 'lease: a lease lasts 1 ms to 2^32 - 1 s';
+    RETURN a;
+  END IF;
+  FOR look IN 1 .. 2 LOOP
+    -- The second look finds what moved to another part while it was locked.
+    SELECT * INTO s FROM standing x WHERE x.id = p_id AND x.part < 3 AND x.token = p_token AND x.qid = p_qid FOR UPDATE;
+    EXIT WHEN FOUND;
+  END LOOP;
+  -- Read after the lock: who waits may have waited past the deadline.
+  now_us := clock_us();
+  now := now_us / 1000;
+  IF s.id IS NULL OR s.deadline <= now THEN
+    a.code := 'lease_lost';
+    RETURN a;
+  END IF;
+  IF p_action = 1 AND delay IS NULL THEN
+    delay := backoff_ms(settings->'backoff', s.attempts + 1, p_random);
+  END IF;
+  IF p_action IN (1, 2) AND (delay < 0 OR now + 1 + delay > 253402300799999) THEN
+    a.code := CASE WHEN delay < 0 THEN 'negative_delay' ELSE 'due_out_of_range' END;
+    RETURN a;
+  END IF;
+  IF p_action = 4 THEN
+    s.lease_ms := coalesce(p_value, s.lease_ms);
+    s.deadline := least(now + s.lease_ms, 253402300799999);
+    UPDATE standing SET lease_ms = s.lease_ms, deadline = s.deadline WHERE id = s.id AND part = s.part;
+    a.what := 'leased'; a.value := s.deadline;
+    RETURN a;
+  END IF;
+  PERFORM unfile(s, 3);
+  IF p_action = 0 THEN
+    IF s.keyed THEN
+      PERFORM free_key(s.qid, s.id);
+    END IF;
+    a.what := 'gone';
+    RETURN a;
+  END IF;
+  s.priority := coalesce(p_priority, s.priority);
+  s.last_error := coalesce(p_error, s.last_error);
+  s.since := now;
+  delay := CASE delay WHEN 0 THEN now ELSE (now_us + 999) / 1000 + delay END;
+  IF p_action = 1 THEN
+    most := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
+    s.attempts := s.attempts + 1;
+    IF most > 0 AND s.attempts >= most THEN
+      PERFORM file_dead(s, 1, now);
+      a.what := 'dead'; a.value := 1;
+      RETURN a;
+    END IF;
+    s.due := delay;
+  ELSIF p_action = 2 THEN
+    s.due := coalesce(delay, s.due);
+    s.releases := coalesce(s.releases, 0) + 1;
+  ELSIF p_action = 3 THEN
+    s.attempts := s.attempts + 1;
+    s.buries := coalesce(s.buries, 0) + 1;
+    PERFORM file_dead(s, 2, now);
+    a.what := 'dead'; a.value := 2;
+    RETURN a;
+  ELSE
+    s.takes := greatest(s.takes - 1, 0);
+  END IF;
+  place := file_pending(s, p_home, now);
+  a.what := CASE WHEN place = 4 THEN 'dead' WHEN s.due > now THEN 'scheduled' ELSE 'ready' END;
+  a.value := CASE WHEN place = 4 THEN 3 WHEN s.due > now THEN s.due END;
+  RETURN a;
+END
+$$;
+
+-- Acks leases without keys that are in the part that their tokens name; says which. What somebody holds locked, and what is not
+-- so, is left.
+DO $make$
+BEGIN
+  FOR part IN 0 .. 2 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION ack_%1$s(ids uuid[], tokens uuid[], places int[], p_qid bigint, now bigint) RETURNS int[]
+      LANGUAGE plpgsql AS $$
+      DECLARE
+        acked int[];
+      BEGIN
+        WITH got AS MATERIALIZED (
+          -- Each by its id: nothing is known of these tables that would tell a planner so.
+          SELECT x.tid, g.place FROM unnest(ids, tokens, places) AS g (id, token, place), LATERAL (
+            SELECT s.ctid AS tid, s.token, s.deadline, s.keyed, s.qid FROM standing_%1$s s
+            WHERE s.id = g.id LIMIT 1 FOR UPDATE SKIP LOCKED) x
+          WHERE x.token = g.token AND x.deadline > now AND x.keyed IS NULL AND x.qid = p_qid
+        ), gone AS (
+          DELETE FROM standing_%1$s WHERE ctid = ANY (ARRAY(SELECT g.tid FROM got g))
+        )
+        SELECT array_agg(g.place) INTO acked FROM got g;
+        RETURN acked;
+      END
+      $$ $f$, part);
+  END LOOP;
+END
+$make$;
+
+-- A batch of settlements. Acks of messages without keys go in one statement; all else one by one, in the order given. Rows are
+-- locked first in the order of their ids, so that batches that cross do not wait for each other in a circle.
+CREATE OR REPLACE FUNCTION settle_1(p_queue text[], p_id uuid[], p_token uuid[], p_action smallint[], p_value bigint[],
+  p_error bytea[], p_priority bigint[], p_random bigint[], p_defaults jsonb)
+RETURNS TABLE (item int, code text, info text, what text, value bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET enable_material = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  now bigint;
+  f record;
+  a settle_answer;
+  acked int[];
+  of_part int[];
+  each record;
+  busy uuid[] := '{}';
+  n int := coalesce(cardinality(p_id), 0);
+  name text;
+BEGIN
+  LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  now := clock_ms();
+  IF p_action IS NULL THEN
+    acked := '{}';
+    FOR each IN
+      SELECT g.queue, part_of(g.token) AS part, array_agg(g.id ORDER BY g.id) AS ids, array_agg(g.token ORDER BY g.id) AS tokens,
+        array_agg(g.place ORDER BY g.id) AS places
+      FROM (SELECT DISTINCT ON (u.id) u.queue, u.id, u.token, u.place::int AS place
+        FROM unnest(p_queue, p_id, p_token) WITH ORDINALITY AS u (queue, id, token, place) ORDER BY u.id, u.place) g
+      GROUP BY 1, 2
+    LOOP
+      CONTINUE WHEN each.part > 2;
+      EXECUTE 'SELECT ack_' || each.part || '($1, $2, $3, $4, $5)' INTO of_part
+        USING each.ids, each.tokens, each.places, home_of(each.queue, 0), now;
+      IF of_part IS NOT NULL THEN
+        PERFORM count_up(home_of(each.queue, 0), home_of(each.queue, 0), 0, -cardinality(of_part), 0);
+        acked := acked || of_part;
+      END IF;
+    END LOOP;
+    RETURN QUERY SELECT u.place, '', NULL::text, 'gone', NULL::bigint FROM unnest(acked) AS u (place);
+    IF cardinality(acked) = n THEN
+      RETURN;
+    END IF;
+  END IF;
+  BEGIN
+    PERFORM FROM standing x
+      WHERE x.part < 3 AND x.id = ANY (ARRAY(SELECT u.id FROM unnest(p_id) WITH ORDINALITY AS u (id, place)
+        WHERE acked IS NULL OR NOT u.place = ANY (acked)))
+      ORDER BY x.id FOR UPDATE;
+  EXCEPTION WHEN lock_not_available THEN
+    -- One of them is held, or more: which ones?
+    PERFORM set_config('lock_timeout', '5ms', true);
+    FOR each IN SELECT u.id FROM unnest(p_id) WITH ORDINALITY AS u (id, place)
+      WHERE acked IS NULL OR NOT u.place = ANY (acked) ORDER BY u.id
+    LOOP
+      BEGIN
+        PERFORM FROM standing x WHERE x.id = each.id AND x.part < 3 FOR UPDATE;
+      EXCEPTION WHEN lock_not_available THEN
+        busy := busy || each.id;
+      END;
+    END LOOP;
+  END;
+  FOR at IN 1 .. n LOOP
+    CONTINUE WHEN at = ANY (acked);
+    IF p_id[at] = ANY (busy) THEN
+      a := ROW('busy', NULL, NULL, NULL);
+    ELSE
+      IF name IS DISTINCT FROM p_queue[at] THEN
+        name := p_queue[at];
+        f := facts_of(name, p_defaults);
+      END IF;
+      a := settle_one(f.qid, f.home, f.settings, p_id[at], p_token[at], coalesce(p_action[at], 0), p_value[at], p_error[at],
+        p_priority[at], coalesce(p_random[at], 0));
+    END IF;
+    item := at; code := a.code; info := a.info; what := a.what; value := a.value;
+    RETURN NEXT;
+  END LOOP;
+END
+$$;

@@ -1,0 +1,411 @@
+-- Handing messages out.
+
+-- Which transactions may still add messages (`puts`), or leases (`all`): who holds the lock that puts and takes begin with. A
+-- process that saw a set of them at `now_ms`, and later none of that set, knows that whatever is due before `now_ms` is visible
+-- to whoever looks from then on, or will never be (docs/decisions, "Where a take begins").
+CREATE OR REPLACE FUNCTION writers_1(OUT now_ms bigint, OUT puts text[], OUT leases text[]) RETURNS record
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET jit = off AS $$
+BEGIN
+  now_ms := clock_ms();
+  SELECT coalesce(array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'pend'::regclass), '{}'),
+    coalesce(array_agg(l.virtualtransaction) FILTER (WHERE l.relation = 'standing'::regclass), '{}')
+  INTO puts, leases
+  FROM pg_locks l
+  WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid()
+    AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    AND l.relation IN ('pend'::regclass, 'standing'::regclass);
+END
+$$;
+
+-- The slots that may have messages which are due.
+CREATE OR REPLACE FUNCTION slots_at(now bigint) RETURNS smallint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN ARRAY(SELECT s.slot FROM slot s WHERE s.quiet_until <= now);
+END
+$$;
+
+DO $$
+BEGIN
+  IF to_regtype('head') IS NULL THEN
+    -- A message that may go out. `slot` is below 0 for a part of `standing`.
+    CREATE TYPE head AS (queue int, priority bigint, due bigint, id uuid, slot smallint, tid tid, expires bigint);
+  END IF;
+END
+$$;
+
+-- For each slot functions whose plans are kept, so that a take touches the slots that it means alone: to begin a statement
+-- on `pend` takes as long as ten of these.
+--
+-- `look_N`: the first `most` messages of lane 0 of each home, from its `low` on, that come after (after_due, after_id).
+-- `peek_N`: the first message of lane 0 and of lane 1.
+DO $make$
+BEGIN
+  FOR slot IN 0 .. 64 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION look_%1$s(p_homes bigint[], p_lows uuid[], high uuid, most int, after_due bigint,
+        after_id uuid) RETURNS head[]
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN ARRAY(
+          SELECT ROW(q.n, 1024, due_of(x.id), x.id, %1$s, x.tid, x.expires)::head
+          FROM unnest(p_homes, p_lows) WITH ORDINALITY AS q (home, low, n), LATERAL (
+            SELECT p.id, p.ctid AS tid, p.expires FROM pend_%1$s p
+            WHERE p.home = q.home AND p.lane = 0 AND p.id >= q.low AND p.id < high
+              AND (after_due < 0 OR due_of(p.id) > after_due OR p.id > after_id)
+            ORDER BY p.id LIMIT most) x);
+      END
+      $$ $f$, slot);
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION peek_%1$s(p_home bigint, low uuid, high uuid) RETURNS uuid[]
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN ARRAY[
+          (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = 0 AND p.id >= low AND p.id < high ORDER BY p.id LIMIT 1),
+          (SELECT p.id FROM pend_%1$s p WHERE p.home = p_home AND p.lane = 1 AND p.id >= low AND p.id < high ORDER BY p.id LIMIT 1)];
+      END
+      $$ $f$, slot);
+  END LOOP;
+END
+$make$;
+
+-- Messages of other priorities that have come due go where they are in the order of priorities, at most `most` of each slot.
+-- Says where the first one is due that is left.
+CREATE OR REPLACE FUNCTION ripen(p_home bigint, p_floor bigint, now bigint, most int, slots smallint[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  low uuid := first_id(p_floor);
+  high uuid := first_id(now + 1);
+  first uuid;
+  one uuid;
+  p pend;
+  s standing;
+  slot smallint;
+BEGIN
+  FOREACH slot IN ARRAY slots LOOP
+    EXECUTE 'SELECT (peek_' || slot || '($1, $2, $3))[2]' INTO one USING p_home, low, high;
+    CONTINUE WHEN one IS NULL;
+    FOR p IN EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 AND lane = 1 AND id >= $2 AND id < $3 ORDER BY id '
+      'LIMIT $4 FOR UPDATE SKIP LOCKED', slot) USING p_home, low, high, most
+    LOOP
+      s := fresh(p);
+      PERFORM unfile(s, 1);
+      PERFORM file_pending(s, p_home, now);
+    END LOOP;
+    EXECUTE 'SELECT (peek_' || slot || '($1, $2, $3))[2]' INTO one USING p_home, low, high;
+    first := least(first, one);
+  END LOOP;
+  FOR s IN
+    SELECT * FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = p_home AND x.lane = 1 AND x.rank = 0 AND x.due <= now
+    ORDER BY x.due LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    PERFORM unfile(s, 2);
+    PERFORM file_pending(s, p_home, now);
+  END LOOP;
+  RETURN due_of(first);
+END
+$$;
+
+-- The first `most` of the messages that are due, by (priority, due, id), after `after`. Nothing is locked.
+CREATE OR REPLACE FUNCTION heads(p_homes bigint[], p_floors bigint[], now bigint, most int, after head, slots smallint[])
+RETURNS head[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  high uuid := first_id(now + 1);
+  -- Of lane 0, where all have the usual priority, what comes after (after_due, after_id); of lane 2 what comes after that rank.
+  after_rank bigint := coalesce(after.priority, -1);
+  after_due bigint := CASE WHEN after.priority < 1024 OR after.id IS NULL THEN -1
+    WHEN after.priority > 1024 THEN 9223372036854775807 ELSE after.due END;
+  after_id uuid := coalesce(after.id, '00000000-0000-0000-0000-000000000000');
+  lows uuid[] := ARRAY(SELECT first_id(greatest(u.floor, least(after_due, now + 1))) FROM unnest(p_floors) WITH ORDINALITY
+    AS u (floor, n) ORDER BY u.n);
+  found head[];
+  more head[];
+  slot smallint;
+BEGIN
+  found := ARRAY(
+    SELECT ROW(q.n, x.priority, x.due, x.id, -x.part, x.tid, x.expires)::head
+    FROM unnest(p_homes) WITH ORDINALITY AS q (home, n), LATERAL (
+      (SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
+        WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 0 AND s.rank = 0 AND s.due <= now
+          AND (s.due, s.id) > (after_due, after_id)
+        ORDER BY s.due, s.id LIMIT most)
+      UNION ALL
+      (SELECT s.priority, s.due, s.id, s.part, s.ctid AS tid, s.expires FROM standing s
+        WHERE s.part IN (3, 4, 5) AND s.home = q.home AND s.lane = 2
+          AND (s.rank, s.due, s.id) > (after_rank, CASE WHEN after_rank < 0 THEN -1 ELSE after.due END, after_id)
+        ORDER BY s.rank, s.due, s.id LIMIT most)) x);
+  FOREACH slot IN ARRAY slots LOOP
+    EXECUTE 'SELECT look_' || slot || '($1, $2, $3, $4, $5, $6)' INTO more USING p_homes, lows, high, most, after_due, after_id;
+    IF cardinality(more) > 0 THEN
+      found := found || more;
+    END IF;
+  END LOOP;
+  IF cardinality(found) = 0 THEN
+    RETURN NULL;
+  END IF;
+  RETURN ARRAY(SELECT h FROM unnest(found) h ORDER BY h.priority, h.due, h.id LIMIT most);
+END
+$$;
+
+DO $$
+BEGIN
+  IF to_regtype('taken') IS NULL THEN
+    CREATE TYPE taken AS (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea,
+      headers jsonb, lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int,
+      buries int, revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint,
+      body bytea);
+  END IF;
+END
+$$;
+
+-- A lease's token is random but for its last digit, which says in which part the lease is.
+CREATE OR REPLACE FUNCTION new_token(part smallint) RETURNS uuid
+LANGUAGE sql VOLATILE AS $$ SELECT (pg_catalog.left(pg_catalog.gen_random_uuid()::text, 35) || part)::uuid $$;
+
+CREATE OR REPLACE FUNCTION part_of(token uuid) RETURNS int
+LANGUAGE sql IMMUTABLE STRICT AS $$ SELECT pg_catalog.get_byte(pg_catalog.uuid_send(token), 15) & 15 $$;
+
+-- For each slot and each part functions that make leases of its rows, passing over those that somebody holds locked. So their
+-- plans are kept, and a take locks no table that it does not touch.
+--
+-- `lease_N`: of the rows `tids`. `front_N`: of the first `most` of a queue that have not expired, where nothing else is due.
+-- `lease_moved_N`: of the rows `tids` of a part.
+DO $make$
+DECLARE
+  rows_ text;
+  arguments text;
+BEGIN
+  FOR slot IN 0 .. 64 LOOP
+    FOR way IN 1 .. 2 LOOP
+      arguments := CASE way WHEN 1 THEN 'lease_' || slot || '(tids tid[]'
+        ELSE 'front_' || slot || '(low uuid, high uuid, most int' END;
+      rows_ := CASE way WHEN 1 THEN 'p.ctid = ANY (tids)' ELSE 'p.home = homes[1] AND p.lane = 0 AND p.id >= low AND p.id < high '
+        'AND (p.expires IS NULL OR p.expires > now) ORDER BY p.id LIMIT most' END;
+      EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION %3$s, p_part smallint, now bigint, p_lease bigint, homes bigint[],
+        qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN QUERY WITH got AS MATERIALIZED (
+          SELECT p.ctid AS tid FROM pend_%1$s p WHERE %2$s FOR UPDATE SKIP LOCKED
+        ), gone AS (
+          DELETE FROM pend_%1$s p WHERE p.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING p.id, p.home, p.keyed
+        ), whole AS MATERIALIZED (
+          SELECT g.id, g.home, g.keyed, b.number, b.due, b.created, b.priority, b.lease_ms, b.max_attempts, b.expires, b.key,
+            b.headers, b.body, q.name, q.qid AS q, new_token(p_part) AS new_token,
+            coalesce(p_lease, b.lease_ms, q.lease) AS new_lease
+          FROM gone g JOIN unnest(homes, qids, names, leases) AS q (home, qid, name, lease) ON q.home = g.home,
+            LATERAL (SELECT x.* FROM body_%1$s x WHERE x.number = number_of(g.id) LIMIT 1) b
+        ), held AS (
+          INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, token,
+            deadline, lease_ms, session)
+          SELECT w.q, w.due, w.priority, w.expires, w.max_attempts, w.lease_ms, w.id, p_part, w.keyed, 0, 1, w.new_token,
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session
+          FROM whole w
+        ), counted AS (
+          INSERT INTO tally SELECT w.q, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
+        )
+        SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_ms,
+          w.max_attempts, w.expires, 0, 1, 0, 0, 0, 0, NULL::bytea, w.new_token,
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.created), now, w.body
+        FROM whole w;
+      END
+      $$ $f$, slot, rows_, arguments);
+    END LOOP;
+  END LOOP;
+  FOR part IN 3 .. 5 LOOP
+    EXECUTE format($f$
+      CREATE OR REPLACE FUNCTION lease_moved_%1$s(tids tid[], p_part smallint, now bigint, p_lease bigint, homes bigint[],
+        qids bigint[], names text[], leases bigint[], p_session bigint, body_slot smallint) RETURNS SETOF taken
+      LANGUAGE plpgsql AS $$
+      BEGIN
+        RETURN QUERY WITH got AS MATERIALIZED (
+          SELECT s.ctid AS tid FROM standing_%1$s s WHERE s.ctid = ANY (tids) FOR UPDATE SKIP LOCKED
+        ), gone AS (
+          DELETE FROM standing_%1$s s WHERE s.ctid = ANY (ARRAY(SELECT g.tid FROM got g)) RETURNING s.*
+        ), whole AS MATERIALIZED (
+          SELECT g.*, b.number, b.created, b.key, b.headers, b.body, q.name, new_token(p_part) AS new_token,
+            coalesce(p_lease, g.lease_own, q.lease) AS new_lease
+          FROM gone g JOIN unnest(homes, qids, names, leases) AS q (home, qid, name, lease) ON q.home = g.home,
+            LATERAL (SELECT x.* FROM body x WHERE x.slot = body_slot AND x.number = number_of(g.id) LIMIT 1) b
+        ), held AS (
+          INSERT INTO standing (qid, due, priority, expires, max_attempts, lease_own, id, part, keyed, attempts, takes, lapses,
+            releases, buries, revives, last_error, token, deadline, lease_ms, session)
+          SELECT w.qid, w.due, w.priority, w.expires, w.max_attempts, w.lease_own, w.id, p_part, w.keyed, w.attempts,
+            w.takes + 1, w.lapses, w.releases, w.buries, w.revives, w.last_error, w.new_token,
+            least(now + w.new_lease, 253402300799999), w.new_lease, p_session
+          FROM whole w
+        ), counted AS (
+          INSERT INTO tally SELECT w.qid, w.home, -count(*), count(*), 0 FROM whole w GROUP BY 1, 2
+        )
+        SELECT w.name, w.id, w.number, w.due, w.priority, w.created, CASE WHEN w.keyed THEN w.key END, w.headers, w.lease_own,
+          w.max_attempts, w.expires, w.attempts, w.takes + 1, coalesce(w.lapses, 0), coalesce(w.releases, 0),
+          coalesce(w.buries, 0), coalesce(w.revives, 0), w.last_error, w.new_token,
+          least(now + w.new_lease, 253402300799999), w.new_lease, greatest(w.due, w.since), now, w.body
+        FROM whole w;
+      END
+      $$ $f$, part);
+  END LOOP;
+END
+$make$;
+
+-- Takes messages that are due, at most `p_max` of them, and of their bodies `p_max_bytes` bytes but one at least. The rows are
+-- in no order: priority, due and id give it.
+--
+-- `p_floors`: for each queue the instant before which no message put and untouched is left (0 if it is not known), and
+-- `p_lapse_floors` for leases. The last row has no id; its `next_floors` has those of the queues,
+-- then the lapse floors. A next floor holds as far as all before it was known to be visible before this call began.
+CREATE OR REPLACE FUNCTION take_1(p_queues text[], p_max int, p_max_bytes bigint, p_lease bigint, p_session bigint,
+  p_floors bigint[], p_lapse_floors bigint[], p_defaults jsonb)
+RETURNS TABLE (queue text, id uuid, number bigint, due bigint, priority bigint, created bigint, key bytea, headers jsonb,
+  lease_own bigint, max_attempts bigint, expires bigint, attempts int, takes int, lapses int, releases int, buries int,
+  revives int, last_error bytea, token uuid, deadline bigint, lease_ms bigint, since bigint, taken_at bigint, body bytea,
+  next_floors bigint[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET enable_material = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s'
+SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  now bigint;
+  homes bigint[] := '{}';
+  qids bigint[] := '{}';
+  leases bigint[] := '{}';
+  names text[] := '{}';
+  pend_floors bigint[] := '{}';
+  next_pend bigint[];
+  next_lapse bigint[];
+  all_settings jsonb[] := '{}';
+  f record;
+  pause bigint;
+  found head[];
+  after head;
+  one head;
+  taken int := 0;
+  bytes bigint := 0;
+  length bigint;
+  most int;
+  group_ record;
+  kept head[];
+  part smallint;
+  gone int;
+  at int;
+  slots smallint[];
+  slot smallint;
+  fronts smallint[] := '{}';
+  firsts uuid[];
+  low uuid;
+  high uuid;
+  is_mixed boolean;
+  is_cut boolean := false;
+  -- Where what was seen and is left begins, for queues named so far.
+  left_ bigint;
+  places int[] := '{}';
+BEGIN
+  LOCK TABLE ONLY standing IN ROW EXCLUSIVE MODE;
+  IF p_session IS NOT NULL AND NOT EXISTS (SELECT FROM session x WHERE x.session = p_session) THEN
+    PERFORM refuse('session_lost');
+  END IF;
+  now := clock_ms();
+  slots := slots_at(now);
+  high := first_id(now + 1);
+  next_pend := array_fill(0::bigint, ARRAY[greatest(cardinality(p_queues), 1)]);
+  next_lapse := next_pend;
+  FOR at IN 1 .. cardinality(p_queues) LOOP
+    CONTINUE WHEN p_queues[at] = ANY (p_queues[1 : at - 1]);
+    f := facts_of(p_queues[at], p_defaults);
+    next_lapse[at] := lapse_some(f.qid, f.home, f.settings, now, coalesce(p_lapse_floors[at], 0), 1000);
+    pause := (f.settings->>'pause')::bigint;
+    CONTINUE WHEN pause = -1 OR pause > now;
+    low := first_id(coalesce(p_floors[at], 0));
+    -- Mostly there is nothing but what was put with the usual priority, and that in one slot.
+    fronts := '{}';
+    is_mixed := EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = f.home);
+    FOREACH slot IN ARRAY slots LOOP
+      EXECUTE 'SELECT peek_' || slot || '($1, $2, $3)' INTO firsts USING f.home, low, high;
+      IF firsts[1] IS NOT NULL THEN
+        fronts := fronts || slot;
+      END IF;
+      is_mixed := is_mixed OR firsts[2] IS NOT NULL;
+    END LOOP;
+    next_pend[at] := now;
+    IF is_mixed THEN
+      next_pend[at] := coalesce(ripen(f.home, coalesce(p_floors[at], 0), now, 1000, slots), now);
+    END IF;
+    homes := homes || f.home; qids := qids || f.qid; names := names || p_queues[at]; all_settings := all_settings || f.settings;
+    leases := leases || (f.settings->>'lease')::bigint; pend_floors := pend_floors || coalesce(p_floors[at], 0);
+    places := places || at;
+  END LOOP;
+  part := part_now(0, now);
+  most := least(p_max, 16384);
+  IF cardinality(homes) = 1 AND p_max_bytes IS NULL AND most > 0 AND cardinality(fronts) = 1 THEN
+    is_mixed := is_mixed AND (
+      EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 0 AND x.rank = 0 AND x.due <= now)
+      OR EXISTS (SELECT FROM standing x WHERE x.part IN (3, 4, 5) AND x.home = homes[1] AND x.lane = 2));
+    IF NOT is_mixed THEN
+      RETURN QUERY EXECUTE 'SELECT t.*, NULL::bigint[] FROM front_' || fronts[1]
+          || '($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) t'
+        USING low, high, most, part, now, p_lease, homes, qids, names, leases, p_session, fronts[1];
+      GET DIAGNOSTICS taken = ROW_COUNT;
+      IF taken = most THEN
+        EXECUTE 'SELECT peek_' || fronts[1] || '($1, $2, $3)' INTO firsts USING homes[1], low, high;
+        left_ := due_of(firsts[1]);
+      END IF;
+    END IF;
+  END IF;
+  WHILE taken < most AND cardinality(homes) > 0 AND NOT is_cut LOOP
+    found := heads(homes, pend_floors, now, most - taken, after, slots);
+    IF found IS NULL THEN
+      after := NULL;
+      EXIT;
+    END IF;
+    after := found[cardinality(found)];
+    -- What has expired dies; what would be too much is left.
+    kept := '{}';
+    FOREACH one IN ARRAY found LOOP
+      IF one.expires <= now THEN
+        PERFORM hold(qids[one.queue], homes[one.queue], one.id, all_settings[one.queue], now);
+        CONTINUE;
+      END IF;
+      IF p_max_bytes IS NOT NULL THEN
+        SELECT octet_length(b.body) INTO length FROM body b
+          WHERE b.number = number_of(one.id) AND b.slot = slot_in(one.id)::smallint;
+        IF bytes + length > p_max_bytes AND bytes + taken + cardinality(kept) > 0 THEN
+          is_cut := true;
+          left_ := least(left_, CASE WHEN one.priority <= 1024 THEN one.due END);
+          EXIT;
+        END IF;
+        bytes := bytes + length;
+      END IF;
+      kept := kept || one;
+    END LOOP;
+    FOR group_ IN
+      SELECT k.slot, slot_in(k.id) AS home_slot, array_agg(k.tid) AS tids, min(k.due) AS due, count(*) AS n FROM unnest(kept) k GROUP BY 1, 2
+    LOOP
+      RETURN QUERY EXECUTE format('SELECT t.*, NULL::bigint[] FROM %s($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) t',
+          CASE WHEN group_.slot >= 0 THEN 'lease_' || group_.slot ELSE 'lease_moved_' || -group_.slot END)
+        USING group_.tids, part, now, p_lease, homes, qids, names, leases, p_session, group_.home_slot::smallint;
+      GET DIAGNOSTICS gone = ROW_COUNT;
+      taken := taken + gone;
+      IF group_.slot >= 0 AND gone < group_.n THEN
+        -- Somebody holds it locked, and may leave it.
+        left_ := least(left_, group_.due);
+      END IF;
+    END LOOP;
+  END LOOP;
+  -- Beyond the last one nothing was looked at.
+  IF after.priority < 1024 THEN
+    left_ := 0;
+  ELSIF after.priority = 1024 THEN
+    left_ := least(left_, after.due);
+  END IF;
+  FOREACH at IN ARRAY places LOOP
+    next_pend[at] := greatest(least(next_pend[at], left_), coalesce(p_floors[at], 0));
+  END LOOP;
+  id := NULL;
+  queue := NULL; body := NULL;
+  next_floors := next_pend || next_lapse;
+  taken_at := now;
+  RETURN NEXT;
+END
+$$;

@@ -1,0 +1,226 @@
+-- What becomes of one message: `apply` of `dwell-model` in SQL. docs/states.md is the table of both.
+
+-- The delay of a retry that names none; `Backoff::delay_ms` of `dwell-model` is the same. `random` is 32 bits.
+CREATE OR REPLACE FUNCTION backoff_ms(b jsonb, attempt int, random bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  cap numeric := (b->>'cap')::numeric * 1000000;
+  grown numeric := least((b->>'base')::numeric * 1000000, cap);
+  next numeric;
+  delay numeric;
+BEGIN
+  FOR step IN 2 .. attempt LOOP
+    next := least(trunc(grown * (b->>'factor')::int / 100), cap);
+    EXIT WHEN next = grown;
+    grown := next;
+  END LOOP;
+  delay := trunc(grown / 1000000);
+  RETURN delay - trunc(trunc(delay * (b->>'jitter')::int / 100) * random / 4294967296);
+END
+$$;
+
+-- Frees the key of a message that is not live any more. A key that somebody holds locked is left: whoever finds it sees that
+-- its message is gone. So nobody waits for a key while it holds a message.
+CREATE OR REPLACE FUNCTION free_key(p_qid bigint, p_id uuid) RETURNS void
+LANGUAGE sql AS $$
+  DELETE FROM key WHERE ctid = ANY (ARRAY(
+    SELECT k.ctid FROM key k
+    WHERE k.qid = p_qid AND k.id = p_id
+      AND k.key = (SELECT b.key FROM body b WHERE b.number = number_of(p_id) AND b.slot = slot_in(p_id)::smallint)
+    FOR UPDATE SKIP LOCKED))
+$$;
+
+-- Files a message that nobody holds: dead where it has expired, else among the moved. Says where: 2 pending, 4 dead.
+CREATE OR REPLACE FUNCTION file_pending(s standing, p_home bigint, now bigint) RETURNS int
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF s.expires <= now THEN
+    PERFORM file_dead(s, 3, s.expires);
+    RETURN 4;
+  END IF;
+  s.part := part_now(3, now);
+  s.home := p_home;
+  s.lane := CASE WHEN s.priority = 1024 THEN 0 WHEN s.due > now THEN 1 ELSE 2 END;
+  s.rank := CASE s.lane WHEN 2 THEN s.priority ELSE 0 END;
+  s.xid := pg_current_xact_id();
+  s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL; s.reason := NULL; s.died := NULL;
+  INSERT INTO standing SELECT (s).*;
+  PERFORM count_up(s.qid, p_home, 1, 0, 0);
+  RETURN 2;
+END
+$$;
+
+-- Files a message among the dead. Reasons: 1 its attempts are spent, 2 buried, 3 expired.
+CREATE OR REPLACE FUNCTION file_dead(s standing, p_reason int, p_died bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF s.keyed THEN
+    PERFORM free_key(s.qid, s.id);
+  END IF;
+  s.part := 6; s.reason := p_reason; s.died := p_died;
+  s.home := NULL; s.lane := NULL; s.rank := NULL; s.since := NULL; s.xid := NULL;
+  s.token := NULL; s.deadline := NULL; s.lease_ms := NULL; s.session := NULL;
+  INSERT INTO standing SELECT (s).*;
+  PERFORM count_up(s.qid, s.qid, 0, 0, 1);
+END
+$$;
+
+-- Removes the row of a message that is locked, wherever it lies, and its count.
+CREATE OR REPLACE FUNCTION unfile(s standing, p_place int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_place = 1 THEN
+    EXECUTE format('DELETE FROM pend_%s WHERE home = $1 AND lane = $2 AND id = $3', slot_in(s.id)) USING s.home, s.lane, s.id;
+  ELSE
+    DELETE FROM standing WHERE id = s.id AND part = s.part;
+  END IF;
+  IF p_place < 3 THEN
+    PERFORM count_up(s.qid, s.home, -1, 0, 0);
+  ELSIF p_place = 3 THEN
+    PERFORM count_up(s.qid, s.qid, 0, -1, 0);
+  ELSE
+    PERFORM count_up(s.qid, s.qid, 0, 0, -1);
+  END IF;
+END
+$$;
+
+-- A lease that has run out at `at`: the message is ready again, or dead. Its row was removed before.
+CREATE OR REPLACE FUNCTION lapse(s standing, at bigint, p_home bigint, settings jsonb, now bigint) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  most bigint := coalesce(s.max_attempts, (settings->>'max_attempts')::bigint);
+BEGIN
+  s.lapses := coalesce(s.lapses, 0) + 1;
+  s.attempts := s.attempts + 1;
+  IF most > 0 AND s.attempts >= most THEN
+    PERFORM file_dead(s, 1, at);
+    RETURN 4;
+  END IF;
+  s.since := at;
+  RETURN file_pending(s, p_home, now);
+END
+$$;
+
+-- A message that was never handed out, as if something had happened to it.
+CREATE OR REPLACE FUNCTION fresh(p pend) RETURNS standing
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  s standing;
+  b body;
+BEGIN
+  SELECT * INTO b FROM body WHERE number = number_of(p.id) AND slot = p.slot;
+  s.qid := b.qid; s.due := b.due; s.priority := b.priority; s.expires := b.expires; s.max_attempts := b.max_attempts;
+  s.lease_own := b.lease_ms; s.id := p.id; s.keyed := p.keyed; s.attempts := 0; s.takes := 0; s.home := p.home;
+  s.lane := p.lane; s.since := greatest(b.due, b.created); s.xid := p.xid;
+  RETURN s;
+END
+$$;
+
+-- Locks a message, lets time act on it, and says where it is then: 0 nowhere, 1 put and untouched since, 2 pending, 3 leased,
+-- 4 dead. Waits for whoever holds it locked, as long as `lock_timeout` allows.
+CREATE OR REPLACE FUNCTION hold(p_qid bigint, p_home bigint, p_id uuid, settings jsonb, now bigint,
+  OUT place int, OUT s standing) RETURNS record
+LANGUAGE plpgsql AS $$
+DECLARE
+  p pend;
+  misses int := 0;
+BEGIN
+  place := 0;
+  IF slot_in(p_id) > 64 THEN
+    RETURN;
+  END IF;
+  LOOP
+    EXECUTE format('SELECT * FROM pend_%s WHERE home = $1 AND lane IN (0, 1) AND id = $2 FOR UPDATE', slot_in(p_id))
+      INTO p USING p_home, p_id;
+    IF p.id IS NOT NULL THEN
+      s := fresh(p);
+      place := 1;
+      EXIT WHEN s.expires IS NULL OR s.expires > now;
+      PERFORM unfile(s, 1);
+      PERFORM file_dead(s, 3, s.expires);
+      CONTINUE;
+    END IF;
+    SELECT * INTO s FROM standing WHERE id = p_id FOR UPDATE;
+    IF s.id IS NOT NULL AND s.qid = p_qid THEN
+      place := CASE WHEN s.part < 3 THEN 3 WHEN s.part < 6 THEN 2 ELSE 4 END;
+      IF place = 3 AND s.deadline <= now THEN
+        PERFORM unfile(s, 3);
+        PERFORM lapse(s, s.deadline, p_home, settings, now);
+        CONTINUE;
+      ELSIF place = 2 AND s.home <> p_home THEN
+        place := 0;
+      ELSIF place = 2 AND s.expires <= now THEN
+        PERFORM unfile(s, 2);
+        PERFORM file_dead(s, 3, s.expires);
+        CONTINUE;
+      END IF;
+      RETURN;
+    END IF;
+    -- One that was locked may have moved meanwhile: the next look sees where.
+    misses := misses + 1;
+    IF misses = 2 THEN
+      place := 0;
+      RETURN;
+    END IF;
+  END LOOP;
+END
+$$;
+
+-- Leases of a queue that have run out, at most `most`. Those that an open transaction settles are passed over. Says until which
+-- deadline none is left that it saw.
+CREATE OR REPLACE FUNCTION lapse_some(p_qid bigint, p_home bigint, settings jsonb, now bigint, p_floor bigint, most int)
+RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  s standing;
+  seen int := 0;
+  first bigint;
+BEGIN
+  FOR s IN
+    SELECT * FROM standing WHERE part < 3 AND qid = p_qid AND deadline >= p_floor AND deadline <= now
+    ORDER BY deadline LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    PERFORM unfile(s, 3);
+    PERFORM lapse(s, s.deadline, p_home, settings, now);
+    seen := seen + 1;
+  END LOOP;
+  IF seen = most THEN
+    RETURN p_floor;
+  END IF;
+  SELECT min(deadline) INTO first FROM standing
+    WHERE part < 3 AND qid = p_qid AND deadline >= p_floor AND deadline <= now;
+  RETURN coalesce(first, now);
+END
+$$;
+
+-- Messages that have expired and are not dead yet, at most `most` of those put and as many of the others: of one home, or of
+-- all that are not being purged. Those that somebody holds locked are passed over.
+CREATE OR REPLACE FUNCTION expire_some(p_home bigint, now bigint, most int) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+  p pend;
+  s standing;
+  seen int := 0;
+BEGIN
+  FOR p IN
+    SELECT * FROM pend x WHERE x.expires <= now AND CASE WHEN p_home IS NOT NULL THEN x.home = p_home
+      ELSE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) END
+    LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    s := fresh(p);
+    PERFORM unfile(s, 1);
+    PERFORM file_dead(s, 3, s.expires);
+    seen := seen + 1;
+  END LOOP;
+  FOR s IN
+    SELECT * FROM standing x WHERE x.part BETWEEN 3 AND 5 AND x.expires <= now AND CASE WHEN p_home IS NOT NULL
+      THEN x.home = p_home ELSE NOT EXISTS (SELECT FROM purge c WHERE c.home = x.home AND NOT c.is_done) END
+    LIMIT most FOR UPDATE SKIP LOCKED
+  LOOP
+    PERFORM unfile(s, 2);
+    PERFORM file_dead(s, 3, s.expires);
+    seen := seen + 1;
+  END LOOP;
+  RETURN seen;
+END
+$$;

@@ -1,0 +1,174 @@
+//! What falls due, by queue and in all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Response, StatusCode};
+use dwell_model::Timestamp;
+use dwell_store::Store;
+use dwell_time::Clock;
+use dwell_wire::Forecast;
+
+use super::call::Call;
+use super::reply::json;
+use super::{App, Problem, Refusal};
+use crate::query::Query;
+
+/// Whoever asks for all queues waits so long for the first count.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A span that is cut into steps: how many, and how long each is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Span {
+    Minute,
+    Hour,
+    Day,
+    Month,
+}
+
+impl Span {
+    const ALL: [(&str, Span); 4] =
+        [("minute", Span::Minute), ("hour", Span::Hour), ("day", Span::Day), ("month", Span::Month)];
+
+    fn steps(self) -> (u64, u64) {
+        match self {
+            Span::Minute => (60, 1_000),
+            Span::Hour => (60, 60_000),
+            Span::Day => (24, 3_600_000),
+            Span::Month => (30, 86_400_000),
+        }
+    }
+
+    /// Whole steps of UTC, the first after `now`: a bar keeps its place from one answer to the next.
+    pub(crate) fn edges(self, now: Timestamp) -> Vec<Timestamp> {
+        let (count, step_ms) = self.steps();
+        let first = now.as_ms().unsigned_abs() / step_ms + 1;
+        (first..first + count).map(|step| Timestamp::MIN.saturating_after(step * step_ms)).collect()
+    }
+}
+
+/// What a caller asks for.
+enum Wanted {
+    Span(Span),
+    Edges(Vec<Timestamp>),
+}
+
+impl Wanted {
+    fn read(mut query: Query) -> Result<Wanted, Problem> {
+        let edges = query.text("edges")?;
+        let span = query.word("span", &Span::ALL)?;
+        query.finish()?;
+        match (edges, span) {
+            (Some(_), Some(_)) => {
+                Err(Problem::new(Refusal::ConflictingFields, "give `edges` or `span`, not both"))
+            }
+            (Some(edges), None) => Ok(Wanted::Edges(parse(&edges)?)),
+            (None, span) => Ok(Wanted::Span(span.unwrap_or(Span::Hour))),
+        }
+    }
+
+    fn edges(self, now: Timestamp) -> Vec<Timestamp> {
+        match self {
+            Wanted::Span(span) => span.edges(now),
+            Wanted::Edges(edges) => edges,
+        }
+    }
+}
+
+/// Instants with commas between them, in rising order.
+fn parse(text: &str) -> Result<Vec<Timestamp>, Problem> {
+    let most = dwell_store::Forecast::MAX_EDGES;
+    let invalid =
+        |reason: String| Problem::new(Refusal::InvalidParameter, format!("parameter 'edges': {reason}"));
+    let count = text.split(',').count();
+    if count > most {
+        return Err(invalid(format!("{count} instants are more than {most}")).with_limit(most as u64));
+    }
+    let edges = text.split(',').map(str::parse).collect::<Result<Vec<Timestamp>, _>>()?;
+    if edges.is_sorted_by(|one, next| one < next) {
+        Ok(edges)
+    } else {
+        Err(invalid("each instant is to be later than the one before it".to_owned()))
+    }
+}
+
+/// `GET /v1/queues/{queue}/forecast`
+pub(crate) async fn of_queue(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let queue = call.queue()?;
+    let now = app.clock.now().wall;
+    let edges = Wanted::read(call.query()?)?.edges(now);
+    let counted = app.store.forecast(Some(vec![queue.clone()]), edges.clone()).await?;
+    Ok(json(StatusCode::OK, &Forecast::of(Some(queue), now, edges, counted)))
+}
+
+/// `GET /v1/forecast`
+pub(crate) async fn of_all(State(app): State<Arc<App>>, call: Call) -> Result<Response<Body>, Problem> {
+    let span = match Wanted::read(call.query()?)? {
+        Wanted::Span(span) => span,
+        Wanted::Edges(edges) => {
+            let now = app.clock.now().wall;
+            let counted = app.store.forecast(None, edges.clone()).await?;
+            return Ok(json(StatusCode::OK, &Forecast::of(None, now, edges, counted)));
+        }
+    };
+    let walk = || count(Arc::clone(&app.store), Arc::clone(&app.clock), span);
+    match app.forecasts.ask(span, &app.clock, PATIENCE, walk).await {
+        Some(found) => Ok(json(StatusCode::OK, &*found?)),
+        None => {
+            let detail =
+                "what falls due is being counted over all queues, and has not been yet; try again later";
+            Err(Problem::new(Refusal::Overloaded, detail))
+        }
+    }
+}
+
+async fn count(store: Arc<dyn Store>, clock: Arc<dyn Clock>, span: Span) -> dwell_store::Result<Forecast> {
+    let now = clock.now().wall;
+    let edges = span.edges(now);
+    let counted = store.forecast(None, edges.clone()).await?;
+    Ok(Forecast::of(None, now, edges, counted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn spans_are_cut_at_whole_steps() {
+        let now = at("2026-11-26T22:31:07.120Z");
+        for (span, count, first, last) in [
+            (Span::Minute, 60, "2026-11-26T22:31:08Z", "2026-11-26T22:32:07Z"),
+            (Span::Hour, 60, "2026-11-26T22:32:00Z", "2026-11-26T23:31:00Z"),
+            (Span::Day, 24, "2026-11-26T23:00:00Z", "2026-11-27T22:00:00Z"),
+            (Span::Month, 30, "2026-11-27T00:00:00Z", "2026-12-26T00:00:00Z"),
+        ] {
+            let edges = span.edges(now);
+            assert_eq!((edges.len(), edges[0], edges[count - 1]), (count, at(first), at(last)), "{span:?}");
+        }
+        let last = Span::Month.edges(Timestamp::MAX);
+        assert!(last.iter().all(|edge| *edge == Timestamp::MAX), "there is nothing later");
+    }
+
+    #[test]
+    fn edges_rise_and_are_not_too_many() {
+        let edges = |text: &str| Wanted::read(Query::parse(Some(text)).unwrap());
+        let code = |text: &str| match edges(text) {
+            Err(problem) => serde_json::to_value(problem).unwrap()["code"].as_str().unwrap().to_owned(),
+            Ok(_) => "none".to_owned(),
+        };
+        assert_eq!(code("edges=2026-11-26T22:00:00Z,2026-11-26T23:00:00Z"), "none");
+        assert_eq!(code("edges=2026-11-26T22:00:00Z,2026-11-26T22:00:00Z"), "invalid_parameter");
+        assert_eq!(code(&format!("edges={}", ["2026-11-26T22:00:00Z"; 201].join(","))), "invalid_parameter");
+        assert_eq!(code("edges="), "malformed_instant");
+        assert_eq!(code("edges=12026-01-01T00:00:00Z"), "malformed_instant");
+        assert_eq!(code("edges=2026-11-26T22:00:00Z&span=hour"), "conflicting_fields");
+        assert_eq!(code("span=year"), "invalid_parameter");
+        assert_eq!(code("spans=hour"), "unknown_parameter");
+    }
+}

@@ -1,0 +1,48 @@
+/**
+ * What a token is good for, by the scopes that `/v1/me` names. The server decides; this says which buttons there are.
+ * @module
+ */
+
+/** @import { Me, Verb } from "./types.js" */
+
+/**
+ * Whether one of these verbs is allowed in a queue.
+ * @param {Me} me
+ * @param {Verb[]} verbs
+ * @param {string} queue
+ */
+export function may(me, verbs, queue) {
+    return me.scopes.some((scope) => {
+        const mark = scope.indexOf(":");
+        if (mark < 0) return verbs.some((verb) => verb === scope);
+        const names = scope.slice(mark + 1);
+        if (!verbs.some((verb) => verb === scope.slice(0, mark))) return false;
+        return names.endsWith("*") ? queue.startsWith(names.slice(0, -1)) : names === queue;
+    });
+}
+
+/**
+ * Whether one of these verbs is allowed in every queue there may be.
+ * @param {Me} me
+ * @param {Verb[]} verbs
+ */
+export const mayEverywhere = (me, verbs) =>
+    me.scopes.some((scope) => verbs.some((verb) => scope === `${verb}:*` || (verb === "metrics" && scope === verb)));
+
+/** @param {Me} me @param {string} queue */
+export const mayLook = (me, queue) => may(me, ["take", "manage", "look"], queue);
+
+/** @param {Me} me @param {string} queue */
+export const mayMove = (me, queue) => may(me, ["put", "manage"], queue);
+
+/** @param {Me} me @param {string} queue */
+export const mayManage = (me, queue) => may(me, ["manage"], queue);
+
+/** @param {Me} me @param {string} queue */
+export const mayPut = (me, queue) => may(me, ["put"], queue);
+
+/** @param {Me} me @param {string} queue */
+export const mayForecast = (me, queue) => may(me, ["take", "manage", "look", "metrics"], queue);
+
+/** @param {Me} me */
+export const mayOverview = (me) => mayEverywhere(me, ["metrics", "manage", "look"]);

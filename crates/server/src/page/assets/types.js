@@ -1,0 +1,164 @@
+/**
+ * What `/v1` answers, as types. `docs/http.md` says the same in words.
+ * @module
+ */
+
+/** @typedef {"scheduled" | "ready" | "leased" | "dead"} StateKind */
+/** @typedef {"minute" | "hour" | "day" | "month"} Span */
+/** @typedef {"put" | "take" | "manage" | "look" | "metrics"} Verb */
+
+/**
+ * @typedef {object} Me
+ * @property {string} [name]
+ * @property {string[]} scopes
+ */
+
+/**
+ * @typedef {object} Counts
+ * @property {number} scheduled
+ * @property {number} ready
+ * @property {number} ready_urgent
+ * @property {number} leased
+ * @property {number} dead
+ */
+
+/**
+ * @typedef {object} Queue
+ * @property {string} queue
+ * @property {Counts} counts
+ * @property {number} waiting
+ * @property {string} [next_due]
+ * @property {Record<string, unknown>} settings
+ * @property {string[]} own
+ */
+
+/**
+ * @typedef {object} QueuePage
+ * @property {Queue[]} queues
+ * @property {{ queue: string, error: ProblemDocument }[]} [unread]
+ * @property {string} [next]
+ */
+
+/**
+ * @typedef {object} Message
+ * @property {string} id
+ * @property {number} number
+ * @property {string} queue
+ * @property {StateKind} state
+ * @property {string} [body]
+ * @property {string} [body_base64]
+ * @property {string} [preview]
+ * @property {string} [preview_base64]
+ * @property {number} size
+ * @property {string} due
+ * @property {string} created
+ * @property {string} [expires]
+ * @property {string} [key]
+ * @property {Record<string, string>} [headers]
+ * @property {number} priority
+ * @property {number} attempt
+ * @property {number | "unlimited"} [max_attempts]
+ * @property {string} [lease]
+ * @property {string} [lease_until]
+ * @property {string} [dead_reason]
+ * @property {string} [dead_at]
+ * @property {string} [last_error]
+ * @property {string} [first_taken]
+ * @property {string} [failed_at]
+ * @property {{ takes: number, lapses: number, releases: number, buries: number, revives: number }} counts
+ */
+
+/**
+ * @typedef {object} MessagePage
+ * @property {Message[]} messages
+ * @property {{ id: string, error: ProblemDocument }[]} [unread]
+ * @property {string} [next]
+ */
+
+/**
+ * @typedef {object} Forecast
+ * @property {string} [queue]
+ * @property {string} now
+ * @property {number} scheduled
+ * @property {string[]} edges
+ * @property {number[]} due_by
+ * @property {number} within
+ */
+
+/**
+ * Counts in slots of one length, oldest first; the last one is still being counted.
+ * @typedef {object} Series
+ * @property {string} step
+ * @property {string} end
+ * @property {number[]} puts
+ * @property {number[]} takes
+ * @property {number[]} acks
+ * @property {number[]} retries
+ * @property {number[]} deaths
+ * @property {(number | null)[]} lateness_p50_ms
+ * @property {(number | null)[]} lateness_p99_ms
+ * @property {(number | null)[]} lateness_max_ms
+ */
+
+/**
+ * @typedef {object} Recent
+ * @property {string} queue
+ * @property {string} now
+ * @property {boolean} kept
+ * @property {Series[]} [recent]
+ */
+
+/**
+ * @typedef {object} TopQueue
+ * @property {string} queue
+ * @property {Counts} counts
+ * @property {number} waiting
+ * @property {string} [next_due]
+ * @property {string} pause
+ */
+
+/**
+ * What a walk over all queues has counted.
+ * @typedef {object} Census
+ * @property {string} as_of
+ * @property {number} queues
+ * @property {number} [unread]
+ * @property {Counts} counts
+ * @property {number} waiting
+ * @property {TopQueue[]} top
+ * @property {Forecast} forecast
+ */
+
+/**
+ * @typedef {object} Overview
+ * @property {string} now
+ * @property {Census} [census]
+ * @property {Series[]} recent
+ */
+
+/**
+ * @typedef {object} ProblemDocument
+ * @property {string} code
+ * @property {string} title
+ * @property {string} detail
+ * @property {number} status
+ * @property {boolean} retryable
+ * @property {string} [id]
+ * @property {number} [limit]
+ */
+
+/**
+ * @typedef {object} Swept
+ * @property {number} done
+ * @property {number} refused_in_all
+ * @property {{ id: string, error: ProblemDocument }[]} refused
+ */
+
+/**
+ * One answer of a batch: what was done, or why not.
+ * @typedef {object} Done
+ * @property {number} status
+ * @property {ProblemDocument} [error]
+ */
+
+export {};

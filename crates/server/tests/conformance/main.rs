@@ -1,0 +1,36 @@
+//! The contract over HTTP: a server in this process, on the clock of the store behind it, and the client as the store under
+//! test.
+//!
+//! What HTTP cannot show is what [`over::Over`] says of itself, and nothing else; `docs/http.md` lists it.
+
+#![expect(clippy::unwrap_used, reason = "tests, where a panic is the answer")]
+
+mod dropped;
+mod over;
+mod stores;
+
+/// A suite of one store behind HTTP, and so many lives of the model's, each of so many calls on average.
+macro_rules! over_http {
+    ($name:ident, $store:ty, $lives:literal) => {
+        mod $name {
+            use dwell_model::Limits;
+
+            use super::over::Over;
+
+            fn open(limits: Limits) -> Over<$store> {
+                Over::new(<$store>::open(limits))
+            }
+
+            dwell_store::conformance_suite!(open);
+
+            #[test]
+            fn behaves_as_the_model_does() {
+                dwell_store::conformance::model::run(open, $lives, 100, 1);
+            }
+        }
+    };
+}
+
+over_http!(memory, crate::stores::Memory, 60);
+over_http!(engine, crate::stores::Files, 30);
+over_http!(redis, crate::stores::Redis, 10);

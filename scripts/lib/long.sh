@@ -1,0 +1,60 @@
+# The longer sets of `scripts/test --long`. Most of them keep one processor busy, so that two lanes of them run beside each
+# other, when all that they need is built.
+# shellcheck shell=bash
+
+# long_sets PART...
+long_sets() {
+    local part first=() second=()
+    for part in "$@"; do
+        case $part in
+            core) first+=(long_core) ;;
+            redis) first+=(long_redis) ;;
+            test) first+=(long_core long_redis) ;;
+            interop) first+=(long_interop) ;;
+            sim) second+=(long_sim) ;;
+        esac
+    done
+    [ ${#first[@]} -gt 0 ] || [ ${#second[@]} -gt 0 ] || return 0
+    build_all "long: build"
+    stage "long: build, release" cargo test --release --locked -p dwell-time --test delay_queue_stress --no-run
+    lane "${first[@]}"
+    lane "${second[@]}"
+    await_lanes
+}
+
+long_core() {
+    # A case of this one is a walk over thousands of numbers.
+    local heavy=core::numbers::tests::finds_what_a_sorted_map_finds
+    stage "long: timing queue and core" env PROPTEST_CASES=200000 \
+        cargo test --locked "${workspace[@]}" --lib -- --skip "$heavy" timing_queue:: core::
+    stage "long: numbers" env PROPTEST_CASES=10000 cargo test --locked "${workspace[@]}" --lib -- "$heavy"
+    stage "long: model checker" "${model_check[@]::1}" DWELL_SHUTTLE_RUNS=200000 "${model_check[@]:1}"
+    stage "long: delay queue, 5 million items" env DWELL_STRESS_ITEMS=5000000 \
+        cargo test --release --locked -p dwell-time --test delay_queue_stress
+    stage "long: model test, memory" env DWELL_CASES=20000 \
+        cargo test --locked "${workspace[@]}" --test memory behaves_as_the_model_does
+    stage "long: model test, engine in memory" env DWELL_CASES=20000 \
+        cargo test --locked "${workspace[@]}" --test engine in_memory::behaves_as_the_model_does
+    stage "long: model test, engine on files" env DWELL_CASES=500 \
+        cargo test --locked "${workspace[@]}" --test engine on_files::behaves_as_the_model_does
+    stage "long: two years of the engine" cargo test --locked "${workspace[@]}" --test engine -- --ignored two_years
+}
+
+long_redis() {
+    stage "long: model test, one Redis" env DWELL_CASES=2000 \
+        cargo test --locked "${workspace[@]}" --test single behaves_as_the_model_does
+    stage "long: model test, a cluster" env DWELL_CASES=2000 \
+        cargo test --locked "${workspace[@]}" --test cluster behaves_as_the_model_does
+    stage "long: a million takes that wait" env DWELL_TAKES=1000000 \
+        cargo test --locked "${workspace[@]}" --test many -- --ignored --nocapture a_million_takes
+}
+
+long_interop() {
+    differential 5000
+}
+
+long_sim() {
+    stage "sim: a full disk at each write" "$target/debug/dwell-sim" squeeze --seeds 20
+    stage "sim: stress" "$target/debug/dwell-sim" stress --seconds 600
+    sim 10000 500 1000000 5
+}
