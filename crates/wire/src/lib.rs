@@ -52,6 +52,6 @@ pub use queue::{
 };
 pub use routes::{Answer, Operation, ROUTES, Request, Route};
 pub use server::{Limits, Me, ServerInfo};
-pub use settle::{SettleItem, Settled};
+pub use settle::{LeaseItem, SettleItem, Settled};
 pub use text::Base64;
 pub use unreadable::Unreadable;

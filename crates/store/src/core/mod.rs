@@ -253,7 +253,7 @@ pub struct Core<B> {
     /// What has died and was discarded.
     deaths: Deaths,
     /// The queue whose cold dead messages are being read, to see whether they are past its retention.
-    retaining: Option<u32>,
+    retaining: Option<retention::Retaining>,
     /// Queues that nothing may keep any more, since time has removed a message.
     maybe_bare: Vec<u32>,
     /// How many sweeps have begun.

@@ -17,6 +17,19 @@ use super::entry::Place;
 use super::stand::greatest_id;
 use super::{Core, Durability, Log, Record, StoredBody};
 
+/// How far the dead of the queue were looked at that was read for retention last. Kept while the queue stays the same, so that
+/// [`Cold`](super::Cold) goes on with what it has read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retaining {
+    queue: u32,
+    /// All that died up to this one was discarded.
+    after: Option<Died>,
+    /// Whether more has to be read before anything behind `after` is handed over.
+    is_reading: bool,
+    /// Whether cold messages have died since it was begun, which may be missing.
+    is_stale: bool,
+}
+
 /// So many dead messages are asked for at a time: more of them are made resident than are discarded, if cold ones are among them.
 const READ: usize = 64;
 /// Lists show within a minute what is past its retention: after so many milliseconds it is looked at.
@@ -69,26 +82,37 @@ impl<B: StoredBody> Core<B> {
                 return;
             }
             let asked = READ.min(*left);
-            // What was read for another queue, or for what is gone from here, is not what comes next.
-            let anew = self.retaining.replace(queue) != Some(queue);
-            let read = self.page_in_dead(queue, Reader::Retention, None, anew, asked, log);
+            // What was read for another queue is not what comes next. What has died since a reading was begun waits until
+            // it has handed something over: else it would never end where messages expire all the time.
+            let goes_on = |last: &Retaining| last.queue == queue && (last.is_reading || !last.is_stale);
+            let last = self.retaining.filter(goes_on);
+            let anew = last.is_none();
+            let mut at =
+                last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
+            let read = self.page_in_dead(queue, Reader::Retention, at.after, anew, asked, log);
             let Ok(handed_over) = read else {
                 self.queues.expect_retention(queue, now.wall.saturating_after(AGAIN_MS).as_ms());
                 return;
             };
-            let oldest = self.oldest(queue, &mut None, handed_over, asked);
+            let mut to = at.after;
+            let oldest = self.oldest(queue, &mut to, handed_over, asked);
+            at.is_reading = oldest.is_empty() && handed_over != HandedOver::All;
             if oldest.is_empty() {
-                // More has to be read first: some of it by each call.
-                let again = if handed_over == HandedOver::All {
-                    now.wall.saturating_after(AGAIN_MS)
-                } else {
+                let again = if at.is_reading {
+                    // Some of it by each call: the slice is used up by the reading.
+                    *left = 0;
+                    at.after = to;
+                    self.retaining = Some(at);
                     Timestamp::MIN
+                } else {
+                    self.retaining = None;
+                    now.wall.saturating_after(AGAIN_MS)
                 };
                 self.queues.expect_retention(queue, again.as_ms());
                 return;
             }
-            self.retaining = None;
-            for ((death, _), slot) in oldest {
+            self.retaining = Some(at);
+            for ((death, id), slot) in oldest {
                 let settings = self.settings(queue);
                 let why = if settings.is_past_retention(death, now.wall) {
                     Discarded::Ttl
@@ -99,6 +123,9 @@ impl<B: StoredBody> Core<B> {
                 };
                 *left -= 1;
                 self.discard_dead(slot, why, log);
+                if let Some(retaining) = &mut self.retaining {
+                    retaining.after = Some((death, id));
+                }
             }
         }
     }
@@ -122,6 +149,9 @@ impl<B: StoredBody> Core<B> {
 
     /// Cold messages of a queue have died of their expiry where they lie: when, is not known here.
     pub(super) fn expect_end_of_expired(&mut self, queue: u32) {
+        if let Some(retaining) = self.retaining.as_mut().filter(|retaining| retaining.queue == queue) {
+            retaining.is_stale = true;
+        }
         let settings = self.settings(queue);
         let is_over = settings.dead_max.is_some_and(|most| self.queues.get(queue).dead() > most);
         let ttl_ms = settings.dead_ttl_ms.map(|ttl_ms| ttl_ms.min(SOON_MS));
@@ -132,7 +162,16 @@ impl<B: StoredBody> Core<B> {
     }
 
     /// A message has come among the dead of a queue.
-    pub(super) fn expect_end_of(&mut self, queue: u32, death: Timestamp) {
+    pub(super) fn expect_end_of_one(&mut self, queue: u32, died: Died) {
+        let is_before = |at: &Retaining| at.queue == queue && at.after.is_some_and(|after| died <= after);
+        if self.retaining.as_ref().is_some_and(is_before) {
+            // It would be passed over.
+            self.retaining = None;
+        }
+        self.expect_end_of(queue, died.0);
+    }
+
+    fn expect_end_of(&mut self, queue: u32, death: Timestamp) {
         if let Some(ttl_ms) = self.settings(queue).dead_ttl_ms {
             self.queues.expect_retention(queue, death.saturating_after(ttl_ms).as_ms());
         }

@@ -308,7 +308,7 @@ impl<B: StoredBody> Core<B> {
     /// Puts it into its queue's order for `state`.
     fn place(&mut self, slot: u32, state: State, holder: Option<Holder>) {
         let entry = self.entries.get_mut(slot);
-        let of = entry.queue;
+        let (of, id) = (entry.queue, entry.id);
         let queue = self.queues.get_mut(of);
         entry.epoch = if matches!(state, State::Dead(_)) { queue.dead_epoch } else { queue.epoch };
         entry.place = match state {
@@ -334,7 +334,7 @@ impl<B: StoredBody> Core<B> {
             }
         };
         if let State::Dead(death) = state {
-            self.expect_end_of(of, death.at);
+            self.expect_end_of_one(of, (death.at, id));
         }
     }
 
