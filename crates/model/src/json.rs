@@ -201,6 +201,14 @@ mod schema {
             "maxLength": 200
         };
         Key "Key" = { "description": "1 to 512 bytes of UTF-8", "type": "string", "minLength": 1, "maxLength": 512 };
+        Holder "Holder" = {
+            "description": "1 to 128 bytes of UTF-8 without control characters",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 128
+        };
+        OnExpiry "OnExpiry" = { "type": "string", "enum": ["dead", "drop"] };
+        LapseBackoff "LapseBackoff" = { "type": "string", "enum": ["never", "second", "first"] };
         PutToken "Token" = { "type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": 256 };
         Receipt "Receipt" = {
             "description": "Opaque: it comes with a taken message",

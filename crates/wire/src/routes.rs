@@ -427,6 +427,12 @@ routes! {
         answers: &[(200, Answer::Json("Overview"))],
         errors: &[SCOPED, STORE],
     }
+    /// What has died and was discarded since the server started, by queue and reason
+    Deaths "deaths": GET "/v1/deaths", Everywhere(MAY_COUNT_ALL) => {
+        tag: "queues",
+        answers: &[(200, Answer::Json("Deaths"))],
+        errors: &[SCOPED, STORE],
+    }
     /// Version, limits and default settings
     Limits "limits": GET "/v1/limits", AnyToken => {
         tag: "server",
