@@ -66,7 +66,8 @@ fn all(
         let (queue, target) = (opened.mix.queue_name(opened.mix.queue(*number)), target(*number)?);
         let before = opened.counters().disk.reads;
         let watch = Stopwatch::start();
-        let answer = opened.ours.calls().get(queue, vec![target], false).pop().ok_or("a get has an answer")?;
+        let answer =
+            opened.ours.calls().get(queue, vec![target], false).pop().ok_or("a get has an answer")?;
         micros.record(u64::try_from(watch.elapsed().as_micros())?)?;
         reads.record(opened.counters().disk.reads - before)?;
         if answer?.body[..] != Mix::body(*number) {

@@ -1,7 +1,9 @@
 //! Changes to messages: settle those that are held, cancel and reschedule those that nobody holds, revive and discard dead ones.
 
 use dwell_model::{MessageId, QueueName};
-use dwell_store::{Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When};
+use dwell_store::{
+    Cancelled, Error, LeaseRef, Rescheduled, Result, Selection, Settle, Settled, Swept, Target, When,
+};
 use dwell_wire::{
     LeaseItem, Moved, Operation, Path, RescheduleItem, ReviveFields, SelectFields, SettleItem, TargetFields,
 };

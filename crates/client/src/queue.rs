@@ -133,7 +133,9 @@ fn change(change: &SettingChange) -> (String, Value) {
 
 fn value(setting: &Setting) -> Value {
     match setting {
-        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => json!(format_duration_ms(*ms)),
+        Setting::LeaseMs(ms) | Setting::TokenMs(ms) | Setting::DeadTtlMs(ms) => {
+            json!(format_duration_ms(*ms))
+        }
         Setting::MaxAttempts(limit) => json!(limit),
         Setting::Backoff(backoff) => json!(BackoffSettings::from(*backoff)),
         Setting::MaxPending(limit) | Setting::DeadMax(limit) | Setting::MaxLeased(limit) => json!(limit),

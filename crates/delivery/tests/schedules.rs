@@ -12,7 +12,10 @@ use dwell_delivery::schedule::{
     Defined, Every, INSTANT_HEADER, Missed, Overlap, QUEUE, Runner, Schedule, Schedules, Times,
 };
 use dwell_model::{Limits, QueueName, Timestamp};
-use dwell_store::{Action, Delivery, LeaseTerms, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take, async_trait, delegate_store};
+use dwell_store::{
+    Action, Delivery, LeaseTerms, MemoryStore, Put, PutAnswer, Result, Settle, Settled, Store, Take,
+    async_trait, delegate_store,
+};
 use dwell_time::{Clock, ManualClock};
 
 const PATIENCE: Duration = Duration::from_secs(60);

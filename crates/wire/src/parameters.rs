@@ -86,11 +86,8 @@ pub(crate) const QUEUES: Parameter = parameter(
     concat!(r#"{"type":"array","minItems":1,"items":"#, named!("QueueName"), "}"),
 );
 pub(crate) const BODY: Parameter = parameter("body", "Whether bodies are shown", FLAG);
-pub(crate) const WITH_DEAD: Parameter = parameter(
-    "dead",
-    "Where no live message has the key, the youngest of the dead that had it",
-    FLAG,
-);
+pub(crate) const WITH_DEAD: Parameter =
+    parameter("dead", "Where no live message has the key, the youngest of the dead that had it", FLAG);
 pub(crate) const STATE: Parameter = parameter(
     "state",
     "Messages in this state",

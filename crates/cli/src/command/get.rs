@@ -43,7 +43,9 @@ impl Get {
         let message = match (self.number, self.queue, self.id, self.key) {
             (Some(number), ..) => block_on(client.store().get_number(number))?,
             (None, Some(queue), Some(id), _) => only(client.get(queue, vec![Target::Id(id)], false))?,
-            (None, Some(queue), None, Some(key)) => only(client.get(queue, vec![Target::Key(key)], self.dead))?,
+            (None, Some(queue), None, Some(key)) => {
+                only(client.get(queue, vec![Target::Key(key)], self.dead))?
+            }
             _ => {
                 return Err(Failure::usage(
                     "name the message: QUEUE ID, QUEUE --key KEY, or --number NUMBER",

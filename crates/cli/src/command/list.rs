@@ -138,7 +138,8 @@ impl List {
 
 /// What an operator needs who may end the lease: until when, since when, by which take, by whom.
 fn leased(message: &Message<'_>, style: Style) -> Vec<Cell> {
-    let at = |at: Option<Timestamp>| Cell::text(at.map_or(String::new(), |at| instant(at).to_string()), PLAIN);
+    let at =
+        |at: Option<Timestamp>| Cell::text(at.map_or(String::new(), |at| instant(at).to_string()), PLAIN);
     vec![
         Cell::text(message.id, style),
         at(message.lease_until),

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use dwell_model::{Message, StateKind, Timestamp};
-use dwell_store::{Action, Cancelled, Delivery, Error as StoreError, LeaseTerms, OnConflict, Put, PutAnswer, Settle, Store, Target};
+use dwell_store::{
+    Action, Cancelled, Delivery, Error as StoreError, LeaseTerms, OnConflict, Put, PutAnswer, Settle, Store,
+    Target,
+};
 
 use super::runner::run_by_hand;
 use super::stored::{Stored, key};
@@ -209,7 +212,8 @@ impl Schedules {
     /// The standing message of a schedule, in any state.
     async fn standing(&self, name: &str) -> Result<(Message, Stored)> {
         let unknown = || Error::UnknownSchedule { name: name.into() };
-        let got = self.store.get(queue(), vec![Target::Key(key(name)?)], false).await.pop().ok_or_else(unknown)?;
+        let got =
+            self.store.get(queue(), vec![Target::Key(key(name)?)], false).await.pop().ok_or_else(unknown)?;
         match got {
             Ok(message) => {
                 let stored = Stored::read(&message)?.ok_or_else(unknown)?;

@@ -69,7 +69,9 @@ impl Operation for GetMany {
         // What this sets aside is free when it returns: the answers are written down without a pause, and count then.
         match self
             .app
-            .bring(self.app.store.get(self.queue.clone(), items, self.dead), |found| bytes_of(found.iter().flatten()))
+            .bring(self.app.store.get(self.queue.clone(), items, self.dead), |found| {
+                bytes_of(found.iter().flatten())
+            })
             .await
         {
             Ok((found, _held)) => found.into_iter().map(|found| Ok(FoundOut(found?))).collect(),

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
+use dwell_store::{DeathCounts, DiscardCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
-use dwell_store::{DeathCounts, DiscardCounts};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
@@ -36,7 +36,11 @@ const NAMES: &[(&str, MetricType, &str)] = &[
     ("dwell_extends", MetricType::Counter, "Leases extended, by queue"),
     ("dwell_cancels", MetricType::Counter, "Messages cancelled, by queue"),
     ("dwell_deaths", MetricType::Counter, "Messages that have died, by queue and reason"),
-    ("dwell_discarded", MetricType::Counter, "Dead or expired messages that were removed, by queue and reason"),
+    (
+        "dwell_discarded",
+        MetricType::Counter,
+        "Dead or expired messages that were removed, by queue and reason",
+    ),
     (
         "dwell_lateness_seconds",
         MetricType::Histogram,
@@ -123,10 +127,7 @@ impl Snapshot {
             for (reason, count) in
                 [("attempts", attempts), ("lapse", lapse), ("expiry", expiry), ("buried", buried)]
             {
-                counter(
-                    &mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?,
-                    count,
-                )?;
+                counter(&mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?, count)?;
             }
         }
         Ok(())
@@ -138,10 +139,7 @@ impl Snapshot {
             for (reason, count) in
                 [("dead_ttl", dead_ttl), ("dead_max", dead_max), ("on_expiry", on_expiry), ("asked", asked)]
             {
-                counter(
-                    &mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?,
-                    count,
-                )?;
+                counter(&mut metric.encode_family(&[("queue", queue.as_str()), ("reason", reason)])?, count)?;
             }
         }
         Ok(())

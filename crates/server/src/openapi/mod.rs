@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use dwell_model::{AttemptLimit, Holder, Key, MessageId, PutToken, QueueName, Receipt, Timestamp};
 use dwell_wire::{
-    Answer, Cancelled, Deaths, Delivery, Forecast, Found, LeaseItem, Me, Message, Moved, Overview, PATH_PARAMETERS, Page,
-    Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent, Removed, Request,
-    RescheduleItem, ReviveFields, Route, SelectFields, ServerInfo, SettleItem, Settled, Swept, Taken,
-    TargetFields, WhenFields, lookup, schema,
+    Answer, Cancelled, Deaths, Delivery, Forecast, Found, LeaseItem, Me, Message, Moved, Overview,
+    PATH_PARAMETERS, Page, Parameter, Problem, PutAnswer, PutItem, QueuePage, QueueStats, ROUTES, Recent,
+    Removed, Request, RescheduleItem, ReviveFields, Route, SelectFields, ServerInfo, SettleItem, Settled,
+    Swept, Taken, TargetFields, WhenFields, lookup, schema,
 };
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};

@@ -114,12 +114,7 @@ impl Store for Counting {
         self.taken_at.lock().unwrap().extend(queues.into_iter().map(|queue| (queue, answered)));
         answer
     }
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        terms: LeaseTerms,
-    ) -> Result<Delivery> {
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
         let taken = self.inner.take_id(queue, id, terms).await;
         self.takes_by_id.fetch_add(1, Ordering::SeqCst);
         if self.holds_takes_by_id.load(Ordering::SeqCst) {

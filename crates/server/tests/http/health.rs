@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dwell_model::{Cursor, Limits, Message, MessageId, Number, QueueName, SettingChange, StateKind};
 use dwell_server::{Server, ServerConfig};
-use dwell_store::{Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When};
+use dwell_store::{
+    Cancelled, Delivery, Error, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
+    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When,
+};
 use tokio::sync::oneshot;
 
 use crate::support::{Connection, soon};

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dwell_model::{Message, MessageId, QueueName, SettingChange, StateKind, Timestamp};
 use dwell_store::{
-    Action, Cancelled, Delivery, Error, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result, Selection, Settle,
-    Settled, Store, Swept, Take, Target, When, delegate_store,
+    Action, Cancelled, Delivery, Error, LeaseTerms, Put, PutAnswer, QueueStats, Rescheduled, Result,
+    Selection, Settle, Settled, Store, Swept, Take, Target, When, delegate_store,
 };
 
 use super::StoreFault;

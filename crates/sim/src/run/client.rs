@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use dwell_model::{Message, MessageId, Receipt, StateKind};
 use dwell_store::{
-    self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store, Swept,
+    self as wish, Cancelled, Delivery, Error, LeaseTerms, PutAnswer, Rescheduled, Result, Settled, Store,
+    Swept,
 };
 
 use super::again::Again;
@@ -239,7 +240,11 @@ impl World {
         let Some((group, target, wish)) = self.some_target() else { return };
         let op = self.begin(Ask::Get(group, target));
         let (store, queue) = (self.store(), queue_name(group.queue));
-        self.fly(vec![op], About::Other, async move { Said::Got(one(store.get(queue, vec![wish], false).await)) });
+        self.fly(
+            vec![op],
+            About::Other,
+            async move { Said::Got(one(store.get(queue, vec![wish], false).await)) },
+        );
     }
 
     fn peek(&mut self) {

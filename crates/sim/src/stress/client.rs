@@ -467,7 +467,11 @@ impl<'a> Client<'a> {
         let lease_ms = workload::lease_ms(&mut self.hands.rng);
         let bound = self.burst.binds && self.hands.rng.percent(20);
         let op = self.begin(Ask::TakeById { message: address, lease_ms: lease_ms as i64, bound });
-        let call = self.engine.take_id(queue_name(address.queue), id, LeaseTerms { bound, ..LeaseTerms::of_ms(lease_ms) });
+        let call = self.engine.take_id(
+            queue_name(address.queue),
+            id,
+            LeaseTerms { bound, ..LeaseTerms::of_ms(lease_ms) },
+        );
         let answer = self.shared.answer("a take by id", call);
         if let Some(Ok(delivery)) = self.conclude_one(op, answer, answers::took_by_id) {
             self.hold(&delivery);

@@ -87,8 +87,7 @@ impl<B: StoredBody> Core<B> {
             let goes_on = |last: &Retaining| last.queue == queue && (last.is_reading || !last.is_stale);
             let last = self.retaining.filter(goes_on);
             let anew = last.is_none();
-            let mut at =
-                last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
+            let mut at = last.unwrap_or(Retaining { queue, after: None, is_reading: false, is_stale: false });
             let read = self.page_in_dead(queue, Reader::Retention, at.after, anew, asked, log);
             let Ok(handed_over) = read else {
                 self.queues.expect_retention(queue, now.wall.saturating_after(AGAIN_MS).as_ms());

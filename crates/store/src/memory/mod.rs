@@ -29,8 +29,8 @@ use dwell_time::Clock;
 
 use crate::core::{Core, CoreConfig, NoLog, Sweeping, WaiterId};
 use crate::{
-    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths, QueueStats,
-    Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, contained,
+    Cancelled, Delivery, Error, Forecast, LeaseRef, LeaseTerms, Page, Put, PutAnswer, QueueDeaths,
+    QueueStats, Rescheduled, Result, Selection, Settle, Settled, Store, Swept, Take, Target, When, contained,
 };
 use timer::Timer;
 use waiting::{AnswerSender, Waiting};

@@ -219,7 +219,7 @@ pub fn the_caps_of_a_queue_hold_after_a_restart(factory: &Factory) {
 }
 
 pub fn a_clean_close_releases_session_leases_and_spends_no_attempt(factory: &Factory) {
-    let Some(mut stage) = Stage::durable(factory) else { return };
+    let Some(mut stage) = Stage::durable(factory).filter(Stage::has_sessions) else { return };
     let id = stage.put(Put { max_attempts: Some(attempts(1)), ..message("bound") }).id;
     let other = stage.put(message("other").priority(2_000)).id;
     let bound = stage.take(Take::from(q()).lease_ms(3_600_000).bound()).pop().unwrap();
