@@ -304,7 +304,7 @@ pub struct Delivery<'a> {
     pub taken_at: Timestamp,
     /// How late that was, in milliseconds.
     pub lateness_ms: u64,
-    /// The message. The lease's end is said once, by the delivery.
+    /// The message. From when to when the lease lasts is said once, by the delivery.
     #[serde(flatten)]
     pub message: Message<'a>,
 }
@@ -316,7 +316,7 @@ impl<'a> From<&'a dwell_store::Delivery> for Delivery<'a> {
             lease_until: delivery.lease_until,
             taken_at: delivery.taken_at,
             lateness_ms: delivery.lateness_ms,
-            message: Message { lease_until: None, ..Message::of(&delivery.message, true) },
+            message: Message { lease_until: None, lease_granted: None, ..Message::of(&delivery.message, true) },
         }
     }
 }
