@@ -330,17 +330,19 @@ impl ColdSet {
 
     /// Reads some more; false if nothing is left to be read.
     fn read_piece(&mut self, scan: &mut Scan) -> sealed::Result<bool> {
-        let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
         let is_full = scan.oldest.len() >= self.graves;
-        if let Some((first, last)) = self.deaths.get(&at) {
+        // What need not be read costs nothing.
+        let at = loop {
+            let Some(at) = scan.lanes.last().copied() else { return Ok(false) };
+            let Some((first, last)) = self.deaths.get(&at) else { break at };
             let is_past = scan.after.is_some_and(|(after, _)| *last < after);
             let is_later = is_full && scan.oldest.peek().is_some_and(|((latest, _), _)| first > latest);
-            if is_past || is_later {
-                scan.has_more |= is_later;
-                scan.lanes.pop();
-                return Ok(true);
+            if !is_past && !is_later {
+                break at;
             }
-        }
+            scan.has_more |= is_later;
+            scan.lanes.pop();
+        };
         let (range, file) = (self.lane(at).range(), &self.files[&at.file]);
         let (from, lane) = (scan.at.max(range.start), at.lane as usize);
         let is_dead = self.lane(at).state == LaneState::Dead;

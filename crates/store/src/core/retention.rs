@@ -98,8 +98,8 @@ impl<B: StoredBody> Core<B> {
             at.is_reading = oldest.is_empty() && handed_over != HandedOver::All;
             if oldest.is_empty() {
                 let again = if at.is_reading {
-                    // Some of it by each call: the slice is used up by the reading.
-                    *left = 0;
+                    // Some of it by each call: reading uses the slice up too.
+                    *left -= asked;
                     at.after = to;
                     self.retaining = Some(at);
                     Timestamp::MIN
