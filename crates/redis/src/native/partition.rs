@@ -167,6 +167,10 @@ impl Inner {
                 lapsed += ended;
                 self.leases_ended(&at.queue, ended, counts);
             }
+            locked(&self.deaths).note(&at.queue, &reply);
+            if reply.get("retain").is_set() {
+                locked(&self.retaining).insert(at.clone());
+            }
             if let Some(given_up) = reply.get("given_up").uint() {
                 self.given_up.fetch_max(given_up, Ordering::Relaxed);
             }

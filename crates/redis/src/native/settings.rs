@@ -1,6 +1,6 @@
-//! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit.
+//! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit of attempts.
 
-use dwell_model::{Backoff, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings, Timestamp};
+use dwell_model::{Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings, Timestamp};
 
 use super::message::{attempt_limit, attempt_number};
 use super::pack::{Fields, Pack, Reply};
@@ -19,7 +19,16 @@ pub(super) fn defaults(settings: &Settings) -> Pack {
         Setting::Spread(settings.spread),
         Setting::TokenMs(settings.token_ms),
     ];
-    let all = all.into_iter().chain(settings.max_pending.map(Setting::MaxPending));
+    // What most stores leave as it is costs no call a byte.
+    let some = [
+        settings.max_pending.map(Setting::MaxPending),
+        settings.dead_ttl_ms.map(Setting::DeadTtlMs),
+        settings.dead_max.map(Setting::DeadMax),
+        Some(settings.on_expiry).filter(|what| *what != OnExpiry::Dead).map(Setting::OnExpiry),
+        settings.max_leased.map(Setting::MaxLeased),
+        Some(settings.lapse_backoff).filter(|from| *from != LapseBackoff::Never).map(Setting::LapseBackoff),
+    ];
+    let all = all.into_iter().chain(some.into_iter().flatten());
     packed(all.collect::<Vec<_>>().iter())
 }
 
@@ -49,6 +58,11 @@ fn packed<'a>(settings: impl Iterator<Item = &'a Setting>) -> Pack {
             Setting::Levels(levels) => fields.with("levels", levels.clone()),
             Setting::Spread(spread) => fields.with("spread", u32::from(*spread)),
             Setting::TokenMs(ms) => fields.with("token", *ms),
+            Setting::DeadTtlMs(ms) => fields.with("dead_ttl", *ms),
+            Setting::DeadMax(most) => fields.with("dead_max", *most),
+            Setting::OnExpiry(what) => fields.with("on_expiry", expiry_number(*what)),
+            Setting::MaxLeased(most) => fields.with("max_leased", *most),
+            Setting::LapseBackoff(from) => fields.with("lapse_backoff", lapse_number(*from)),
         };
     }
     fields.into()
@@ -76,12 +90,41 @@ pub(super) fn read(stored: &Reply, now: Timestamp, defaults: &Settings) -> Optio
                 field("spread").map(|value| value.uint()?.try_into().ok().map(Setting::Spread))
             }
             SettingName::TokenTtl => field("token").map(|value| value.uint().map(Setting::TokenMs)),
+            SettingName::DeadTtl => field("dead_ttl").map(|value| value.uint().map(Setting::DeadTtlMs)),
+            SettingName::DeadMax => field("dead_max").map(|value| value.uint().map(Setting::DeadMax)),
+            SettingName::OnExpiry => field("on_expiry").map(|value| {
+                let what = OnExpiry::ALL.into_iter().find(|what| value.uint() == Some(expiry_number(*what)));
+                what.map(Setting::OnExpiry)
+            }),
+            SettingName::MaxLeased => field("max_leased").map(|value| value.uint().map(Setting::MaxLeased)),
+            SettingName::LapseBackoff => field("lapse_backoff").map(|value| {
+                let mut all = LapseBackoff::ALL.into_iter();
+                let from = all.find(|from| value.uint() == Some(lapse_number(*from)));
+                from.map(Setting::LapseBackoff)
+            }),
         };
         if let Some(setting) = setting {
             own.change(SettingChange::Set(setting?).as_of(now, defaults.pause));
         }
     }
     Some(own)
+}
+
+/// How scripts know what becomes of what expires.
+fn expiry_number(what: OnExpiry) -> u64 {
+    match what {
+        OnExpiry::Dead => 0,
+        OnExpiry::Drop => 1,
+    }
+}
+
+/// From how many attempts spent on a message waits after a lapse; 0 for never.
+fn lapse_number(from: LapseBackoff) -> u64 {
+    match from {
+        LapseBackoff::Never => 0,
+        LapseBackoff::First => 1,
+        LapseBackoff::Second => 2,
+    }
 }
 
 fn backoff(table: &Reply) -> Option<Backoff> {

@@ -5,7 +5,9 @@
 -- ARGV[1]  arguments, packed: `l` and `q` name lane and number of the call, `W` the spread that the client believes
 --          in, `D` the settings in force where the queue has none of its own; the rest is the script's
 -- ARGV[2…] what a script takes beside them, as it is
--- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; and
+-- Reply    a packed table: `now`; `lapsed`, leases that ran out meanwhile; `deaths` and `discards`, how many messages died and were
+--          discarded by it, if any: attempts, lapse, expiry, buried; `dead_ttl`, `dead_max`, `on_expiry`, asked. `retain`: more dead ones
+--          are past the queue's retention; and
 --          `spread` alone: the client believes in another spread, and nothing was done; with `moves`: it is being changed
 --          `more` alone: there is more that time has brought about than one call may take on; call again
 local P = KEYS[1]
@@ -47,7 +49,7 @@ end
 
 -- Know all keys of the partition, but `m`, which is read here, and `l` and `x`, which `touch` reads.
 local HASHES = { 'S', 'B', 'H', 'k', 't', 'a', 'w', 'N', 'Z' }
-local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'T' }
+local ZSETS = { 'f', 'n', 's', 'u', 'o', 'r', 'd', 'y', 'g', 'h', 'K', 'T' }
 local knows_all
 local function know_all()
   if knows_all then
@@ -181,6 +183,19 @@ local function setting(name)
     return A.D[name]
   end
   return value
+end
+
+-- What one partition has of a number that its queue has a limit of: an even share, rounded up. nil if there is no limit.
+local function share(name)
+  local most = setting(name)
+  return most and math.ceil(most / setting('spread'))
+end
+
+-- Counts what has died, and what was discarded: the client adds that up. The places are those of the reply.
+local LAPSED, TTL, MAX, ON_EXPIRY, ASKED = 2, 1, 2, 3, 4
+local function count(what, place, number)
+  out[what] = out[what] or { 0, 0, 0, 0 }
+  out[what][place] = out[what][place] + number
 end
 
 -- The first write of all scripts but those that put. Redis out of memory refuses a write that may take more, unless
