@@ -18,7 +18,11 @@ const CHUNK: usize = 40;
 impl Inner {
     /// See [`Store::expire_lease`](dwell_store::Store::expire_lease). They end partition by partition, as if their deadlines
     /// were then.
-    pub(super) async fn expire_lease(&self, queue: &QueueName, leases: Vec<LeaseRef>) -> Vec<Result<Settled>> {
+    pub(super) async fn expire_lease(
+        &self,
+        queue: &QueueName,
+        leases: Vec<LeaseRef>,
+    ) -> Vec<Result<Settled>> {
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, lease) in leases.iter().enumerate() {
             groups.entry(lease.id.shard()).or_default().push(index);
@@ -67,7 +71,9 @@ fn answer(queue: &QueueName, lease: &LeaseRef, reply: &Reply) -> Option<Result<S
     Some(match reply.at(0).text()? {
         "missing" => Err(Error::MessageNotFound { queue: queue.clone() }),
         "unheld" => Err(Error::NotLeased { id }),
-        "changed" => Err(Error::LeaseChanged { id, takes: reply.at(1).uint()?.try_into().unwrap_or(u32::MAX) }),
+        "changed" => {
+            Err(Error::LeaseChanged { id, takes: reply.at(1).uint()?.try_into().unwrap_or(u32::MAX) })
+        }
         "foreign" => Err(foreign_item(reply)?),
         _ => Ok(settled(reply)?),
     })

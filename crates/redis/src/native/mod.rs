@@ -283,12 +283,7 @@ impl Store for RedisStore {
         waiting::take(&self.inner, &self.runtime, take).await
     }
 
-    async fn take_id(
-        &self,
-        queue: QueueName,
-        id: MessageId,
-        terms: LeaseTerms,
-    ) -> Result<Delivery> {
+    async fn take_id(&self, queue: QueueName, id: MessageId, terms: LeaseTerms) -> Result<Delivery> {
         if let Some(refusal) = self.inner.refuses(terms.bound) {
             return Err(refusal);
         }

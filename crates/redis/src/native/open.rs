@@ -280,7 +280,14 @@ impl Inner {
         // What it can not be asked now is asked at the next beat.
         let find_lost = async { drop(self.find_lost().await) };
         let leave_unbound = async { drop(self.leave_unbound().await) };
-        tokio::join!(self.clear_trash(), self.retain_all(), clear_blocks, self.retire_bare(), find_lost, leave_unbound);
+        tokio::join!(
+            self.clear_trash(),
+            self.retain_all(),
+            clear_blocks,
+            self.retire_bare(),
+            find_lost,
+            leave_unbound
+        );
     }
 
     /// Frees what is bound to processes that are gone. Those that can not be freed now are at a later beat.

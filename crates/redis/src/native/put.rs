@@ -177,7 +177,8 @@ impl Inner {
         };
         let home = Partition::new(&at.queue, of_token(token, spread));
         if home != *at {
-            let asked = Fields::new().with("t", token.as_str()).with("g", digest(&item.put)).flag("bad", true);
+            let asked =
+                Fields::new().with("t", token.as_str()).with("g", digest(&item.put)).flag("bad", true);
             let asked = Fields::new().with("items", vec![asked]).flag("past", true);
             let reply = self.put_items(&home, spread, asked).await?;
             let known = reply.0.get("items").at(0);
@@ -431,9 +432,8 @@ fn with_numbers(fields: Fields, items: &[&Item]) -> Fields {
 fn packed(item: &Item) -> Pack {
     let put = &item.put;
     let token = put.token.as_ref();
-    let fields = Fields::new()
-        .maybe("t", token.map(|token| token.as_str()))
-        .maybe("g", token.map(|_| digest(put)));
+    let fields =
+        Fields::new().maybe("t", token.map(|token| token.as_str())).maybe("g", token.map(|_| digest(put)));
     if item.invalid.is_some() {
         return fields.flag("bad", true).into();
     }

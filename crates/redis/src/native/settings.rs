@@ -1,6 +1,9 @@
 //! A queue's own settings as they are stored: a table of what is its own, 0 standing for no limit of attempts.
 
-use dwell_model::{Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings, Timestamp};
+use dwell_model::{
+    Backoff, LapseBackoff, OnExpiry, OwnSettings, Pause, Setting, SettingChange, SettingName, Settings,
+    Timestamp,
+};
 
 use super::message::{attempt_limit, attempt_number};
 use super::pack::{Fields, Pack, Reply};
