@@ -1,7 +1,7 @@
 //! What has died and what was discarded, as this process hears of it from scripts: see [`Store::deaths`](dwell_store::Store::deaths).
 //!
-//! Each script says what it has brought about. An answer that is lost, and fetched again, is counted once; of a take's, and of one
-//! that was too long to be kept, the counts are lost with it.
+//! Each script says what it has brought about. One that is called again, since its answer was lost, says what it had brought about the
+//! first time as well; where nobody calls again the counts are lost with the answer.
 
 use std::collections::BTreeMap;
 

@@ -176,6 +176,8 @@ struct Inner {
     /// Leases that have ended since they were looked at last.
     ended: AtomicU64,
     takes: AtomicU64,
+    /// How many scripts were called on partitions.
+    calls: AtomicU64,
     waiters: Waiters,
     walks: Mutex<Walks>,
     /// The policy of a server that was set to evict since the store was opened.

@@ -187,6 +187,7 @@ impl RedisStore {
             held_up: Default::default(),
             ended: AtomicU64::new(0),
             takes: AtomicU64::new(1),
+            calls: AtomicU64::new(1),
             waiters: Default::default(),
             walks: Default::default(),
             evicting: Default::default(),
