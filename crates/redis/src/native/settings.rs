@@ -146,3 +146,45 @@ fn pause(value: &Reply) -> Option<Pause> {
         end => Timestamp::from_ms(end).ok().map(Pause::Until),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dwell_model::AttemptLimit;
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_of_settings_is_read_again() {
+        let backoff = Backoff { base_ms: 1, factor_percent: 150, cap_ms: 9, jitter_percent: 3 };
+        let plain = [
+            Setting::LeaseMs(1),
+            Setting::MaxAttempts(AttemptLimit::Unlimited),
+            Setting::Backoff(backoff),
+            Setting::MaxPending(2),
+            Setting::Pause(Pause::Indefinite),
+            Setting::Levels(vec![1, 5]),
+            Setting::Spread(3),
+            Setting::TokenMs(4),
+            Setting::DeadTtlMs(Setting::MAX_DEAD_TTL_MS),
+            Setting::DeadMax(0),
+            Setting::MaxLeased(Setting::MAX_COUNT),
+        ];
+        let what = OnExpiry::ALL.map(Setting::OnExpiry);
+        let all = plain.into_iter().chain(what).chain(LapseBackoff::ALL.map(Setting::LapseBackoff));
+        for setting in all {
+            let mut own = OwnSettings::default();
+            own.change(SettingChange::Set(setting));
+            let stored = Reply::Bytes(stored(&own).expect("it has one").into());
+            assert_eq!(read(&stored, Timestamp::MIN, &Settings::default()), Some(own));
+        }
+    }
+
+    /// Scripts are told all of them at each call.
+    #[test]
+    fn defaults_of_settings_that_nobody_has_changed_cost_no_byte() {
+        let table = Reply::decode(&defaults(&Settings::default()).encoded().into()).expect("it is a table");
+        for name in ["pending", "dead_ttl", "dead_max", "on_expiry", "max_leased", "lapse_backoff"] {
+            assert_eq!(*table.get(name), Reply::Nil, "{name}");
+        }
+    }
+}
