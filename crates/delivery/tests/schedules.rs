@@ -194,6 +194,35 @@ fn each_instant_is_run_once_though_a_runner_dies_at_any_call() {
 }
 
 #[test]
+fn an_instant_that_comes_while_a_dead_runner_holds_the_schedule_is_missed() {
+    let [first, second] = ["2026-11-26T10:01:00.000Z", "2026-11-26T10:02:00.000Z"];
+    let mut counted = [0, 0];
+    for missed in [Missed::All, Missed::One] {
+        for is_made in [false, true] {
+            for call in 0..4 {
+                let stage = Stage::begin("2026-11-26T10:00:30Z");
+                define(&stage, every_minute("tick").missed(missed));
+                stage.run();
+                stage.clock.advance(30_000);
+                assert!(!stage.run_and_die(call, is_made));
+                // The next instant comes before anybody else has the schedule.
+                stage.clock.advance(MINUTE_MS);
+                let runner = stage.runner();
+                now(runner.run_due()).unwrap().unwrap();
+                let is_missed = runner.runs().missed == 1;
+                counted[usize::from(missed == Missed::One)] += usize::from(is_missed);
+                let expected = if is_missed { vec![first] } else { vec![first, second] };
+                assert_eq!(stage.runs("runs"), expected, "{missed:?}, dead at call {call}, made: {is_made}");
+                stage.clock.advance(MINUTE_MS);
+                stage.run();
+                assert_eq!(stage.runs("runs"), ["2026-11-26T10:03:00.000Z"]);
+            }
+        }
+    }
+    assert_eq!(counted, [0, 5], "only `Missed::One` leaves it out, where the next message was not put");
+}
+
+#[test]
 fn a_schedule_is_the_old_or_the_new_one_though_who_defines_it_dies_at_any_call() {
     let mut seen = [0, 0];
     for is_made in [false, true] {
@@ -364,12 +393,16 @@ fn what_is_no_schedule_harms_no_other() {
 }
 
 /// Two runners in threads of their own, over one store, and the clock of both moves on.
+///
+/// It moves as soon as an instant has been run, often before that turn has put the next message: then the lease is over, and the
+/// instant after it is missed. `Missed::All` runs it all the same; another policy may leave it out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_runners_run_each_instant_once() {
     let stage = Stage::begin("2026-11-26T10:00:00Z");
     let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
     for name in &names {
-        stage.schedules().define(every_minute(name).jitter_ms(20_000), stage.now()).await.unwrap();
+        let schedule = every_minute(name).jitter_ms(20_000).missed(Missed::All);
+        stage.schedules().define(schedule, stage.now()).await.unwrap();
     }
     assert_eq!(stage.runner().run_due().await.unwrap(), names.len(), "all are armed");
     let (stop, stopped) = tokio::sync::watch::channel(false);
@@ -408,4 +441,5 @@ async fn two_runners_run_each_instant_once() {
     seen.dedup();
     assert_eq!(seen.len(), in_all, "an instant was run twice");
     assert_eq!(in_all, names.len() * 9);
+    assert_eq!(stage.runs("runs"), [""; 0], "a run was put again after it was done");
 }

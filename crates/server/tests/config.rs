@@ -387,6 +387,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("http.listen", "127.0.0.2:7411"),
     ("http.hosts", "a.example,b.example"),
     ("http.insecure", "true"),
+    ("http.page", "false"),
     ("http.max_connections", "8"),
     ("http.max_wait", "9s"),
     ("http.head_timeout", "10s"),

@@ -64,7 +64,8 @@ pub struct Every {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Missed {
-    /// One run for all of them, for the first.
+    /// One run for all of them, for the first. If that run was put already, by a runner that stopped before it put the next message,
+    /// none is put.
     #[default]
     One,
     /// None is run.

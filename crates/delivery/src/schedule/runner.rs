@@ -55,7 +55,7 @@ struct Counters {
 /// What a runner has done since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Runs {
-    /// Runs that were put.
+    /// Runs that were put, those that another runner had put before it died among them.
     pub put: u64,
     /// Instants that were missed and are not run. Of one message's, [`RUNS_AT_ONCE`](super::RUNS_AT_ONCE) are counted at most.
     pub missed: u64,

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(code("edges=2026-11-26T22:00:00Z,2026-11-26T22:00:00Z"), "invalid_parameter");
         assert_eq!(code(&format!("edges={}", ["2026-11-26T22:00:00Z"; 201].join(","))), "invalid_parameter");
         assert_eq!(code("edges="), "malformed_instant");
-        assert_eq!(code("edges=12026-01-01T00:00:00Z"), "malformed_instant");
+        assert_eq!(code("edges=12026-01-01T00:00:00Z"), "due_out_of_range");
         assert_eq!(code("edges=2026-11-26T22:00:00Z&span=hour"), "conflicting_fields");
         assert_eq!(code("span=year"), "invalid_parameter");
         assert_eq!(code("spans=hour"), "unknown_parameter");

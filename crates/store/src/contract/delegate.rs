@@ -47,7 +47,7 @@
 ///         self.inner;
 ///         own: take;
 ///         forward: put settle expire_lease cancel reschedule get locate;
-///         forward, heard: take_id list peek stats queues ready configure revive deaths discard purge delete_queue;
+///         forward, heard: take_id list peek stats forecast queues ready configure revive deaths discard purge delete_queue;
 ///     }
 /// }
 /// #
